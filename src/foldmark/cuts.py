@@ -1,0 +1,102 @@
+"""Where a session may be cut, so that what is kept is still a valid request.
+
+Each provider's demand is one function: it takes messages in their order and gives the places
+(a cut at i keeps message i and all after it) that it has nothing against. A cut is safe where
+all of them agree.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from .messages import (
+    AssistantInfo,
+    Message,
+    Pending,
+    ReasoningPart,
+    Running,
+    StepFinishPart,
+    StepStartPart,
+    TextPart,
+    ToolPart,
+)
+from .policy import Cut
+
+Messages = Sequence[Message]
+
+
+def pairs(messages: Messages) -> set[int]:
+    """A call and its result stay together: no cut after a call that is still running."""
+    safe = set(range(len(messages) + 1))
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].is_user:
+            break  # calls left open before a newer request were interrupted, and are closed
+        if any(_is_open(part) for part in _calls(messages[index])):
+            safe -= set(range(index + 1, len(messages) + 1))
+    return safe
+
+
+def batches(messages: Messages) -> set[int]:
+    """Calls that ran at the same time were one answer: no cut between them."""
+    safe = set(range(len(messages) + 1))
+    end = 0.0
+    for index, message in enumerate(messages):
+        if message.is_user:
+            end = 0.0
+        times = [part.state.time for part in _calls(message) if part.state.time]
+        if any(time.start and time.start < end for time in times):
+            safe.discard(index)
+        end = max([end, *(float(time.end or 0) for time in times)])
+    return safe
+
+
+def thinking(messages: Messages) -> set[int]:
+    """Thoughts go before what they led to: no cut between thoughts alone and the next answer."""
+    return {
+        index
+        for index in range(len(messages) + 1)
+        if not (0 < index < len(messages))
+        or messages[index].is_user
+        or not _only_thinks(messages[index - 1])
+    }
+
+
+def roles(messages: Messages) -> set[int]:
+    """A request begins with the user: a cut is before one of their messages, or at the end."""
+    return {
+        index
+        for index in range(len(messages) + 1)
+        if index == len(messages) or messages[index].is_user
+    }
+
+
+DEMANDS: dict[Cut, Callable[[Messages], set[int]]] = {
+    "pairs": pairs,
+    "batches": batches,
+    "thinking": thinking,
+    "roles": roles,
+}
+
+
+def safe_cuts(messages: Messages, demands: Iterable[Cut]) -> set[int]:
+    """The places at which all these demands allow a cut."""
+    safe = set(range(len(messages) + 1))
+    for demand in demands:
+        safe &= DEMANDS[demand](messages)
+    return safe
+
+
+def _calls(message: Message) -> list[ToolPart]:
+    return [part for part in message.parts if isinstance(part, ToolPart)]
+
+
+def _is_open(part: ToolPart) -> bool:
+    return isinstance(part.state, Pending | Running)
+
+
+def _only_thinks(message: Message) -> bool:
+    if not isinstance(message.info, AssistantInfo):
+        return False
+    said = [part for part in message.parts if not isinstance(part, StepStartPart | StepFinishPart)]
+    return any(isinstance(part, ReasoningPart) for part in said) and all(
+        isinstance(part, ReasoningPart) or (isinstance(part, TextPart) and not part.text.strip())
+        for part in said
+    )

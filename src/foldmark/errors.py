@@ -1,0 +1,54 @@
+"""Every error that Foldmark raises on purpose.
+
+FoldmarkError
+├── BadInput          a file or value that cannot be read; names file, place and cause
+├── UnknownModel      no limits are known for this model; says what to set
+├── BadPolicy         a policy or setting that makes no sense; names the nearest valid one
+└── WindowTooSmall    the part that cannot be folded is larger than the window
+
+Errors carry fields, so that a program need not read the text.
+"""
+
+
+class FoldmarkError(Exception):
+    """The base of all: catch this to catch whatever Foldmark raises on purpose."""
+
+
+class BadInput(FoldmarkError):
+    """Input that cannot be read, with its place and what is wrong with it."""
+
+    def __init__(self, cause: str, *, source: str | None = None, place: str | None = None) -> None:
+        self.cause = cause
+        self.source = source
+        self.place = place
+        super().__init__(": ".join(part for part in (source, place, cause) if part))
+
+
+class UnknownModel(FoldmarkError):
+    """A model without known limits; a silent default would overflow or waste its window."""
+
+    def __init__(self, model: str, nearest: tuple[str, ...] = ()) -> None:
+        self.model = model
+        self.nearest = nearest
+        hint = f" Did you mean {', '.join(nearest)}?" if nearest else ""
+        super().__init__(
+            f"no limits are known for the model {model!r}.{hint} "
+            "Give its window: window=… in Python, --window N on the command line."
+        )
+
+
+class BadPolicy(FoldmarkError):
+    """A policy that does not exist, or whose figures contradict each other."""
+
+
+class WindowTooSmall(FoldmarkError):
+    """What must be shown in any case is larger than the window."""
+
+    def __init__(self, *, usable: int, fixed: int, largest: str) -> None:
+        self.usable = usable
+        self.fixed = fixed
+        self.largest = largest
+        super().__init__(
+            f"the window has {usable} usable tokens, but {fixed} must be shown in any case; "
+            f"the largest of it is {largest}. Use a model with a larger window, or shorten that."
+        )

@@ -1,0 +1,157 @@
+"""A policy: every threshold and rule as one frozen value. Presets are in `presets`.
+
+What is here is data. `overflow`, `prune`, `tail` and `view` read it; none of them asks for the
+name of a preset.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from .errors import BadPolicy
+from .values import Frozen
+
+Reserve = Literal["none", "output", "buffer"]
+Usage = Literal["input", "output", "cache.read", "cache.write"]
+Cut = Literal["pairs", "batches", "thinking", "roles"]
+Threshold = int | float
+
+
+class WindowRules(Frozen):
+    """How much of a window may be used, and when that is exceeded."""
+
+    counted: tuple[Usage, ...] = ("input", "output", "cache.read", "cache.write")
+    prefer_total: bool = True
+    preflight: bool = False  # also estimate, and take the larger of measured and estimated
+    ratio: float | None = None  # usable is this part of the context, and nothing else matters
+    knows_input_limit: bool = True
+    below_input: Reserve = "none"  # kept free below limit.input, where a model has one
+    below_context: Reserve = "output"  # kept free below the context otherwise
+    reserved: int | None = None  # the user's own figure for the buffer
+    honour_reserved: bool = False  # take it whatever the two rules above say
+    buffer: int = 20_000
+    output_cap: int = 32_000
+    output_unknown_is_cap: bool = True
+    largest_reserve: float = 1.0  # of the context: more is never kept free
+    clamp: bool = True  # usable is never below nothing
+    inclusive: bool = True  # usable itself is already too much
+    threshold: Threshold | None = None  # a fraction of the context, or tokens
+    thresholds: Mapping[str, Threshold] = {}  # the same for single models, by name or pattern
+
+
+class PruneRules(Frozen):
+    """Which old tool outputs are hidden."""
+
+    on: bool = True
+    turns: int = 2
+    protect: int = 40_000
+    minimum: int | None = 20_000
+    protected_tools: tuple[str, ...] = ("skill",)
+    stop_at_pruned: bool = True
+    scale: float | None = None  # of usable: protect at most so much; the minimum is half of that
+    superseded: bool = False
+    duplicated: bool = False
+    keep_errors: int = 0  # failed commands' outputs of up to so many tokens stay
+    keep_small: int = 0  # so do outputs that are hardly longer than a placeholder
+    keep_unread: bool = False  # and those that the model has not been shown yet
+    inside_turns: bool = False  # the last turns are spared only up to `protect` tokens
+
+
+class TailRules(Frozen):
+    """How much stays verbatim across a pivot."""
+
+    on: bool = True
+    tokens: int | None = None  # the user's own figure
+    fraction: float = 0.25
+    least: int = 2_000
+    most: int = 15_000
+    by_json: bool = True  # measure the JSON of the messages, not the sum of their parts
+    cuts: tuple[Cut, ...] = ()  # where a turn may be split; none named: anywhere
+    keep_newest: bool = False  # something stays even where everything would fit
+    capped: bool = False  # never more than the window has left for it
+
+
+class ViewRules(Frozen):
+    """How the log is shown to a model."""
+
+    marker: str = "What did we do so far?"
+    placeholder: str = "[Old tool result content cleared]"
+    interrupted: str = "[Tool execution was interrupted]"
+    dangling_tail: Literal["everything", "nothing"] = "nothing"
+    old_pivots: bool = False  # show earlier pivots that lie in the tail
+    valid: bool = False  # mend what providers refuse: roles, repeated call ids, empty messages
+    words: int = 0  # tokens for the user's own words from before a pivot; 0: none
+    summary: int = 4_000  # tokens set aside for a summary
+
+
+class Policy(Frozen):
+    """All thresholds and rules."""
+
+    name: str
+    auto: bool = True
+    estimate: str = "round4"
+    window: WindowRules = WindowRules()
+    prune: PruneRules = PruneRules()
+    tail: TailRules = TailRules()
+    view: ViewRules = ViewRules()
+
+    def adjusted(
+        self,
+        *,
+        auto: bool | None = None,
+        prune: bool | None = None,
+        reserved: int | None = None,
+        threshold: Threshold | None = None,
+        tail_tokens: int | None = None,
+        output_cap: int | None = None,
+    ) -> "Policy":
+        """The same policy with what a user set for themselves."""
+        window, tail, pruning = self.window, self.tail, self.prune
+        if output_cap is not None:
+            window = msgspec.structs.replace(window, output_cap=output_cap)
+        if reserved is not None:
+            window = msgspec.structs.replace(window, reserved=checked_reserved(reserved))
+        if threshold is not None:
+            window = msgspec.structs.replace(window, threshold=checked_threshold(threshold))
+        if tail_tokens is not None:
+            tail = msgspec.structs.replace(tail, tokens=tail_tokens)
+        if prune is not None:
+            pruning = msgspec.structs.replace(pruning, on=prune)
+        return msgspec.structs.replace(
+            self,
+            auto=self.auto if auto is None else auto,
+            window=window,
+            prune=pruning,
+            tail=tail,
+        )
+
+    def in_environment(self, environment: Mapping[str, str]) -> "Policy":
+        """The same policy with what environment variables switch off."""
+        return self.adjusted(
+            auto=False if _is_set(environment, "DISABLE_AUTOCOMPACT") else None,
+            prune=False if _is_set(environment, "DISABLE_PRUNE") else None,
+        )
+
+
+def checked_reserved(reserved: int) -> int:
+    """The figure, if it makes sense."""
+    if reserved < 0:
+        raise BadPolicy(f"reserved is {reserved}; it must be 0 or more tokens")
+    return reserved
+
+
+def checked_threshold(threshold: Threshold) -> Threshold:
+    """The threshold, if it makes sense: a fraction up to 1, or tokens."""
+    if threshold <= 0 or (threshold > 1 and threshold != int(threshold)):
+        raise BadPolicy(
+            f"the threshold is {threshold}; it must be a fraction like 0.8, or a number of tokens"
+        )
+    return threshold
+
+
+def _is_set(environment: Mapping[str, str], name: str) -> bool:
+    return any(
+        environment.get(f"{prefix}_{name}", "").strip().lower() in {"1", "true", "yes", "on"}
+        for prefix in ("FOLDMARK", "OPENCODE")
+    )

@@ -1,0 +1,92 @@
+"""The presets: each version of the spec, and our own, as data."""
+
+from difflib import get_close_matches
+
+from .errors import BadPolicy
+from .policy import Policy, PruneRules, TailRules, ViewRules, WindowRules
+
+_NO_PRUNE = PruneRules(on=False)
+_NO_TAIL = TailRules(on=False)
+_SINCE_2025 = ("input", "cache.read", "output")
+
+FOLDMARK = Policy(
+    name="foldmark",
+    estimate="classes",
+    window=WindowRules(
+        preflight=True,
+        below_input="buffer",
+        below_context="output",
+        honour_reserved=True,
+        largest_reserve=0.25,
+    ),
+    prune=PruneRules(
+        stop_at_pruned=False,
+        scale=0.25,
+        superseded=True,
+        duplicated=True,
+        keep_errors=2_000,
+        keep_small=60,
+        keep_unread=True,
+        inside_turns=True,
+    ),
+    tail=TailRules(
+        by_json=False, cuts=("pairs", "batches", "thinking"), keep_newest=True, capped=True
+    ),
+    view=ViewRules(
+        placeholder="[{tool} {target}: {size} pruned; recall {handle}]", valid=True, words=8_000
+    ),
+)
+
+OPENCODE = Policy(
+    name="opencode",
+    window=WindowRules(below_input="buffer", below_context="output"),
+    view=ViewRules(dangling_tail="everything", old_pivots=True),
+)
+
+OPENCODE_2025 = Policy(
+    name="opencode-2025",
+    window=WindowRules(counted=_SINCE_2025, prefer_total=False, clamp=False, inclusive=False),
+    tail=_NO_TAIL,
+)
+
+OPENCODE_BUFFER = Policy(
+    name="opencode-buffer",
+    estimate="ceil4",
+    window=WindowRules(below_input="buffer", below_context="buffer", clamp=False),
+    prune=PruneRules(minimum=None, stop_at_pruned=False),
+    view=ViewRules(placeholder="[output truncated by compaction]"),
+)
+
+CODELET = Policy(
+    name="codelet",
+    window=WindowRules(counted=_SINCE_2025, prefer_total=False, ratio=0.9, inclusive=False),
+    prune=_NO_PRUNE,
+    tail=_NO_TAIL,
+)
+
+CODELET_USABLE = Policy(
+    name="codelet-usable",
+    window=WindowRules(
+        counted=_SINCE_2025,
+        prefer_total=False,
+        knows_input_limit=False,
+        output_unknown_is_cap=False,
+        inclusive=False,
+    ),
+    prune=_NO_PRUNE,
+    tail=_NO_TAIL,
+)
+
+PRESETS = {
+    policy.name: policy
+    for policy in (FOLDMARK, OPENCODE, OPENCODE_2025, OPENCODE_BUFFER, CODELET, CODELET_USABLE)
+}
+
+
+def preset(name: str) -> Policy:
+    """The preset of this name."""
+    if name in PRESETS:
+        return PRESETS[name]
+    nearest = get_close_matches(name, PRESETS, n=1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    raise BadPolicy(f"no policy is called {name!r}{hint} There are: {', '.join(PRESETS)}")

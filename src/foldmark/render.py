@@ -1,0 +1,213 @@
+"""How one message of the log looks to a model: a cell of the view, with its tokens.
+
+What a cell looks like depends on its own message and marks only, never on what came after it:
+so the bytes of a request begin with the bytes of the one before.
+"""
+
+from typing import cast
+
+from msgspec import UNSET
+
+from .log import Entry, Log, handle, marker_part
+from .messages import (
+    AssistantInfo,
+    Completed,
+    Failed,
+    FilePart,
+    Message,
+    ReasoningPart,
+    StepStartPart,
+    SubtaskPart,
+    TextPart,
+    ToolPart,
+)
+from .policy import ViewRules
+from .shown import (
+    AnyShown,
+    Call,
+    FromAssistant,
+    FromTools,
+    FromUser,
+    Media,
+    Output,
+    Reasoning,
+    Result,
+    Text,
+)
+from .sizes import MESSAGE_OVERHEAD
+from .values import Frozen, Json
+
+SUBTASK = "The following tool was executed by the user"
+# OpenCode expands these into text parts of their own when they are attached.
+_EXPANDED = frozenset({"text/plain", "application/x-directory"})
+
+
+class Cell(Frozen):
+    """A message of the log as it is shown: nothing, one message, or a message and its results."""
+
+    index: int
+    shown: tuple[AnyShown, ...]
+    tokens: int
+    by_assistant: bool
+
+
+class Renderer:
+    """Makes cells; remembers which part first used a call id, as providers refuse a second."""
+
+    def __init__(self, log: Log, rules: ViewRules, model: str = "") -> None:
+        """Take the log, the rules, and the model that will read the view, if known."""
+        self._log = log
+        self._rules = rules
+        self._model = model
+        self._owners: dict[str, int] = {}
+
+    def cell(self, entry: Entry) -> Cell:
+        """The cell of one message that is neither marker nor summary of the latest pivot."""
+        if isinstance(entry.message.info, AssistantInfo):
+            return self._assistant(entry, entry.message.info)
+        return self._user(entry)
+
+    def _user(self, entry: Entry) -> Cell:
+        content: list[Text | Media] = []
+        tokens = MESSAGE_OVERHEAD
+        for part, size in zip(entry.message.parts, entry.sizes, strict=True):
+            match part:
+                case TextPart() if not part.ignored and self._says(part.text):
+                    content.append(Text(text=part.text))
+                    tokens += size.fixed
+                case FilePart() if part.mime not in _EXPANDED:
+                    content.append(_media(part))
+                    tokens += size.fixed
+                case SubtaskPart():
+                    content.append(Text(text=SUBTASK))
+                    tokens += self._log.count(SUBTASK)
+                case _:
+                    pass
+        if not content:
+            return Cell(index=entry.index, shown=(), tokens=0, by_assistant=False)
+        shown = (FromUser(content=tuple(content)),)
+        return Cell(index=entry.index, shown=shown, tokens=tokens, by_assistant=False)
+
+    def _assistant(self, entry: Entry, info: AssistantInfo) -> Cell:
+        if info.summary and not self._rules.old_pivots:
+            # A pivot's summary is shown by the view; one that failed or is half written, never.
+            return Cell(index=entry.index, shown=(), tokens=0, by_assistant=False)
+        if info.error and not _was_cut_short(info, entry.message):
+            return Cell(index=entry.index, shown=(), tokens=0, by_assistant=True)
+        content: list[Text | Reasoning | Call] = []
+        results: list[Result] = []
+        tokens = 0
+        for offset, part in enumerate(entry.message.parts):
+            match part:
+                case TextPart() if not part.ignored and self._says(part.text):
+                    content.append(Text(text=part.text))
+                    tokens += entry.sizes[offset].fixed
+                case ReasoningPart() if self._says(part.text) or part.metadata:
+                    content.append(self._reasoning(part, info))
+                    tokens += entry.sizes[offset].fixed
+                case ToolPart():
+                    call, result, cost = self._tool(entry, offset, part)
+                    content.append(call)
+                    results.append(result)
+                    tokens += cost
+                case _:
+                    pass
+        shown: list[AnyShown] = []
+        if content:
+            shown.append(FromAssistant(content=tuple(content)))
+            tokens += MESSAGE_OVERHEAD
+        if results:
+            shown.append(FromTools(content=tuple(results)))
+            tokens += MESSAGE_OVERHEAD
+        return Cell(index=entry.index, shown=tuple(shown), tokens=tokens, by_assistant=True)
+
+    def _says(self, text: str) -> bool:
+        """Whether a text may be shown: some providers refuse one of white space alone."""
+        return bool(text.strip()) if self._rules.valid else text != ""
+
+    def _reasoning(self, part: ReasoningPart, info: AssistantInfo) -> Text | Reasoning:
+        """The thinking of another model is words like any other: its signature is not valid."""
+        if self._model and self._model != _model_name(info):
+            return Text(text=part.text)
+        return Reasoning(text=part.text, provider_options=part.metadata or None)
+
+    def _tool(self, entry: Entry, offset: int, part: ToolPart) -> tuple[Call, Result, int]:
+        ordinal = entry.ordinal + offset
+        size = entry.sizes[offset]
+        call_id = self._call_id(part, ordinal)
+        attached: tuple[Media, ...] = ()
+        tokens = size.fixed + size.body
+        match part.state:
+            case Completed() if ordinal in self._log.marks:
+                text = self._placeholder(part, part.state, ordinal)
+                output = Output(type="text", value=text)
+                tokens = size.fixed + self._log.count(text)
+            case Completed():
+                output = Output(type="text", value=part.state.output)
+                if part.state.attachments is not UNSET:
+                    attached = tuple(_media(held) for held in part.state.attachments)
+            case Failed():
+                output = Output(type="error-text", value=part.state.error)
+            case _:
+                output = Output(type="error-text", value=self._rules.interrupted)
+        call = Call(tool_call_id=call_id, tool_name=part.tool, input=part.state.input or {})
+        result = Result(
+            tool_call_id=call_id, tool_name=part.tool, output=output, attachments=attached
+        )
+        return call, result, tokens
+
+    def _call_id(self, part: ToolPart, ordinal: int) -> str:
+        named = part.call_id or f"call_{handle(ordinal)}"
+        if not self._rules.valid or self._owners.setdefault(named, ordinal) == ordinal:
+            return named
+        return f"{named}_{handle(ordinal)}"
+
+    def _placeholder(self, part: ToolPart, state: Completed, ordinal: int) -> str:
+        template = self._rules.placeholder
+        if "{" not in template:
+            return template
+        about = self._log.target(self._log.hidden[ordinal])
+        fields = {
+            "tool": part.tool,
+            "target": about.label,
+            "size": size_text(state.output),
+            "handle": handle(ordinal),
+        }
+        # Not str.format: what a tool was called with is data, and may hold braces.
+        for name, text in fields.items():
+            template = template.replace("{" + name + "}", text, 1)
+        return template.replace(" :", ":")
+
+
+def size_text(text: str) -> str:
+    """How large a text is, for people and models."""
+    length = len(text)
+    lines = text.count("\n") + 1
+    size = f"{length / 1000:.1f} kB" if length >= 1000 else f"{length} B"
+    return f"{size}, {lines} lines" if lines > 1 else size
+
+
+def message_text(message: Message) -> str:
+    """All that a message says in words."""
+    return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
+
+
+def is_marker(message: Message) -> bool:
+    """Whether a message queues a compaction."""
+    return message.is_user and marker_part(message) is not None
+
+
+def _media(part: FilePart) -> Media:
+    return Media(data=part.url, media_type=part.mime, filename=part.filename or None)
+
+
+def _model_name(info: AssistantInfo) -> str:
+    return f"{info.provider_id or ''}:{info.model_id or ''}"
+
+
+def _was_cut_short(info: AssistantInfo, message: Message) -> bool:
+    """Whether an answer was aborted by the user when it already said something."""
+    error = cast("Json", info.error) if isinstance(info.error, dict) else {}
+    return error.get("name") == "MessageAbortedError" and any(
+        not isinstance(part, StepStartPart | ReasoningPart) for part in message.parts
+    )

@@ -1,0 +1,106 @@
+"""What the user asked for: which requests there were, which are answered, what holds for good.
+
+Found as messages come, so that a view across a pivot can show the user's own words without
+reading what was folded.
+"""
+
+import re
+
+from .messages import AssistantInfo, CompactionPart, Message, TextPart
+from .values import Frozen
+
+# A line that asks for something for good. Wrong guesses cost a line, so it is rather too eager.
+STANDING = re.compile(
+    r"\b(always|never|from now on|every time|whenever|at all times|no matter what"
+    r"|keep in mind|remember (?:to|that)|(?:do not|don't) (?:ever|use|touch|change|commit)"
+    r"|must not|only use|for the rest of)\b",
+    re.IGNORECASE,
+)
+_LONGEST_LINE = 500
+# A step that ends so has answered; one that ends for its calls, its length or an error has not.
+_ANSWERS = frozenset({"stop", "end_turn", "end-turn", "stop_sequence", "completed"})
+
+
+class Request(Frozen, gc=False):
+    """A message of the user, in its place."""
+
+    index: int
+    ordinal: int
+    text: str
+
+
+class Rule(Frozen, gc=False):
+    """A line of the user that holds for good."""
+
+    index: int
+    ordinal: int
+    text: str
+
+
+class Requests:
+    """The user's requests and rules so far."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.all: list[Request] = []
+        self.rules: list[Rule] = []
+        self._answers: dict[int, int] = {}  # request → the answer's place
+
+    def take(self, index: int, ordinal: int, message: Message) -> None:
+        """Note what a message asks for or answers."""
+        if isinstance(message.info, AssistantInfo):
+            self._take_answer(index, message.info)
+        elif not _is_marker(message):
+            self._take_request(index, ordinal, message)
+
+    def forget(self, index: int) -> None:
+        """Take back what the message at this place said."""
+        if self.all and self.all[-1].index == index:
+            self.all.pop()
+        while self.rules and self.rules[-1].index == index:
+            self.rules.pop()
+        if self.all and self._answers.get(self.all[-1].index) == index:
+            del self._answers[self.all[-1].index]
+
+    def answered(self, request: Request, before: int) -> bool:
+        """Whether a request had its answer before a place in the log."""
+        answer = self._answers.get(request.index)
+        return answer is not None and answer < before
+
+    def newest(self, before: int) -> Request | None:
+        """The last request before a place in the log."""
+        for request in reversed(self.all):
+            if request.index < before:
+                return request
+        return None
+
+    def _take_answer(self, index: int, info: AssistantInfo) -> None:
+        if self.all and not info.summary and not info.error and info.finish in _ANSWERS:
+            self._answers.setdefault(self.all[-1].index, index)
+
+    def _take_request(self, index: int, ordinal: int, message: Message) -> None:
+        texts: list[str] = []
+        first = ordinal
+        for offset, part in enumerate(message.parts):
+            if not isinstance(part, TextPart) or part.synthetic or part.ignored:
+                continue
+            if not part.text.strip():
+                continue
+            if not texts:
+                first = ordinal + offset
+            texts.append(part.text)
+            self._take_rules(index, ordinal + offset, part)
+        if texts:
+            self.all.append(Request(index=index, ordinal=first, text="\n\n".join(texts)))
+
+    def _take_rules(self, index: int, ordinal: int, part: TextPart) -> None:
+        if part.metadata and part.metadata.get("pin"):
+            self.rules.append(Rule(index=index, ordinal=ordinal, text=part.text))
+            return
+        for line in part.text.splitlines():
+            if len(line) <= _LONGEST_LINE and STANDING.search(line):
+                self.rules.append(Rule(index=index, ordinal=ordinal, text=line.strip()))
+
+
+def _is_marker(message: Message) -> bool:
+    return any(isinstance(part, CompactionPart) for part in message.parts)

@@ -1,0 +1,82 @@
+"""What a model is shown: messages of three roles, before a wire's codec turns them into requests.
+
+Their JSON is the neutral form in which OpenCode measures a tail.
+"""
+
+from typing import Any
+
+from .values import Frozen, Json
+
+
+class Block(Frozen, tag_field="type", omit_defaults=True, rename="camel"):
+    """A piece of a shown message."""
+
+
+class Text(Block, tag="text"):
+    """Words."""
+
+    text: str
+
+
+class Reasoning(Block, tag="reasoning"):
+    """The model's own thinking, with what its provider wants back of it."""
+
+    text: str
+    provider_options: Any = None
+
+
+class Media(Block, tag="file"):
+    """A file."""
+
+    data: str
+    media_type: str
+    filename: str | None = None
+
+
+class Call(Block, tag="tool-call"):
+    """A call of a tool."""
+
+    tool_call_id: str
+    tool_name: str
+    input: Json
+
+
+class Output(Frozen):
+    """What a tool gave back: text, or the text of an error."""
+
+    type: str
+    value: str
+
+
+class Result(Block, tag="tool-result"):
+    """The result of a call."""
+
+    tool_call_id: str
+    tool_name: str
+    output: Output
+    attachments: tuple[Media, ...] = ()
+
+
+class Shown(Frozen, tag_field="role"):
+    """A message as a model is shown it."""
+
+
+class FromUser(Shown, tag="user"):
+    """The user's side."""
+
+    content: tuple[Text | Media, ...]
+
+
+class FromAssistant(Shown, tag="assistant"):
+    """The model's side."""
+
+    content: tuple[Text | Reasoning | Call, ...]
+
+
+class FromTools(Shown, tag="tool"):
+    """The results of the calls of the message before it, in their order."""
+
+    content: tuple[Result, ...]
+
+
+AnyShown = FromUser | FromAssistant | FromTools

@@ -1,0 +1,69 @@
+"""How many tokens each part of a message costs when it is shown in full."""
+
+import msgspec
+from msgspec import UNSET
+
+from .media import media_tokens
+from .messages import (
+    AnyPart,
+    Completed,
+    Failed,
+    FilePart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+)
+from .tokens import Counter
+from .values import Frozen
+
+# Providers wrap every message and call in a few tokens of their own.
+MESSAGE_OVERHEAD = 4
+CALL_OVERHEAD = 12
+
+
+class Size(Frozen, gc=False):
+    """The tokens of a part: what always stays, and what pruning would hide."""
+
+    fixed: int = 0
+    body: int = 0
+
+
+NOTHING = Size()
+
+
+def part_size(part: AnyPart, count: Counter) -> Size:
+    """The tokens of one part, shown in full."""
+    match part:
+        case TextPart():
+            return NOTHING if part.ignored else Size(fixed=count(part.text))
+        case ReasoningPart():
+            return Size(fixed=count(part.text))
+        case FilePart():
+            return Size(fixed=media_tokens(part.url, part.mime))
+        case ToolPart():
+            return _tool_size(part, count)
+        case _:
+            return NOTHING
+
+
+def _tool_size(part: ToolPart, count: Counter) -> Size:
+    state = part.state
+    call = CALL_OVERHEAD + count(part.tool)
+    if state.input:
+        call += count(msgspec.json.encode(state.input).decode())
+    match state:
+        case Completed():
+            body = count(state.output)
+            if state.attachments is not UNSET:
+                body += sum(media_tokens(held.url, held.mime) for held in state.attachments)
+            return Size(fixed=call, body=body)
+        case Failed():
+            return Size(fixed=call + count(state.error))
+        case _:
+            return Size(fixed=call + CALL_OVERHEAD)
+
+
+def message_sizes(message: Message, count: Counter) -> tuple[Size, ...]:
+    """The tokens of every part of a message."""
+    return tuple([part_size(part, count) for part in message.parts])

@@ -1,0 +1,89 @@
+"""What a tool call was about: the file it read or wrote, the command it ran, the words it sought.
+
+Tools are told apart by their names and by the names of their arguments, as agents have them in
+common. An unknown tool is simply about its first short argument.
+"""
+
+import re
+from typing import Literal, cast
+
+from .values import Frozen, Json
+
+Act = Literal["read", "write", "other"]
+
+_PATH_KEYS = ("filePath", "file_path", "path", "file", "filename", "notebook_path", "target_file")
+_OTHER_KEYS = ("command", "cmd", "pattern", "query", "url", "description", "name", "prompt")
+_READS = re.compile(r"read|view|open_file|cat_file|get_file", re.IGNORECASE)
+_WRITES = re.compile(r"write|edit|patch|replace|create_file|insert|update_file", re.IGNORECASE)
+_PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
+_LONGEST = 80
+
+
+class Span(Frozen, gc=False):
+    """The lines of a file that were read; an open end is None."""
+
+    first: int = 0
+    last: int | None = None
+
+    def covers(self, other: "Span") -> bool:
+        """Whether all of the other's lines are among these."""
+        if self.first > other.first:
+            return False
+        return self.last is None or (other.last is not None and other.last <= self.last)
+
+
+WHOLE = Span()
+
+
+class Target(Frozen, gc=False):
+    """What a call was about."""
+
+    act: Act
+    files: tuple[str, ...]
+    label: str
+    span: Span = WHOLE
+
+
+def target(tool: str, arguments: Json) -> Target:
+    """What a call of this tool with these arguments is about."""
+    patch = arguments.get("patchText") or arguments.get("patch") or arguments.get("input")
+    if isinstance(patch, str) and (files := tuple(_PATCHED.findall(patch))):
+        return Target(act="write", files=files, label=_shortened(", ".join(files)))
+    path = _first_text(arguments, _PATH_KEYS)
+    if path and _WRITES.search(tool):
+        return Target(act="write", files=(path,), label=_shortened(path))
+    if path and _READS.search(tool):
+        return Target(act="read", files=(path,), label=_shortened(path), span=_span(arguments))
+    label = _first_text(arguments, _OTHER_KEYS) or path or _any_text(arguments)
+    return Target(act="other", files=(), label=_shortened(label))
+
+
+def _first_text(arguments: Json, keys: tuple[str, ...]) -> str:
+    for key in keys:
+        held = arguments.get(key)
+        if isinstance(held, str) and held:
+            return held
+    return ""
+
+
+def _any_text(arguments: Json) -> str:
+    return next((held for held in arguments.values() if isinstance(held, str)), "")
+
+
+def _span(arguments: Json) -> Span:
+    first = _whole(arguments.get("offset") or arguments.get("start_line"))
+    limit = arguments.get("limit")
+    end = arguments.get("end_line")
+    if limit is not None:
+        return Span(first=first, last=first + _whole(limit))
+    return Span(first=first, last=None if end is None else _whole(end))
+
+
+def _whole(held: object) -> int:
+    return int(cast("float", held)) if isinstance(held, int | float) and held == held else 0  # noqa: PLR0124 - NaN
+
+
+def _shortened(text: str) -> str:
+    """One line that is safe to print and cheap to show."""
+    line = "".join(ch if ch.isprintable() else " " for ch in text[: _LONGEST * 2]).strip()
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

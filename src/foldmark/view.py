@@ -1,0 +1,267 @@
+"""The view: what the model is shown of a log.
+
+The latest pivot's marker and summary, its tail, and all that came since. Built once and then
+carried on message by message: a step costs what is new. It reads the log and changes nothing.
+"""
+
+from .log import Log, Pivot, marker_part
+from .messages import AssistantInfo
+from .policy import Policy, ViewRules
+from .render import Cell, Renderer, is_marker, message_text
+from .shown import AnyShown, FromAssistant, FromUser, Reasoning, Text
+from .sizes import MESSAGE_OVERHEAD
+from .values import Frozen
+from .words import bridge, words, words_room
+
+NO_REPLY = "[No reply came to this.]"
+BEGINNING = "[The session begins with the assistant.]"
+NOTE_TOKENS = 16
+
+
+class View(Frozen):
+    """What a model is shown, which messages of the log that is, and what it costs."""
+
+    messages: tuple[AnyShown, ...]
+    places: tuple[int, ...]
+    tokens: int
+    pivot: Pivot | None
+
+
+class Viewer:
+    """Keeps the view of a log up to date."""
+
+    def __init__(self, log: Log, policy: Policy, *, model: str = "", usable: int = 0) -> None:
+        """Take the log; the model and the room it has are known only where a request is made."""
+        self.log = log
+        self.policy = policy
+        self._rules = policy.view
+        self._renderer = Renderer(log, self._rules, model)
+        self._words = words_room(policy, usable)
+        self._pivot: Pivot | None = None
+        self._cells: dict[int, Cell] = {}
+        self._flow = Flow(valid=self._rules.valid)
+        self._seen = 0
+        self._rebuild()
+
+    def view(self) -> View:
+        """The view of the log as it is now."""
+        self._catch_up()
+        return View(
+            messages=self._flow.messages(),
+            places=tuple(self._cells),
+            tokens=self._flow.tokens,
+            pivot=self._pivot,
+        )
+
+    def cells(self) -> list[Cell]:
+        """The cells of the view in their order."""
+        self._catch_up()
+        return list(self._cells.values())
+
+    def tokens_after(self, place: int) -> int:
+        """The tokens of what the view shows after a place in the log."""
+        self._catch_up()
+        tokens = 0
+        for index in reversed(self._cells):
+            if index <= place:
+                break
+            tokens += self._cells[index].tokens
+        return tokens
+
+    def _catch_up(self) -> None:
+        if self._seen == len(self.log.changes):
+            return
+        changed = self.log.changes[self._seen :]
+        if self.log.pivot != self._pivot:
+            self._rebuild()
+            return
+        self._seen = len(self.log.changes)
+        redo = False
+        for index in changed:
+            if index in self._cells:
+                self._cells[index] = self._renderer.cell(self.log.entries[index])
+                redo = True
+            elif self._is_new(index):
+                cell = self._renderer.cell(self.log.entries[index])
+                self._cells[index] = cell
+                self._flow.add(cell)
+        if redo:
+            self._reflow()
+
+    def _is_new(self, index: int) -> bool:
+        if self._pivot is not None and index <= self._pivot.marker:
+            return False
+        return index < len(self.log.entries)
+
+    def _rebuild(self) -> None:
+        self._pivot = self.log.pivot
+        self._seen = len(self.log.changes)
+        entries = self.log.entries
+        self._cells = {}
+        for index in shown_places(self.log, self._rules):
+            self._cells[index] = self._pivot_cell(index) or self._renderer.cell(entries[index])
+        self._reflow()
+
+    def _reflow(self) -> None:
+        self._flow = Flow(valid=self._rules.valid)
+        for index, cell in self._cells.items():
+            self._flow.add(cell)
+            if self._words and self._pivot is not None and index == self._pivot.summary:
+                self._flow.add(self._bridge_cell(self._pivot))
+
+    def _pivot_cell(self, index: int) -> Cell | None:
+        """The cell of a marker or a summary; None for any other message."""
+        message = self.log.entries[index].message
+        if is_marker(message):
+            return self._marker_cell(index)
+        if self._pivot is not None and index == self._pivot.summary:
+            text = message_text(message)
+            return _text_cell(index, text, self.log.count(text), by_assistant=True)
+        return None
+
+    def _marker_cell(self, index: int) -> Cell:
+        """A marker asks what was done; one that failed or is still queued is never shown."""
+        if not _has_summary(self.log, index):
+            return Cell(index=index, shown=(), tokens=0, by_assistant=False)
+        text = self._rules.marker
+        if self._words and self._pivot is not None and index == self._pivot.marker:
+            text = words(self.log, self._pivot, _tail_start(self.log, self._pivot), self._words)
+            text = f"{text}\n\n{self._rules.marker}" if text else self._rules.marker
+        return _text_cell(index, text, self.log.count(text), by_assistant=False)
+
+    def _bridge_cell(self, pivot: Pivot) -> Cell:
+        """The request on which the first messages after the summary work, where it was folded."""
+        text = bridge(self.log, pivot, _tail_start(self.log, pivot))
+        return _text_cell(-1, text, self.log.count(text), by_assistant=False)
+
+
+class Flow:
+    """Shown messages in a row, mended where a provider would refuse them."""
+
+    def __init__(self, *, valid: bool) -> None:
+        """Say whether to mend."""
+        self._valid = valid
+        self._shown: list[AnyShown] = []
+        self._assistant_between = False
+        self.tokens = 0
+
+    def add(self, cell: Cell) -> None:
+        """Add what a cell shows."""
+        self.tokens += cell.tokens
+        if cell.by_assistant:
+            self._assistant_between = True
+        for message in cell.shown:
+            if self._valid:
+                self._add_valid(message)
+            else:
+                self._shown.append(message)
+        if cell.shown and not cell.by_assistant:
+            self._assistant_between = False
+
+    def messages(self) -> tuple[AnyShown, ...]:
+        """What has been added; an answer of thoughts alone is left out at the end."""
+        if self._valid and self._shown and _only_thinks(self._shown[-1]):
+            return tuple(self._shown[:-1])
+        return tuple(self._shown)
+
+    def _add_valid(self, message: AnyShown) -> None:
+        last = self._shown[-1] if self._shown else None
+        match last, message:
+            case None, FromAssistant():
+                self._shown.append(FromUser(content=(Text(text=BEGINNING),)))
+                self.tokens += NOTE_TOKENS
+            case FromUser(), FromUser() if self._assistant_between:
+                self._shown.append(FromAssistant(content=(Text(text=NO_REPLY),)))
+                self.tokens += NOTE_TOKENS
+            case FromUser(), FromUser():
+                self._shown[-1] = FromUser(content=last.content + message.content)
+                return
+            case FromAssistant(), FromAssistant():
+                self._shown[-1] = FromAssistant(content=last.content + message.content)
+                return
+            case FromAssistant(), FromUser() if _only_thinks(last):
+                self._shown[-1] = FromAssistant(content=(Text(text=NO_REPLY),))
+            case _:
+                pass
+        self._shown.append(message)
+
+
+def shown_places(log: Log, rules: ViewRules) -> list[int]:
+    """The places of the messages that a view shows, in its order."""
+    pivot = log.pivot
+    if pivot is None:
+        return _reordered(log, range(len(log.entries)), rules)
+    tail = _tail_start(log, pivot)
+    if tail is None:
+        tail = 0 if pivot.tail_id and rules.dangling_tail == "everything" else pivot.marker
+    if rules.old_pivots:
+        return _reordered(log, range(tail, len(log.entries)), rules)
+    old = _old_pivots(log, pivot)
+    since = range(pivot.marker + 1, len(log.entries))
+    kept = (index for index in range(tail, pivot.marker) if index not in old)
+    return [pivot.marker, pivot.summary, *kept, *(i for i in since if i != pivot.summary)]
+
+
+def view_start(log: Log, rules: ViewRules) -> int:
+    """The oldest place that a view shows of what came before its marker, or of all."""
+    return min(shown_places(log, rules), default=0) if log.pivot else 0
+
+
+def _reordered(log: Log, places: range, rules: ViewRules) -> list[int]:
+    """The newest marker with a tail goes before its tail, with all up to its summary."""
+    if not rules.old_pivots:
+        return list(places)
+    for index in reversed(places):
+        part = marker_part(log.entries[index].message)
+        if part is None or not part.tail_start_id or not log.entries[index].message.is_user:
+            continue
+        summary = _first_summary(log, index)
+        tail = next((i for i in places if log.entries[i].message.id == part.tail_start_id), None)
+        if summary is None or tail is None or tail >= index:
+            break
+        return [
+            *range(index, summary + 1),
+            *range(tail, index),
+            *range(summary + 1, places.stop),
+        ]
+    return list(places)
+
+
+def _first_summary(log: Log, marker: int) -> int | None:
+    """The first message that calls itself the summary of a marker."""
+    wanted = log.entries[marker].message.id
+    for index in log.summaries:
+        info = log.entries[index].message.info
+        if index > marker and isinstance(info, AssistantInfo) and info.parent_id == wanted:
+            return index
+    return None
+
+
+def _tail_start(log: Log, pivot: Pivot) -> int | None:
+    if pivot.tail_id is None:
+        return None
+    return log.place(pivot.tail_id, below=pivot.marker)
+
+
+def _old_pivots(log: Log, latest: Pivot) -> set[int]:
+    pairs = (pivot for pivot in log.pivots if pivot != latest)
+    return {place for pivot in pairs for place in (pivot.marker, pivot.summary)}
+
+
+def _has_summary(log: Log, marker: int) -> bool:
+    return any(pivot.marker == marker for pivot in reversed(log.pivots))
+
+
+def _text_cell(index: int, text: str, tokens: int, *, by_assistant: bool) -> Cell:
+    if not text.strip():
+        return Cell(index=index, shown=(), tokens=0, by_assistant=by_assistant)
+    content = (Text(text=text),)
+    shown = FromAssistant(content=content) if by_assistant else FromUser(content=content)
+    tokens += MESSAGE_OVERHEAD
+    return Cell(index=index, shown=(shown,), tokens=tokens, by_assistant=by_assistant)
+
+
+def _only_thinks(message: AnyShown) -> bool:
+    return isinstance(message, FromAssistant) and all(
+        isinstance(block, Reasoning) for block in message.content
+    )

@@ -1,0 +1,29 @@
+"""What the tests share: where recorded vectors and real transcripts lie, and how they are read."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BESIDE = Path(__file__).parents[2] / "shared"
+VECTORS = Path(os.environ.get("FOLDMARK_VECTORS", BESIDE / "vectors"))
+CORPUS = Path(os.environ.get("FOLDMARK_CORPUS", BESIDE / "corpus"))
+
+
+@pytest.fixture
+def vectors() -> Callable[[str], Any]:
+    """Recorded inputs and outputs of OpenCode, by name."""
+    if not VECTORS.is_dir():
+        pytest.skip(f"no vectors at {VECTORS}; set FOLDMARK_VECTORS")
+    return lambda name: json.loads((VECTORS / "opencode" / f"{name}.json").read_bytes())
+
+
+@pytest.fixture
+def corpus() -> Path:
+    """The folder of real transcripts."""
+    if not CORPUS.is_dir():
+        pytest.skip(f"no corpus at {CORPUS}; set FOLDMARK_CORPUS")
+    return CORPUS

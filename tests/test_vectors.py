@@ -1,0 +1,106 @@
+"""OpenCode's own answers, recorded from its real code, under the preset `opencode`."""
+
+from collections.abc import Callable
+from typing import Any
+
+from foldmark.limits import Limit
+from foldmark.log import Log
+from foldmark.messages import Message, Tokens
+from foldmark.overflow import is_overflow, usable, used
+from foldmark.plan import session_fold
+from foldmark.presets import OPENCODE
+from foldmark.prune import prune_plan
+from foldmark.tasks import latest
+from foldmark.tokens import round4
+from foldmark.values import from_plain
+from foldmark.view import Viewer, shown_places
+
+Vectors = Callable[[str], Any]
+
+
+def log_of(messages: list[Any]) -> Log:
+    return Log(round4, [from_plain(message, Message) for message in messages])
+
+
+def test_tokens_are_estimated_as_opencode_does(vectors: Vectors) -> None:
+    for case in vectors("token_estimate"):
+        assert round4(case["s"]) == case["tokens"]
+
+
+def test_usable_and_overflow_are_opencodes(vectors: Vectors) -> None:
+    for case in vectors("overflow"):
+        own = case["cfg"].get("compaction", {})
+        policy = OPENCODE.adjusted(
+            auto=own.get("auto"), reserved=own.get("reserved"), output_cap=case["outputTokenMax"]
+        )
+        limit = Limit(**case["limit"])
+        count = used(from_plain(case["tokens"], Tokens), policy.window)
+        assert usable(policy, limit) == case["usable"], case
+        assert is_overflow(policy, count, limit) is case["isOverflow"], case
+
+
+def test_the_filtered_history_is_opencodes(vectors: Vectors) -> None:
+    for case in vectors("filter_compacted"):
+        log = log_of(case["history"])
+        places = shown_places(log, OPENCODE.view)
+        assert [log.entries[place].message.id for place in places] == case["filtered"], case
+
+
+def test_the_newest_messages_and_pending_tasks_are_opencodes(vectors: Vectors) -> None:
+    for case in vectors("filter_compacted"):
+        log = log_of(case["history"])
+        newest = latest(log, shown_places(log, OPENCODE.view))
+        found = {
+            "user": newest.user and newest.user.id,
+            "assistant": newest.assistant and newest.assistant.id,
+            "finished": newest.finished and newest.finished.id,
+            "tasks": [part.__struct_config__.tag for part in newest.tasks],
+        }
+        assert found == {"user": None, "assistant": None, "finished": None} | case["latest"], case
+
+
+def test_pruned_parts_are_opencodes(vectors: Vectors) -> None:
+    pruned_any = False
+    for case in vectors("prune"):
+        log = log_of([_with_tools(message) for message in case["messages"]])
+        plan = prune_plan(log, OPENCODE.prune)
+        assert {decision.part for decision in plan.prune} == set(case["pruned"]), case
+        pruned_any |= bool(case["pruned"])
+    assert pruned_any
+
+
+def test_tails_and_replays_are_opencodes(vectors: Vectors) -> None:
+    tails = 0
+    for case in vectors("process"):
+        policy = OPENCODE.adjusted(tail_tokens=case["config"].get("preserve_recent_tokens"))
+        for step in case["steps"]:
+            before, marker = step["input"][:-1], step["input"][-1]
+            assert marker["info"]["id"] == step["parentID"]
+            log = log_of(before)
+            found = session_fold(Viewer(log, policy), 0, overflow=bool(step["overflow"]))
+            assert found.tail_start == step.get("tail_start_id"), step
+            tails += found.tail_start is not None
+    assert tails
+
+
+def _with_tools(message: dict[str, Any]) -> dict[str, Any]:
+    info = {"id": message["id"], "role": message["role"]}
+    if message.get("summary"):
+        info["summary"] = True
+    return {"info": info, "parts": [_tool(tool) for tool in message.get("tools", [])]}
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    state: dict[str, Any] = {"status": tool["status"], "input": {}, "time": {"start": 1}}
+    if tool["status"] == "completed":
+        state |= {"output": "x" * tool["size"], "title": "", "metadata": {}}
+        state["time"] |= {"end": 2} | ({"compacted": 3} if tool["compacted"] else {})
+    if tool["status"] == "error":
+        state["error"] = "x" * tool["size"]
+    return {
+        "id": tool["id"],
+        "type": "tool",
+        "tool": tool["tool"],
+        "callID": tool["id"],
+        "state": state,
+    }
