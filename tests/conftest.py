@@ -7,6 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# The machine may be busy: no deadlines. FOLDMARK_EXAMPLES=5000 looks harder.
+settings.register_profile(
+    "foldmark", deadline=None, max_examples=int(os.environ.get("FOLDMARK_EXAMPLES", "100"))
+)
+settings.load_profile("foldmark")
 
 BESIDE = Path(__file__).parents[2] / "shared"
 VECTORS = Path(os.environ.get("FOLDMARK_VECTORS", BESIDE / "vectors"))

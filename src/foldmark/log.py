@@ -48,6 +48,8 @@ class Tool(Frozen, gc=False):
     part: ToolPart
     state: Completed
     tokens: int
+    target: Target
+    failed: bool
 
 
 class Pivot(Frozen):
@@ -90,11 +92,12 @@ class Log:
         self.pivots: list[Pivot] = []
         self.requests = Requests()
         self.touched: dict[str, list[tuple[int, Target]]] = {}  # by file: who read or wrote it
+        self.restored: int = 0  # how often pruned outputs were shown again
         self.changes: list[int] = []  # places, in the order in which they came or changed
-        self.measured: int | None = None  # the newest finished answer that nothing was hidden after
+        self.finished: int | None = None  # the newest finished answer
+        self.measured: int | None = None  # the same, where its tokens still tell of this view
         self._places: dict[str, int] = {}
         self._markers: dict[str, int] = {}
-        self._targets: dict[int, Target] = {}
         self._parts = 0
         for message in messages:
             self.append(message)
@@ -154,6 +157,24 @@ class Log:
                 self.changes.append(tool.index)
                 self.measured = None
         self.tools = dict(sorted(self.tools.items()))
+        self.restored += 1
+
+    def unfold(self) -> Pivot | None:
+        """Take the latest pivot back: the view is what it was before, and what came since."""
+        if not self.pivots:
+            return None
+        pivot = self.pivots.pop()
+        self._pivot_changed(pivot)
+        return pivot
+
+    def refold(self, pivot: Pivot) -> None:
+        """Put a pivot that was taken back in force again."""
+        self.pivots.append(pivot)
+        self._pivot_changed(pivot)
+
+    def _pivot_changed(self, pivot: Pivot) -> None:
+        self.changes.append(pivot.marker)
+        self.measured = None
 
     def place(self, message_id: str, below: int | None = None) -> int | None:
         """Where a message stands; the newest of several, or the newest below a place."""
@@ -173,14 +194,6 @@ class Log:
         entry = self.entries[bisect_right(self.entries, ordinal, key=_first_ordinal) - 1]
         return entry, ordinal - entry.ordinal
 
-    def target(self, tool: Tool) -> Target:
-        """What a call was about."""
-        known = self._targets.get(tool.ordinal)
-        if known is None:
-            known = target(tool.part.tool, tool.state.input or {})
-            self._targets[tool.ordinal] = known
-        return known
-
     def _take_user(self, entry: Entry) -> None:
         self.users.append(entry.index)
         if marker_part(entry.message) is not None:
@@ -195,18 +208,27 @@ class Log:
             self._take_summary(entry, info)
         elif info.finish and info.tokens:
             self.measured = entry.index
+        if info.finish:
+            self.finished = entry.index
 
     def _take_tool(self, entry: Entry, offset: int, part: ToolPart, state: Completed) -> None:
         ordinal = entry.ordinal + offset
-        tokens = entry.sizes[offset].body
-        tool = Tool(ordinal=ordinal, index=entry.index, part=part, state=state, tokens=tokens)
+        about = target(part.tool, state.input or {})
+        tool = Tool(
+            ordinal=ordinal,
+            index=entry.index,
+            part=part,
+            state=state,
+            tokens=entry.sizes[offset].body,
+            target=about,
+            failed=_has_failed(state),
+        )
         self.calls.append(tool)
         if state.time and state.time.compacted:
             self.hidden[ordinal] = tool
             self.marks[ordinal] = state.time.compacted
         else:
             self.tools[ordinal] = tool
-        about = self.target(tool)
         for file in about.files:
             self.touched.setdefault(file, []).append((ordinal, about))
 
@@ -225,15 +247,11 @@ class Log:
         """Take the last message's own traces back, so that its newer state can be appended."""
         self.entries.pop()
         self._parts = last.ordinal
-        for offset in range(len(last.message.parts)):
-            ordinal = last.ordinal + offset
-            self.tools.pop(ordinal, None)
-            self.hidden.pop(ordinal, None)
-            self.marks.pop(ordinal, None)
-            if self.calls and self.calls[-1].index == last.index:
-                self.calls.pop()
-            about = self._targets.pop(ordinal, None)
-            for file in about.files if about else ():
+        while self.calls and self.calls[-1].index == last.index:
+            tool = self.calls.pop()
+            for held in (self.tools, self.hidden, self.marks):
+                held.pop(tool.ordinal, None)
+            for file in tool.target.files:
                 self.touched[file].pop()
         for places in (self.users, self.summaries):
             if places and places[-1] == last.index:
@@ -241,9 +259,19 @@ class Log:
         if self.pivot is not None and self.pivot.summary == last.index:
             self.pivots.pop()
         self._markers.pop(last.message.id, None)
-        if self.measured == last.index:
-            self.measured = None
+        # What was measured before the last message is not looked up again: it is not far.
+        self.measured = None if self.measured == last.index else self.measured
+        self.finished = None if self.finished == last.index else self.finished
         self.requests.forget(last.index)
+
+
+def _has_failed(state: Completed) -> bool:
+    """Whether a call that came to its end says that it failed."""
+    told = state.metadata
+    if not told:
+        return False
+    status = told.get("exit", told.get("exit_code"))
+    return bool(status or told.get("isError") or told.get("is_error"))
 
 
 def marker_part(message: Message) -> CompactionPart | None:

@@ -1,23 +1,23 @@
 """The plan: what prune and compact would do to a session now, and why, before it is done."""
 
 from collections.abc import Sequence
-
-import msgspec
+from typing import overload
 
 from .errors import WindowTooSmall
 from .limits import Limit
-from .log import Log
+from .log import Log, Pivot
 from .messages import AssistantInfo, Message
 from .overflow import is_overflow, pressure, usable, used
 from .policy import Policy
-from .prune import Prune, prune_plan
+from .prune import Prune
 from .render import Cell
+from .shown import FromTools
 from .sizes import MESSAGE_OVERHEAD
-from .tail import Fold, Measure, fold, tail_budget
-from .tokens import correction, utf16_length
-from .values import Frozen
-from .view import Viewer, view_start
-from .words import REPEATED, words_room
+from .tail import Fold, Measure, replayed, suffix_measure, tail_budget, tail_start
+from .tokens import correction, round4_length, utf16_length
+from .values import Frozen, encode
+from .view import NOTE_TOKENS, Viewer, view_start
+from .words import REPEATED, open_request, words, words_room
 
 # Less than this is no summary.
 LEAST_SUMMARY = 100
@@ -31,12 +31,12 @@ class Plan(Frozen):
     tokens: int
     pressure: float
     prune: Prune
-    fold: Fold
+    fold: Fold | None  # of the pivot that an overflow asks for, or that was asked about
 
     @property
     def tail_start(self) -> str | None:
         """The first message that a pivot would keep verbatim."""
-        return self.fold.tail_start
+        return self.fold.tail_start if self.fold else None
 
 
 def tokens_used(viewer: Viewer, *, fixed: int = 0) -> int:
@@ -45,72 +45,98 @@ def tokens_used(viewer: Viewer, *, fixed: int = 0) -> int:
     `fixed` is what a request holds beside the view: the system prompt and the tools.
     """
     log, policy, view = viewer.log, viewer.policy, viewer.view()
-    measured, estimated_then, after = 0, 0, 0
-    if log.measured is not None:
-        info = log.entries[log.measured].message.info
-        if isinstance(info, AssistantInfo) and info.tokens:
-            measured = int(used(info.tokens, policy.window))
-            after = viewer.tokens_after(log.measured)
-            estimated_then = view.tokens - after + fixed
     if not policy.window.preflight:
-        return measured
-    factor = correction(measured, estimated_then)
+        return _measured(log, log.finished, policy)
+    if log.measured is None:
+        return view.tokens + fixed
+    measured = _measured(log, log.measured, policy)
+    after = viewer.tokens_after(log.measured)
+    factor = correction(measured, view.tokens - after + fixed)
     return max(measured + after, int((view.tokens + fixed) * factor))
+
+
+def _measured(log: Log, place: int | None, policy: Policy) -> int:
+    """What the provider measured for the answer at this place; nothing for a summary."""
+    if place is None:
+        return 0
+    info = log.entries[place].message.info
+    if not isinstance(info, AssistantInfo) or info.summary or not info.tokens:
+        return 0
+    return int(used(info.tokens, policy.window))
 
 
 def session_plan(
     viewer: Viewer, limit: Limit, *, model: str = "", fixed: int = 0, explain: bool = False
 ) -> Plan:
-    """What prune and compact would do to a session with this model."""
+    """What prune and compact would do to a session with this model.
+
+    `explain` also tells why outputs are kept, and what a pivot would fold if one were made now.
+    """
     log, policy = viewer.log, viewer.policy
     room = usable(policy, limit, model)
     count = tokens_used(viewer, fixed=fixed)
+    overflow = is_overflow(policy, count, limit, model)
     return Plan(
-        overflow=is_overflow(policy, count, limit, model),
+        overflow=overflow,
         usable=room,
         tokens=count,
         pressure=pressure(count, room) if limit.context else 0.0,
-        prune=prune_plan(
-            log,
-            policy.prune,
-            start=view_start(log, policy.view),
-            usable=room if limit.context else 0,
-            explain=explain,
-        ),
-        fold=session_fold(viewer, room, fixed=fixed),
+        prune=viewer.pruner.plan(start=view_start(log, policy.view), usable=room, explain=explain),
+        fold=session_fold(viewer, room, fixed=fixed) if overflow or explain else None,
     )
 
 
 def session_fold(viewer: Viewer, room: int, *, fixed: int = 0, overflow: bool = False) -> Fold:
     """What a pivot would fold and keep of a session now."""
     log, policy = viewer.log, viewer.policy
-    cells = viewer.cells()
-    by_message = {id(log.entries[cell.index].message): cell for cell in cells}
     budget = tail_budget(policy.tail, room)
     if policy.tail.capped:
         budget = min(budget, room_for_tail(log, policy, room, fixed))
-
-    def measure(messages: Sequence[Message]) -> Measure:
-        chosen = [by_message[id(message)] for message in messages]
-        return _json_measure(chosen) if policy.tail.by_json else _sum_measure(chosen)
-
-    return fold(
-        [log.entries[cell.index].message for cell in cells],
-        policy.tail,
-        overflow=overflow,
-        budget=budget,
-        measure=measure,
+    shown = Shown(log, viewer.view().places)
+    resent = replayed(shown) if overflow else None
+    history, previous = _without_pivots(log, shown if resent is None else shown[:resent])
+    return Fold(
+        history=history,
+        start=tail_start(history, policy.tail, budget, _measure(viewer, history)),
+        replay=None if resent is None else shown[resent],
+        previous=previous,
     )
+
+
+def _without_pivots(log: Log, shown: "Shown") -> "tuple[Shown, Message | None]":
+    """The messages without earlier pivots, and the summary of the last of these."""
+    if not log.pivots:
+        return shown, None
+    hidden = {place for pivot in log.pivots for place in (pivot.marker, pivot.summary)}
+    kept = [place for place in shown.places if place not in hidden]
+    if len(kept) == len(shown):
+        return shown, None
+    return Shown(log, kept), log.entries[log.pivots[-1].summary].message
+
+
+def _measure(viewer: Viewer, history: "Shown") -> Measure:
+    cells, places = viewer.cells, history.places
+    if viewer.policy.tail.by_json:
+        lengths = suffix_measure(lambda i: _json_weight(cells[places[i]]), len(places))
+        return _estimated(lengths)
+    return suffix_measure(lambda i: _tokens(cells[places[i]]), len(places))
 
 
 def room_for_tail(log: Log, policy: Policy, room: int, fixed: int) -> int:
     """What is left for a tail when all that must be shown is shown, and a summary beside it."""
-    return room - fixed - _must_show(log, policy, room) - summary_room(policy, room)
+    # A tail that begins within an answered turn brings that turn's request along.
+    repeated = words_room(policy, room) // 3 + log.count(REPEATED)
+    left = room - fixed - _must_show(log, policy, room)
+    return left - repeated - _summary_share(policy, room, left)
 
 
-def summary_room(policy: Policy, room: int) -> int:
+def summary_room(log: Log, policy: Policy, room: int, fixed: int = 0) -> int:
     """The tokens that a summary may have."""
-    return min(policy.view.summary, room // 4)
+    return _summary_share(policy, room, room - fixed - _must_show(log, policy, room))
+
+
+def _summary_share(policy: Policy, room: int, left: int) -> int:
+    return min(policy.view.summary, room // 4, left)
 
 
 def check_window(log: Log, policy: Policy, room: int, *, fixed: int = 0) -> None:
@@ -124,33 +150,54 @@ def check_window(log: Log, policy: Policy, room: int, *, fixed: int = 0) -> None
 
 def _must_show(log: Log, policy: Policy, room: int) -> int:
     """The user's words that every view holds, with the marker's own text."""
-    tokens = log.count(policy.view.marker) + 3 * MESSAGE_OVERHEAD
+    tokens = log.count(policy.view.marker) + 4 * MESSAGE_OVERHEAD
     if not policy.view.words:
         return tokens
-    newest = log.requests.newest(len(log))
-    if newest is not None:
-        tokens += log.count(newest.text) + log.count(REPEATED) + MESSAGE_OVERHEAD
-    return tokens + words_room(policy, room)
+    here = Pivot(marker=len(log), summary=len(log), tail_id=None)
+    said = words(log, here, None, words_room(policy, room))
+    pending = open_request(log, len(log))
+    repeated = f"{REPEATED}\n{pending.text}" if pending else ""
+    return tokens + log.count(said) + log.count(repeated)
 
 
-def _sum_measure(cells: Sequence[Cell]) -> Measure:
-    sums = [0]
-    for cell in cells:
-        sums.append(sums[-1] + cell.tokens)
-    return lambda start, end: sums[end] - sums[start]
+class Shown(Sequence[Message]):
+    """The messages of a view, without a list of them being made."""
+
+    def __init__(self, log: Log, places: Sequence[int]) -> None:
+        """Take the log and the places of the messages."""
+        self._log = log
+        self.places = places
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Shown": ...
+    def __getitem__(self, index: int | slice) -> "Message | Shown":
+        if isinstance(index, slice):
+            return Shown(self._log, self.places[index])
+        return self._log.entries[self.places[index]].message
 
 
-def _json_measure(cells: Sequence[Cell]) -> Measure:
-    """The estimate of the compact JSON of a slice, from the lengths of its messages' JSON."""
-    lengths = [0]
-    counts = [0]
-    for cell in cells:
-        texts = [msgspec.json.encode(shown).decode() for shown in cell.shown]
-        lengths.append(lengths[-1] + sum(map(utf16_length, texts)))
-        counts.append(counts[-1] + len(texts))
+def _tokens(cell: Cell) -> int:
+    # An answer without calls, or none at all, may need a note after it (see `Flow`).
+    bare = cell.by_assistant and not (cell.shown and isinstance(cell.shown[-1], FromTools))
+    return cell.tokens + (NOTE_TOKENS if bare else 0)
+
+
+def _json_weight(cell: Cell) -> int:
+    """The length of the JSON of what a cell shows, with a comma after each message."""
+    texts = (encode(shown).decode() for shown in cell.shown)
+    return sum(utf16_length(text) + 1 for text in texts)
+
+
+def _estimated(lengths: Measure) -> Measure:
+    """The estimate of the JSON list of messages whose lengths, commas included, are measured."""
 
     def measure(start: int, end: int) -> int:
-        commas = max(0, counts[end] - counts[start] - 1)
-        return (lengths[end] - lengths[start] + commas + 2 + 2) // 4
+        length = lengths(start, end)
+        return round4_length(length + 1 if length else 2)
 
     return measure

@@ -143,7 +143,7 @@ def checked_reserved(reserved: int) -> int:
 
 def checked_threshold(threshold: Threshold) -> Threshold:
     """The threshold, if it makes sense: a fraction up to 1, or tokens."""
-    if threshold <= 0 or (threshold > 1 and threshold != int(threshold)):
+    if not 0 < threshold < float("inf") or (threshold > 1 and threshold != int(threshold)):
         raise BadPolicy(
             f"the threshold is {threshold}; it must be a fraction like 0.8, or a number of tokens"
         )

@@ -9,18 +9,41 @@ from .targets import Target
 from .values import Frozen
 
 Verdict = Literal["prune", "keep"]
-_LIKENESS = 64  # characters at either end by which equal outputs are looked up
 
 
-class Decision(Frozen, gc=False):
+class Decision(Frozen, gc=False, kw_only=False):
     """What becomes of one tool output, and why."""
 
     verdict: Verdict
-    ordinal: int
-    part: str
-    tool: str
-    tokens: int
-    reason: str
+    output: Tool
+    why: str  # a sentence in which {other} and {about} may stand
+    other: int = 0  # the ordinal of the output that makes this one needless
+
+    @property
+    def ordinal(self) -> int:
+        """The part's place among all parts."""
+        return self.output.ordinal
+
+    @property
+    def part(self) -> str:
+        """The part's id, or its handle where it has none."""
+        return self.output.part.id or handle(self.output.ordinal)
+
+    @property
+    def tool(self) -> str:
+        """The name of the tool."""
+        return self.output.part.tool
+
+    @property
+    def tokens(self) -> int:
+        """What the output costs in full."""
+        return self.output.tokens
+
+    @property
+    def reason(self) -> str:
+        """Why it is pruned or kept, in a sentence."""
+        why = self.why.replace("{other}", handle(self.other))
+        return why.replace("{about}", self.output.target.label)
 
 
 class Prune(Frozen):
@@ -44,26 +67,64 @@ class Bounds(Frozen):
     stop: int  # before this, they are behind a summary, or a part that was pruned before
     protect: int
     minimum: int | None
+    why_active: str
+    why_newest: str
+    why_older: str
+
+
+class Pruner:
+    """Plans prunes of one log, again and again, and looks at what may have changed only."""
+
+    def __init__(self, log: Log, rules: PruneRules) -> None:
+        """Take the log and the rules."""
+        self._log = log
+        self._rules = rules
+        self._settled = 0  # outputs before this ordinal are pruned, or stay for good
+        self._start = 0
+        self._restored: int = 0
+
+    def plan(self, *, start: int = 0, usable: int = 0, explain: bool = False) -> Prune:
+        """What to prune; `start` is where the view begins, `usable` the room that it has.
+
+        Why outputs are kept is told only where it is asked: it takes a look at all of them.
+        """
+        if not self._rules.on:
+            return _nothing(self._log, "pruning is off", explain=explain)
+        if start < self._start or self._log.restored != self._restored or explain:
+            self._settled = 0
+        self._start, self._restored = start, self._log.restored
+        bounds = _bounds(self._log, self._rules, start, usable)
+        walk = _Walk(self._log, self._rules, bounds)
+        decisions = list(walk.decisions(since=self._settled, explain=explain))
+        self._settled = walk.settled
+        return _committed(decisions, bounds.minimum)
 
 
 def prune_plan(
     log: Log, rules: PruneRules, *, start: int = 0, usable: int = 0, explain: bool = False
 ) -> Prune:
-    """What to prune in a log; `start` is where its view begins, `usable` the room it has."""
-    if not rules.on:
-        kept = (_decision("keep", tool, "pruning is off") for tool in log.tools.values())
-        return Prune(prune=(), keep=tuple(kept) if explain else (), tokens=0)
-    bounds = _bounds(log, rules, start, usable)
-    decisions = list(_Walk(log, rules, bounds).decisions(explain=explain))
+    """What to prune in a log, planned once."""
+    return Pruner(log, rules).plan(start=start, usable=usable, explain=explain)
+
+
+def _nothing(log: Log, why: str, *, explain: bool) -> Prune:
+    kept = (Decision("keep", tool, why) for tool in reversed(log.tools.values()))
+    return Prune(prune=(), keep=tuple(kept) if explain else (), tokens=0)
+
+
+def _committed(decisions: list[Decision], minimum: int | None) -> Prune:
+    """The decisions, or, where they would free too little, all outputs kept."""
     pruned = tuple(decision for decision in decisions if decision.verdict == "prune")
-    kept = tuple(decision for decision in decisions if decision.verdict == "keep")
-    freed = sum(decision.tokens for decision in pruned)
-    if bounds.minimum is not None and freed <= bounds.minimum:
-        reason = f"pruning would free {freed} tokens, not more than the minimum {bounds.minimum}"
-        spared = [_decision("keep", log.tools[held.ordinal], reason) for held in pruned]
-        kept = tuple(sorted([*kept, *spared], key=lambda held: -held.ordinal))
-        return Prune(prune=(), keep=kept, tokens=0)
-    return Prune(prune=pruned, keep=kept, tokens=freed)
+    freed = sum(decision.output.tokens for decision in pruned)
+    if minimum is None or freed > minimum:
+        kept = tuple(decision for decision in decisions if decision.verdict == "keep")
+        return Prune(prune=pruned, keep=kept, tokens=freed)
+    why = f"pruning would free {freed:,} tokens, not more than the minimum {minimum:,}"
+    kept = (
+        Decision("keep", held.output, why) if held.verdict == "prune" else held
+        for held in decisions
+    )
+    return Prune(prune=(), keep=tuple(kept), tokens=0)
 
 
 def _bounds(log: Log, rules: PruneRules, start: int, usable: int) -> Bounds:
@@ -75,12 +136,16 @@ def _bounds(log: Log, rules: PruneRules, start: int, usable: int) -> Bounds:
     active = _ordinal_at(log, turn)
     if rules.inside_turns:
         active = max(active, _newest(log, protect))
+    whole, size = active == _ordinal_at(log, turn), f"{protect:,} tokens"
     return Bounds(
         unread=log.calls[-1].index if rules.keep_unread and log.calls else len(log),
         active=active,
         stop=_stop(log, rules, start, turn),
         protect=protect,
         minimum=minimum,
+        why_active=f"in the last {rules.turns} turns" if whole else f"the newest {size}",
+        why_newest=f"among the newest {size} of outputs",
+        why_older=f"older than the newest {size} of outputs",
     )
 
 
@@ -137,97 +202,78 @@ class _Walk:
         self._rules = rules
         self._bounds = bounds
         self._total = 0
-        self._alike: dict[tuple[str, int, str, str], list[Tool]] = {}
+        self.settled = _ordinal_at(log, len(log))
+        self._by_length: dict[int, list[Tool]] = {}
 
-    def decisions(self, *, explain: bool) -> Iterator[Decision]:
+    def decisions(self, *, since: int, explain: bool) -> Iterator[Decision]:
+        stop = max(since, self._bounds.stop)
         for tool in reversed(self._log.tools.values()):
-            if tool.ordinal < self._bounds.stop:
-                if not explain:
-                    return
-                yield _decision("keep", tool, "behind a summary or an earlier prune")
-                continue
-            yield self._decided(tool)
+            if tool.ordinal >= stop:
+                why = self._for_good(tool) or self._decided(tool)
+            elif explain:
+                why = "behind a summary or an earlier prune"
+            else:
+                return
+            if isinstance(why, Decision):
+                yield why
+            elif explain:
+                yield Decision("keep", tool, why)
 
-    def _decided(self, tool: Tool) -> Decision:
-        rules, bounds = self._rules, self._bounds
-        stays = self._stays(tool)
-        if stays is not None:
-            self._remember(tool)
-            return _decision("keep", tool, stays)
-        goes = self._goes_first(tool)
-        if goes is not None:
-            return _decision("prune", tool, goes)
-        if tool.tokens <= rules.keep_errors and _failed(tool):
-            return _decision("keep", tool, "the output of a failure")
-        self._total += tool.tokens
-        if self._total > bounds.protect:
-            reason = f"older than the newest {bounds.protect} tokens of outputs"
-            return _decision("prune", tool, reason)
-        self._remember(tool)
-        reason = f"among the newest {bounds.protect} tokens of outputs"
-        return _decision("keep", tool, reason)
-
-    def _stays(self, tool: Tool) -> str | None:
-        rules, bounds = self._rules, self._bounds
-        if tool.ordinal >= bounds.active:
-            return f"in the last {rules.turns} turns"
+    def _for_good(self, tool: Tool) -> str | None:
+        """Why an output stays, whatever comes."""
+        rules = self._rules
         if tool.part.tool in rules.protected_tools:
-            return f"{tool.part.tool} is a protected tool"
-        if tool.index >= bounds.unread:
-            return "not shown to the model yet"
+            return "of a protected tool"
         if tool.tokens <= rules.keep_small and rules.keep_small:
             return "no longer than its placeholder"
+        if tool.failed and tool.tokens <= rules.keep_errors:
+            return "the output of a failure"
         return None
 
-    def _goes_first(self, tool: Tool) -> str | None:
-        if self._rules.superseded and (later := superseding(self._log, tool)):
-            return later
+    def _decided(self, tool: Tool) -> Decision | str:
+        """The decision to prune an output, or why it is kept for now."""
+        bounds = self._bounds
+        self.settled = tool.ordinal
+        if tool.ordinal >= bounds.active:
+            why = bounds.why_active
+        elif tool.index >= bounds.unread:
+            why = "not shown to the model yet"
+        elif needless := self._needless(tool):
+            return needless
+        else:
+            self._total += tool.tokens
+            if self._total > bounds.protect:
+                return Decision("prune", tool, bounds.why_older)
+            why = bounds.why_newest
         if self._rules.duplicated:
-            for other in self._alike.get(_likeness(tool), ()):
-                if other.state.output == tool.state.output:
-                    return f"the same as {handle(other.ordinal)}"
+            self._by_length.setdefault(len(tool.state.output), []).append(tool)
+        return why
+
+    def _needless(self, tool: Tool) -> Decision | None:
+        """The decision to prune what a later output has made needless."""
+        if self._rules.superseded and tool.target.act == "read":
+            found = superseding(self._log, tool)
+            if found is not None:
+                return found
+        output = tool.state.output
+        for later in self._by_length.get(len(output), ()):
+            if later.part.tool == tool.part.tool and later.state.output == output:
+                return Decision("prune", tool, "the same as {other}", other=later.ordinal)
         return None
 
-    def _remember(self, tool: Tool) -> None:
-        if self._rules.duplicated:
-            self._alike.setdefault(_likeness(tool), []).append(tool)
 
-
-def superseding(log: Log, tool: Tool) -> str | None:
-    """Why a read is out of date: its file was written since, or read again as far or farther."""
-    about = log.target(tool)
-    if about.act != "read":
-        return None
+def superseding(log: Log, tool: Tool) -> Decision | None:
+    """The decision to prune a read whose file was written since, or read again as far."""
+    about = tool.target
     for ordinal, later in reversed(log.touched.get(about.files[0], ())):
         if ordinal <= tool.ordinal:
             return None
         if _replaces(later, about):
             verb = "written" if later.act == "write" else "read again"
-            return f"{about.label} was {verb} at {handle(ordinal)}"
+            why = f"{{about}} was {verb} at {{other}}"
+            return Decision("prune", tool, why, other=ordinal)
     return None
 
 
 def _replaces(later: Target, earlier: Target) -> bool:
     return later.act == "write" or later.span.covers(earlier.span)
-
-
-def _failed(tool: Tool) -> bool:
-    metadata = tool.state.metadata or {}
-    status = metadata.get("exit", metadata.get("exit_code", 0))
-    return bool(status) or bool(metadata.get("isError") or metadata.get("is_error"))
-
-
-def _likeness(tool: Tool) -> tuple[str, int, str, str]:
-    output = tool.state.output
-    return tool.part.tool, len(output), output[:_LIKENESS], output[-_LIKENESS:]
-
-
-def _decision(verdict: Verdict, tool: Tool, reason: str) -> Decision:
-    return Decision(
-        verdict=verdict,
-        ordinal=tool.ordinal,
-        part=tool.part.id or handle(tool.ordinal),
-        tool=tool.part.tool,
-        tokens=tool.tokens,
-        reason=reason,
-    )

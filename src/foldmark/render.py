@@ -34,12 +34,10 @@ from .shown import (
     Result,
     Text,
 )
-from .sizes import MESSAGE_OVERHEAD
+from .sizes import EXPANDED, MESSAGE_OVERHEAD
 from .values import Frozen, Json
 
 SUBTASK = "The following tool was executed by the user"
-# OpenCode expands these into text parts of their own when they are attached.
-_EXPANDED = frozenset({"text/plain", "application/x-directory"})
 
 
 class Cell(Frozen):
@@ -75,7 +73,7 @@ class Renderer:
                 case TextPart() if not part.ignored and self._says(part.text):
                     content.append(Text(text=part.text))
                     tokens += size.fixed
-                case FilePart() if part.mime not in _EXPANDED:
+                case FilePart() if part.mime not in EXPANDED:
                     content.append(_media(part))
                     tokens += size.fixed
                 case SubtaskPart():
@@ -98,20 +96,18 @@ class Renderer:
         results: list[Result] = []
         tokens = 0
         for offset, part in enumerate(entry.message.parts):
-            match part:
-                case TextPart() if not part.ignored and self._says(part.text):
+            if isinstance(part, ToolPart):
+                call, result, cost = self._tool(entry, offset, part)
+                content.append(call)
+                results.append(result)
+                tokens += cost
+            elif isinstance(part, TextPart):
+                if not part.ignored and self._says(part.text):
                     content.append(Text(text=part.text))
                     tokens += entry.sizes[offset].fixed
-                case ReasoningPart() if self._says(part.text) or part.metadata:
-                    content.append(self._reasoning(part, info))
-                    tokens += entry.sizes[offset].fixed
-                case ToolPart():
-                    call, result, cost = self._tool(entry, offset, part)
-                    content.append(call)
-                    results.append(result)
-                    tokens += cost
-                case _:
-                    pass
+            elif isinstance(part, ReasoningPart) and (self._says(part.text) or part.metadata):
+                content.append(self._reasoning(part, info))
+                tokens += entry.sizes[offset].fixed
         shown: list[AnyShown] = []
         if content:
             shown.append(FromAssistant(content=tuple(content)))
@@ -166,7 +162,7 @@ class Renderer:
         template = self._rules.placeholder
         if "{" not in template:
             return template
-        about = self._log.target(self._log.hidden[ordinal])
+        about = self._log.hidden[ordinal].target
         fields = {
             "tool": part.tool,
             "target": about.label,

@@ -5,6 +5,7 @@ reading what was folded.
 """
 
 import re
+from bisect import bisect_left
 
 from .messages import AssistantInfo, CompactionPart, Message, TextPart
 from .values import Frozen
@@ -67,12 +68,15 @@ class Requests:
         answer = self._answers.get(request.index)
         return answer is not None and answer < before
 
+    def starts_at(self, place: int) -> bool:
+        """Whether the message at this place is a request."""
+        newest = self.newest(place + 1)
+        return newest is not None and newest.index == place
+
     def newest(self, before: int) -> Request | None:
         """The last request before a place in the log."""
-        for request in reversed(self.all):
-            if request.index < before:
-                return request
-        return None
+        place = bisect_left(self.all, before, key=_place)
+        return self.all[place - 1] if place else None
 
     def _take_answer(self, index: int, info: AssistantInfo) -> None:
         if self.all and not info.summary and not info.error and info.finish in _ANSWERS:
@@ -100,6 +104,10 @@ class Requests:
         for line in part.text.splitlines():
             if len(line) <= _LONGEST_LINE and STANDING.search(line):
                 self.rules.append(Rule(index=index, ordinal=ordinal, text=line.strip()))
+
+
+def _place(request: Request) -> int:
+    return request.index
 
 
 def _is_marker(message: Message) -> bool:

@@ -1,6 +1,5 @@
 """How many tokens each part of a message costs when it is shown in full."""
 
-import msgspec
 from msgspec import UNSET
 
 from .media import media_tokens
@@ -15,11 +14,15 @@ from .messages import (
     ToolPart,
 )
 from .tokens import Counter
-from .values import Frozen
+from .values import Frozen, encode
 
-# Providers wrap every message and call in a few tokens of their own.
+# Providers wrap every message in a few tokens of their own, and a call in its name and ids.
 MESSAGE_OVERHEAD = 4
-CALL_OVERHEAD = 12
+CALL_OVERHEAD = 16
+
+
+# OpenCode expands files of these kinds into text parts of their own when they are attached.
+EXPANDED = frozenset({"text/plain", "application/x-directory"})
 
 
 class Size(Frozen, gc=False):
@@ -39,7 +42,7 @@ def part_size(part: AnyPart, count: Counter) -> Size:
             return NOTHING if part.ignored else Size(fixed=count(part.text))
         case ReasoningPart():
             return Size(fixed=count(part.text))
-        case FilePart():
+        case FilePart() if part.mime not in EXPANDED:
             return Size(fixed=media_tokens(part.url, part.mime))
         case ToolPart():
             return _tool_size(part, count)
@@ -49,9 +52,9 @@ def part_size(part: AnyPart, count: Counter) -> Size:
 
 def _tool_size(part: ToolPart, count: Counter) -> Size:
     state = part.state
-    call = CALL_OVERHEAD + count(part.tool)
+    call = CALL_OVERHEAD
     if state.input:
-        call += count(msgspec.json.encode(state.input).decode())
+        call += count(encode(state.input).decode())
     match state:
         case Completed():
             body = count(state.output)

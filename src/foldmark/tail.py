@@ -1,14 +1,16 @@
 """What a pivot keeps verbatim, and what it folds.
 
 A tail is whole turns, newest first, within a budget; the turn that does not fit is split where
-that is safe. A turn begins at a user message that is no marker.
+that is safe. A turn begins at a user message that is no marker. Messages are looked at from the
+newest back, and no farther than the tail reaches.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from .cuts import safe_cuts
-from .log import is_complete, marker_part
-from .messages import AssistantInfo, Message
+from .log import marker_part
+from .messages import Message
 from .policy import TailRules
 from .values import Frozen
 
@@ -18,10 +20,32 @@ Measure = Callable[[int, int], int]  # the tokens of messages[start:end]
 class Fold(Frozen):
     """What a pivot would do to the messages of a view."""
 
-    head: tuple[Message, ...]  # is summarised
-    tail_start: str | None  # the id of the first message kept verbatim
+    history: Sequence[Message]
+    start: int | None  # where in the history the tail begins
     replay: Message | None  # the request that overflowed, to be sent again after the summary
     previous: Message | None  # the summary that the new one replaces
+
+    @property
+    def head(self) -> Sequence[Message]:
+        """What is summarised."""
+        return self.history if self.start is None else self.history[: self.start]
+
+    @property
+    def tail_start(self) -> str | None:
+        """The id of the first message that is kept verbatim."""
+        return None if self.start is None else self.history[self.start].id
+
+
+def suffix_measure(weight: Callable[[int], int], length: int) -> Measure:
+    """A measure that adds weights up from the end, as far back as it is asked."""
+    sums = [0]  # sums[k]: the last k messages
+
+    def total(start: int) -> int:
+        while len(sums) <= length - start:
+            sums.append(sums[-1] + weight(length - len(sums)))
+        return sums[length - start]
+
+    return lambda start, end: total(start) - total(end)
 
 
 def tail_budget(rules: TailRules, usable: int) -> int:
@@ -52,88 +76,45 @@ def _fitting(
     start: int | None = None
     left = budget
     end = len(messages)
-    for begin in reversed(turn_starts(messages)):
+    for begin in turn_starts(messages):
         size = measure(begin, end)
         if size > left:
-            split = _split(
-                messages, rules, (begin, end), lambda i, j, room=left: measure(i, j) <= room
-            )
+            places = _places_to_split(messages, rules, begin, end)
+            split = _first_fitting(places, end, left, measure)
             return start if split is None else split
         left -= size
         start = end = begin
     return start
 
 
-def _split(
-    messages: Sequence[Message],
-    rules: TailRules,
-    turn: tuple[int, int],
-    fits: Callable[[int, int], bool],
-) -> int | None:
-    """The earliest place within a turn from which its rest fits."""
-    begin, end = turn
-    safe = safe_cuts(messages, rules.cuts)
-    places = [place for place in range(begin + 1, end) if place in safe]
-    # The rest shrinks as the place moves on, so the first that fits is found by halving.
+def _places_to_split(
+    messages: Sequence[Message], rules: TailRules, begin: int, end: int
+) -> list[int]:
+    """The places within a turn at which it may be cut."""
+    safe = safe_cuts(messages[begin:], rules.cuts)
+    return [place for place in range(begin + 1, end) if place - begin in safe]
+
+
+def _first_fitting(places: list[int], end: int, room: int, measure: Measure) -> int | None:
+    """The earliest place from which the rest fits: it shrinks as the place moves on."""
     low, high = 0, len(places)
     while low < high:
         middle = (low + high) // 2
-        if fits(places[middle], end):
+        if measure(places[middle], end) <= room:
             high = middle
         else:
             low = middle + 1
     return places[low] if low < len(places) else None
 
 
-def turn_starts(messages: Sequence[Message]) -> list[int]:
-    """Where turns begin."""
-    return [
-        index
-        for index, message in enumerate(messages)
-        if message.is_user and marker_part(message) is None
-    ]
+def turn_starts(messages: Sequence[Message]) -> Iterator[int]:
+    """Where turns begin, the newest first."""
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].is_user and marker_part(messages[index]) is None:
+            yield index
 
 
-def fold(
-    messages: Sequence[Message],
-    rules: TailRules,
-    *,
-    overflow: bool,
-    budget: int,
-    measure: Callable[[Sequence[Message]], Measure],
-) -> Fold:
-    """What a pivot after these messages of a view would fold, keep and replay."""
-    replay = _replayed(messages) if overflow else None
-    history = messages[: messages.index(replay)] if replay else messages
-    history, previous = _without_pivots(history)
-    start = tail_start(history, rules, budget, measure(history))
-    return Fold(
-        head=tuple(history if start is None else history[:start]),
-        tail_start=None if start is None else history[start].id,
-        replay=replay,
-        previous=previous,
-    )
-
-
-def _replayed(messages: Sequence[Message]) -> Message | None:
-    """The newest request, if another one stands before it."""
-    starts = turn_starts(messages)
-    return messages[starts[-1]] if len(starts) > 1 else None
-
-
-def _without_pivots(messages: Sequence[Message]) -> tuple[Sequence[Message], Message | None]:
-    """The messages without earlier pivots, and the summary of the last of these."""
-    summaries = {
-        message.info.parent_id: message
-        for message in messages
-        if isinstance(message.info, AssistantInfo) and is_complete(message.info)
-    }
-    pairs = {
-        message.id: summaries[message.id]
-        for message in messages
-        if marker_part(message) is not None and message.id in summaries
-    }
-    if not pairs:
-        return messages, None
-    hidden = set(pairs) | {summary.id for summary in pairs.values()}
-    return [m for m in messages if m.id not in hidden], list(pairs.values())[-1]
+def replayed(messages: Sequence[Message]) -> int | None:
+    """Where the request stands that overflowed: the newest, if another one is before it."""
+    newest = list(islice(turn_starts(messages), 2))
+    return newest[0] if len(newest) == 2 else None

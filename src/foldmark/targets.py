@@ -5,6 +5,7 @@ common. An unknown tool is simply about its first short argument.
 """
 
 import re
+from functools import lru_cache
 from typing import Literal, cast
 
 from .values import Frozen, Json
@@ -40,22 +41,38 @@ class Target(Frozen, gc=False):
 
     act: Act
     files: tuple[str, ...]
-    label: str
+    about: str
     span: Span = WHOLE
+
+    @property
+    def label(self) -> str:
+        """One line that is safe to print and cheap to show."""
+        start = self.about[: _LONGEST * 2]
+        line = "".join(ch if ch.isprintable() else " " for ch in start).strip()
+        return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
 def target(tool: str, arguments: Json) -> Target:
     """What a call of this tool with these arguments is about."""
-    patch = arguments.get("patchText") or arguments.get("patch") or arguments.get("input")
-    if isinstance(patch, str) and (files := tuple(_PATCHED.findall(patch))):
-        return Target(act="write", files=files, label=_shortened(", ".join(files)))
+    act = _act(tool)
     path = _first_text(arguments, _PATH_KEYS)
-    if path and _WRITES.search(tool):
-        return Target(act="write", files=(path,), label=_shortened(path))
-    if path and _READS.search(tool):
-        return Target(act="read", files=(path,), label=_shortened(path), span=_span(arguments))
-    label = _first_text(arguments, _OTHER_KEYS) or path or _any_text(arguments)
-    return Target(act="other", files=(), label=_shortened(label))
+    if path and act == "read":
+        return Target(act=act, files=(path,), about=path, span=_span(arguments))
+    if path and act == "write":
+        return Target(act=act, files=(path,), about=path)
+    if act == "write":
+        patch = arguments.get("patchText") or arguments.get("patch") or arguments.get("input")
+        if isinstance(patch, str) and (files := tuple(_PATCHED.findall(patch))):
+            return Target(act=act, files=files, about=", ".join(files))
+    about = _first_text(arguments, _OTHER_KEYS) or path or _any_text(arguments)
+    return Target(act="other", files=(), about=about)
+
+
+@lru_cache(maxsize=1024)
+def _act(tool: str) -> Act:
+    if _WRITES.search(tool):
+        return "write"
+    return "read" if _READS.search(tool) else "other"
 
 
 def _first_text(arguments: Json, keys: tuple[str, ...]) -> str:
@@ -81,9 +98,3 @@ def _span(arguments: Json) -> Span:
 
 def _whole(held: object) -> int:
     return int(cast("float", held)) if isinstance(held, int | float) and held == held else 0  # noqa: PLR0124 - NaN
-
-
-def _shortened(text: str) -> str:
-    """One line that is safe to print and cheap to show."""
-    line = "".join(ch if ch.isprintable() else " " for ch in text[: _LONGEST * 2]).strip()
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

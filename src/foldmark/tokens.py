@@ -18,8 +18,10 @@ _UPPER_OR_DIGIT_BYTES = (ascii_uppercase + digits).encode()
 _BEYOND_ASCII_BYTES = bytes(range(128, 256))
 # Text without white space (base64, minified code) splits into more tokens than its letters say.
 _UNBROKEN, _UNBROKEN_FROM = 1.2, 200
-# A long text is judged by four samples, so that counting costs the same for 8 kB and for 8 MB.
-_SAMPLES, _SAMPLE = 4, 2048
+# A long text is judged by four samples, so that counting costs the same for 2 kB and for 8 MB.
+_SAMPLES, _SAMPLE = 4, 512
+# Of a few letters, classes say nothing.
+_TOO_SHORT = 24
 
 # A correction beyond these says that a provider reports nonsense, not that we estimate badly.
 CORRECTION = (0.8, 4.0)
@@ -34,7 +36,12 @@ def utf16_length(text: str) -> int:
 
 def round4(text: str) -> int:
     """A quarter of the length, halves rounded up: OpenCode's estimate."""
-    return (utf16_length(text) + 2) // 4
+    return round4_length(utf16_length(text))
+
+
+def round4_length(length: int) -> int:
+    """The same of a text with this length."""
+    return (length + 2) // 4
 
 
 def ceil4(text: str) -> int:
@@ -45,6 +52,8 @@ def ceil4(text: str) -> int:
 def by_classes(text: str) -> int:
     """An estimate by the classes of characters that a text is made of."""
     length = len(text)
+    if length < _TOO_SHORT and text.isascii():
+        return (length + 3) // 4
     if length <= _SAMPLES * _SAMPLE:
         return round(_weight(text))
     step = (length - _SAMPLE) // (_SAMPLES - 1)
@@ -64,7 +73,7 @@ def _weight(text: str) -> float:
     space = data.count(b" ")
     rest = length - lower - upper - space
     tokens = lower * _LOWER + upper * _UPPER_OR_DIGIT + space * _SPACE + rest * _PUNCTUATION
-    if length > _UNBROKEN_FROM and (space + data.count(b"\n")) * 50 < length:
+    if space * 50 < length and length > _UNBROKEN_FROM and data.count(b"\n") * 50 < length:
         tokens *= _UNBROKEN
     return tokens + beyond * _BEYOND_ASCII
 

@@ -6,6 +6,8 @@ pass by msgspec; only a document with something unknown in it takes the second, 
 This module knows nothing of messages.
 """
 
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -21,12 +23,14 @@ Json = dict[str, Any]
 T = TypeVar("T")
 V = TypeVar("V", bound="Value")
 
-# Keys of our own begin with a private-use character. Text that holds it, however it is spelled in
-# JSON, might name them by chance or malice, and is read with care.
-EXTRA = "\ue000extra"
-OTHER = "\ue000other"
-_RESERVED = ("\ue000".encode(), rb"\ue000", rb"\uE000")
+# Our own key and tag begin with a private-use character, by which they are found in encoded JSON.
+_OURS = "\ue000"
+EXTRA = f"{_OURS}extra"
+OTHER = f"{_OURS}other"
+_OURS_ENCODED = _OURS.encode()
 NEWLINE = b"\n"
+# JavaScript writes half of a surrogate pair where it cut a text there; msgspec refuses that.
+HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 WIRE_NAMES = {
     "extra": EXTRA,
@@ -52,16 +56,24 @@ class Frozen(Struct, metaclass=_Frozen, frozen=True):
     """The base of values that are ours alone and never read from elsewhere."""
 
 
+class Extra(dict[str, Any]):
+    """JSON that is kept as it came.
+
+    A type that msgspec does not know, so that it refuses our own key where a document holds it
+    by chance or malice: such a document takes the slower way, on which it is mere data.
+    """
+
+
 class Value(Frozen, omit_defaults=True, forbid_unknown_fields=True, gc=False, rename=WIRE_NAMES):
     """The base of values from JSON: absent fields are UNSET (falsy), unknown ones in `extra`."""
 
-    extra: Json | UnsetType = UNSET
+    extra: Extra | UnsetType = UNSET
 
 
 class Other(Value, tag_field="type", tag=OTHER):
     """A tagged value of a kind that we do not know, kept as it came."""
 
-    data: Json
+    data: Extra
 
 
 def decoder(kind: type[T]) -> Callable[[bytes], T]:
@@ -69,9 +81,8 @@ def decoder(kind: type[T]) -> Callable[[bytes], T]:
     strict = msgspec.json.Decoder(kind)
 
     def decode(data: bytes) -> T:
-        if not any(spelling in data for spelling in _RESERVED):
-            with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                return strict.decode(data)
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return strict.decode(data)
         return from_plain(_parsed(data), kind)
 
     return decode
@@ -88,8 +99,12 @@ def from_plain(data: object, kind: type[T]) -> T:
 
 def encode(value: object) -> bytes:
     """The compact JSON of a value, unknown fields included."""
-    data = msgspec.json.encode(value)
-    if _RESERVED[0] in data:
+    try:
+        data = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        plain = to_plain(value)
+        return json.dumps(plain, separators=(",", ":"), default=msgspec.to_builtins).encode()
+    if _OURS_ENCODED in data:
         return msgspec.json.encode(to_plain(value))
     return data
 
@@ -126,6 +141,9 @@ def _parsed(data: bytes) -> object:
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as error:
+        if HALF_PAIR.search(data):
+            with suppress(ValueError, RecursionError):
+                return json.loads(data)
         raise BadInput(str(error), place=_line(data, str(error))) from None
     except UnicodeDecodeError as error:
         raise BadInput("not UTF-8 text", place=f"byte {error.start}") from None
@@ -171,7 +189,7 @@ def _absorbed_struct(data: object, shape: shapes.StructType) -> object:
         return data
     known = _field_shapes(shape.cls)
     kept: Json = {}
-    extra: Json = {}
+    extra = Extra()
     for key, held in cast("Json", data).items():
         if key in known and held is not None:
             kept[key] = _absorbed(held, known[key])
@@ -191,7 +209,8 @@ def _absorbed_union(data: object, types: tuple[shapes.Type, ...]) -> object:
         if isinstance(kind, shapes.StructType) and _tag_agrees(data, kind):
             return _absorbed_struct(data, kind)
     if any(getattr(kind, "cls", None) is Other for kind in types):
-        return {"type": OTHER, "data": data}
+        held = Extra(cast("Json", data)) if isinstance(data, dict) else data
+        return {"type": OTHER, "data": held}
     return data
 
 

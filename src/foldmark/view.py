@@ -4,9 +4,12 @@ The latest pivot's marker and summary, its tail, and all that came since. Built 
 carried on message by message: a step costs what is new. It reads the log and changes nothing.
 """
 
+from collections.abc import Mapping
+
 from .log import Log, Pivot, marker_part
 from .messages import AssistantInfo
 from .policy import Policy, ViewRules
+from .prune import Pruner
 from .render import Cell, Renderer, is_marker, message_text
 from .shown import AnyShown, FromAssistant, FromUser, Reasoning, Text
 from .sizes import MESSAGE_OVERHEAD
@@ -14,8 +17,9 @@ from .values import Frozen
 from .words import bridge, words, words_room
 
 NO_REPLY = "[No reply came to this.]"
+GO_ON = "[Go on.]"
 BEGINNING = "[The session begins with the assistant.]"
-NOTE_TOKENS = 16
+NOTE_TOKENS = 16  # of any of these notes, with what a message costs
 
 
 class View(Frozen):
@@ -28,35 +32,41 @@ class View(Frozen):
 
 
 class Viewer:
-    """Keeps the view of a log up to date."""
+    """Keeps the view of a log up to date, and what a plan remembers of it."""
 
     def __init__(self, log: Log, policy: Policy, *, model: str = "", usable: int = 0) -> None:
         """Take the log; the model and the room it has are known only where a request is made."""
         self.log = log
         self.policy = policy
+        self.pruner = Pruner(log, policy.prune)
         self._rules = policy.view
+        self._model = model
         self._renderer = Renderer(log, self._rules, model)
         self._words = words_room(policy, usable)
         self._pivot: Pivot | None = None
         self._cells: dict[int, Cell] = {}
         self._flow = Flow(valid=self._rules.valid)
         self._seen = 0
+        self._view: View | None = None
         self._rebuild()
 
     def view(self) -> View:
         """The view of the log as it is now."""
         self._catch_up()
-        return View(
-            messages=self._flow.messages(),
-            places=tuple(self._cells),
-            tokens=self._flow.tokens,
-            pivot=self._pivot,
-        )
+        if self._view is None:
+            self._view = View(
+                messages=self._flow.messages(),
+                places=tuple(self._cells),
+                tokens=self._flow.tokens,
+                pivot=self._pivot,
+            )
+        return self._view
 
-    def cells(self) -> list[Cell]:
-        """The cells of the view in their order."""
+    @property
+    def cells(self) -> Mapping[int, Cell]:
+        """The cells of the view in their order, by their places in the log."""
         self._catch_up()
-        return list(self._cells.values())
+        return self._cells
 
     def tokens_after(self, place: int) -> int:
         """The tokens of what the view shows after a place in the log."""
@@ -71,6 +81,7 @@ class Viewer:
     def _catch_up(self) -> None:
         if self._seen == len(self.log.changes):
             return
+        self._view = None
         changed = self.log.changes[self._seen :]
         if self.log.pivot != self._pivot:
             self._rebuild()
@@ -96,6 +107,7 @@ class Viewer:
     def _rebuild(self) -> None:
         self._pivot = self.log.pivot
         self._seen = len(self.log.changes)
+        self._renderer = Renderer(self.log, self._rules, self._model)
         entries = self.log.entries
         self._cells = {}
         for index in shown_places(self.log, self._rules):
@@ -131,12 +143,17 @@ class Viewer:
 
     def _bridge_cell(self, pivot: Pivot) -> Cell:
         """The request on which the first messages after the summary work, where it was folded."""
-        text = bridge(self.log, pivot, _tail_start(self.log, pivot))
+        text = bridge(self.log, pivot, _tail_start(self.log, pivot), self._words)
         return _text_cell(-1, text, self.log.count(text), by_assistant=False)
 
 
 class Flow:
-    """Shown messages in a row, mended where a provider would refuse them."""
+    """Shown messages in a row, mended where a provider would refuse them.
+
+    Mending adds short notes rather than merging what was sent before: bytes of an earlier
+    request stay as they were. Two messages of the user are merged only where none was sent
+    between them.
+    """
 
     def __init__(self, *, valid: bool) -> None:
         """Say whether to mend."""
@@ -176,11 +193,15 @@ class Flow:
             case FromUser(), FromUser():
                 self._shown[-1] = FromUser(content=last.content + message.content)
                 return
-            case FromAssistant(), FromAssistant():
+            case FromAssistant(), FromAssistant() if _only_thinks(last):
                 self._shown[-1] = FromAssistant(content=last.content + message.content)
                 return
+            case FromAssistant(), FromAssistant():
+                self._shown.append(FromUser(content=(Text(text=GO_ON),)))
+                self.tokens += NOTE_TOKENS
             case FromAssistant(), FromUser() if _only_thinks(last):
                 self._shown[-1] = FromAssistant(content=(Text(text=NO_REPLY),))
+                self.tokens += NOTE_TOKENS
             case _:
                 pass
         self._shown.append(message)
@@ -191,20 +212,24 @@ def shown_places(log: Log, rules: ViewRules) -> list[int]:
     pivot = log.pivot
     if pivot is None:
         return _reordered(log, range(len(log.entries)), rules)
-    tail = _tail_start(log, pivot)
-    if tail is None:
-        tail = 0 if pivot.tail_id and rules.dangling_tail == "everything" else pivot.marker
+    start = view_start(log, rules)
     if rules.old_pivots:
-        return _reordered(log, range(tail, len(log.entries)), rules)
+        return _reordered(log, range(start, len(log.entries)), rules)
     old = _old_pivots(log, pivot)
     since = range(pivot.marker + 1, len(log.entries))
-    kept = (index for index in range(tail, pivot.marker) if index not in old)
+    kept = (index for index in range(start, pivot.marker) if index not in old)
     return [pivot.marker, pivot.summary, *kept, *(i for i in since if i != pivot.summary)]
 
 
 def view_start(log: Log, rules: ViewRules) -> int:
-    """The oldest place that a view shows of what came before its marker, or of all."""
-    return min(shown_places(log, rules), default=0) if log.pivot else 0
+    """The oldest place that a view shows, beside the latest pivot."""
+    pivot = log.pivot
+    if pivot is None:
+        return 0
+    tail = _tail_start(log, pivot)
+    if tail is not None:
+        return tail
+    return 0 if pivot.tail_id and rules.dangling_tail == "everything" else pivot.marker
 
 
 def _reordered(log: Log, places: range, rules: ViewRules) -> list[int]:

@@ -5,8 +5,6 @@ being worked on stands after it, where the work goes on. All is told by what cam
 marker, so that it stays the same, byte for byte, as the session grows.
 """
 
-from collections.abc import Iterable
-
 from .log import Log, Pivot, handle
 from .policy import Policy
 from .requests import Request
@@ -21,57 +19,66 @@ def words_room(policy: Policy, usable: int) -> int:
     return min(policy.view.words, usable // 4) if usable else policy.view.words
 
 
+def open_request(log: Log, before: int) -> Request | None:
+    """The newest request before a place, if it has no answer yet."""
+    request = log.requests.newest(before)
+    return None if request is None or log.requests.answered(request, before) else request
+
+
 def words(log: Log, pivot: Pivot, tail: int | None, room: int) -> str:
     """The first request and the standing instructions that a pivot folded."""
     start = pivot.marker if tail is None else tail
-    folded = [request for request in log.requests.all[:1] if request.index < start]
+    first = log.requests.all[0] if log.requests.all else None
     bridged = _bridged(log, pivot, tail)
     sections: list[str] = []
-    for request in folded:
-        if request != bridged:
-            state = "answered" if log.requests.answered(request, pivot.marker) else "open"
-            text = fitted(request.text, room // 2, log.count, handle(request.ordinal))
-            sections.append(f"First request ({state}):\n{text}")
-    rules = _standing(log, start, room // 2, bridged)
+    if first is not None and first != bridged and first.index < start:
+        state = "answered" if log.requests.answered(first, pivot.marker) else "open"
+        text = fitted(first.text, room // 3, log.count, handle(first.ordinal))
+        sections.append(f"First request ({state}):\n{text}")
+    # What the first and the open request say for good is there already.
+    said = {request.index for request in (first, bridged) if request is not None}
+    rules = _standing(log, start, room // 3, said)
     if rules:
         sections.append("Standing instructions:\n" + "\n".join(f"- {rule}" for rule in rules))
     return "\n\n".join([HEADING, *sections]) if sections else ""
 
 
-def bridge(log: Log, pivot: Pivot, tail: int | None) -> str:
-    """The folded request that the work after the summary belongs to; else nothing."""
+def bridge(log: Log, pivot: Pivot, tail: int | None, room: int) -> str:
+    """The folded request that the work after the summary belongs to; else nothing.
+
+    An open one is there whole, whatever its length; one that was answered fits the room.
+    """
     request = _bridged(log, pivot, tail)
-    return f"{REPEATED}\n{request.text}" if request else ""
+    if request is None:
+        return ""
+    if log.requests.answered(request, pivot.marker):
+        text = fitted(request.text, room // 3, log.count, handle(request.ordinal))
+        return f"{REPEATED}\n{text}"
+    return f"{REPEATED}\n{request.text}"
 
 
 def _bridged(log: Log, pivot: Pivot, tail: int | None) -> Request | None:
-    if tail is not None and log.entries[tail].message.is_user:
+    if tail is None:
+        return open_request(log, pivot.marker)
+    # What follows a split turn's cut needs its request, even where that was answered. A message
+    # in the user's place that the program wrote ("go on") needs it only while it is open.
+    request = log.requests.newest(tail)
+    split = not log.entries[tail].message.is_user
+    if log.requests.starts_at(tail) or request is None:
         return None
-    request = log.requests.newest(pivot.marker if tail is None else tail)
-    if request is None:
-        return None
-    # A split turn keeps its request even where it was answered later: its messages follow.
-    if tail is None and log.requests.answered(request, pivot.marker):
-        return None
-    return request
+    return request if split or request == open_request(log, pivot.marker) else None
 
 
-def _standing(log: Log, start: int, room: int, bridged: Request | None) -> list[str]:
+def _standing(log: Log, start: int, room: int, said: set[int]) -> list[str]:
     """Standing instructions in their order; where they are too many, the newest of them."""
-    texts = (
-        rule.text
-        for rule in reversed(log.requests.rules)
-        if rule.index < start and (bridged is None or rule.index != bridged.index)
-    )
-    return list(reversed(list(_within(dict.fromkeys(texts), room, log.count))))
-
-
-def _within(texts: Iterable[str], room: int, count: Counter) -> Iterable[str]:
-    for text in texts:
-        room -= count(text) + 1
-        if room < 0:
-            return
-        yield text
+    kept: dict[str, None] = {}
+    for rule in reversed(log.requests.rules):
+        if rule.index < start and rule.index not in said and rule.text not in kept:
+            room -= log.count(rule.text) + 2
+            if room < 0:
+                break
+            kept[rule.text] = None
+    return list(reversed(kept))
 
 
 def fitted(text: str, room: int, count: Counter, name: str) -> str:

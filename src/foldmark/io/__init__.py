@@ -1,1 +1,1 @@
-"""."""
+"""What touches the world: files now, models and stores later."""

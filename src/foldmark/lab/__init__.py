@@ -1,1 +1,1 @@
-"""."""
+"""The laboratory: sessions made on the spot, for demonstrations, tests and benchmarks."""

@@ -1,0 +1,172 @@
+"""What all tables and lines of the command line look like.
+
+A transcript is never trusted: its text goes through `words`, so that neither rich nor the
+terminal takes anything in it for a command.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from math import isfinite
+from typing import Any
+
+import msgspec
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from foldmark.values import encode
+
+from .text import escaped, percent, plain
+
+Row = Sequence[RenderableType]
+
+QUIET = "dim"
+_TIGHT, _FULL = 0.75, 1.0
+_BAR_TRACK = "grey23"
+# Columns that give way where a terminal is narrow, with their shares of what is left.
+_CUT = {"about": 2}
+_WRAPPED = {"reason": 3}
+_NUMBERS = frozenset({"tokens", "outputs"})
+
+
+def show(*pieces: RenderableType, commands: Sequence[str] = ()) -> None:
+    """Print pieces below each other, then commands to copy: those are never cut or broken."""
+    console = Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
+    for piece in pieces:
+        console.print()
+        console.print(piece)
+    for command in commands:
+        console.print(Text(f"  {command}", style="bold"), soft_wrap=True)
+    console.print()
+
+
+def show_json(value: Any) -> None:
+    """Print one JSON object; indented where a person reads it."""
+    data = encode(value)
+    if sys.stdout.isatty():
+        data = msgspec.json.format(data, indent=2)
+    sys.stdout.write(escaped(data.decode()) + "\n")
+
+
+def words(text: str, style: str = "", *, most: int = 200) -> Text:
+    """Text that no one here wrote."""
+    return Text(plain(text, most=most), style=style)
+
+
+class About:
+    """What a call was about, cut to its column: a path at its beginning, all else at its end."""
+
+    def __init__(self, text: str) -> None:
+        """Take text that no one here wrote."""
+        self._text = plain(text)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Anything from one character to the whole."""
+        return Measurement(1, max(1, min(cell_len(self._text), options.max_width)))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """One line."""
+        text, room = self._text, options.max_width
+        if cell_len(text) > room and "/" in text and " " not in text:
+            while text and cell_len(text) >= room:
+                text = text[1:]
+            text = f"…{text}"
+        yield Text(text, no_wrap=True, overflow="ellipsis")
+
+
+def count(tokens: int, style: str = "") -> Text:
+    """A number, to be aligned on the right."""
+    return Text(f"{tokens:,}", style=style, justify="right")
+
+
+def section(title: str, *pieces: RenderableType, note: str = "") -> Group:
+    """A titled group, with a sentence for who sees it for the first time."""
+    head = [Text(title, style="bold")]
+    if note:
+        head.append(Text(note, style=QUIET))
+    return Group(*head, *(Padding(piece, (0, 0, 0, 2)) for piece in pieces))
+
+
+def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
+    """Names and what they stand for, below each other."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style=QUIET, no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def listing(columns: Sequence[str], rows: Iterable[Row]) -> Table:
+    """A table with headings; the columns for text share what the others leave."""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style=QUIET,
+        expand=True,
+    )
+    for name in columns:
+        if name in _CUT:
+            table.add_column(name, ratio=_CUT[name], no_wrap=True, overflow="ellipsis")
+        elif name in _WRAPPED:
+            table.add_column(name, ratio=_WRAPPED[name])
+        else:
+            justify = "right" if name in _NUMBERS else "left"
+            table.add_column(name, no_wrap=True, justify=justify)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def bars(rows: Iterable[tuple[str, int, str]], whole: int) -> Table:
+    """Names, tokens and their share of a whole as bars, each in its colour."""
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=24)
+    table.add_column(ratio=1)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True, min_width=5)
+    for name, tokens, colour in rows:
+        share = Text(percent(tokens, whole), style=QUIET)
+        table.add_row(words(name), bar(tokens, whole, colour), count(tokens), share)
+    return table
+
+
+def bar(part: float, whole: float, colour: str) -> ProgressBar:
+    """A share of a whole, as long as there is room."""
+    return ProgressBar(
+        total=max(1.0, whole),
+        completed=min(part, whole),
+        style=_BAR_TRACK,
+        complete_style=colour,
+        finished_style=colour,
+    )
+
+
+def gauge(pressure: float) -> Table:
+    """How full a window is."""
+    colour = pressure_colour(pressure)
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(ratio=1)
+    table.add_column(no_wrap=True, justify="right")
+    label = Text(pressure_text(pressure), style=f"bold {colour}")
+    table.add_row(bar(pressure, 1, colour), label)
+    return table
+
+
+def pressure_text(pressure: float) -> str:
+    """Used ÷ usable, in words."""
+    return percent(pressure, 1) if isfinite(pressure) else "no room at all"
+
+
+def pressure_colour(pressure: float) -> str:
+    """Green, yellow or red."""
+    if pressure >= _FULL:
+        return "red"
+    return "yellow" if pressure >= _TIGHT else "green"

@@ -1,0 +1,264 @@
+import errno
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from foldmark.errors import BadInput
+from foldmark.io.files import harmless, read_transcript, size_text, write_private
+from foldmark.messages import Message, SessionInfo, TextPart, Transcript, UserInfo
+from foldmark.messages import encode_transcript as encoded
+
+SMALL = Transcript(
+    info=SessionInfo(id="ses_1", title="Sharpen the saw"),
+    messages=(Message(info=UserInfo(id="msg_1"), parts=(TextPart(text="Which file first?"),)),),
+)
+
+
+def refused(path: Path | str, **options: int) -> BadInput:
+    """Why a file is not read; it is always named."""
+    with pytest.raises(BadInput) as caught:
+        read_transcript(path, **options)
+    assert caught.value.source == str(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    return caught.value
+
+
+def holding(folder: Path, data: bytes) -> Path:
+    path = folder / "session.json"
+    path.write_bytes(data)
+    return path
+
+
+def sent(data: bytes, code: str) -> str:
+    """What a program prints that is sent these bytes."""
+    run = subprocess.run(
+        [sys.executable, "-c", code], input=data, capture_output=True, check=True, timeout=60
+    )
+    return run.stdout.decode().strip()
+
+
+def test_a_transcript_comes_back_as_it_was_written(tmp_path: Path):
+    path = tmp_path / "session.json"
+    write_private(path, encoded(SMALL))
+    assert read_transcript(path) == SMALL
+    assert read_transcript(str(path)) == SMALL
+
+
+def test_a_byte_order_mark_is_no_part_of_the_transcript(tmp_path: Path):
+    path = holding(tmp_path, b"\xef\xbb\xbf" + encoded(SMALL))
+    assert read_transcript(path) == SMALL
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path: Path):
+    assert refused(tmp_path / "nowhere.json").cause == "there is no such file"
+
+
+def test_a_folder_is_not_read(tmp_path: Path):
+    assert "folder" in refused(tmp_path).cause
+
+
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path):
+    with pytest.raises(BadInput, match="not a file name"):
+        read_transcript("a\0b")
+    assert refused(tmp_path / ("x" * 5000)).cause.startswith("cannot be opened: ")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_said_to_be_so(tmp_path: Path):
+    path = holding(tmp_path, encoded(SMALL))
+    path.chmod(0)
+    assert "permission" in refused(path).cause
+
+
+@pytest.mark.parametrize("data", [b"", b"   \n\t\n", b"\xef\xbb\xbf"])
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path, data: bytes):
+    assert refused(holding(tmp_path, data)).cause == "it is empty"
+
+
+def test_a_binary_file_is_refused_at_its_first_nul(tmp_path: Path):
+    error = refused(holding(tmp_path, b"\x7fELF\x02\x01\0\0"))
+    assert error.cause == "a binary file, not JSON text"
+    assert error.place == "byte 6"
+
+
+def test_bytes_that_are_no_utf8_are_told_from_bad_json(tmp_path: Path):
+    error = refused(holding(tmp_path, b'{\n"info": "caf\xe9"}'))
+    assert error.cause == "not UTF-8 text"
+    assert error.place == "line 2, byte 14"
+
+
+def test_truncated_json_is_said_to_be_cut_off_at_its_last_line(tmp_path: Path):
+    error = refused(holding(tmp_path, b'{"info": {"id": "a"},\n"messages": [\n{"in'))
+    assert "cut off" in error.cause
+    assert error.place == "line 3"
+
+
+def test_bad_json_is_told_with_its_line(tmp_path: Path):
+    error = refused(holding(tmp_path, b'{\n"info": nonsense}'))
+    assert error.cause.startswith("not valid JSON: ")
+    assert error.place == "line 2"
+
+
+def test_json_lines_are_told_from_one_object(tmp_path: Path):
+    error = refused(holding(tmp_path, b'{"a": 1}\n{"b": 2}\n'))
+    assert "a transcript is one object" in error.cause
+    assert error.place == "line 2"
+
+
+def test_json_that_is_nested_too_deeply_is_refused(tmp_path: Path):
+    assert "nested" in refused(holding(tmp_path, b"[" * 200_000)).cause
+
+
+def test_half_a_character_as_javascript_leaves_it_is_read(tmp_path: Path):
+    file = holding(tmp_path, rb'{"info": {"id": "\ud83d and more"}, "messages": []}')
+    assert read_transcript(file).info.id == "\ud83d and more"
+
+
+@pytest.mark.parametrize(
+    ("data", "cause"),
+    [
+        (b"[1, 2]", "expected an object, got a list"),
+        (b"5", "expected an object, got a whole number"),
+        (b'"words"', "expected an object, got a text"),
+        (b"{}", "the field 'info' is missing"),
+        (b'{"info": {"id": "a"}}', "the field 'messages' is missing"),
+    ],
+)
+def test_json_that_is_no_transcript_is_told_what_one_is(tmp_path: Path, data: bytes, cause: str):
+    error = refused(holding(tmp_path, data))
+    assert error.cause.startswith("not a transcript (an `opencode export` is an object")
+    assert error.cause.endswith(cause)
+    assert error.place == "$"
+
+
+def with_message(info: object, parts: object) -> bytes:
+    message = {"info": info, "parts": parts}
+    return json.dumps({"info": {"id": "a"}, "messages": [message]}).encode()
+
+
+USER = {"id": "m", "role": "user"}
+
+
+@pytest.mark.parametrize(
+    ("data", "place", "cause"),
+    [
+        (b'{"info": {"id": 5}, "messages": []}', "$.info.id", "expected a text"),
+        (b'{"info": {"id": "a"}, "messages": {}}', "$.messages", "expected a list, got an object"),
+        (with_message(USER, 7), "$.messages[0].parts", "expected a list"),
+        (
+            with_message(USER, [{"type": "text", "text": 5}]),
+            "$.messages[0].parts[0].text",
+            "expected a text, got a whole number",
+        ),
+        (
+            with_message({"id": "m", "role": "robot"}, []),
+            "$.messages[0].info.role",
+            "the value 'robot' is not known here",
+        ),
+        (
+            with_message(USER, [{"type": "tool", "tool": "x", "state": {"status": "completed"}}]),
+            "$.messages[0].parts[0].state",
+            "the field 'output' is missing",
+        ),
+    ],
+)
+def test_a_wrong_field_is_told_by_its_path(tmp_path: Path, data: bytes, place: str, cause: str):
+    error = refused(holding(tmp_path, data))
+    assert error.place == place
+    assert error.cause.startswith(cause)
+
+
+def test_a_file_over_the_limit_is_refused_before_it_is_read(tmp_path: Path):
+    path = tmp_path / "sparse.json"
+    with path.open("wb") as file:
+        file.truncate(2**30)
+    began = time.monotonic()
+    error = refused(path)
+    assert time.monotonic() - began < 0.5
+    assert "has 1GB" in error.cause
+    assert "limit is 512MB" in error.cause
+    assert "--max-size" in error.cause
+
+
+def test_the_limit_is_the_callers_to_set(tmp_path: Path):
+    path = holding(tmp_path, encoded(SMALL))
+    size = path.stat().st_size
+    assert read_transcript(path, most_bytes=size) == SMALL
+    assert f"the limit is {size - 1} bytes" in refused(path, most_bytes=size - 1).cause
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path: Path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    assert "give - to read standard input" in refused(path).cause
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no devices here")
+def test_a_device_is_refused():
+    assert "device" in refused("/dev/zero").cause
+
+
+def test_control_characters_in_a_name_are_made_harmless(tmp_path: Path):
+    with pytest.raises(BadInput) as caught:
+        read_transcript(tmp_path / "a\x1b[31m\n\udcffb")
+    assert str(caught.value).isprintable()
+    assert harmless("a\x1b[31mb\u202e") == "a\ufffd[31mb\ufffd"
+
+
+READ = """
+from foldmark.io.files import read_transcript
+from foldmark.errors import BadInput
+try:
+    print(read_transcript("-", most_bytes=3 * 2**20).info.title)
+except BadInput as error:
+    print(error)
+"""
+
+
+def test_a_dash_is_standard_input():
+    assert sent(encoded(SMALL), READ) == "Sharpen the saw"
+
+
+def test_standard_input_has_the_same_limit():
+    answer = sent(b" " * (3 * 2**20 + 1), READ)
+    assert answer.startswith("standard input: there is more, but the limit is 3MB")
+
+
+def test_a_program_without_standard_input_is_told_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(BadInput, match="no standard input"):
+        read_transcript("-")
+
+
+def test_what_is_written_is_private_and_replaces_what_was_there(tmp_path: Path):
+    path = tmp_path / "session.json"
+    path.write_text("old")
+    path.chmod(0o644)
+    write_private(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is checked below
+        write_private(tmp_path / "folder", b"a folder cannot be replaced by a file")
+    assert caught.value.errno in {errno.EISDIR, errno.EACCES, errno.EPERM}
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_sizes_are_told_in_units_that_the_command_line_takes():
+    assert [size_text(size) for size in (12, 2**10, 3 * 2**19, 2**30)] == [
+        "12 bytes",
+        "1kB",
+        "1.5MB",
+        "1GB",
+    ]

@@ -1,0 +1,42 @@
+"""Ids sort by creation."""
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+
+from foldmark.ids import Ids, made_at
+
+
+def still_clock() -> int:
+    return 1_790_000_000_000
+
+
+def test_ids_ascend_within_one_millisecond() -> None:
+    ids = Ids(still_clock, bytes)
+    made = [ids.make("msg") for _ in range(10_000)]
+    assert made == sorted(made)
+    assert len(set(made)) == len(made)
+
+
+def test_ids_ascend_when_the_clock_goes_back() -> None:
+    times = iter((1_790_000_000_005, 1_790_000_000_001))
+    ids = Ids(lambda: next(times), bytes)
+    assert ids.make("msg") < ids.make("msg")
+
+
+def test_ids_of_many_threads_are_each_others_equals_nowhere() -> None:
+    ids = Ids(still_clock, bytes)
+
+    def some(_: None) -> list[str]:
+        return [ids.make("prt") for _ in range(2_000)]
+
+    with ThreadPoolExecutor(8) as pool:
+        lists = list(pool.map(some, repeat(None, 8)))
+    assert all(made == sorted(made) for made in lists)
+    assert len({one for made in lists for one in made}) == 16_000
+
+
+def test_an_id_tells_when_it_was_made_far_beyond_48_bits() -> None:
+    for moment in (0, still_clock(), 2**43):
+        assert made_at(Ids(lambda moment=moment: moment, bytes).make("ses")) in {moment, 0}
+    early, late = Ids(lambda: 2**36 - 1, bytes), Ids(lambda: 2**36 + 1, bytes)
+    assert early.make("msg") < late.make("msg")

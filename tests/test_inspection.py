@@ -1,0 +1,204 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from foldmark.inspection import Inspection, inspection, newest_model
+from foldmark.io.files import read_transcript
+from foldmark.log import Log, handle
+from foldmark.messages import (
+    AnyPart,
+    AssistantInfo,
+    CompactionPart,
+    Completed,
+    Failed,
+    FilePart,
+    Message,
+    ModelRef,
+    Pending,
+    ReasoningPart,
+    SessionInfo,
+    TextPart,
+    Time,
+    ToolPart,
+    UserInfo,
+)
+from foldmark.presets import FOLDMARK, PRESETS
+from foldmark.tokens import counter
+from foldmark.view import Viewer
+
+
+def user(name: str, *parts: AnyPart, at: int = 0) -> Message:
+    return Message(info=UserInfo(id=name, time=Time(created=at)), parts=parts)
+
+
+def answer(name: str, *parts: AnyPart, at: int = 0) -> Message:
+    info = AssistantInfo(
+        id=name, provider_id="acme", model_id="large", finish="stop", time=Time(completed=at)
+    )
+    return Message(info=info, parts=parts)
+
+
+def read(path: str, output: str) -> ToolPart:
+    return ToolPart(tool="read", state=Completed(input={"filePath": path}, output=output))
+
+
+def session() -> list[Message]:
+    return [
+        user("m1", TextPart(text="Mend the pump, please"), at=1_000),
+        answer(
+            "m2",
+            ReasoningPart(text="The valve comes first"),
+            TextPart(text="I look at the valve"),
+            read("/pump/valve.py", "def valve(): ...\n" * 90),
+            ToolPart(tool="bash", state=Failed(input={"command": "turn"}, error="stuck " * 50)),
+            ToolPart(tool="bash", state=Pending(input={"command": "turn harder"})),
+        ),
+        answer("m3", TextPart(text="The valve is mended"), at=61_000),
+    ]
+
+
+def figures(messages: list[Message], *, pruned: tuple[int, ...] = ()) -> Inspection:
+    log = Log(counter("classes"), messages)
+    log.mark(pruned, at=1)
+    return inspection(Viewer(log, FOLDMARK), SessionInfo(id="s", title="Pump", directory="/pump"))
+
+
+def test_calls_without_a_result_are_no_results():
+    found = figures(session())
+    assert (found.messages, found.requests) == (3, 1)
+    assert (found.tool_calls, found.tool_results) == (3, 2)
+
+
+def test_title_models_and_duration_are_told():
+    found = figures(session())
+    assert (found.format, found.title, found.directory) == ("opencode", "Pump", "/pump")
+    assert found.models == ("acme:large",)
+    assert found.seconds == 60
+
+
+def test_kinds_sum_to_the_total_and_tools_to_their_two_kinds():
+    tokens = figures(session()).tokens
+    kinds = tokens.by_kind
+    assert tokens.total == sum(msgspec.structs.asdict(kinds).values())
+    assert sum(tokens.by_tool.values()) == kinds.tool_input + kinds.tool_output
+    assert list(tokens.by_tool) == ["read", "bash"]
+    assert min(kinds.user, kinds.assistant, kinds.reasoning, kinds.tool_input) > 0
+
+
+def test_an_error_is_an_output_though_it_cannot_be_pruned():
+    count = counter("classes")
+    expected = count("def valve(): ...\n" * 90) + count("stuck " * 50)
+    assert figures(session()).tokens.by_kind.tool_output == expected
+
+
+def test_a_view_that_hides_nothing_costs_what_the_log_costs():
+    found = figures(session())
+    assert found.view.tokens == found.tokens.total
+    assert found.view.messages == found.messages
+
+
+def test_pruning_shrinks_the_view_and_not_the_total():
+    before, after = figures(session()), figures(session(), pruned=(3,))
+    assert (before.pruned, after.pruned) == (0, 1)
+    assert after.tokens == before.tokens
+    assert after.view.tokens < before.view.tokens
+
+
+def test_the_largest_parts_come_first_with_their_state():
+    found = figures(session(), pruned=(3,))
+    sizes = [piece.tokens for piece in found.largest]
+    assert sizes == sorted(sizes, reverse=True)
+    first = found.largest[0]
+    assert (first.handle, first.name, first.target) == (handle(3), "read", "/pump/valve.py")
+    assert first.state == "pruned"
+    assert {piece.state for piece in found.largest[1:]} == {"shown"}
+    assert {piece.name for piece in found.largest} == {
+        "read",
+        "bash",
+        "user",
+        "assistant",
+        "reasoning",
+    }
+
+
+def test_no_more_than_ten_parts_are_named():
+    many = [user(f"m{i}", TextPart(text="word " * (3 * i + 1))) for i in range(30)]
+    assert [piece.handle for piece in figures(many).largest] == [
+        handle(ordinal) for ordinal in range(29, 19, -1)
+    ]
+
+
+def test_a_pivot_is_told_by_its_places_and_what_it_folded_is_so_named():
+    summary = AssistantInfo(id="s1", parent_id="k1", summary=True, finish="stop", model_id="small")
+    messages = [
+        *session(),
+        user("k1", CompactionPart(auto=True, tail_start_id="m3")),
+        Message(info=summary, parts=(TextPart(text="The valve was mended."),)),
+    ]
+    found = figures(messages)
+    assert found.pivots == 1
+    assert [(fold.marker, fold.summary, fold.tail) for fold in found.folds] == [(3, 4, 2)]
+    assert found.folds[0].tokens == counter("classes")("The valve was mended.")
+    assert found.largest[0].state == "folded"
+    assert found.models == ("acme:large",)
+
+
+def test_files_are_a_kind_of_their_own():
+    picture = FilePart(mime="application/pdf", url="file:///plan.pdf", filename="plan.pdf")
+    found = figures([user("m1", TextPart(text="See this"), picture)])
+    assert found.tokens.by_kind.file > 0
+    assert found.largest[0].target == "plan.pdf"
+
+
+def test_an_empty_session_has_figures_too():
+    found = figures([])
+    assert (found.messages, found.tokens.total, found.view.tokens) == (0, 0, 0)
+    assert found.seconds is None
+    assert found.largest == ()
+
+
+def test_the_newest_model_is_the_last_that_a_message_names():
+    chosen = UserInfo(id="m9", model=ModelRef(provider_id="acme", model_id="huge"))
+    messages = session()
+    assert newest_model(Log(len, messages)) == "acme:large"
+    assert newest_model(Log(len, [*messages, Message(info=chosen, parts=())])) == "acme:huge"
+    assert newest_model(Log(len)) is None
+
+
+def test_the_figures_are_one_json_object_with_the_documented_keys():
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(figures(session())))
+    documented = {"format", "messages", "tool_calls", "tool_results", "pivots", "pruned"}
+    assert documented | {"tokens", "view"} <= set(plain)
+    assert set(plain["tokens"]) == {"total", "by_kind", "by_tool"}
+    assert set(plain["view"]) == {"messages", "tokens"}
+    assert set(plain["tokens"]["by_kind"]) == {
+        "user",
+        "assistant",
+        "reasoning",
+        "tool_input",
+        "tool_output",
+        "file",
+    }
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_real_exports_have_the_counts_that_their_json_has(corpus: Path, name: str):
+    paths = sorted((corpus / "opencode").glob("*.json"))
+    assert paths
+    for path in paths:
+        plain = json.loads(path.read_bytes())
+        parts = [part for message in plain["messages"] for part in message["parts"]]
+        states = [part["state"] for part in parts if part["type"] == "tool"]
+        policy = PRESETS[name]
+        transcript = read_transcript(path)
+        log = Log(counter(policy.estimate), transcript.messages)
+        found = inspection(Viewer(log, policy), transcript.info)
+        assert found.messages == len(plain["messages"])
+        assert found.tool_calls == len(states)
+        assert found.tool_results == sum(s["status"] in {"completed", "error"} for s in states)
+        assert found.pruned == sum("compacted" in s.get("time", {}) for s in states)
+        assert found.tokens.total == sum(msgspec.structs.asdict(found.tokens.by_kind).values())
+        assert found.view.tokens <= found.tokens.total

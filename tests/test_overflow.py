@@ -1,0 +1,297 @@
+"""How much of a window is usable and when it is too full, by each preset (spec 000, 002, 004)."""
+
+import pytest
+
+from foldmark.limits import Limit
+from foldmark.messages import Cache, Tokens
+from foldmark.overflow import compaction_threshold, is_overflow, pressure, usable, used
+from foldmark.policy import Policy
+from foldmark.presets import (
+    CODELET,
+    CODELET_USABLE,
+    FOLDMARK,
+    OPENCODE,
+    OPENCODE_2025,
+    OPENCODE_BUFFER,
+    PRESETS,
+    preset,
+)
+from foldmark.tokens import counter
+
+CLAUDE = Limit(context=200_000, output=8_192)
+GPT_4 = Limit(context=128_000, output=4_096)
+TALKER = Limit(context=200_000, output=64_000)
+WITH_INPUT = Limit(context=400_000, output=128_000, input=272_000)
+SILENT = Limit(context=200_000, output=0)
+UNLIMITED = Limit(context=0, output=8_192)
+
+
+def measured(sent: int, answered: int = 0, *, read: int = 0, write: int = 0) -> Tokens:
+    return Tokens(input=sent, output=answered, reasoning=0, cache=Cache(read=read, write=write))
+
+
+# --- the table of presets -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("opencode-2025", 321),
+        ("opencode-buffer", 4_321),
+        ("opencode", 4_321),
+        ("codelet", 321),
+        ("codelet-usable", 321),
+        ("foldmark", 4_321),
+    ],
+)
+def test_each_preset_counts_its_own_figures_and_never_reasoning(name: str, count: int) -> None:
+    rules = preset(name).window
+    tokens = Tokens(input=1, output=20, reasoning=50_000, cache=Cache(read=300, write=4_000))
+    assert used(tokens, rules) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("opencode-2025", 12),
+        ("opencode-buffer", 999),
+        ("opencode", 999),
+        ("codelet", 12),
+        ("codelet-usable", 12),
+        ("foldmark", 999),
+    ],
+)
+def test_a_reported_total_is_preferred_by_some_presets_unless_it_is_zero(
+    name: str, count: int
+) -> None:
+    rules = preset(name).window
+    assert used(Tokens(input=10, output=2, total=999), rules) == count
+    assert used(Tokens(input=10, output=2, total=0), rules) == 12
+
+
+def test_figures_that_a_provider_left_out_count_nothing() -> None:
+    assert used(Tokens(), FOLDMARK.window) == 0
+    assert used(Tokens(output=7), OPENCODE_2025.window) == 7
+    assert used(Tokens(input=3, cache=Cache(read=4)), OPENCODE_BUFFER.window) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "rooms"),
+    [
+        ("opencode-2025", (191_808, 123_904, 168_000, 272_000, 168_000)),
+        ("opencode-buffer", (191_808, 123_904, 180_000, 252_000, 180_000)),
+        ("opencode", (191_808, 123_904, 168_000, 252_000, 168_000)),
+        ("codelet", (180_000, 115_200, 180_000, 360_000, 180_000)),
+        ("codelet-usable", (191_808, 123_904, 168_000, 368_000, 200_000)),
+        ("foldmark", (191_808, 123_904, 168_000, 252_000, 168_000)),
+    ],
+)
+def test_each_preset_finds_its_own_usable_room(name: str, rooms: tuple[int, ...]) -> None:
+    limits = (CLAUDE, GPT_4, TALKER, WITH_INPUT, SILENT)
+    assert tuple(usable(preset(name), limit) for limit in limits) == rooms
+
+
+@pytest.mark.parametrize("policy", [OPENCODE_2025, CODELET, CODELET_USABLE], ids=lambda p: p.name)
+@pytest.mark.parametrize("limit", [CLAUDE, GPT_4, TALKER, WITH_INPUT])
+def test_older_presets_overflow_only_beyond_the_usable_room(policy: Policy, limit: Limit) -> None:
+    room = usable(policy, limit)
+    assert not is_overflow(policy, room, limit)
+    assert is_overflow(policy, room + 1, limit)
+
+
+@pytest.mark.parametrize("policy", [OPENCODE_BUFFER, OPENCODE, FOLDMARK], ids=lambda p: p.name)
+@pytest.mark.parametrize("limit", [CLAUDE, GPT_4, TALKER, WITH_INPUT])
+def test_newer_presets_overflow_as_soon_as_the_room_is_used_up(
+    policy: Policy, limit: Limit
+) -> None:
+    room = usable(policy, limit)
+    assert not is_overflow(policy, room - 1, limit)
+    assert is_overflow(policy, room, limit)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("opencode-2025", (0, 0, 1, 1, 1, 1, 2)),
+        ("opencode-buffer", (0, 1, 1, 1, 1, 2, 2)),
+        ("opencode", (0, 0, 1, 1, 1, 1, 2)),
+    ],
+)
+def test_each_spec_estimates_a_quarter_of_the_length_in_its_own_rounding(
+    name: str, tokens: tuple[int, ...]
+) -> None:
+    count = counter(preset(name).estimate)
+    assert tuple(count("x" * length) for length in range(7)) == tokens
+
+
+def test_length_is_that_of_javascript() -> None:
+    assert counter("round4")("😀" * 4) == 2
+    assert counter("ceil4")("é" * 4) == 1
+
+
+# --- what holds for all of them -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
+def test_a_model_without_a_context_limit_never_overflows(policy: Policy) -> None:
+    assert usable(policy, UNLIMITED) == 0
+    assert not is_overflow(policy, 10**9, UNLIMITED)
+
+
+@pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
+def test_nothing_overflows_where_compaction_is_not_automatic(policy: Policy) -> None:
+    assert is_overflow(policy, 10**9, CLAUDE)
+    assert not is_overflow(policy.adjusted(auto=False), 10**9, CLAUDE)
+
+
+@pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
+def test_compaction_is_automatic_unless_it_is_switched_off(policy: Policy) -> None:
+    assert policy.auto
+    assert policy.adjusted(auto=True).auto
+    assert policy.adjusted().auto
+
+
+def test_pressure_is_used_by_usable() -> None:
+    assert pressure(0, 168_000) == 0.0
+    assert pressure(84_000, 168_000) == 0.5
+    assert pressure(168_000, 168_000) == 1.0
+    assert pressure(336_000, 168_000) == 2.0
+
+
+def test_pressure_on_no_room_is_endless_unless_nothing_is_used() -> None:
+    assert pressure(1, 0) == float("inf")
+    assert pressure(1, -5) == float("inf")
+    assert pressure(0, 0) == 0.0
+
+
+# --- spec 000 -------------------------------------------------------------------------------
+
+
+def test_an_unknown_output_limit_is_taken_for_the_cap() -> None:
+    assert usable(OPENCODE_2025, Limit(context=100_000, output=0)) == 68_000
+    assert usable(OPENCODE, Limit(context=100_000, output=0)) == 68_000
+
+
+def test_the_cap_on_output_can_be_set() -> None:
+    policy = OPENCODE_2025.adjusted(output_cap=10_000)
+    assert usable(policy, TALKER) == 190_000
+    assert usable(policy, CLAUDE) == 191_808
+
+
+def test_an_input_limit_is_preferred_to_the_context() -> None:
+    assert usable(OPENCODE_2025, WITH_INPUT) == 272_000
+    assert not is_overflow(OPENCODE_2025, 272_000, WITH_INPUT)
+    assert is_overflow(OPENCODE_2025, 272_001, WITH_INPUT)
+
+
+def test_a_reserve_means_nothing_to_the_first_version() -> None:
+    assert usable(OPENCODE_2025.adjusted(reserved=50_000), CLAUDE) == 191_808
+    assert usable(OPENCODE_2025.adjusted(reserved=50_000), WITH_INPUT) == 272_000
+
+
+# --- spec 002 and opencode ------------------------------------------------------------------
+
+
+def test_the_buffer_is_twenty_thousand_or_the_output_where_that_is_smaller() -> None:
+    assert usable(OPENCODE_BUFFER, Limit(context=100_000, output=64_000)) == 80_000
+    assert usable(OPENCODE_BUFFER, Limit(context=100_000, output=19_999)) == 80_001
+    assert usable(OPENCODE_BUFFER, Limit(context=100_000, output=50, input=60_000)) == 59_950
+
+
+def test_a_reserve_takes_the_place_of_the_buffer() -> None:
+    policy = OPENCODE_BUFFER.adjusted(reserved=5_000)
+    assert usable(policy, CLAUDE) == 195_000
+    assert usable(policy, WITH_INPUT) == 267_000
+    assert usable(OPENCODE_BUFFER.adjusted(reserved=0), CLAUDE) == 200_000
+
+
+def test_the_buffer_may_be_larger_than_a_small_window() -> None:
+    tiny = Limit(context=8_000, output=0)
+    assert usable(OPENCODE_BUFFER, tiny) == -12_000
+    assert is_overflow(OPENCODE_BUFFER, 0, tiny)
+
+
+def test_opencode_ignores_a_reserve_unless_the_model_has_an_input_limit() -> None:
+    policy = OPENCODE.adjusted(reserved=50_000)
+    assert usable(policy, CLAUDE) == 191_808
+    assert usable(policy, WITH_INPUT) == 222_000
+
+
+def test_opencode_never_has_less_than_no_room() -> None:
+    assert usable(OPENCODE, Limit(context=8_000, output=0)) == 0
+    assert usable(OPENCODE, Limit(context=9_000, output=10, input=8_000)) == 7_990
+    assert usable(OPENCODE.adjusted(reserved=9_000), Limit(context=9_000, input=8_000)) == 0
+
+
+# --- spec 004 -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "legacy", "proposed"),
+    [(CLAUDE, 180_000, 191_808), (GPT_4, 115_200, 123_904), (TALKER, 180_000, 168_000)],
+)
+def test_the_worked_examples_come_out_as_written(limit: Limit, legacy: int, proposed: int) -> None:
+    assert usable(CODELET, limit) == legacy
+    assert usable(CODELET_USABLE, limit) == proposed
+    with pytest.deprecated_call():
+        assert compaction_threshold(limit.context) == legacy
+
+
+def test_claude_is_compacted_later_than_nine_tenths() -> None:
+    count = used(measured(190_000, 1_000), CODELET_USABLE.window)
+    assert count == 191_000
+    assert not is_overflow(CODELET_USABLE, count, CLAUDE)
+    assert is_overflow(CODELET, count, CLAUDE)
+    with pytest.deprecated_call():
+        assert count > compaction_threshold(200_000)
+
+
+def test_a_model_of_high_output_is_compacted_earlier_than_nine_tenths() -> None:
+    count = used(measured(170_000, 1_000), CODELET_USABLE.window)
+    assert count == 171_000
+    assert is_overflow(CODELET_USABLE, count, TALKER)
+    assert not is_overflow(CODELET, count, TALKER)
+
+
+def test_what_was_read_from_the_cache_counts_and_what_was_written_does_not() -> None:
+    assert used(measured(1, 2, read=30, write=400), CODELET_USABLE.window) == 33
+
+
+def test_the_subtraction_saturates() -> None:
+    assert usable(CODELET_USABLE, Limit(context=4_000, output=8_192)) == 0
+    assert is_overflow(CODELET_USABLE, 1, Limit(context=4_000, output=8_192))
+    assert not is_overflow(CODELET_USABLE, 0, Limit(context=4_000, output=8_192))
+
+
+def test_codelet_knows_no_input_limit() -> None:
+    assert usable(CODELET_USABLE, WITH_INPUT) == 368_000
+    assert usable(CODELET, WITH_INPUT) == 360_000
+
+
+def test_the_legacy_threshold_says_what_to_use_instead() -> None:
+    with pytest.warns(DeprecationWarning, match=r"usable\(\) or is_overflow\(\)"):
+        assert compaction_threshold(200_000) == 180_000
+    with pytest.warns(DeprecationWarning, match="output limit"):
+        assert compaction_threshold(128_000) == 115_200
+
+
+# --- foldmark -------------------------------------------------------------------------------
+
+
+def test_foldmark_keeps_a_quarter_of_the_context_free_at_most() -> None:
+    assert usable(FOLDMARK, Limit(context=32_768, output=32_768)) == 24_576
+    assert usable(OPENCODE, Limit(context=32_768, output=32_768)) == 768
+    assert usable(FOLDMARK, Limit(context=8_000, output=0)) == 6_000
+    assert usable(FOLDMARK, Limit(context=40_000, output=30_000, input=10_000)) == 7_500
+
+
+def test_foldmark_always_honours_a_reserve() -> None:
+    policy = FOLDMARK.adjusted(reserved=50_000)
+    assert usable(policy, CLAUDE) == 150_000
+    assert usable(policy, WITH_INPUT) == 222_000
+    assert usable(policy, Limit(context=100_000, output=1_000)) == 50_000
+    assert usable(FOLDMARK.adjusted(reserved=0), CLAUDE) == 200_000
+
+
+def test_foldmark_never_has_less_than_no_room() -> None:
+    assert usable(FOLDMARK.adjusted(reserved=9_000), Limit(context=8_000, output=0)) == 0

@@ -1,0 +1,257 @@
+"""The user's own words across a pivot: first request, standing instructions, open request."""
+
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from foldmark.log import Log, ordinal_of
+from foldmark.messages import (
+    AssistantInfo,
+    CompactionPart,
+    Completed,
+    Message,
+    TextPart,
+    ToolPart,
+    UserInfo,
+)
+from foldmark.policy import Policy
+from foldmark.presets import FOLDMARK, PRESETS
+from foldmark.shown import FromUser, Text
+from foldmark.tokens import by_classes, counter
+from foldmark.view import Viewer
+from foldmark.words import HEADING, REPEATED
+
+ASKED = "What did we do so far?"
+
+
+def user(text: str, name: str = "u", **more: Any) -> Message:
+    return Message(info=UserInfo(id=name), parts=(TextPart(text=text, **more),))
+
+
+def said(text: str, name: str = "a", finish: str = "stop", **info: Any) -> Message:
+    info |= {"id": name, "finish": finish}
+    return Message(info=AssistantInfo(**info), parts=(TextPart(text=text),))
+
+
+def worked(name: str = "a") -> Message:
+    """An answer that is a call, so that more must follow."""
+    part = ToolPart(tool="bash", call_id=name, state=Completed(input={}, output="done"))
+    return Message(info=AssistantInfo(id=name, finish="tool-calls"), parts=(part,))
+
+
+def pivot(tail: str | None = None, name: str = "m") -> list[Message]:
+    part = CompactionPart(auto=True, tail_start_id=tail or UNSET)
+    info = AssistantInfo(id=f"s-{name}", parent_id=name, summary=True, finish="stop")
+    return [
+        Message(info=UserInfo(id=name), parts=(part,)),
+        Message(info=info, parts=(TextPart(text="SUMMARY"),)),
+    ]
+
+
+def shown(*messages: Message, policy: Policy = FOLDMARK, usable: int = 0) -> list[str]:
+    """The texts of the view; those of the user in one message are joined by a bar."""
+    view = Viewer(Log(counter(policy.estimate), messages), policy, usable=usable).view()
+    return [
+        " | ".join(block.text for block in message.content if isinstance(block, Text))
+        for message in view.messages
+    ]
+
+
+def carried(text: str) -> str:
+    """A section of the marker's message with the user's words in it."""
+    return f"{HEADING}\n\n{text}\n\n{ASKED}"
+
+
+# --- the first request ----------------------------------------------------------------------
+
+
+def test_the_first_request_is_carried_along_and_marked_as_answered() -> None:
+    lines = shown(user("Fix it."), said("Fixed."), *pivot(), user("Thanks."))
+    assert lines == [carried("First request (answered):\nFix it."), "SUMMARY", "Thanks."]
+
+
+def test_a_first_request_that_was_never_answered_is_marked_as_open() -> None:
+    turns = (user("Fix it."), worked(), user("Fix this first."), said("Fixed."))
+    assert shown(*turns, *pivot())[0] == carried("First request (open):\nFix it.")
+
+
+@pytest.mark.parametrize("finish", ["tool-calls", "length", "error", ""])
+def test_an_answer_that_was_cut_short_answers_nothing(finish: str) -> None:
+    turns = (user("Fix it."), said("I am", finish=finish), user("And?"), said("Done."))
+    assert "First request (open):" in shown(*turns, *pivot())[0]
+
+
+def test_a_failed_answer_or_a_summary_answers_nothing() -> None:
+    failed = said("I am", error={"name": "APIError"})
+    turns = (user("Fix it."), failed, *pivot(name="m1"), user("And?"), said("Done."))
+    assert "First request (open):" in shown(*turns, *pivot())[0]
+
+
+def test_an_answer_after_the_marker_does_not_change_what_the_marker_says() -> None:
+    turns = [user("Fix it."), worked(), user("And?"), worked(), *pivot()]
+    log = Log(by_classes, turns)
+    viewer = Viewer(log, FOLDMARK)
+    before = viewer.view().messages
+    log.append(said("Both are done."))
+    assert viewer.view().messages[: len(before)] == before
+
+
+def test_the_first_request_is_carried_over_every_later_pivot() -> None:
+    later = (user("More."), said("Done."), *pivot(name="m2"), user("And more."), said("Done."))
+    lines = shown(user("Fix it."), said("Fixed."), *pivot(name="m1"), *later, *pivot(name="m3"))
+    assert lines == [carried("First request (answered):\nFix it."), "SUMMARY"]
+
+
+def test_a_first_request_within_the_tail_is_not_repeated() -> None:
+    lines = shown(said("Hello."), user("Fix it.", "u1"), said("Fixed."), *pivot("u1"))
+    assert lines == [ASKED, "SUMMARY", "Fix it.", "Fixed."]
+
+
+def test_what_the_program_wrote_in_the_users_place_is_no_request() -> None:
+    turns = (user("Go on.", synthetic=True), said("Ok."), user("Fix it."), said("Fixed."))
+    assert shown(*turns, *pivot())[0] == carried("First request (answered):\nFix it.")
+    assert shown(user("Go on.", synthetic=True), said("Ok."), *pivot()) == [ASKED, "SUMMARY"]
+
+
+def test_a_first_request_longer_than_its_room_is_cut_and_names_its_handle() -> None:
+    request = "begin " + "word " * 20_000 + "end"
+    turns = (said("Hello."), user(request), said("Fixed."), *pivot())
+    text = shown(*turns)[0]
+    assert "First request (answered):\nbegin word" in text
+    assert f"word end\n\n{ASKED}" in text
+    assert by_classes(text) < 8_000 // 3 + 100
+    log = Log(by_classes, turns)
+    ordinal = ordinal_of(text.partition("recall ")[2].split()[0])
+    assert ordinal is not None
+    found = log.part_at(ordinal)
+    assert found is not None
+    assert found[0].message.parts[found[1]] == TextPart(text=request)
+
+
+def test_in_a_small_window_the_words_have_a_quarter_of_the_room() -> None:
+    request = "word " * 2_000
+    turns = (user(request), said("Fixed."), *pivot())
+    assert request in shown(*turns)[0]
+    assert request not in shown(*turns, usable=4_000)[0]
+    assert by_classes(shown(*turns, usable=4_000)[0]) < 1_000
+
+
+# --- standing instructions ------------------------------------------------------------------
+
+
+def test_standing_instructions_are_carried_along_in_their_order() -> None:
+    turns = (
+        *(user("Fix it."), said("Fixed.")),
+        *(user("Never touch main.\nWhat is next?"), said("This.")),
+        *(user("From now on, use tabs."), said("Ok.")),
+    )
+    assert shown(*turns, *pivot())[0] == carried(
+        "First request (answered):\nFix it.\n\n"
+        "Standing instructions:\n- Never touch main.\n- From now on, use tabs."
+    )
+
+
+def test_a_pinned_message_is_a_standing_instruction_whatever_it_says() -> None:
+    turns = (user("Fix it."), said("Ok."), user("The port is 80.", metadata={"pin": True}))
+    assert "Standing instructions:\n- The port is 80." in shown(*turns, said("Ok."), *pivot())[0]
+    plain = (user("Fix it."), said("Ok."), user("The port is 80."))
+    assert "Standing" not in shown(*plain, said("Ok."), *pivot())[0]
+
+
+def test_an_instruction_is_said_once() -> None:
+    again = [message for _ in range(3) for message in (user("Always test."), said("Ok."))]
+    text = shown(user("Fix it."), said("Ok."), *again, *pivot())[0]
+    assert text.count("Always test.") == 1
+    text = shown(user("Fix it. Always test."), said("Ok."), *pivot())[0]
+    assert text.count("Always test.") == 1
+
+
+def test_an_instruction_within_the_tail_is_not_repeated() -> None:
+    turns = (user("Fix it."), said("Ok."), user("Always test.", "u2"), said("Ok."))
+    assert "Standing" not in shown(*turns, *pivot("u2"))[0]
+
+
+def test_of_too_many_instructions_the_newest_stay() -> None:
+    many = [
+        message
+        for number in range(400)
+        for message in (user(f"Always do number {number} {'of it ' * 8}."), said("Ok."))
+    ]
+    text = shown(user("Fix it."), said("Ok."), *many, *pivot())[0]
+    assert "number 399 " in text
+    assert "number 0 " not in text
+    assert text.index("number 398 ") < text.index("number 399 ")
+    assert by_classes(text) < 8_000
+
+
+# --- the open request -----------------------------------------------------------------------
+
+
+def test_an_open_request_stands_after_the_summary_whole() -> None:
+    request = "Now write the documentation. " * 3_000
+    turns = (user("Fix it."), said("Fixed."), user(request), worked())
+    lines = shown(*turns, *pivot())
+    assert lines == [
+        *(carried("First request (answered):\nFix it."), "SUMMARY"),
+        f"{REPEATED}\n{request}",
+    ]
+
+
+def test_an_open_first_request_stands_after_the_summary_only() -> None:
+    assert shown(user("Fix it."), worked(), *pivot()) == [
+        *(ASKED, "SUMMARY"),
+        f"{REPEATED}\nFix it.",
+    ]
+
+
+def test_where_all_is_answered_nothing_is_repeated() -> None:
+    lines = shown(user("Fix it."), said("Fixed."), *pivot(), user("Thanks."))
+    assert not any(REPEATED in text for text in lines)
+
+
+def test_the_request_of_a_split_turn_is_repeated_before_the_rest_of_it() -> None:
+    turns = (
+        user("Fix it."),
+        worked("a1"),
+        said("Nearly.", "a2", finish="tool-calls"),
+        worked("a3"),
+    )
+    lines = shown(*turns, *pivot("a2"))
+    assert lines[:4] == [ASKED, "SUMMARY", f"{REPEATED}\nFix it.", "Nearly."]
+
+
+def test_the_request_of_a_split_turn_is_repeated_even_if_it_was_answered() -> None:
+    turns = (user("Hi."), said("Hello."), user("Fix it."), worked(), said("Fixed.", "a2"))
+    lines = shown(*turns, *pivot("a2"))
+    assert lines[2:] == [f"{REPEATED}\nFix it.", "Fixed."]
+
+
+def test_a_tail_that_begins_with_a_request_needs_no_repetition() -> None:
+    turns = (user("Hi."), said("Hello."), user("Fix it.", "u2"), worked())
+    assert shown(*turns, *pivot("u2"))[2] == "Fix it."
+
+
+def test_an_open_request_is_repeated_before_a_tail_that_the_program_began() -> None:
+    turns = (user("Fix it."), worked(), user("Go on.", "u2", synthetic=True), worked("a2"))
+    assert shown(*turns, *pivot("u2"))[2] == f"{REPEATED}\nFix it. | Go on."
+
+
+def test_an_open_request_keeps_the_roles_alternating_after_the_summary() -> None:
+    log = Log(by_classes, [user("Fix it."), worked(), *pivot(), worked("a2")])
+    roles = [isinstance(message, FromUser) for message in Viewer(log, FOLDMARK).view().messages]
+    assert roles[:4] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name != "foldmark"])
+def test_the_presets_of_the_spec_carry_no_words_along(name: str) -> None:
+    turns = (user("Fix it. Never push."), said("Fixed."), user("And this."), worked())
+    lines = shown(*turns, *pivot(), policy=PRESETS[name])
+    assert lines == [ASKED, "SUMMARY"]
+
+
+@pytest.mark.xfail(strict=True, reason="words: what is cut out of the first request is not listed")
+def test_an_instruction_within_what_is_cut_of_the_first_request_survives() -> None:
+    filler = "word " * 10_000
+    request = f"Fix it.\n{filler}\nAlways run the tests.\n{filler}"
+    assert "Always run the tests." in shown(user(request), said("Fixed."), *pivot())[0]
