@@ -76,7 +76,8 @@ def _tool(tool: str) -> ToolPart:
 TOOLS = [_tool(name) for name in ("read", "edit", "bash", "grep", "skill") * 24]
 SAID = [TextPart(text=_sentence()) for _ in range(30)] + [TextPart(text=""), TextPart(text=" \n")]
 THOUGHTS = [
-    ReasoningPart(text=_sentence(), metadata={"anthropic": {"signature": "s"}}) for _ in range(5)
+    ReasoningPart(text=text, metadata={"anthropic": {"signature": "s"}})
+    for text in (_sentence(), _sentence(), _sentence(), "", " ")
 ]
 SHOT = FilePart(mime="image/png", url=PNG, filename="shot.png")
 USER_PARTS: list[tuple[AnyPart, ...]] = [

@@ -64,7 +64,7 @@ def test_a_gigabyte_is_refused_with_its_size_the_limit_and_the_option(tmp_path: 
 
 
 def test_an_unknown_policy_names_the_nearest(mill: Path):
-    assert "did you mean 'opencode'?" in complaint("inspect", mill, "--policy", "opncode")
+    assert "Did you mean 'opencode'?" in complaint("inspect", mill, "--policy", "opncode")
 
 
 def test_an_unknown_model_says_what_to_set(tmp_path: Path):

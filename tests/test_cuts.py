@@ -174,6 +174,8 @@ def test_an_empty_session_may_be_cut_at_its_only_place(demand: Any) -> None:
     assert demand([]) == {0}
 
 
-@pytest.mark.xfail(strict=True, reason="cuts: only the place before the later call is forbidden")
+# --- not so yet -----------------------------------------------------------------------------
+
+
 def test_a_message_between_two_calls_of_a_batch_does_not_part_them() -> None:
     assert batches([ASKED, agent(ran(1, 9)), SAID, agent(ran(2, 5))]) == {0, 1, 4}

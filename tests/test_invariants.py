@@ -85,8 +85,9 @@ def assert_valid(messages: tuple[AnyShown, ...]) -> None:
 
 @given(sessions())
 def test_1_every_view_is_one_that_providers_accept(messages: list[Message]) -> None:
-    _, viewer = opened(messages)
-    assert_valid(viewer.view().messages)
+    for model in ("", "test:small", "another:model"):
+        log = Log(by_classes, messages)
+        assert_valid(Viewer(log, FOLDMARK, model=model).view().messages)
 
 
 @given(sessions())
@@ -164,12 +165,13 @@ def test_3_undoing_a_pivot_gives_the_very_view_of_before(messages: list[Message]
     assert viewer.view() == after
 
 
-@given(sessions())
-def test_3_a_view_carried_on_is_the_view_built_anew(messages: list[Message]) -> None:
-    log, viewer = opened([])
+@given(sessions(), st.sampled_from(sorted(PRESETS)))
+def test_3_a_view_carried_on_is_the_view_built_anew(messages: list[Message], name: str) -> None:
+    log = Log(by_classes)
+    viewer = Viewer(log, PRESETS[name])
     for message in messages:
         log.append(message)
-        assert viewer.view() == Viewer(log, FOLDMARK).view()
+        assert viewer.view() == Viewer(log, PRESETS[name]).view()
 
 
 @given(sessions())

@@ -3,8 +3,10 @@
 import pytest
 
 from foldmark.limits import Limit
-from foldmark.messages import Cache, Tokens
+from foldmark.log import Log
+from foldmark.messages import AssistantInfo, Cache, Message, TextPart, Tokens, UserInfo
 from foldmark.overflow import compaction_threshold, is_overflow, pressure, usable, used
+from foldmark.plan import tokens_used
 from foldmark.policy import Policy
 from foldmark.presets import (
     CODELET,
@@ -17,6 +19,7 @@ from foldmark.presets import (
     preset,
 )
 from foldmark.tokens import counter
+from foldmark.view import Viewer
 
 CLAUDE = Limit(context=200_000, output=8_192)
 GPT_4 = Limit(context=128_000, output=4_096)
@@ -162,6 +165,32 @@ def test_pressure_on_no_room_is_endless_unless_nothing_is_used() -> None:
     assert pressure(1, 0) == float("inf")
     assert pressure(1, -5) == float("inf")
     assert pressure(0, 0) == 0.0
+
+
+@pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
+def test_what_is_measured_is_the_last_finished_answer_and_never_a_summary(policy: Policy) -> None:
+    answers = [
+        AssistantInfo(id="a1", finish="stop", tokens=measured(90_000)),
+        AssistantInfo(id="a2", finish="stop", tokens=measured(40_000, 2_000)),
+        AssistantInfo(id="a3", tokens=measured(70_000)),
+    ]
+    log = Log(counter(policy.estimate), [Message(info=info, parts=()) for info in answers])
+    assert tokens_used(Viewer(log, policy)) == 42_000
+    summary = AssistantInfo(id="s", finish="stop", summary=True, tokens=measured(80_000))
+    log.append(Message(info=summary, parts=()))
+    assert tokens_used(Viewer(log, policy)) == (42_000 if policy is FOLDMARK else 0)
+
+
+def test_our_own_policy_also_counts_what_was_added_since_and_what_is_sent_beside() -> None:
+    info = AssistantInfo(id="a", finish="stop", tokens=measured(1_000))
+    answer = Message(info=info, parts=(TextPart(text="ok"),))
+    asked = Message(info=UserInfo(id="u"), parts=(TextPart(text="word " * 5_000),))
+    log = Log(counter(FOLDMARK.estimate), [answer, asked])
+    assert tokens_used(Viewer(log, OPENCODE)) == 1_000
+    assert tokens_used(Viewer(log, FOLDMARK)) >= 1_000 + counter("classes")("word " * 5_000)
+    alone = Log(counter(FOLDMARK.estimate), [asked])
+    view = Viewer(alone, FOLDMARK).view()
+    assert tokens_used(Viewer(alone, FOLDMARK), fixed=700) == view.tokens + 700
 
 
 # --- spec 000 -------------------------------------------------------------------------------

@@ -94,6 +94,15 @@ def test_nothing_is_pruned_beyond_an_earlier_prune(policy: Policy) -> None:
 
 
 @SINCE_2025
+def test_the_newest_of_several_earlier_prunes_is_the_boundary(policy: Policy) -> None:
+    parts = [
+        *(ran("1", 60_000), ran("2", 9, pruned=True), ran("3", 60_000)),
+        *(ran("4", 9, pruned=True), ran("5", 60_000)),
+    ]
+    assert pruned(session(worked(*parts)), policy) == ["5"]
+
+
+@SINCE_2025
 def test_an_earlier_prune_of_a_protected_tool_is_no_boundary(policy: Policy) -> None:
     skill = ran("skill", 10, tool="skill", pruned=True)
     log = session(worked(ran("oldest", 60_000), skill, ran("newest", 40_000)))
@@ -167,6 +176,20 @@ def test_the_scan_stops_at_a_summary(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("policy", OF_SPEC, ids=lambda p: p.name)
+def test_the_scan_stops_at_the_newest_of_several_summaries(policy: Policy) -> None:
+    summary = worked(TextPart(text="so far"), summary=True)
+    work = [worked(ran(name, 90_000)) for name in ("1", "2", "3")]
+    log = session(work[0], summary, work[1], summary, work[2])
+    assert pruned(log, policy) == ["3"]
+
+
+@pytest.mark.parametrize("policy", OF_SPEC, ids=lambda p: p.name)
+def test_work_before_the_first_request_may_go(policy: Policy) -> None:
+    log = Log(round4, [worked(ran("early", 90_000)), user(), user()])
+    assert pruned(log, policy) == ["early"]
+
+
+@pytest.mark.parametrize("policy", OF_SPEC, ids=lambda p: p.name)
 def test_a_summary_within_the_last_two_turns_does_not_stop_the_scan(policy: Policy) -> None:
     summary = worked(TextPart(text="so far"), summary=True)
     log = Log(round4, [user(), worked(ran("old", 90_000)), user(), summary, user()])
@@ -206,8 +229,12 @@ def test_outputs_are_decided_newest_first_across_and_within_messages(policy: Pol
 def test_nothing_is_pruned_where_pruning_is_off(policy: Policy) -> None:
     log = session(worked(ran("old", 90_000), ran("new", 90_000)))
     off = policy.adjusted(prune=False).prune
-    assert prune_plan(log, off) == NOTHING
-    assert {held.reason for held in prune_plan(log, off, explain=True).keep} == {"pruning is off"}
+    assert prune_plan(log, off, explain=False) == NOTHING
+    kept = prune_plan(log, off, explain=True).keep
+    assert [(held.part, held.reason) for held in kept] == [
+        ("new", "pruning is off"),
+        ("old", "pruning is off"),
+    ]
 
 
 def test_codelet_does_not_prune_and_opencode_does() -> None:
@@ -262,9 +289,9 @@ def test_a_plan_changes_nothing(policy: Policy) -> None:
 
 @pytest.mark.parametrize("policy", OF_SPEC, ids=lambda p: p.name)
 def test_pruning_keeps_the_output_and_adds_a_timestamp(policy: Policy) -> None:
-    log = session(worked(ran("old", 90_000), ran("new", 40_000)))
+    log = session(worked(TextPart(text="so"), ran("old", 90_000), ran("new", 40_000)))
     log.mark(prune_plan(log, policy.prune).ordinals, at=1_705_512_345_678)
-    old, new = marked_messages(log)[1].parts
+    _, old, new = marked_messages(log)[1].parts
     assert old == replace(
         ran("old", 90_000),
         state=replace(
@@ -272,7 +299,17 @@ def test_pruning_keeps_the_output_and_adds_a_timestamp(policy: Policy) -> None:
         ),
     )
     assert new == ran("new", 40_000)
-    assert log.entries[1].message.parts[0] == ran("old", 90_000)
+    assert log.entries[1].message.parts[1] == ran("old", 90_000)
+
+
+def test_a_prune_is_taken_back_even_where_it_came_with_the_message() -> None:
+    before = ran("before", 9, pruned=True)
+    log = session(worked(before, ran("old", 9)), worked(ran("new", 9)))
+    assert marked_messages(log) == tuple(entry.message for entry in log.entries)
+    log.mark([2], at=7)
+    log.unmark([1, 2])
+    assert marked_messages(log)[1].parts == (ran("before", 9), ran("old", 9))
+    assert marked_messages(log)[2] is log.entries[2].message
 
 
 @SINCE_2025
@@ -282,7 +319,9 @@ def test_pruning_again_finds_nothing(policy: Policy) -> None:
     assert pruned(log, policy) == []
 
 
-@pytest.mark.xfail(strict=True, reason="log: Tool.tokens also counts attachments, for every preset")
+# --- not so yet -----------------------------------------------------------------------------
+
+
 @SINCE_2025
 def test_only_the_text_of_an_output_is_estimated(policy: Policy) -> None:
     shot = FilePart(mime="image/png", url="data:image/png;base64,AAAA")

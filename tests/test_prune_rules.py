@@ -1,17 +1,16 @@
-"""Our own rules of pruning, each switched on and off, and the placeholders of what is pruned."""
+"""Our own rules of pruning, each switched on and off, and plans made again and again."""
 
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from foldmark.log import Log, ordinal_of
+from foldmark.log import Log
 from foldmark.messages import (
     AnyPart,
     AssistantInfo,
     CompactionPart,
     Completed,
-    FilePart,
     Message,
     Running,
     TextPart,
@@ -19,11 +18,9 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.presets import FOLDMARK, OPENCODE_2025
+from foldmark.presets import FOLDMARK
 from foldmark.prune import Decision, Prune, Pruner, prune_plan
-from foldmark.shown import FromTools
 from foldmark.tokens import round4
-from foldmark.view import Viewer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -59,16 +56,6 @@ def planned(log: Log, *, usable: int = 0, **changes: Any) -> Prune:
 
 def decision(plan: Prune, ordinal: int) -> Decision:
     return next(held for held in (*plan.prune, *plan.keep) if held.ordinal == ordinal)
-
-
-def placeholder(log: Log, ordinal: int) -> str:
-    """What the model is shown of an output, once it is pruned."""
-    log.mark([ordinal], at=9)
-    found = log.part_at(ordinal)
-    assert found is not None
-    shown = Viewer(log, FOLDMARK).cells[found[0].index].shown
-    results = next(message for message in shown if isinstance(message, FromTools))
-    return results.content[0].output.value
 
 
 # --- superseded -----------------------------------------------------------------------------
@@ -274,80 +261,53 @@ def test_every_output_is_decided_on_with_a_reason() -> None:
     assert len({held.reason for held in decided}) >= 6
 
 
-# --- placeholders ---------------------------------------------------------------------------
+# --- plans made again and again -------------------------------------------------------------
 
 
-def test_a_placeholder_names_tool_target_size_and_handle() -> None:
-    log = session(worked(did("read", 1_000, filePath="src/app.py")))
-    assert placeholder(log, 1) == "[read src/app.py: 4.0 kB pruned; recall h1]"
-    log = session(worked(did("bash", 8, command="make", said="one\ntwo\n")))
-    assert placeholder(log, 1) == "[bash make: 32 B, 9 lines pruned; recall h1]"
-    log = session(worked(did("think", 100)))
-    assert placeholder(log, 1) == "[think: 400 B pruned; recall h1]"
+def test_a_plan_made_again_is_the_plan_made_anew() -> None:
+    log = session(*(worked(did("bash", 30_000, command=f"{i}")) for i in range(6)))
+    pruner = Pruner(log, FOLDMARK.prune)
+    for step in range(8):
+        plan = pruner.plan(explain=False)
+        assert plan.ordinals == planned(log).ordinals
+        log.mark(plan.ordinals, at=step)
+        log.append(worked(did("bash", 15_000, command=f"later {step}")))
+        log.append(user())
+    assert len(log.marks) > 8
 
 
-def test_the_handle_in_a_placeholder_leads_back_to_the_part() -> None:
-    parts = [did("bash", 500, command=f"{i}") for i in range(40)]
-    log = session(*(worked(TextPart(text="next"), part) for part in parts))
-    for number, part in enumerate(parts):
-        text = placeholder(log, 2 + 2 * number)
-        ordinal = ordinal_of(text.rpartition("recall ")[2].rstrip("]"))
-        assert ordinal == 2 + 2 * number
-        found = log.part_at(2 + 2 * number)
-        assert found is not None
-        entry, offset = found
-        assert entry.message.parts[offset] == part
-
-
-@pytest.mark.parametrize("name", ["", "h", "7", "hx", "h-1", "h 1", "handle", "h1_0"])
-def test_what_is_no_handle_leads_nowhere(name: str) -> None:
-    assert ordinal_of(name) is None
-
-
-def test_a_handle_beyond_the_log_leads_nowhere() -> None:
-    log = Log(round4, [user(), worked(), user()])
-    assert log.part_at(1) == (log.entries[2], 0)
-    assert log.part_at(2) is None
-    assert log.part_at(-1) is None
-
-
-def test_a_long_target_is_cut_and_stays_on_one_line() -> None:
-    log = session(worked(did("bash", 500, command="first\nsecond " + "x" * 200)))
-    text = placeholder(log, 1)
-    assert text.startswith("[bash first second xxx")
-    assert "…: 2.0 kB pruned; recall h1]" in text
-    assert len(text) < 130
-
-
-def test_attachments_go_with_the_output_and_come_back_with_it() -> None:
-    shot = FilePart(mime="image/png", url="data:image/png;base64,AAAA")
-    part = did("screenshot", 500)
-    part = replace(part, state=replace(part.state, attachments=(shot,)))
-    log = session(worked(part))
-    viewer = Viewer(log, OPENCODE_2025)
-    before = viewer.view()
-    results = [message for message in before.messages if isinstance(message, FromTools)]
-    assert len(results[0].content[0].attachments) == 1
-    log.mark([1], at=9)
-    results = [message for message in viewer.view().messages if isinstance(message, FromTools)]
-    assert results[0].content[0].attachments == ()
-    assert results[0].content[0].output.value == "[Old tool result content cleared]"
-    assert viewer.view().tokens < before.tokens
+def test_a_plan_made_again_sees_what_is_shown_again_and_a_view_that_goes_back() -> None:
+    log = session(*(worked(did("bash", 60_000, command=f"{i}")) for i in range(3)))
+    pruner = Pruner(log, FOLDMARK.prune)
+    assert pruner.plan(start=3, explain=False).ordinals == [3]
+    assert pruner.plan(start=0, explain=False).ordinals == [3, 2, 1]
+    log.mark([1, 2, 3], at=5)
+    assert pruner.plan(explain=False).ordinals == []
     log.unmark([1])
-    assert viewer.view() == before
+    assert pruner.plan(explain=False).ordinals == [1]
+
+
+def test_a_plan_made_again_sees_a_call_that_was_still_running_before() -> None:
+    part = did("bash", 90_000, command="old")
+    log = Log(round4, [user(), worked(replace(part, state=Running(input={})))])
+    pruner = Pruner(log, FOLDMARK.prune)
+    assert pruner.plan(explain=False).ordinals == []
+    log.replace(worked(part))
+    for message in (worked(did("ls", 90)), user(), user(), worked(did("ls", 9))):
+        log.append(message)
+    assert planned(log).ordinals == [1]
+    assert pruner.plan(explain=False).ordinals == [1]
 
 
 # --- not so yet -----------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="prune: the newest calls count as unread for ever")
 def test_outputs_before_a_later_answer_have_been_read() -> None:
     read = (worked(did("bash", 90_000, command="old")), worked(TextPart(text="I see.")))
     log = Log(round4, [user(), *read, user(), worked(TextPart(text="ok")), user()])
     assert planned(log).ordinals == [1]
 
 
-@pytest.mark.xfail(strict=True, reason="prune: any message that calls itself a summary stops it")
 @pytest.mark.parametrize("fate", ["failed", "taken back"])
 def test_a_summary_that_is_not_in_force_does_not_stop_the_scan(fate: str) -> None:
     marker = Message(info=UserInfo(id="m"), parts=(CompactionPart(auto=True),))
@@ -359,27 +319,7 @@ def test_a_summary_that_is_not_in_force_does_not_stop_the_scan(fate: str) -> Non
     assert planned(log).ordinals == [1]
 
 
-@pytest.mark.xfail(strict=True, reason="log: a write is noted as such even where it failed")
 def test_a_write_that_failed_supersedes_nothing() -> None:
     failed = did("edit", 100, filePath="a.py", metadata={"isError": True})
     log = session(worked(did("read", 500, filePath="a.py")), worked(failed))
     assert planned(log, minimum=None).ordinals == []
-
-
-@pytest.mark.xfail(strict=True, reason="prune: Pruner passes over a call that completes in place")
-def test_a_plan_made_again_sees_a_call_that_was_still_running_before() -> None:
-    part = did("bash", 90_000, command="old")
-    log = Log(round4, [user(), worked(replace(part, state=Running(input={})))])
-    pruner = Pruner(log, FOLDMARK.prune)
-    assert pruner.plan().ordinals == []
-    log.replace(worked(part))
-    for message in (worked(did("ls", 90)), user(), user(), worked(did("ls", 9))):
-        log.append(message)
-    assert planned(log).ordinals == [1]
-    assert pruner.plan().ordinals == [1]
-
-
-@pytest.mark.xfail(strict=True, reason="render: braces in a target take the fields of the template")
-def test_braces_in_a_target_are_shown_as_they_are() -> None:
-    log = session(worked(did("bash", 1_000, command="echo {size} {handle} a : b")))
-    assert placeholder(log, 1) == "[bash echo {size} {handle} a : b: 4.0 kB pruned; recall h1]"

@@ -168,14 +168,12 @@ def test_a_name_unlike_any_preset_gets_the_list_alone() -> None:
 # --- not so yet -----------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="policy: only reserved and threshold are checked")
 @pytest.mark.parametrize("name", ["tail_tokens", "output_cap"])
 def test_no_figure_of_tokens_may_be_negative(name: str) -> None:
     with pytest.raises(BadPolicy):
         FOLDMARK.adjusted(**{name: -1})  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.xfail(strict=True, reason="policy: the threshold of a single model is not checked")
 def test_the_threshold_of_a_single_model_is_checked_too() -> None:
     with pytest.raises(BadPolicy):
         usable(with_thresholds(claude_small=-3), CLAUDE, "claude-small")

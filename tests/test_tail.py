@@ -1,4 +1,4 @@
-"""What a pivot keeps verbatim: budgets, whole turns, splits, replays."""
+"""What a pivot keeps verbatim: budgets, whole turns, splits, replays; and its two messages."""
 
 from typing import Any
 
@@ -9,20 +9,27 @@ from msgspec.structs import replace
 from foldmark.log import Log
 from foldmark.messages import (
     AssistantInfo,
+    Cache,
     CompactionPart,
     Message,
+    ModelRef,
+    Path,
     ReasoningPart,
     Running,
     TextPart,
+    Tokens,
     ToolPart,
     UserInfo,
 )
+from foldmark.pivot import Made, marker_message, summary_message
 from foldmark.plan import session_fold
 from foldmark.policy import Policy, TailRules
 from foldmark.presets import CODELET, CODELET_USABLE, FOLDMARK, OPENCODE, OPENCODE_2025
 from foldmark.presets import OPENCODE_BUFFER as BUFFER
 from foldmark.tail import Fold, replayed, suffix_measure, tail_budget, tail_start, turn_starts
-from foldmark.tokens import counter
+from foldmark.tasks import latest
+from foldmark.tokens import counter, round4
+from foldmark.values import to_plain
 from foldmark.view import Viewer
 
 PLAIN = TailRules()
@@ -158,6 +165,7 @@ def test_where_everything_fits_the_newer_half_stays() -> None:
     assert start(sizes, "uauauaua", 10**6, NEWEST) == 4
     assert start(sizes, "uauauaua", 10**6, PLAIN) is None
     assert start(sizes, "uaaaaaaa", 10**6, NEWEST) == 4
+    assert start([10, 10], "ua", 10**6, NEWEST) == 1
     assert start([10], "u", 10**6, NEWEST) is None
 
 
@@ -294,3 +302,67 @@ def test_foldmark_leaves_room_for_the_summary_the_words_and_the_system_prompt() 
     assert crowded.start is not None
     assert free.start < crowded.start
     assert session_fold(viewer, 8_000, fixed=7_900).tail_start is None
+
+
+# --- the two messages of a pivot ------------------------------------------------------------
+
+MADE = Made(session="ses_1", message="msg_1", part="prt_1", at=1_700, path=Path(cwd="/w", root="/"))
+MODEL = ModelRef(provider_id="anthropic", model_id="claude")
+IDS = {"id": "prt_1", "sessionID": "ses_1", "messageID": "msg_1"}
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_a_marker_is_a_message_of_the_user_with_a_compaction_part(*, auto: bool) -> None:
+    message = marker_message(MADE, auto=auto, agent="build", model=MODEL)
+    assert to_plain(message) == {
+        "info": {
+            "role": "user",
+            "id": "msg_1",
+            "sessionID": "ses_1",
+            "time": {"created": 1_700},
+            "agent": "build",
+            "model": {"providerID": "anthropic", "modelID": "claude"},
+        },
+        "parts": [{"type": "compaction", **IDS, "auto": auto}],
+    }
+
+
+def test_a_marker_tells_of_an_overflow_and_of_its_tail() -> None:
+    message = marker_message(MADE, auto=True, overflow=True, tail_start="msg_0")
+    assert to_plain(message)["parts"] == [
+        {"type": "compaction", **IDS, "auto": True, "overflow": True, "tail_start_id": "msg_0"}
+    ]
+
+
+def test_a_summary_is_an_answer_of_the_compaction_agent_to_its_marker() -> None:
+    tokens = Tokens(input=9, output=1, reasoning=0, cache=Cache(read=0, write=0))
+    message = summary_message(MADE, "All.", marker="msg_0", model=MODEL, tokens=tokens, cost=0.5)
+    assert to_plain(message) == {
+        "info": {
+            "role": "assistant",
+            "id": "msg_1",
+            "sessionID": "ses_1",
+            "parentID": "msg_0",
+            "mode": "compaction",
+            "agent": "compaction",
+            "summary": True,
+            "path": {"cwd": "/w", "root": "/"},
+            "cost": 0.5,
+            "tokens": to_plain(tokens),
+            "providerID": "anthropic",
+            "modelID": "claude",
+            "finish": "stop",
+            "time": {"created": 1_700, "completed": 1_700},
+        },
+        "parts": [{"type": "text", **IDS, "text": "All."}],
+    }
+
+
+def test_a_marker_is_a_queued_task_until_an_answer_is_finished_after_it() -> None:
+    queued = marker("m")
+    log = Log(round4, [user("u1"), said("a1"), user("u2"), queued])
+    newest = latest(log, range(4))
+    assert newest.tasks == queued.parts
+    assert (newest.user, newest.finished) == (queued, log.entries[1].message)
+    log.append(summary("m"))
+    assert latest(log, range(5)).tasks == ()

@@ -5,11 +5,14 @@ from typing import Any
 
 from foldmark.limits import Limit
 from foldmark.log import Log
-from foldmark.messages import Message, Tokens
+from foldmark.messages import Message, TextPart, Tokens, UserInfo
 from foldmark.overflow import is_overflow, usable, used
+from foldmark.pivot import Made, marker_message, summary_message
 from foldmark.plan import session_fold
+from foldmark.policy import Policy
 from foldmark.presets import OPENCODE
 from foldmark.prune import prune_plan
+from foldmark.tail import Fold
 from foldmark.tasks import latest
 from foldmark.tokens import round4
 from foldmark.values import from_plain
@@ -76,11 +79,44 @@ def test_tails_and_replays_are_opencodes(vectors: Vectors) -> None:
         for step in case["steps"]:
             before, marker = step["input"][:-1], step["input"][-1]
             assert marker["info"]["id"] == step["parentID"]
-            log = log_of(before)
-            found = session_fold(Viewer(log, policy), 0, overflow=bool(step["overflow"]))
+            messages = [from_plain(message, Message) for message in before]
+            found = _folded(messages, policy, overflow=bool(step["overflow"]))
             assert found.tail_start == step.get("tail_start_id"), step
             tails += found.tail_start is not None
     assert tails
+
+
+def test_the_view_after_a_pivot_is_opencodes(vectors: Vectors) -> None:
+    replays = 0
+    for case in vectors("process"):
+        policy = OPENCODE.adjusted(tail_tokens=case["config"].get("preserve_recent_tokens"))
+        stream: list[Message] = []
+        for step in case["steps"]:
+            known = {message.id for message in stream}
+            stream += [
+                from_plain(m, Message) for m in step["input"] if m["info"]["id"] not in known
+            ]
+            found = _folded(stream[:-1], policy, overflow=bool(step["overflow"]))
+            replays += found.replay is not None
+            if found.replay is not None:
+                assert found.replay not in list(found.history)
+            made = Made(session="s", message=step["filtered"][1], part="p", at=1)
+            last = Message(info=UserInfo(id=step["filtered"][-1]), parts=(TextPart(text="Go on"),))
+            marker = marker_message(
+                Made(session="s", message=step["parentID"], part="p", at=1),
+                auto=True,
+                tail_start=found.tail_start,
+            )
+            stream = [*stream[:-1], marker, summary_message(made, "Done.", marker=marker.id), last]
+            log = Log(round4, stream)
+            shown = [log.entries[place].message.id for place in shown_places(log, policy.view)]
+            assert shown == step["filtered"]
+    assert replays
+
+
+def _folded(messages: list[Message], policy: Policy, *, overflow: bool) -> Fold:
+    log = Log(round4, messages)
+    return session_fold(Viewer(log, policy), 0, overflow=overflow)
 
 
 def _with_tools(message: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from foldmark.presets import FOLDMARK, PRESETS
 from foldmark.shown import FromUser, Text
 from foldmark.tokens import by_classes, counter
 from foldmark.view import Viewer
-from foldmark.words import HEADING, REPEATED
+from foldmark.words import HEADING, REPEATED, fitted
 
 ASKED = "What did we do so far?"
 
@@ -56,6 +56,17 @@ def shown(*messages: Message, policy: Policy = FOLDMARK, usable: int = 0) -> lis
         " | ".join(block.text for block in message.content if isinstance(block, Text))
         for message in view.messages
     ]
+
+
+def of_tokens(tokens: int) -> str:
+    """A text of exactly so many tokens."""
+    text = ""
+    while by_classes(text) < tokens:
+        text += "word " * max(1, (tokens - by_classes(text)) // 2)
+    while by_classes(text) > tokens:
+        text = text[:-1]
+    assert by_classes(text) == tokens
+    return text
 
 
 def carried(text: str) -> str:
@@ -135,6 +146,48 @@ def test_in_a_small_window_the_words_have_a_quarter_of_the_room() -> None:
     assert request in shown(*turns)[0]
     assert request not in shown(*turns, usable=4_000)[0]
     assert by_classes(shown(*turns, usable=4_000)[0]) < 1_000
+
+
+@pytest.mark.parametrize(("usable", "room"), [(0, 2_666), (40_000, 2_666), (4_000, 333)])
+def test_the_first_request_has_a_third_of_the_room_for_words(usable: int, room: int) -> None:
+    def first(tokens: int) -> str:
+        return shown(user(of_tokens(tokens)), said("Fixed."), *pivot(), usable=usable)[0]
+
+    assert of_tokens(room) in first(room)
+    assert of_tokens(room + 1) not in first(room + 1)
+
+
+def test_what_is_cut_fits_the_room_and_says_how_much_is_left_out() -> None:
+    request = of_tokens(5_000)
+    cut = fitted(request, 600, by_classes, "h7")
+    head, note, tail = cut.partition("\n[… ")[0], cut.partition("[… ")[2], cut.partition("…]\n")[2]
+    assert 500 < by_classes(cut) <= 600
+    assert request.startswith(head)
+    assert request.endswith(tail)
+    left_out = len(request) - len(head) - len(tail)
+    assert note.startswith(f"{left_out} characters left out; recall h7 …]")
+    assert fitted(request, 5_000, by_classes, "h7") == request
+
+
+def test_a_request_is_what_the_user_wrote_of_a_message_and_its_handle_leads_there() -> None:
+    parts = (TextPart(text="note", synthetic=True), TextPart(text=" "))
+    asked = Message(info=UserInfo(id="u"), parts=(*parts, TextPart(text="word " * 20_000)))
+    text = shown(asked, said("Fixed."), *pivot())[0]
+    assert "recall h2 " in text
+    assert "note" not in text
+    both = Message(info=UserInfo(id="u"), parts=(TextPart(text="One."), TextPart(text="Two.")))
+    assert "(answered):\nOne.\n\nTwo." in shown(both, said("Fixed."), *pivot())[0]
+
+
+def test_a_request_that_is_rewritten_is_there_once() -> None:
+    log = Log(by_classes, [user("Hi."), said("Hello."), user("Never pus", "u2")])
+    log.replace(user("Never push.", "u2"))
+    assert [request.text for request in log.requests.all] == ["Hi.", "Never push."]
+    assert [rule.text for rule in log.requests.rules] == ["Never push."]
+    log.append(said("Ok", "a2", finish=""))
+    log.replace(said("Ok.", "a2"))
+    assert log.requests.answered(log.requests.all[1], len(log))
+    assert len(log.requests.all) == 2
 
 
 # --- standing instructions ------------------------------------------------------------------
@@ -227,6 +280,16 @@ def test_the_request_of_a_split_turn_is_repeated_even_if_it_was_answered() -> No
     assert lines[2:] == [f"{REPEATED}\nFix it.", "Fixed."]
 
 
+def test_a_request_of_a_split_turn_that_was_answered_is_cut_to_its_room() -> None:
+    request = of_tokens(2_667)
+    turns = (user("Hi."), said("Hello."), user(request), worked(), said("Fixed.", "a2"))
+    text = shown(*turns, *pivot("a2"))[2]
+    assert text.startswith(f"{REPEATED}\nword word")
+    assert request not in text
+    turns = (user("Hi."), said("Hello."), user(of_tokens(2_666)), worked(), said("Fixed.", "a2"))
+    assert of_tokens(2_666) in shown(*turns, *pivot("a2"))[2]
+
+
 def test_a_tail_that_begins_with_a_request_needs_no_repetition() -> None:
     turns = (user("Hi."), said("Hello."), user("Fix it.", "u2"), worked())
     assert shown(*turns, *pivot("u2"))[2] == "Fix it."
@@ -250,8 +313,15 @@ def test_the_presets_of_the_spec_carry_no_words_along(name: str) -> None:
     assert lines == [ASKED, "SUMMARY"]
 
 
-@pytest.mark.xfail(strict=True, reason="words: what is cut out of the first request is not listed")
+# --- not so yet -----------------------------------------------------------------------------
+
+
 def test_an_instruction_within_what_is_cut_of_the_first_request_survives() -> None:
     filler = "word " * 10_000
     request = f"Fix it.\n{filler}\nAlways run the tests.\n{filler}"
     assert "Always run the tests." in shown(user(request), said("Fixed."), *pivot())[0]
+
+
+def test_what_is_cut_fits_the_room_though_its_ends_are_dense() -> None:
+    request = "A1B2" * 1_250 + "word " * 20_000 + "A1B2" * 1_250
+    assert by_classes(fitted(request, 666, by_classes, "h7")) <= 666

@@ -37,14 +37,16 @@ def pairs(messages: Messages) -> set[int]:
 def batches(messages: Messages) -> set[int]:
     """Calls that ran at the same time were one answer: no cut between them."""
     safe = set(range(len(messages) + 1))
-    end = 0.0
+    ends: list[tuple[float, int]] = []  # of the calls of this turn, with their messages
     for index, message in enumerate(messages):
         if message.is_user:
-            end = 0.0
+            ends = []
         times = [part.state.time for part in _calls(message) if part.state.time]
-        if any(time.start and time.start < end for time in times):
-            safe.discard(index)
-        end = max([end, *(float(time.end or 0) for time in times)])
+        started = min((time.start for time in times if time.start), default=None)
+        if started is not None:
+            overlapped = [place for end, place in ends if end > started]
+            safe -= set(range(min(overlapped, default=index) + 1, index + 1))
+        ends += [(float(time.end or 0), index) for time in times]
     return safe
 
 

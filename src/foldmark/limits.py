@@ -75,7 +75,7 @@ def model_limits(name: str, overrides: Mapping[str, Limit] | None = None) -> Lim
     """The limits of a model: from the overrides (exact, then longest pattern), or the snapshot."""
     model = _resolved(name.lower())
     if overrides:
-        names = (_folded(name), _folded(model.name)) if model else (_folded(name),)
+        names = (folded_name(name), folded_name(model.name)) if model else (folded_name(name),)
         if (limit := _overriding(names, overrides)) is not None:
             return limit
     if model is None:
@@ -120,7 +120,7 @@ def _index() -> _Index:
     return index
 
 
-def _folded(name: str) -> str:
+def folded_name(name: str) -> str:
     """The name in lower case, its provider before a colon: `OpenAI/gpt-5` as `openai:gpt-5`."""
     provider, slash, model = name.lower().partition("/")
     return f"{provider}:{model}" if slash and ":" not in provider else name.lower()
@@ -136,7 +136,7 @@ def _resolved(name: str) -> Model | None:
 
 def _named(name: str) -> Model | None:
     index = _index()
-    return index.full.get(_folded(name)) or _agreed(name, index.bare.get(name, []))
+    return index.full.get(folded_name(name)) or _agreed(name, index.bare.get(name, []))
 
 
 def _agreed(name: str, offers: list[Model]) -> Model | None:
@@ -155,7 +155,7 @@ def _maker_made(model: Model) -> bool:
 
 
 def _overriding(names: Iterable[str], overrides: Mapping[str, Limit]) -> Limit | None:
-    folded = {_folded(key): limit for key, limit in overrides.items()}
+    folded = {folded_name(key): limit for key, limit in overrides.items()}
     for name in names:
         if name in folded:
             return folded[name]
@@ -167,8 +167,8 @@ def _nearest(name: str) -> tuple[str, ...]:
     index = _index()
     if rivals := index.bare.get(name):
         return tuple(model.name for model in rivals[:3])
-    if ":" in _folded(name):
-        near = get_close_matches(_folded(name), index.full)
+    if ":" in folded_name(name):
+        near = get_close_matches(folded_name(name), index.full)
         return tuple(index.full[key].name for key in near)
     near = get_close_matches(name, index.bare)
     return tuple(max(index.bare[key], key=_maker_made).name for key in near)

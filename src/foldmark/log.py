@@ -47,7 +47,8 @@ class Tool(Frozen, gc=False):
     index: int
     part: ToolPart
     state: Completed
-    tokens: int
+    tokens: int  # of the output's text
+    attached: int  # and of the files that came with it
     target: Target
     failed: bool
 
@@ -220,6 +221,7 @@ class Log:
             part=part,
             state=state,
             tokens=entry.sizes[offset].body,
+            attached=entry.sizes[offset].attached,
             target=about,
             failed=_has_failed(state),
         )
@@ -229,7 +231,7 @@ class Log:
             self.marks[ordinal] = state.time.compacted
         else:
             self.tools[ordinal] = tool
-        for file in about.files:
+        for file in () if tool.failed else about.files:
             self.touched.setdefault(file, []).append((ordinal, about))
 
     def _take_summary(self, entry: Entry, info: AssistantInfo) -> None:
@@ -251,7 +253,7 @@ class Log:
             tool = self.calls.pop()
             for held in (self.tools, self.hidden, self.marks):
                 held.pop(tool.ordinal, None)
-            for file in tool.target.files:
+            for file in () if tool.failed else tool.target.files:
                 self.touched[file].pop()
         for places in (self.users, self.summaries):
             if places and places[-1] == last.index:

@@ -3,7 +3,7 @@
 import warnings
 from fnmatch import fnmatchcase
 
-from .limits import Limit
+from .limits import Limit, folded_name
 from .messages import Number, Tokens
 from .policy import Policy, Reserve, Threshold, WindowRules
 
@@ -43,12 +43,12 @@ def usable(policy: Policy, limit: Limit, model: str = "") -> int:
 
 def threshold_for(rules: WindowRules, model: str) -> Threshold | None:
     """The user's own threshold for a model: by its name, else the longest pattern, else for all."""
-    if model in rules.thresholds:
-        return rules.thresholds[model]
-    patterns = [name for name in rules.thresholds if fnmatchcase(model, name)]
-    if patterns:
-        return rules.thresholds[max(patterns, key=len)]
-    return rules.threshold
+    own = {folded_name(name): threshold for name, threshold in rules.thresholds.items()}
+    wanted = folded_name(model)
+    if wanted in own:
+        return own[wanted]
+    patterns = [name for name in own if fnmatchcase(wanted, name)]
+    return own[max(patterns, key=len)] if patterns else rules.threshold
 
 
 def _reserve(rules: WindowRules, kind: Reserve, limit: Limit) -> int:

@@ -31,7 +31,7 @@ class Plan(Frozen):
     tokens: int
     pressure: float
     prune: Prune
-    fold: Fold | None  # of the pivot that an overflow asks for, or that was asked about
+    fold: Fold | None  # what a pivot would fold, where that was to be explained
 
     @property
     def tail_start(self) -> str | None:
@@ -66,23 +66,23 @@ def _measured(log: Log, place: int | None, policy: Policy) -> int:
 
 
 def session_plan(
-    viewer: Viewer, limit: Limit, *, model: str = "", fixed: int = 0, explain: bool = False
+    viewer: Viewer, limit: Limit, *, model: str = "", fixed: int = 0, explain: bool = True
 ) -> Plan:
     """What prune and compact would do to a session with this model.
 
-    `explain` also tells why outputs are kept, and what a pivot would fold if one were made now.
+    Without `explain` it says neither why outputs are kept nor what a pivot would fold: that is
+    for loops, which ask at every step.
     """
     log, policy = viewer.log, viewer.policy
     room = usable(policy, limit, model)
     count = tokens_used(viewer, fixed=fixed)
-    overflow = is_overflow(policy, count, limit, model)
     return Plan(
-        overflow=overflow,
+        overflow=is_overflow(policy, count, limit, model),
         usable=room,
         tokens=count,
         pressure=pressure(count, room) if limit.context else 0.0,
         prune=viewer.pruner.plan(start=view_start(log, policy.view), usable=room, explain=explain),
-        fold=session_fold(viewer, room, fixed=fixed) if overflow or explain else None,
+        fold=session_fold(viewer, room, fixed=fixed) if explain else None,
     )
 
 

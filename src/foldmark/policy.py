@@ -18,6 +18,21 @@ Cut = Literal["pairs", "batches", "thinking", "roles"]
 Threshold = int | float
 
 
+def _check_tokens(**figures: int | None) -> None:
+    for name, tokens in figures.items():
+        if tokens is not None and tokens < 0:
+            raise BadPolicy(f"{name} is {tokens}; it must be 0 or more tokens")
+
+
+def _check_threshold(threshold: Threshold | None) -> None:
+    if threshold is None:
+        return
+    if not 0 < threshold < float("inf") or (threshold > 1 and threshold != int(threshold)):
+        raise BadPolicy(
+            f"the threshold is {threshold}; it must be a fraction like 0.8, or a number of tokens"
+        )
+
+
 class WindowRules(Frozen):
     """How much of a window may be used, and when that is exceeded."""
 
@@ -39,6 +54,12 @@ class WindowRules(Frozen):
     threshold: Threshold | None = None  # a fraction of the context, or tokens
     thresholds: Mapping[str, Threshold] = {}  # the same for single models, by name or pattern
 
+    def __post_init__(self) -> None:
+        """Refuse figures that make no sense."""
+        _check_tokens(reserved=self.reserved, buffer=self.buffer, output_cap=self.output_cap)
+        for threshold in (self.threshold, *self.thresholds.values()):
+            _check_threshold(threshold)
+
 
 class PruneRules(Frozen):
     """Which old tool outputs are hidden."""
@@ -49,6 +70,8 @@ class PruneRules(Frozen):
     minimum: int | None = 20_000
     protected_tools: tuple[str, ...] = ("skill",)
     stop_at_pruned: bool = True
+    stop_at_summary: bool = True  # at any that calls itself one, complete or not
+    attachments: bool = False  # files that came with an output count too
     scale: float | None = None  # of usable: protect at most so much; the minimum is half of that
     superseded: bool = False
     duplicated: bool = False
@@ -70,6 +93,10 @@ class TailRules(Frozen):
     cuts: tuple[Cut, ...] = ()  # where a turn may be split; none named: anywhere
     keep_newest: bool = False  # something stays even where everything would fit
     capped: bool = False  # never more than the window has left for it
+
+    def __post_init__(self) -> None:
+        """Refuse figures that make no sense."""
+        _check_tokens(tail_tokens=self.tokens)
 
 
 class ViewRules(Frozen):
@@ -111,9 +138,9 @@ class Policy(Frozen):
         if output_cap is not None:
             window = msgspec.structs.replace(window, output_cap=output_cap)
         if reserved is not None:
-            window = msgspec.structs.replace(window, reserved=checked_reserved(reserved))
+            window = msgspec.structs.replace(window, reserved=reserved)
         if threshold is not None:
-            window = msgspec.structs.replace(window, threshold=checked_threshold(threshold))
+            window = msgspec.structs.replace(window, threshold=threshold)
         if tail_tokens is not None:
             tail = msgspec.structs.replace(tail, tokens=tail_tokens)
         if prune is not None:
@@ -132,22 +159,6 @@ class Policy(Frozen):
             auto=False if _is_set(environment, "DISABLE_AUTOCOMPACT") else None,
             prune=False if _is_set(environment, "DISABLE_PRUNE") else None,
         )
-
-
-def checked_reserved(reserved: int) -> int:
-    """The figure, if it makes sense."""
-    if reserved < 0:
-        raise BadPolicy(f"reserved is {reserved}; it must be 0 or more tokens")
-    return reserved
-
-
-def checked_threshold(threshold: Threshold) -> Threshold:
-    """The threshold, if it makes sense: a fraction up to 1, or tokens."""
-    if not 0 < threshold < float("inf") or (threshold > 1 and threshold != int(threshold)):
-        raise BadPolicy(
-            f"the threshold is {threshold}; it must be a fraction like 0.8, or a number of tokens"
-        )
-    return threshold
 
 
 def _is_set(environment: Mapping[str, str], name: str) -> bool:

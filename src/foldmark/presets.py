@@ -21,6 +21,8 @@ FOLDMARK = Policy(
     ),
     prune=PruneRules(
         stop_at_pruned=False,
+        stop_at_summary=False,
+        attachments=True,
         scale=0.25,
         superseded=True,
         duplicated=True,
@@ -32,9 +34,7 @@ FOLDMARK = Policy(
     tail=TailRules(
         by_json=False, cuts=("pairs", "batches", "thinking"), keep_newest=True, capped=True
     ),
-    view=ViewRules(
-        placeholder="[{tool} {target}: {size} pruned; recall {handle}]", valid=True, words=8_000
-    ),
+    view=ViewRules(placeholder="[{what}: {size} pruned; recall {handle}]", valid=True, words=8_000),
 )
 
 OPENCODE = Policy(
@@ -88,5 +88,5 @@ def preset(name: str) -> Policy:
     if name in PRESETS:
         return PRESETS[name]
     nearest = get_close_matches(name, PRESETS, n=1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    raise BadPolicy(f"no policy is called {name!r}{hint} There are: {', '.join(PRESETS)}")
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    raise BadPolicy(f"no policy is called {name!r}.{hint} There are: {', '.join(PRESETS)}")

@@ -37,7 +37,7 @@ class Decision(Frozen, gc=False, kw_only=False):
     @property
     def tokens(self) -> int:
         """What the output costs in full."""
-        return self.output.tokens
+        return self.output.tokens + self.output.attached
 
     @property
     def reason(self) -> str:
@@ -83,10 +83,10 @@ class Pruner:
         self._start = 0
         self._restored: int = 0
 
-    def plan(self, *, start: int = 0, usable: int = 0, explain: bool = False) -> Prune:
+    def plan(self, *, start: int = 0, usable: int = 0, explain: bool = True) -> Prune:
         """What to prune; `start` is where the view begins, `usable` the room that it has.
 
-        Why outputs are kept is told only where it is asked: it takes a look at all of them.
+        To tell why outputs are kept takes a look at all of them; loops do without.
         """
         if not self._rules.on:
             return _nothing(self._log, "pruning is off", explain=explain)
@@ -96,12 +96,13 @@ class Pruner:
         bounds = _bounds(self._log, self._rules, start, usable)
         walk = _Walk(self._log, self._rules, bounds)
         decisions = list(walk.decisions(since=self._settled, explain=explain))
-        self._settled = walk.settled
+        # The last message may still change: its calls are never settled.
+        self._settled = min(walk.settled, _ordinal_at(self._log, max(0, len(self._log) - 1)))
         return _committed(decisions, bounds.minimum)
 
 
 def prune_plan(
-    log: Log, rules: PruneRules, *, start: int = 0, usable: int = 0, explain: bool = False
+    log: Log, rules: PruneRules, *, start: int = 0, usable: int = 0, explain: bool = True
 ) -> Prune:
     """What to prune in a log, planned once."""
     return Pruner(log, rules).plan(start=start, usable=usable, explain=explain)
@@ -115,7 +116,7 @@ def _nothing(log: Log, why: str, *, explain: bool) -> Prune:
 def _committed(decisions: list[Decision], minimum: int | None) -> Prune:
     """The decisions, or, where they would free too little, all outputs kept."""
     pruned = tuple(decision for decision in decisions if decision.verdict == "prune")
-    freed = sum(decision.output.tokens for decision in pruned)
+    freed = sum(decision.tokens for decision in pruned)
     if minimum is None or freed > minimum:
         kept = tuple(decision for decision in decisions if decision.verdict == "keep")
         return Prune(prune=pruned, keep=kept, tokens=freed)
@@ -138,7 +139,7 @@ def _bounds(log: Log, rules: PruneRules, start: int, usable: int) -> Bounds:
         active = max(active, _newest(log, protect))
     whole, size = active == _ordinal_at(log, turn), f"{protect:,} tokens"
     return Bounds(
-        unread=log.calls[-1].index if rules.keep_unread and log.calls else len(log),
+        unread=_newest_answer(log) if rules.keep_unread else len(log),
         active=active,
         stop=_stop(log, rules, start, turn),
         protect=protect,
@@ -163,6 +164,14 @@ def _ordinal_at(log: Log, place: int) -> int:
     return last.ordinal + len(last.sizes) if last else 0
 
 
+def _newest_answer(log: Log) -> int:
+    """Where the newest answer stands: its results are shown with the next request only."""
+    for place in range(len(log) - 1, -1, -1):
+        if not log.entries[place].message.is_user:
+            return place
+    return len(log)
+
+
 def _newest(log: Log, tokens: int) -> int:
     """Where the newest outputs begin that have so many tokens together."""
     edge = _ordinal_at(log, len(log))
@@ -176,7 +185,7 @@ def _newest(log: Log, tokens: int) -> int:
 
 def _stop(log: Log, rules: PruneRules, start: int, turn: int) -> int:
     """Before which part nothing is looked at."""
-    for place in reversed(log.summaries):
+    for place in reversed(log.summaries if rules.stop_at_summary else ()):
         if place < turn:
             start = max(start, place + 1)
             break
@@ -241,7 +250,7 @@ class _Walk:
         elif needless := self._needless(tool):
             return needless
         else:
-            self._total += tool.tokens
+            self._total += tool.tokens + (tool.attached if self._rules.attachments else 0)
             if self._total > bounds.protect:
                 return Decision("prune", tool, bounds.why_older)
             why = bounds.why_newest

@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from .log import Entry, Log, handle, marker_part
 from .messages import (
+    AnyPart,
     AssistantInfo,
     Completed,
     Failed,
@@ -101,12 +102,8 @@ class Renderer:
                 content.append(call)
                 results.append(result)
                 tokens += cost
-            elif isinstance(part, TextPart):
-                if not part.ignored and self._says(part.text):
-                    content.append(Text(text=part.text))
-                    tokens += entry.sizes[offset].fixed
-            elif isinstance(part, ReasoningPart) and (self._says(part.text) or part.metadata):
-                content.append(self._reasoning(part, info))
+            elif said := self._said(part, info):
+                content.append(said)
                 tokens += entry.sizes[offset].fixed
         shown: list[AnyShown] = []
         if content:
@@ -117,14 +114,24 @@ class Renderer:
             tokens += MESSAGE_OVERHEAD
         return Cell(index=entry.index, shown=tuple(shown), tokens=tokens, by_assistant=True)
 
+    def _said(self, part: AnyPart, info: AssistantInfo) -> Text | Reasoning | None:
+        """What a part of an answer says in words, if anything."""
+        if isinstance(part, ReasoningPart):
+            return self._reasoning(part, info)
+        if isinstance(part, TextPart) and not part.ignored and self._says(part.text):
+            return Text(text=part.text)
+        return None
+
     def _says(self, text: str) -> bool:
         """Whether a text may be shown: some providers refuse one of white space alone."""
         return bool(text.strip()) if self._rules.valid else text != ""
 
-    def _reasoning(self, part: ReasoningPart, info: AssistantInfo) -> Text | Reasoning:
+    def _reasoning(self, part: ReasoningPart, info: AssistantInfo) -> Text | Reasoning | None:
         """The thinking of another model is words like any other: its signature is not valid."""
         if self._model and self._model != _model_name(info):
-            return Text(text=part.text)
+            return Text(text=part.text) if self._says(part.text) else None
+        if not part.metadata and not self._says(part.text):
+            return None
         return Reasoning(text=part.text, provider_options=part.metadata or None)
 
     def _tool(self, entry: Entry, offset: int, part: ToolPart) -> tuple[Call, Result, int]:
@@ -132,7 +139,7 @@ class Renderer:
         size = entry.sizes[offset]
         call_id = self._call_id(part, ordinal)
         attached: tuple[Media, ...] = ()
-        tokens = size.fixed + size.body
+        tokens = size.fixed + size.body + size.attached
         match part.state:
             case Completed() if ordinal in self._log.marks:
                 text = self._placeholder(part, part.state, ordinal)
@@ -162,22 +169,17 @@ class Renderer:
         template = self._rules.placeholder
         if "{" not in template:
             return template
-        about = self._log.hidden[ordinal].target
         fields = {
-            "tool": part.tool,
-            "target": about.label,
+            "what": f"{part.tool} {self._log.hidden[ordinal].target.label}".strip(),
             "size": size_text(state.output),
             "handle": handle(ordinal),
         }
-        # Not str.format: what a tool was called with is data, and may hold braces.
-        for name, text in fields.items():
-            template = template.replace("{" + name + "}", text, 1)
-        return template.replace(" :", ":")
+        return template.format_map(fields)
 
 
 def size_text(text: str) -> str:
     """How large a text is, for people and models."""
-    length = len(text)
+    length = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     lines = text.count("\n") + 1
     size = f"{length / 1000:.1f} kB" if length >= 1000 else f"{length} B"
     return f"{size}, {lines} lines" if lines > 1 else size

@@ -7,7 +7,7 @@ reading what was folded.
 import re
 from bisect import bisect_left
 
-from .messages import AssistantInfo, CompactionPart, Message, TextPart
+from .messages import AssistantInfo, Message, TextPart
 from .values import Frozen
 
 # A line that asks for something for good. Wrong guesses cost a line, so it is rather too eager.
@@ -51,7 +51,7 @@ class Requests:
         """Note what a message asks for or answers."""
         if isinstance(message.info, AssistantInfo):
             self._take_answer(index, message.info)
-        elif not _is_marker(message):
+        else:
             self._take_request(index, ordinal, message)
 
     def forget(self, index: int) -> None:
@@ -108,7 +108,3 @@ class Requests:
 
 def _place(request: Request) -> int:
     return request.index
-
-
-def _is_marker(message: Message) -> bool:
-    return any(isinstance(part, CompactionPart) for part in message.parts)

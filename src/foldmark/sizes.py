@@ -26,10 +26,11 @@ EXPANDED = frozenset({"text/plain", "application/x-directory"})
 
 
 class Size(Frozen, gc=False):
-    """The tokens of a part: what always stays, and what pruning would hide."""
+    """The tokens of a part: what always stays, and what pruning would hide: text and files."""
 
     fixed: int = 0
     body: int = 0
+    attached: int = 0
 
 
 NOTHING = Size()
@@ -57,10 +58,10 @@ def _tool_size(part: ToolPart, count: Counter) -> Size:
         call += count(encode(state.input).decode())
     match state:
         case Completed():
-            body = count(state.output)
+            attached = 0
             if state.attachments is not UNSET:
-                body += sum(media_tokens(held.url, held.mime) for held in state.attachments)
-            return Size(fixed=call, body=body)
+                attached = sum(media_tokens(held.url, held.mime) for held in state.attachments)
+            return Size(fixed=call, body=count(state.output), attached=attached)
         case Failed():
             return Size(fixed=call + count(state.error))
         case _:

@@ -6,7 +6,7 @@ carried on message by message: a step costs what is new. It reads the log and ch
 
 from collections.abc import Mapping
 
-from .log import Log, Pivot, marker_part
+from .log import Entry, Log, Pivot, marker_part
 from .messages import AssistantInfo
 from .policy import Policy, ViewRules
 from .prune import Pruner
@@ -83,21 +83,33 @@ class Viewer:
             return
         self._view = None
         changed = self.log.changes[self._seen :]
-        if self.log.pivot != self._pivot:
+        if self.log.pivot != self._pivot or self._may_reorder(changed):
             self._rebuild()
             return
         self._seen = len(self.log.changes)
-        redo = False
-        for index in changed:
-            if index in self._cells:
-                self._cells[index] = self._renderer.cell(self.log.entries[index])
-                redo = True
-            elif self._is_new(index):
-                cell = self._renderer.cell(self.log.entries[index])
-                self._cells[index] = cell
-                self._flow.add(cell)
-        if redo:
+        updated = [self._updated(index) for index in dict.fromkeys(changed)]
+        if not all(updated):
             self._reflow()
+
+    def _may_reorder(self, changed: list[int]) -> bool:
+        """Where old pivots are shown, even a failed summary puts its marker before its tail."""
+        places = (index for index in changed if index < len(self.log.entries))
+        return self._rules.old_pivots and any(
+            isinstance(info := self.log.entries[index].message.info, AssistantInfo) and info.summary
+            for index in places
+        )
+
+    def _updated(self, index: int) -> bool:
+        """Bring one message of the view up to date; False where the flow must be made anew."""
+        if index in self._cells:
+            old, new = self._cells[index], self._cell(index)
+            self._cells[index] = new
+            return self._flow.swap(old, new)
+        if self._is_new(index):
+            cell = self._cell(index)
+            self._cells[index] = cell
+            self._flow.add(cell)
+        return True
 
     def _is_new(self, index: int) -> bool:
         if self._pivot is not None and index <= self._pivot.marker:
@@ -108,10 +120,9 @@ class Viewer:
         self._pivot = self.log.pivot
         self._seen = len(self.log.changes)
         self._renderer = Renderer(self.log, self._rules, self._model)
-        entries = self.log.entries
         self._cells = {}
         for index in shown_places(self.log, self._rules):
-            self._cells[index] = self._pivot_cell(index) or self._renderer.cell(entries[index])
+            self._cells[index] = self._cell(index)
         self._reflow()
 
     def _reflow(self) -> None:
@@ -121,25 +132,29 @@ class Viewer:
             if self._words and self._pivot is not None and index == self._pivot.summary:
                 self._flow.add(self._bridge_cell(self._pivot))
 
-    def _pivot_cell(self, index: int) -> Cell | None:
-        """The cell of a marker or a summary; None for any other message."""
-        message = self.log.entries[index].message
-        if is_marker(message):
-            return self._marker_cell(index)
+    def _cell(self, index: int) -> Cell:
+        entry = self.log.entries[index]
+        if is_marker(entry.message) and _has_summary(self.log, index):
+            return self._marker_cell(entry)
         if self._pivot is not None and index == self._pivot.summary:
-            text = message_text(message)
+            text = message_text(entry.message)
             return _text_cell(index, text, self.log.count(text), by_assistant=True)
-        return None
+        return self._renderer.cell(entry)
 
-    def _marker_cell(self, index: int) -> Cell:
-        """A marker asks what was done; one that failed or is still queued is never shown."""
-        if not _has_summary(self.log, index):
-            return Cell(index=index, shown=(), tokens=0, by_assistant=False)
+    def _marker_cell(self, entry: Entry) -> Cell:
+        """A complete marker asks what was done; what the user said beside it goes along."""
         text = self._rules.marker
-        if self._words and self._pivot is not None and index == self._pivot.marker:
+        if self._words and self._pivot is not None and entry.index == self._pivot.marker:
             text = words(self.log, self._pivot, _tail_start(self.log, self._pivot), self._words)
             text = f"{text}\n\n{self._rules.marker}" if text else self._rules.marker
-        return _text_cell(index, text, self.log.count(text), by_assistant=False)
+        asked = _text_cell(entry.index, text, self.log.count(text), by_assistant=False)
+        beside = self._renderer.cell(entry)
+        return Cell(
+            index=entry.index,
+            shown=asked.shown + beside.shown,
+            tokens=asked.tokens + beside.tokens,
+            by_assistant=False,
+        )
 
     def _bridge_cell(self, pivot: Pivot) -> Cell:
         """The request on which the first messages after the summary work, where it was folded."""
@@ -159,6 +174,7 @@ class Flow:
         """Say whether to mend."""
         self._valid = valid
         self._shown: list[AnyShown] = []
+        self._starts: dict[int, int] = {}  # cells that stand as they are, by where they begin
         self._assistant_between = False
         self.tokens = 0
 
@@ -172,8 +188,21 @@ class Flow:
                 self._add_valid(message)
             else:
                 self._shown.append(message)
+        start = len(self._shown) - len(cell.shown)
+        if cell.shown and self._shown[start] is cell.shown[0]:
+            self._starts[cell.index] = start
         if cell.shown and not cell.by_assistant:
             self._assistant_between = False
+
+    def swap(self, old: Cell, new: Cell) -> bool:
+        """Show a cell's newer state in its place, if only the results of its calls differ."""
+        start = self._starts.get(old.index)
+        alike = len(old.shown) == len(new.shown) == 2 and old.shown[0] == new.shown[0]
+        if start is None or not alike:
+            return old.shown == new.shown
+        self._shown[start + 1] = new.shown[1]
+        self.tokens += new.tokens - old.tokens
+        return True
 
     def messages(self) -> tuple[AnyShown, ...]:
         """What has been added; an answer of thoughts alone is left out at the end."""

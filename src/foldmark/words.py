@@ -31,12 +31,12 @@ def words(log: Log, pivot: Pivot, tail: int | None, room: int) -> str:
     first = log.requests.all[0] if log.requests.all else None
     bridged = _bridged(log, pivot, tail)
     sections: list[str] = []
+    said = bridge(log, pivot, tail, room)
     if first is not None and first != bridged and first.index < start:
         state = "answered" if log.requests.answered(first, pivot.marker) else "open"
         text = fitted(first.text, room // 3, log.count, handle(first.ordinal))
         sections.append(f"First request ({state}):\n{text}")
-    # What the first and the open request say for good is there already.
-    said = {request.index for request in (first, bridged) if request is not None}
+        said += text
     rules = _standing(log, start, room // 3, said)
     if rules:
         sections.append("Standing instructions:\n" + "\n".join(f"- {rule}" for rule in rules))
@@ -69,11 +69,11 @@ def _bridged(log: Log, pivot: Pivot, tail: int | None) -> Request | None:
     return request if split or request == open_request(log, pivot.marker) else None
 
 
-def _standing(log: Log, start: int, room: int, said: set[int]) -> list[str]:
-    """Standing instructions in their order; where they are too many, the newest of them."""
+def _standing(log: Log, start: int, room: int, said: str) -> list[str]:
+    """Standing instructions that are not there yet; where they are too many, the newest."""
     kept: dict[str, None] = {}
     for rule in reversed(log.requests.rules):
-        if rule.index < start and rule.index not in said and rule.text not in kept:
+        if rule.index < start and rule.text not in kept and rule.text not in said:
             room -= log.count(rule.text) + 2
             if room < 0:
                 break
@@ -87,5 +87,9 @@ def fitted(text: str, room: int, count: Counter, name: str) -> str:
     if tokens <= room:
         return text
     keep = max(0, len(text) * room // max(1, tokens) // 2 - 40)
-    note = f"\n[… {len(text) - 2 * keep} characters left out; recall {name} …]\n"
-    return text[:keep] + note + text[len(text) - keep :]
+    while True:
+        note = f"\n[… {len(text) - 2 * keep} characters left out; recall {name} …]\n"
+        cut = text[:keep] + note + text[len(text) - keep :]
+        if keep == 0 or count(cut) <= room:
+            return cut
+        keep = keep * 7 // 8

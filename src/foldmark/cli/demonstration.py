@@ -8,15 +8,9 @@ from hashlib import sha256
 from foldmark.inspection import newest_model
 from foldmark.limits import Limit
 from foldmark.log import Log, Tool, handle
-from foldmark.messages import (
-    AssistantInfo,
-    CompactionPart,
-    Message,
-    TextPart,
-    Transcript,
-    UserInfo,
-)
+from foldmark.messages import Transcript
 from foldmark.overflow import usable
+from foldmark.pivot import Made, marker_message, summary_message
 from foldmark.plan import Plan, session_plan
 from foldmark.presets import FOLDMARK
 from foldmark.shown import FromTools
@@ -29,7 +23,6 @@ SUMMARY = (
     "This summary was written by hand for the demonstration; in earnest a model writes it. "
     "It says what was asked for, what was done and decided, and what is left to do."
 )
-_MARKER_ID, _SUMMARY_ID = "msg_demo_marker", "msg_demo_summary"
 
 
 class Figures(Frozen):
@@ -128,12 +121,10 @@ class Demonstration:
         plan = self._plan()
         if not plan.overflow:
             return False
-        part = CompactionPart(auto=True)
-        if plan.tail_start is not None:
-            part = CompactionPart(auto=True, tail_start_id=plan.tail_start)
-        self.log.append(Message(info=UserInfo(id=_MARKER_ID), parts=(part,)))
-        info = AssistantInfo(id=_SUMMARY_ID, parent_id=_MARKER_ID, summary=True, finish="stop")
-        self.log.append(Message(info=info, parts=(TextPart(text=SUMMARY),)))
+        marker = Made(session="demo", message="msg_marker", part="prt_marker", at=1)
+        summary = Made(session="demo", message="msg_summary", part="prt_summary", at=2)
+        self.log.append(marker_message(marker, auto=True, tail_start=plan.tail_start))
+        self.log.append(summary_message(summary, SUMMARY, marker=marker.message))
         return True
 
     def examples(self) -> tuple[Example, ...]:

@@ -1,0 +1,107 @@
+"""The core: a first pass over a long session, a later step, steps after ever longer histories."""
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from time import process_time
+
+import msgspec
+
+from foldmark.lab.generate import generate
+from foldmark.limits import Limit
+from foldmark.log import Log
+from foldmark.messages import Message, Transcript, decode_transcript, encode_transcript
+from foldmark.pivot import Made, marker_message, summary_message
+from foldmark.plan import session_plan
+from foldmark.policy import Policy
+from foldmark.presets import FOLDMARK, OPENCODE
+from foldmark.sizes import message_sizes
+from foldmark.tokens import counter
+from foldmark.values import decoder, encode
+from foldmark.view import Viewer
+
+from .measure import best, millis
+
+LIMIT = Limit(context=200_000, output=32_000)
+MESSAGES, STEP = 10_000, 10
+Row = tuple[str, ...]
+
+_decode_step = decoder(tuple[Message, ...])
+
+
+def first_pass(data: bytes, policy: Policy) -> tuple[Log, Viewer]:
+    """Decode, count, plan and show a whole session."""
+    log = Log(counter(policy.estimate), decode_transcript(data).messages)
+    viewer = Viewer(log, policy, usable=168_000)
+    session_plan(viewer, LIMIT, explain=False)
+    viewer.view()
+    return log, viewer
+
+
+def steps(messages: Sequence[Message]) -> Iterator[bytes]:
+    for start in range(0, len(messages) - STEP + 1, STEP):
+        yield encode(tuple(messages[start : start + STEP]))
+
+
+def first_pass_and_step() -> Iterator[Row]:
+    """A first pass against bare decoding and counting, and a later step against that pass."""
+    for pivots in (False, True):
+        made = generate(messages=MESSAGES + 60 * STEP, output_chars=1_400, pivots=pivots)
+        first = Transcript(info=made.info, messages=made.messages[:MESSAGES])
+        for policy in (FOLDMARK, OPENCODE):
+            yield _pass_row(first, made.messages[MESSAGES:], policy)
+
+
+def _pass_row(first: Transcript, later: Sequence[Message], policy: Policy) -> Row:
+    data = encode_transcript(first)
+    typed = msgspec.json.Decoder(Transcript)
+    count = counter(policy.estimate)
+    times = best(
+        {
+            "untyped": lambda: msgspec.json.decode(data),
+            "typed": lambda: typed.decode(data),
+            "count": lambda: [message_sizes(message, count) for message in first.messages],
+            "pass": lambda: first_pass(data, policy),
+        }
+    )
+    log, viewer = first_pass(data, policy)
+    step = median([_step(log, viewer, new) for new in steps(later)])
+    return (
+        f"{policy.name}, {len(log.pivots)} pivots",
+        f"{len(data) / 1e6:.0f} MB",
+        *(millis(times[name]) for name in ("untyped", "typed", "count", "pass")),
+        f"{times['pass'] / (times['untyped'] + times['count']):.2f}",
+        f"{times['pass'] / (times['typed'] + times['count']):.2f}",
+        millis(step),
+        f"1/{times['pass'] / step:.0f}",
+    )
+
+
+def flat_steps() -> Iterator[Row]:
+    """A step with the same forty messages after a pivot, and ever more before it."""
+    made = generate(messages=100_000 + 40 + 40 * STEP, output_chars=300)
+    after, new = made.messages[100_000:100_040], made.messages[100_040:]
+    times: dict[int, float] = {}
+    for before in (100, 1_000, 10_000, 100_000):
+        log = Log(counter(FOLDMARK.estimate), [*made.messages[:before], *pivot(), *after])
+        viewer = Viewer(log, FOLDMARK, usable=168_000)
+        session_plan(viewer, LIMIT, explain=False)
+        times[before] = median([_step(log, viewer, step) for step in steps(new)])
+        yield f"{before:,}", millis(times[before]), f"{times[before] / times[100]:.2f}"
+
+
+def pivot() -> tuple[Message, Message]:
+    marker = Made(session="s", message="msg_marker", part="prt_marker", at=1)
+    summary = Made(session="s", message="msg_summary", part="prt_summary", at=2)
+    text = "The work so far went well. " * 60
+    return marker_message(marker, auto=True), summary_message(summary, text, marker="msg_marker")
+
+
+def _step(log: Log, viewer: Viewer, data: bytes) -> float:
+    """The time of one step: new messages decoded, counted, planned, pruned and shown."""
+    start = process_time()
+    for message in _decode_step(data):
+        log.append(message)
+    plan = session_plan(viewer, LIMIT, explain=False)
+    log.mark(plan.prune.ordinals, at=1)
+    viewer.view()
+    return process_time() - start

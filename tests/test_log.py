@@ -1,0 +1,209 @@
+"""The log: what is derived from messages as they come, and marks beside them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from foldmark.log import Log, handle, ordinal_of
+from foldmark.marks import marked_messages
+from foldmark.messages import (
+    AssistantInfo,
+    Completed,
+    Message,
+    Running,
+    TextPart,
+    Time,
+    Tokens,
+    ToolPart,
+    UserInfo,
+)
+from foldmark.presets import FOLDMARK
+from foldmark.prune import Pruner
+from foldmark.requests import Requests
+from foldmark.targets import Span, target
+from foldmark.tokens import by_classes
+from foldmark.view import Viewer
+
+from .strategies import sessions
+
+ENDED = Time(start=1, end=2)
+
+
+def user(text: str = "Fix it", number: int = 0) -> Message:
+    return Message(info=UserInfo(id=f"u{number}"), parts=(TextPart(text=text),))
+
+
+def call(state: Any, number: int = 0, **info: Any) -> Message:
+    part = ToolPart(id=f"p{number}", tool="read", call_id=f"c{number}", state=state)
+    return Message(info=AssistantInfo(id=f"a{number}", **info), parts=(TextPart(text="ok"), part))
+
+
+def done(text: str = "out", time: Time = ENDED) -> Completed:
+    return Completed(input={"filePath": "a.py"}, output=text, time=time)
+
+
+def test_a_handle_leads_back_to_its_part() -> None:
+    log = Log(by_classes, [user(), Message(info=UserInfo(id="e"), parts=()), call(done())])
+    for ordinal in range(3):
+        found = log.part_at(ordinal)
+        assert found is not None
+        entry, offset = found
+        assert entry.ordinal + offset == ordinal
+        assert ordinal_of(handle(ordinal)) == ordinal
+    assert log.part_at(3) is log.part_at(-1) is None
+
+
+@pytest.mark.parametrize("name", ["", "h", "7f3", "hxyz", "h-1", "h_1", "h 1", "h1.0"])
+def test_what_is_no_handle_is_told_apart(name: str) -> None:
+    assert ordinal_of(name) is None
+
+
+def test_messages_may_repeat_their_ids() -> None:
+    log = Log(by_classes, [user("one"), user("two"), call(done()), call(done())])
+    assert log.place("u0") == 1
+    assert log.place("u0", below=1) == 0
+    assert len(log.calls) == 2
+    log.mark([log.calls[0].ordinal], at=7)
+    assert list(log.marks) == [log.calls[0].ordinal]
+
+
+def test_a_streamed_message_changes_in_place_and_leaves_no_traces() -> None:
+    log = Log(by_classes, [user(), call(Running(input={"filePath": "a.py"}))])
+    viewer = Viewer(log, FOLDMARK)
+    viewer.view()
+    for text in ("part", "part of it", "all of it"):
+        log.replace(call(done(text), finish="stop", tokens=Tokens(input=5)))
+    assert len(log) == 2
+    assert [tool.state.output for tool in log.calls] == ["all of it"]
+    assert len(log.touched["a.py"]) == 1
+    assert log.measured == 1
+    assert viewer.view() == Viewer(log, FOLDMARK).view()
+
+
+def test_only_the_last_message_may_change() -> None:
+    log = Log(by_classes, [user(), call(done())])
+    with pytest.raises(ValueError, match="u0"):
+        log.replace(user("else"))
+
+
+@given(sessions())
+def test_a_log_built_of_halves_of_messages_is_the_log_of_whole_ones(
+    messages: list[Message],
+) -> None:
+    streamed = Log(by_classes)
+    viewer = Viewer(streamed, FOLDMARK)
+    for message in messages:
+        streamed.append(replace(message, parts=message.parts[:1]))
+        viewer.view()
+        streamed.replace(message)
+    whole = Log(by_classes, messages)
+    assert viewer.view() == Viewer(whole, FOLDMARK).view()
+    assert streamed.tools == whole.tools
+    assert streamed.marks == whole.marks
+    assert streamed.touched == {k: v for k, v in streamed.touched.items() if v} | whole.touched
+    assert streamed.pivots == whole.pivots
+    assert streamed.requests.all == whole.requests.all
+    assert streamed.requests.rules == whole.requests.rules
+
+
+@given(sessions(), st.integers(2_000, 50_000))
+def test_a_pruner_that_remembers_plans_as_one_that_does_not(
+    messages: list[Message], usable: int
+) -> None:
+    log = Log(by_classes)
+    pruner = Pruner(log, FOLDMARK.prune)
+    for place, message in enumerate(messages):
+        log.append(message)
+        plan = pruner.plan(usable=usable, explain=False)
+        assert plan.prune == Pruner(log, FOLDMARK.prune).plan(usable=usable).prune
+        if place % 3 == 0:
+            log.mark(plan.ordinals, at=1)
+        if place % 7 == 0:
+            log.unmark(list(log.marks)[:1])
+
+
+def test_marks_of_a_file_are_marks_and_can_be_taken_back() -> None:
+    log = Log(by_classes, [user(), call(done(time=replace(ENDED, compacted=9)))])
+    ordinal = log.calls[0].ordinal
+    assert log.marks == {ordinal: 9}
+    assert marked_messages(log)[1] is log.entries[1].message
+    log.unmark([ordinal])
+    part = marked_messages(log)[1].parts[1]
+    assert isinstance(part, ToolPart)
+    assert part.state.time
+    assert not part.state.time.compacted
+    log.mark([ordinal], at=11)
+    part = marked_messages(log)[1].parts[1]
+    assert isinstance(part, ToolPart)
+    assert part.state.time == replace(ENDED, compacted=11)
+
+
+def test_marking_what_is_not_there_does_nothing() -> None:
+    log = Log(by_classes, [user()])
+    log.mark([0, 5, -1], at=1)
+    log.unmark([0, 5])
+    assert not log.marks
+
+
+def test_requests_are_answered_by_a_finished_answer_and_by_nothing_else() -> None:
+    requests = Requests()
+    requests.take(0, 0, user("Fix it"))
+    asked = requests.all[0]
+    for finish in ("tool-calls", "length"):
+        requests.take(1, 1, call(done(), finish=finish))
+        assert not requests.answered(asked, 9)
+    requests.take(2, 2, call(done(), finish="stop", error={"name": "APIError"}))
+    assert not requests.answered(asked, 9)
+    requests.take(3, 3, call(done(), finish="stop"))
+    assert requests.answered(asked, 9)
+    assert not requests.answered(asked, 3)
+
+
+def test_standing_instructions_are_found_line_by_line() -> None:
+    requests = Requests()
+    requests.take(0, 0, user("Fix the login.\nNever touch the migrations.\nThanks!"))
+    assert [rule.text for rule in requests.rules] == ["Never touch the migrations."]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "act", "files", "label"),
+    [
+        ("read", {"filePath": "a.py"}, "read", ("a.py",), "a.py"),
+        ("Read", {"file_path": "a.py"}, "read", ("a.py",), "a.py"),
+        ("edit", {"filePath": "a.py", "oldString": "x"}, "write", ("a.py",), "a.py"),
+        ("bash", {"command": "ls -l", "description": "list"}, "other", (), "ls -l"),
+        ("grep", {"pattern": "def", "path": "src"}, "other", (), "def"),
+        ("odd", {"n": 5, "what": "thing"}, "other", (), "thing"),
+        ("odd", {"n": 5}, "other", (), ""),
+        ("bash", {"command": "echo\x1b[31m\nred " + "x" * 200}, "other", (), None),
+        (
+            "apply_patch",
+            {"patchText": "*** Begin Patch\n*** Update File: a.py\n@@\n*** Add File: b.py\n"},
+            "write",
+            ("a.py", "b.py"),
+            "a.py, b.py",
+        ),
+    ],
+)
+def test_what_a_call_is_about_is_told_by_its_arguments(
+    tool: str, arguments: dict[str, Any], act: str, files: tuple[str, ...], label: str | None
+) -> None:
+    found = target(tool, arguments)
+    assert (found.act, found.files) == (act, files)
+    assert found.label.isprintable()
+    assert len(found.label) <= 80
+    assert label is None or found.label == label
+
+
+def test_a_span_covers_what_lies_within_it() -> None:
+    assert Span().covers(Span(first=10, last=20))
+    assert Span(first=5, last=30).covers(Span(first=10, last=20))
+    assert not Span(first=5, last=15).covers(Span(first=10, last=20))
+    assert not Span(first=5, last=15).covers(Span())
+    assert target("read", {"filePath": "a", "offset": 10, "limit": 20}).span == Span(
+        first=10, last=30
+    )
+    assert target("read", {"filePath": "a", "offset": float("nan")}).span == Span()

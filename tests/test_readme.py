@@ -1,0 +1,54 @@
+"""What the README says is true: its code runs, its commands exist."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foldmark.io.files import write_private
+from foldmark.lab.generate import generate
+from foldmark.messages import encode_transcript
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+MAKEFILE = (Path(__file__).parents[1] / "Makefile").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_in_the_readme_runs(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_private(tmp_path / "session.json", encode_transcript(generate(messages=600)))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})  # noqa: S102 - our own page
+    told = capsys.readouterr().out.splitlines()
+    assert "overflow: True" in told[0]
+    assert len(told) == 5
+    shown, before = int(told[-1].split()[0]), int(told[0].split()[0])
+    assert shown < before / 2
+
+
+def test_commands_in_the_readme_run(tmp_path: Path) -> None:
+    write_private(tmp_path / "session.json", encode_transcript(generate(messages=60)))
+    lines = [
+        line.partition("#")[0].split() for block in blocks("sh") for line in block.splitlines()
+    ]
+    ours = [line for line in lines if line[:1] == ["foldmark"]]
+    assert len(ours) == 3
+    for command in ours:
+        program = [sys.executable, "-c", "from foldmark.cli import main; main()", *command[1:]]
+        run = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+        assert run.stdout
+
+
+def test_the_verbs_of_make_exist() -> None:
+    verbs = re.findall(r"^make (\w+)", "\n".join(blocks("sh")), re.MULTILINE)
+    assert verbs == ["demo", "test"]
+    for verb in verbs:
+        assert f"\n{verb}: $(READY)" in MAKEFILE
