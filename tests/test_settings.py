@@ -153,7 +153,7 @@ def test_a_preset_is_found_by_its_name(name: str) -> None:
     [("opencod", "opencode"), ("codelet-useable", "codelet-usable"), ("Foldmark", "foldmark")],
 )
 def test_an_unknown_preset_names_the_nearest(typed: str, meant: str) -> None:
-    with pytest.raises(BadPolicy, match=f"{typed!r}; did you mean {meant!r}") as caught:
+    with pytest.raises(BadPolicy, match=rf"{typed!r}\. Did you mean {meant!r}") as caught:
         preset(typed)
     assert all(name in str(caught.value) for name in PRESETS)
 

@@ -195,6 +195,11 @@ def is_marker(message: Message) -> bool:
     return message.is_user and marker_part(message) is not None
 
 
+def is_summary(message: Message) -> bool:
+    """Whether a message calls itself a summary, complete or not."""
+    return isinstance(message.info, AssistantInfo) and bool(message.info.summary)
+
+
 def _media(part: FilePart) -> Media:
     return Media(data=part.url, media_type=part.mime, filename=part.filename or None)
 

@@ -10,7 +10,7 @@ from .log import Entry, Log, Pivot, marker_part
 from .messages import AssistantInfo
 from .policy import Policy, ViewRules
 from .prune import Pruner
-from .render import Cell, Renderer, is_marker, message_text
+from .render import Cell, Renderer, is_marker, is_summary, message_text
 from .shown import AnyShown, FromAssistant, FromUser, Reasoning, Text
 from .sizes import MESSAGE_OVERHEAD
 from .values import Frozen
@@ -92,12 +92,12 @@ class Viewer:
             self._reflow()
 
     def _may_reorder(self, changed: list[int]) -> bool:
-        """Where old pivots are shown, even a failed summary puts its marker before its tail."""
-        places = (index for index in changed if index < len(self.log.entries))
-        return self._rules.old_pivots and any(
-            isinstance(info := self.log.entries[index].message.info, AssistantInfo) and info.summary
-            for index in places
-        )
+        """Where old pivots are shown, even what failed may put a marker before its tail."""
+        if not self._rules.old_pivots:
+            return False
+        entries = self.log.entries
+        messages = (entries[index].message for index in changed if index < len(entries))
+        return any(is_marker(message) or is_summary(message) for message in messages)
 
     def _updated(self, index: int) -> bool:
         """Bring one message of the view up to date; False where the flow must be made anew."""
