@@ -44,15 +44,15 @@ def tokens_used(viewer: Viewer, *, fixed: int = 0) -> int:
 
     `fixed` is what a request holds beside the view: the system prompt and the tools.
     """
-    log, policy, view = viewer.log, viewer.policy, viewer.view()
+    log, policy, shown = viewer.log, viewer.policy, viewer.tokens
     if not policy.window.preflight:
         return _measured(log, log.finished, policy)
     if log.measured is None:
-        return view.tokens + fixed
+        return shown + fixed
     measured = _measured(log, log.measured, policy)
     after = viewer.tokens_after(log.measured)
-    factor = correction(measured, view.tokens - after + fixed)
-    return max(measured + after, int((view.tokens + fixed) * factor))
+    factor = correction(measured, shown - after + fixed)
+    return max(measured + after, int((shown + fixed) * factor))
 
 
 def _measured(log: Log, place: int | None, policy: Policy) -> int:

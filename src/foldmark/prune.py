@@ -1,6 +1,8 @@
 """Which old tool outputs to hide, and why each is hidden or kept. Decides; changes nothing."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import chain
 from typing import Literal
 
 from .log import Log, Tool, handle
@@ -60,9 +62,9 @@ class Prune(Frozen):
 
 
 class Bounds(Frozen):
-    """The figures of one plan; `active` and `stop` are ordinals of parts."""
+    """The figures of one plan; places are ordinals of parts."""
 
-    unread: int  # the message from which on the model has not been shown them
+    unread: int  # from here on, the model has not been shown them
     active: int  # from here on, they belong to the last turns
     stop: int  # before this, they are behind a summary, or a part that was pruned before
     protect: int
@@ -73,15 +75,22 @@ class Bounds(Frozen):
 
 
 class Pruner:
-    """Plans prunes of one log, again and again, and looks at what may have changed only."""
+    """Plans prunes of one log, again and again, and looks at outputs that may still go only."""
 
     def __init__(self, log: Log, rules: PruneRules) -> None:
         """Take the log and the rules."""
         self._log = log
         self._rules = rules
-        self._settled = 0  # outputs before this ordinal are pruned, or stay for good
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._taken = 0  # of all calls, how many were looked at
+        self._open: list[Tool] = []  # of these, the outputs that may still go, oldest first
+        self._last: list[Tool] = []  # the calls of the last message, which may still change
+        self._by_length: dict[int, list[Tool]] = {}
+        self._marks = len(self._log.marks)
+        self._restored: int = self._log.restored
         self._start = 0
-        self._restored: int = 0
 
     def plan(self, *, start: int = 0, usable: int = 0, explain: bool = True) -> Prune:
         """What to prune; `start` is where the view begins, `usable` the room that it has.
@@ -89,16 +98,107 @@ class Pruner:
         To tell why outputs are kept takes a look at all of them; loops do without.
         """
         if not self._rules.on:
-            return _nothing(self._log, "pruning is off", explain=explain)
-        if start < self._start or self._log.restored != self._restored or explain:
-            self._settled = 0
-        self._start, self._restored = start, self._log.restored
+            return Prune(prune=(), keep=self._kept("pruning is off") if explain else (), tokens=0)
+        self._catch_up(start)
         bounds = _bounds(self._log, self._rules, start, usable)
-        walk = _Walk(self._log, self._rules, bounds)
-        decisions = list(walk.decisions(since=self._settled, explain=explain))
-        # The last message may still change: its calls are never settled.
-        self._settled = min(walk.settled, _ordinal_at(self._log, max(0, len(self._log) - 1)))
-        return _committed(decisions, bounds.minimum)
+        pruned = tuple(self._pruned(bounds))
+        freed = sum(decision.tokens for decision in pruned)
+        if bounds.minimum is None or freed > bounds.minimum:
+            kept = self._kept(bounds, pruned) if explain else ()
+            return Prune(prune=pruned, keep=kept, tokens=freed)
+        why = f"pruning would free {freed:,} tokens, not more than the minimum {bounds.minimum:,}"
+        kept = self._kept(bounds, pruned, spared=why) if explain else ()
+        return Prune(prune=(), keep=kept, tokens=0)
+
+    def _catch_up(self, start: int) -> None:
+        log = self._log
+        if log.restored != self._restored or start < self._start:
+            self._begin_anew()
+        if start > self._start:
+            self._start = start
+            del self._open[: bisect_left(self._open, _ordinal_at(log, start), key=_ordinal)]
+        if len(log.marks) != self._marks:
+            self._open = [tool for tool in self._open if tool.ordinal not in log.marks]
+            self._marks = len(log.marks)
+        calls, last = log.calls, len(log) - 1
+        while self._taken < len(calls) and calls[self._taken].index < last:
+            tool = calls[self._taken]
+            self._taken += 1
+            self._by_length.setdefault(len(tool.state.output), []).append(tool)
+            if tool.ordinal not in log.marks and not self._for_good(tool):
+                self._open.append(tool)
+        self._last = calls[self._taken :]
+
+    def _pruned(self, bounds: Bounds) -> Iterator[Decision]:
+        """The outputs to hide, from the newest to the oldest."""
+        total = 0
+        for tool in self._between(bounds.stop, min(bounds.active, bounds.unread)):
+            needless = self._needless(tool)
+            if needless is not None:
+                yield needless
+                continue
+            total += tool.tokens + (tool.attached if self._rules.attachments else 0)
+            if total > bounds.protect:
+                yield Decision("prune", tool, bounds.why_older)
+
+    def _between(self, first: int, end: int) -> Iterator[Tool]:
+        """The outputs that may go with ordinals in this range, the newest first."""
+        for tool in reversed(self._last):
+            unpruned = tool.ordinal in self._log.tools
+            if first <= tool.ordinal < end and unpruned and not self._for_good(tool):
+                yield tool
+        low = bisect_left(self._open, first, key=_ordinal)
+        high = bisect_left(self._open, end, key=_ordinal)
+        yield from reversed(self._open[low:high])
+
+    def _needless(self, tool: Tool) -> Decision | None:
+        """The decision to prune what a later output has made needless."""
+        if self._rules.superseded and tool.target.act == "read":
+            found = superseding(self._log, tool)
+            if found is not None:
+                return found
+        if self._rules.duplicated:
+            alike = self._by_length.get(len(tool.state.output), [])
+            for later in chain(reversed(self._last), reversed(alike)):
+                if later.ordinal <= tool.ordinal:
+                    break
+                if _is_alike(later, tool, self._log):
+                    return Decision("prune", tool, "the same as {other}", other=later.ordinal)
+        return None
+
+    def _for_good(self, tool: Tool) -> str | None:
+        """Why an output stays, whatever comes."""
+        rules = self._rules
+        if tool.part.tool in rules.protected_tools:
+            return "of a protected tool"
+        if tool.tokens <= rules.keep_small and rules.keep_small:
+            return "no longer than its placeholder"
+        if tool.failed and tool.tokens <= rules.keep_errors:
+            return "the output of a failure"
+        return None
+
+    def _kept(
+        self, why: Bounds | str, pruned: tuple[Decision, ...] = (), spared: str = ""
+    ) -> tuple[Decision, ...]:
+        """The outputs that stay, the newest first, each with its reason."""
+        going = {decision.ordinal for decision in pruned}
+        kept: list[Decision] = []
+        for tool in reversed(self._log.tools.values()):
+            if tool.ordinal not in going:
+                reason = why if isinstance(why, str) else self._why_kept(tool, why)
+                kept.append(Decision("keep", tool, reason))
+            elif spared:
+                kept.append(Decision("keep", tool, spared))
+        return tuple(kept)
+
+    def _why_kept(self, tool: Tool, bounds: Bounds) -> str:
+        if tool.ordinal < bounds.stop:
+            return "behind a summary or an earlier prune"
+        if why := self._for_good(tool):
+            return why
+        if tool.ordinal >= bounds.active:
+            return bounds.why_active
+        return "not shown to the model yet" if tool.ordinal >= bounds.unread else bounds.why_newest
 
 
 def prune_plan(
@@ -106,26 +206,6 @@ def prune_plan(
 ) -> Prune:
     """What to prune in a log, planned once."""
     return Pruner(log, rules).plan(start=start, usable=usable, explain=explain)
-
-
-def _nothing(log: Log, why: str, *, explain: bool) -> Prune:
-    kept = (Decision("keep", tool, why) for tool in reversed(log.tools.values()))
-    return Prune(prune=(), keep=tuple(kept) if explain else (), tokens=0)
-
-
-def _committed(decisions: list[Decision], minimum: int | None) -> Prune:
-    """The decisions, or, where they would free too little, all outputs kept."""
-    pruned = tuple(decision for decision in decisions if decision.verdict == "prune")
-    freed = sum(decision.tokens for decision in pruned)
-    if minimum is None or freed > minimum:
-        kept = tuple(decision for decision in decisions if decision.verdict == "keep")
-        return Prune(prune=pruned, keep=kept, tokens=freed)
-    why = f"pruning would free {freed:,} tokens, not more than the minimum {minimum:,}"
-    kept = (
-        Decision("keep", held.output, why) if held.verdict == "prune" else held
-        for held in decisions
-    )
-    return Prune(prune=(), keep=tuple(kept), tokens=0)
 
 
 def _bounds(log: Log, rules: PruneRules, start: int, usable: int) -> Bounds:
@@ -139,7 +219,7 @@ def _bounds(log: Log, rules: PruneRules, start: int, usable: int) -> Bounds:
         active = max(active, _newest(log, protect))
     whole, size = active == _ordinal_at(log, turn), f"{protect:,} tokens"
     return Bounds(
-        unread=_newest_answer(log) if rules.keep_unread else len(log),
+        unread=_ordinal_at(log, _newest_answer(log) if rules.keep_unread else len(log)),
         active=active,
         stop=_stop(log, rules, start, turn),
         protect=protect,
@@ -203,74 +283,6 @@ def _is_boundary(log: Log, rules: PruneRules, tool: Tool) -> bool:
     return tool.ordinal in log.marks and tool.part.tool not in rules.protected_tools
 
 
-class _Walk:
-    """Goes from the newest output to the oldest, and decides on each."""
-
-    def __init__(self, log: Log, rules: PruneRules, bounds: Bounds) -> None:
-        self._log = log
-        self._rules = rules
-        self._bounds = bounds
-        self._total = 0
-        self.settled = _ordinal_at(log, len(log))
-        self._by_length: dict[int, list[Tool]] = {}
-
-    def decisions(self, *, since: int, explain: bool) -> Iterator[Decision]:
-        stop = max(since, self._bounds.stop)
-        for tool in reversed(self._log.tools.values()):
-            if tool.ordinal >= stop:
-                why = self._for_good(tool) or self._decided(tool)
-            elif explain:
-                why = "behind a summary or an earlier prune"
-            else:
-                return
-            if isinstance(why, Decision):
-                yield why
-            elif explain:
-                yield Decision("keep", tool, why)
-
-    def _for_good(self, tool: Tool) -> str | None:
-        """Why an output stays, whatever comes."""
-        rules = self._rules
-        if tool.part.tool in rules.protected_tools:
-            return "of a protected tool"
-        if tool.tokens <= rules.keep_small and rules.keep_small:
-            return "no longer than its placeholder"
-        if tool.failed and tool.tokens <= rules.keep_errors:
-            return "the output of a failure"
-        return None
-
-    def _decided(self, tool: Tool) -> Decision | str:
-        """The decision to prune an output, or why it is kept for now."""
-        bounds = self._bounds
-        self.settled = tool.ordinal
-        if tool.ordinal >= bounds.active:
-            why = bounds.why_active
-        elif tool.index >= bounds.unread:
-            why = "not shown to the model yet"
-        elif needless := self._needless(tool):
-            return needless
-        else:
-            self._total += tool.tokens + (tool.attached if self._rules.attachments else 0)
-            if self._total > bounds.protect:
-                return Decision("prune", tool, bounds.why_older)
-            why = bounds.why_newest
-        if self._rules.duplicated:
-            self._by_length.setdefault(len(tool.state.output), []).append(tool)
-        return why
-
-    def _needless(self, tool: Tool) -> Decision | None:
-        """The decision to prune what a later output has made needless."""
-        if self._rules.superseded and tool.target.act == "read":
-            found = superseding(self._log, tool)
-            if found is not None:
-                return found
-        output = tool.state.output
-        for later in self._by_length.get(len(output), ()):
-            if later.part.tool == tool.part.tool and later.state.output == output:
-                return Decision("prune", tool, "the same as {other}", other=later.ordinal)
-        return None
-
-
 def superseding(log: Log, tool: Tool) -> Decision | None:
     """The decision to prune a read whose file was written since, or read again as far."""
     about = tool.target
@@ -286,3 +298,15 @@ def superseding(log: Log, tool: Tool) -> Decision | None:
 
 def _replaces(later: Target, earlier: Target) -> bool:
     return later.act == "write" or later.span.covers(earlier.span)
+
+
+def _is_alike(later: Tool, earlier: Tool, log: Log) -> bool:
+    return (
+        later.part.tool == earlier.part.tool
+        and later.ordinal not in log.marks
+        and later.state.output == earlier.state.output
+    )
+
+
+def _ordinal(tool: Tool) -> int:
+    return tool.ordinal

@@ -11,7 +11,7 @@ from .messages import AssistantInfo
 from .policy import Policy, ViewRules
 from .prune import Pruner
 from .render import Cell, Renderer, is_marker, is_summary, message_text
-from .shown import AnyShown, FromAssistant, FromUser, Reasoning, Text
+from .shown import AnyShown, FromAssistant, FromTools, FromUser, Reasoning, Text
 from .sizes import MESSAGE_OVERHEAD
 from .values import Frozen
 from .words import bridge, words, words_room
@@ -61,6 +61,12 @@ class Viewer:
                 pivot=self._pivot,
             )
         return self._view
+
+    @property
+    def tokens(self) -> int:
+        """What the view costs now."""
+        self._catch_up()
+        return self._flow.tokens
 
     @property
     def cells(self) -> Mapping[int, Cell]:
@@ -212,6 +218,9 @@ class Flow:
 
     def _add_valid(self, message: AnyShown) -> None:
         last = self._shown[-1] if self._shown else None
+        if isinstance(message, FromTools) or isinstance(last, FromTools):
+            self._shown.append(message)
+            return
         match last, message:
             case None, FromAssistant():
                 self._shown.append(FromUser(content=(Text(text=BEGINNING),)))
