@@ -224,9 +224,9 @@ def _bounds(log: Log, rules: PruneRules, start: int, usable: int) -> Bounds:
         stop=_stop(log, rules, start, turn),
         protect=protect,
         minimum=minimum,
-        why_active=f"in the last {rules.turns} turns" if whole else f"the newest {size}",
-        why_newest=f"among the newest {size} of outputs",
-        why_older=f"older than the newest {size} of outputs",
+        why_active=f"in the last {rules.turns} turns" + ("" if whole else f", newest {size}"),
+        why_newest=f"among the protected {size} before the last turns",
+        why_older=f"older than the protected {size}",
     )
 
 
