@@ -158,7 +158,7 @@ def test_reserved_and_threshold_move_what_is_usable(mill: Path):
 def test_what_is_switched_off_is_not_done(mill: Path):
     arguments = ("plan", mill, "--window", "24000")
     assert not answered(*arguments, "--no-auto")["overflow"]
-    assert "compacting by itself is off" in printed(*arguments, "--no-auto")
+    assert "automatic compaction is off" in printed(*arguments, "--no-auto")
     kept = answered(*arguments, "--no-prune")
     assert (kept["prune"], kept["freed"]) == ([], 0)
     assert "Prune would hide nothing" in printed(*arguments, "--no-prune")

@@ -143,3 +143,24 @@ def test_output_that_cannot_be_written_is_one_line(mill: Path):
     assert done.returncode == 2
     assert done.stderr.decode().count("\n") == 1
     assert done.stderr.startswith(b"foldmark: ")
+
+
+def test_a_window_that_holds_not_even_what_must_be_shown_is_refused(mill: Path):
+    line = complaint("plan", mill, "--window", "100")
+    assert "75 usable tokens" in line
+    assert "larger window" in line
+
+
+def test_figures_beyond_reason_are_no_traceback(tmp_path: Path):
+    path = tmp_path / "odd.json"
+    path.write_text(
+        '{"info":{"id":"s"},"messages":[{"info":{"id":"m","role":"assistant","finish":"stop",'
+        '"time":{"created":-1e308,"completed":1e308},"tokens":{"input":1e308,"output":1e308}},'
+        '"parts":[{"type":"tool","tool":"read","callID":"c","state":{"status":"completed",'
+        '"input":{"filePath":"a","offset":1e300,"limit":-1e300},"output":"x"}}]}]}'
+    )
+    for arguments in (("inspect", path), ("inspect", path, "--max-size", "9" * 400)):
+        assert called(*arguments)[0] == 0
+    code, _, errors = called("plan", path, "--window", "1000")
+    assert code in {0, 2}
+    assert "Traceback" not in errors

@@ -223,15 +223,14 @@ def test_8_auto_false_is_obeyed_and_tokens_are_the_larger_of_measured_and_estima
     log, viewer = opened(messages)
     assert not is_overflow(FOLDMARK.adjusted(auto=False), 10**9, limit)
     count = tokens_used(viewer, fixed=fixed)
-    assert count >= (viewer.view().tokens + fixed) * 0.8 - 1
-    if log.measured is None:
-        assert count >= viewer.view().tokens + fixed
-    else:
+    assert count >= viewer.view().tokens + fixed
+    if log.measured is not None:
         info = log.entries[log.measured].message.info
         assert isinstance(info, AssistantInfo)
         assert info.tokens
         assert count >= used(info.tokens, FOLDMARK.window)
-    plan = session_plan(viewer, limit, fixed=fixed)
+    roomy = Limit(context=limit.context + 10**7)
+    plan = session_plan(viewer, roomy, fixed=fixed)
     assert plan.overflow == (plan.tokens >= plan.usable)
 
 

@@ -119,7 +119,7 @@ def test_an_unknown_model_names_its_nearest_neighbours():
     assert error.model == "claude-sonet-4-5"
     assert error.nearest[0] == "anthropic:claude-sonnet-4-5"
     assert len(error.nearest) <= 3
-    for part in (repr(error.model), *error.nearest, "window=…", "--window N"):
+    for part in (repr(error.model), *error.nearest, "Limit(context=…)", "--window N"):
         assert part in str(error)
 
 

@@ -20,7 +20,10 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.presets import FOLDMARK
+from foldmark.pivot import Made, marker_message, summary_message
+from foldmark.plan import session_fold
+from foldmark.policy import Policy
+from foldmark.presets import FOLDMARK, OPENCODE
 from foldmark.prune import Pruner
 from foldmark.requests import Requests
 from foldmark.targets import Span, target
@@ -207,3 +210,36 @@ def test_a_span_covers_what_lies_within_it() -> None:
         first=10, last=30
     )
     assert target("read", {"filePath": "a", "offset": float("nan")}).span == Span()
+
+
+def test_a_handle_recalls_what_is_hidden() -> None:
+    log = Log(by_classes, [user("Fix it"), call(done("the whole output"))])
+    name = handle(log.calls[0].ordinal)
+    log.mark([log.calls[0].ordinal], at=1)
+    assert log.recall(name) == "the whole output"
+    assert log.recall("h0") == "Fix it"
+    assert log.recall("hff") is log.recall("nonsense") is None
+
+
+def test_a_mark_has_a_time_or_it_would_be_lost_in_a_file() -> None:
+    log = Log(by_classes, [user(), call(done())])
+    with pytest.raises(ValueError, match="milliseconds"):
+        log.mark([log.calls[0].ordinal], at=0)
+
+
+@pytest.mark.parametrize("policy", [FOLDMARK, OPENCODE], ids=lambda policy: policy.name)
+def test_a_tail_is_found_again_though_ids_repeat(policy: Policy) -> None:
+    turns = [
+        replace(message, info=replace(message.info, id="REDACTED"))
+        for number in range(12)
+        for message in (user(f"Fix {number}", number), call(done("x" * 4_000), finish="stop"))
+    ]
+    log = Log(by_classes, turns)
+    viewer = Viewer(log, policy)
+    fold = session_fold(viewer, 20_000)
+    assert fold.start
+    log.append(marker_message(Made(session="s", message="m", part="p", at=1), auto=True,
+                              tail_start=fold.tail_start))  # fmt: skip
+    log.append(summary_message(Made(session="s", message="n", part="q", at=2), "Done.", marker="m"))
+    kept = [place for place in viewer.view().places if place < len(turns)]
+    assert kept == list(range(fold.start, len(turns)))

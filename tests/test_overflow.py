@@ -5,7 +5,14 @@ import pytest
 from foldmark.limits import Limit
 from foldmark.log import Log
 from foldmark.messages import AssistantInfo, Cache, Message, TextPart, Tokens, UserInfo
-from foldmark.overflow import compaction_threshold, is_overflow, pressure, usable, used
+from foldmark.overflow import (
+    compaction_threshold,
+    exceeds,
+    is_overflow,
+    pressure,
+    usable,
+    used,
+)
 from foldmark.plan import tokens_used
 from foldmark.policy import Policy
 from foldmark.presets import (
@@ -324,3 +331,11 @@ def test_foldmark_always_honours_a_reserve() -> None:
 
 def test_foldmark_never_has_less_than_no_room() -> None:
     assert usable(FOLDMARK.adjusted(reserved=9_000), Limit(context=8_000, output=0)) == 0
+
+
+def test_what_exceeds_a_window_does_so_whether_or_not_compaction_is_automatic() -> None:
+    policy = FOLDMARK.adjusted(auto=False)
+    limit = Limit(context=1_000, output=100)
+    assert exceeds(policy, 900, limit)
+    assert not is_overflow(policy, 900, limit)
+    assert not exceeds(policy, 10**9, Limit(context=0))

@@ -158,3 +158,24 @@ def test_half_a_surrogate_pair_as_javascript_writes_it_survives() -> None:
     message = decode_message(text)
     assert message.parts == (TextPart(text="cut \ud83d"),)
     assert json.loads(encode(message)) == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (rb'{"info":{"id":"a"},"messages":["\ud800"]}', "half of a character"),
+        (rb'{"info":{"id":"\ud800"},"messages":[],"n":NaN}', "malformed"),
+        (b'{"info":{"id":"a"},"messages":[],"n":1e400}', "out of range"),
+        (b'{"info":{"id":"a"},"messages":[{"info":{"id":"m","role":"user"},"parts":[null]}]}',
+         "Expected `object`, got `null`"),
+        (b'{"info":{"id":"a"},"messages":[{"info":{"id":"m","role":"user"},"parts":[{"type":5}]}]}',
+         "type"),
+    ],
+)  # fmt: skip
+def test_odd_json_is_refused_in_words(text: bytes, cause: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        decode_transcript(text)
+    told = str(caught.value)
+    assert cause in told
+    assert "Extra" not in told
+    assert "\n" not in told

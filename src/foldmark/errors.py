@@ -33,7 +33,7 @@ class UnknownModel(FoldmarkError):
         hint = f" Did you mean {', '.join(nearest)}?" if nearest else ""
         super().__init__(
             f"no limits are known for the model {model!r}.{hint} "
-            "Give its window: window=… in Python, --window N on the command line."
+            "Give its window: Limit(context=…) in Python, --window N on the command line."
         )
 
 

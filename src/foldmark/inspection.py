@@ -33,6 +33,7 @@ State = Literal["shown", "pruned", "folded"]
 
 FORMAT = "opencode"
 LARGEST = 10
+_LONGEST_LIFE = 10**11  # seconds; beyond it, times are nonsense
 _LABEL = 160
 
 
@@ -153,7 +154,8 @@ def _seconds(log: Log) -> float | None:
     for entry in log.entries:
         if time := entry.message.info.time:
             times.extend(moment for moment in (time.created, time.completed) if moment)
-    return (max(times) - min(times)) / 1000 if times else None
+    seconds = (max(times) - min(times)) / 1000 if times else None
+    return seconds if seconds is not None and seconds < _LONGEST_LIFE else None
 
 
 # --- tokens --------------------------------------------------------------------------------
@@ -167,10 +169,10 @@ def _spent(log: Log) -> Spent:
         for part, size in zip(entry.message.parts, entry.sizes, strict=True):
             match part:
                 case ToolPart():
-                    output = size.body + _error_tokens(part, log.count)
+                    output = size.body + size.attached + _error_tokens(part, log.count)
                     kinds["tool_output"] += output
-                    kinds["tool_input"] += size.fixed + size.body - output
-                    tools[part.tool] += size.fixed + size.body
+                    kinds["tool_input"] += size.total - output
+                    tools[part.tool] += size.total
                 case ReasoningPart():
                     kinds["reasoning"] += size.fixed
                 case FilePart():
@@ -204,7 +206,7 @@ def _tool_parts(log: Log) -> Iterator[ToolPart]:
 
 def _largest(viewer: Viewer) -> tuple[Piece, ...]:
     sized = (
-        (size.fixed + size.body, -entry.ordinal - offset)
+        (size.total, -entry.ordinal - offset)
         for entry in viewer.log.entries
         for offset, size in enumerate(entry.sizes)
     )

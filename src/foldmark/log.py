@@ -16,11 +16,16 @@ from typing import cast
 from msgspec import UNSET
 
 from .messages import (
+    AnyPart,
     AssistantInfo,
     CompactionPart,
     Completed,
+    Failed,
+    FilePart,
     Message,
     Number,
+    ReasoningPart,
+    TextPart,
     ToolPart,
     UserInfo,
 )
@@ -28,7 +33,7 @@ from .requests import Requests
 from .sizes import Size, message_sizes
 from .targets import Target, target
 from .tokens import Counter
-from .values import Frozen
+from .values import Frozen, encode
 
 
 class Entry(Frozen, gc=False):
@@ -103,6 +108,10 @@ class Log:
         for message in messages:
             self.append(message)
 
+    def __repr__(self) -> str:
+        """How much there is."""
+        return f"<Log: {len(self)} messages, {len(self.marks)} pruned, {len(self.pivots)} pivots>"
+
     def __len__(self) -> int:
         """How many messages there are."""
         return len(self.entries)
@@ -140,7 +149,9 @@ class Log:
         return self.append(message)
 
     def mark(self, ordinals: Iterable[int], at: Number) -> None:
-        """Hide the outputs of these tool calls."""
+        """Hide the outputs of these tool calls; what is none, or hidden already, is passed over."""
+        if at <= 0:
+            raise ValueError(f"a mark is a time in milliseconds, not {at}: 0 means unmarked")
         for ordinal in ordinals:
             tool = self.tools.pop(ordinal, None)
             if tool is not None:
@@ -178,14 +189,32 @@ class Log:
         self.measured = None
 
     def place(self, message_id: str, below: int | None = None) -> int | None:
-        """Where a message stands; the newest of several, or the newest below a place."""
+        """Where the message of this id or handle stands; the newest of several, below a place."""
         found = self._places.get(message_id)
-        if found is None or below is None or found < below:
+        if found is None:
+            ordinal = ordinal_of(message_id)
+            held = None if ordinal is None else self.part_at(ordinal)
+            found = None if held is None else held[0].index
+            return None if found is None or (below is not None and found >= below) else found
+        if below is None or found < below:
             return found
         for index in range(below - 1, -1, -1):
             if self.entries[index].message.id == message_id:
                 return index
         return None
+
+    def reference(self, place: int) -> str | None:
+        """A name by which `place` finds this message: its id, or a handle where ids repeat."""
+        entry = self.entries[place]
+        if self.place(entry.message.id) == place:
+            return entry.message.id
+        return handle(entry.ordinal) if entry.sizes else None
+
+    def recall(self, name: str) -> str | None:
+        """The content behind a handle, hidden or not; None where there is none."""
+        ordinal = ordinal_of(name)
+        found = None if ordinal is None else self.part_at(ordinal)
+        return None if found is None else part_text(found[0].message.parts[found[1]])
 
     def part_at(self, ordinal: int) -> tuple[Entry, int] | None:
         """The entry that holds a part, and the part's place in it."""
@@ -274,6 +303,21 @@ def _has_failed(state: Completed) -> bool:
         return False
     status = told.get("exit", told.get("exit_code"))
     return bool(status or told.get("isError") or told.get("is_error"))
+
+
+def part_text(part: AnyPart) -> str:
+    """The content of a part, as it can be read."""
+    match part:
+        case TextPart() | ReasoningPart():
+            return part.text
+        case ToolPart(state=Completed(output=output)):
+            return output
+        case ToolPart(state=Failed(error=error)):
+            return error
+        case FilePart():
+            return part.url
+        case _:
+            return encode(part).decode()
 
 
 def marker_part(message: Message) -> CompactionPart | None:

@@ -288,8 +288,18 @@ class Transcript(Value):
     messages: tuple[Message, ...]
 
 
-decode_transcript = decoder(Transcript)
-decode_message = decoder(Message)
+_transcript = decoder(Transcript)
+_message = decoder(Message)
+
+
+def decode_transcript(data: bytes) -> Transcript:
+    """The session that an `opencode export` file holds; BadInput where it holds none."""
+    return _transcript(data)
+
+
+def decode_message(data: bytes) -> Message:
+    """One message with its parts; BadInput where the JSON is none."""
+    return _message(data)
 
 
 def encode_transcript(transcript: Transcript) -> bytes:

@@ -77,8 +77,13 @@ def pressure(count: Number, room: int) -> float:
 
 
 def is_overflow(policy: Policy, count: Number, limit: Limit, model: str = "") -> bool:
-    """Whether so many tokens are too many for a model; never where compaction is not automatic."""
-    if not policy.auto or limit.context == 0:
+    """Whether to compact for so many tokens; never where compaction is not automatic."""
+    return policy.auto and exceeds(policy, count, limit, model)
+
+
+def exceeds(policy: Policy, count: Number, limit: Limit, model: str = "") -> bool:
+    """Whether so many tokens are too many for a model, whatever is done about it."""
+    if limit.context == 0:
         return False
     room = usable(policy, limit, model)
     return count >= room if policy.window.inclusive else count > room

@@ -21,6 +21,8 @@ from .words import REPEATED, open_request, words, words_room
 
 # Less than this is no summary.
 LEAST_SUMMARY = 100
+# More is no measurement.
+MOST_TOKENS = 2**53
 
 
 class Plan(Frozen):
@@ -62,7 +64,7 @@ def _measured(log: Log, place: int | None, policy: Policy) -> int:
     info = log.entries[place].message.info
     if not isinstance(info, AssistantInfo) or info.summary or not info.tokens:
         return 0
-    return int(used(info.tokens, policy.window))
+    return int(min(max(used(info.tokens, policy.window), 0), MOST_TOKENS))
 
 
 def session_plan(
@@ -71,13 +73,16 @@ def session_plan(
     """What prune and compact would do to a session with this model.
 
     Without `explain` it says neither why outputs are kept nor what a pivot would fold: that is
-    for loops, which ask at every step.
+    for loops, which ask at every step. Raises WindowTooSmall where no pivot could help.
     """
     log, policy = viewer.log, viewer.policy
     room = usable(policy, limit, model)
     count = tokens_used(viewer, fixed=fixed)
+    overflow = is_overflow(policy, count, limit, model)
+    if overflow and policy.tail.capped:
+        check_window(log, policy, room, fixed=fixed)
     return Plan(
-        overflow=is_overflow(policy, count, limit, model),
+        overflow=overflow,
         usable=room,
         tokens=count,
         pressure=pressure(count, room) if limit.context else 0.0,
@@ -95,9 +100,13 @@ def session_fold(viewer: Viewer, room: int, *, fixed: int = 0, overflow: bool = 
     shown = Shown(log, viewer.view().places)
     resent = replayed(shown) if overflow else None
     history, previous = _without_pivots(log, shown if resent is None else shown[:resent])
+    start = tail_start(history, policy.tail, budget, _measure(viewer, history))
+    while start is not None and log.reference(history.places[start]) is None:
+        start = start + 1 if start + 1 < len(history) else None  # it has no parts to be shown
     return Fold(
         history=history,
-        start=tail_start(history, policy.tail, budget, _measure(viewer, history)),
+        start=start,
+        tail_start=None if start is None else log.reference(history.places[start]),
         replay=None if resent is None else shown[resent],
         previous=previous,
     )

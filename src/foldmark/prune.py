@@ -104,10 +104,10 @@ class Pruner:
         pruned = tuple(self._pruned(bounds))
         freed = sum(decision.tokens for decision in pruned)
         if bounds.minimum is None or freed > bounds.minimum:
-            kept = self._kept(bounds, pruned) if explain else ()
+            kept = self._kept(bounds, pruned, start=start) if explain else ()
             return Prune(prune=pruned, keep=kept, tokens=freed)
         why = f"pruning would free {freed:,} tokens, not more than the minimum {bounds.minimum:,}"
-        kept = self._kept(bounds, pruned, spared=why) if explain else ()
+        kept = self._kept(bounds, pruned, start=start, spared=why) if explain else ()
         return Prune(prune=(), keep=kept, tokens=0)
 
     def _catch_up(self, start: int) -> None:
@@ -178,12 +178,20 @@ class Pruner:
         return None
 
     def _kept(
-        self, why: Bounds | str, pruned: tuple[Decision, ...] = (), spared: str = ""
+        self,
+        why: Bounds | str,
+        pruned: tuple[Decision, ...] = (),
+        *,
+        start: int = 0,
+        spared: str = "",
     ) -> tuple[Decision, ...]:
-        """The outputs that stay, the newest first, each with its reason."""
+        """The outputs of the view that stay, the newest first, each with its reason."""
         going = {decision.ordinal for decision in pruned}
+        first = _ordinal_at(self._log, start)
         kept: list[Decision] = []
         for tool in reversed(self._log.tools.values()):
+            if tool.ordinal < first:
+                break
             if tool.ordinal not in going:
                 reason = why if isinstance(why, str) else self._why_kept(tool, why)
                 kept.append(Decision("keep", tool, reason))

@@ -139,7 +139,7 @@ class Renderer:
         size = entry.sizes[offset]
         call_id = self._call_id(part, ordinal)
         attached: tuple[Media, ...] = ()
-        tokens = size.fixed + size.body + size.attached
+        tokens = size.total
         match part.state:
             case Completed() if ordinal in self._log.marks:
                 text = self._placeholder(part, part.state, ordinal)

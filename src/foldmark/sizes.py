@@ -32,6 +32,11 @@ class Size(Frozen, gc=False):
     body: int = 0
     attached: int = 0
 
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.fixed + self.body + self.attached
+
 
 NOTHING = Size()
 

@@ -22,6 +22,7 @@ class Fold(Frozen):
 
     history: Sequence[Message]
     start: int | None  # where in the history the tail begins
+    tail_start: str | None  # the id of the message there, or its handle where ids repeat
     replay: Message | None  # the request that overflowed, to be sent again after the summary
     previous: Message | None  # the summary that the new one replaces
 
@@ -29,11 +30,6 @@ class Fold(Frozen):
     def head(self) -> Sequence[Message]:
         """What is summarised."""
         return self.history if self.start is None else self.history[: self.start]
-
-    @property
-    def tail_start(self) -> str | None:
-        """The id of the first message that is kept verbatim."""
-        return None if self.start is None else self.history[self.start].id
 
 
 def suffix_measure(weight: Callable[[int], int], length: int) -> Measure:

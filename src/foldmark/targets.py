@@ -6,7 +6,7 @@ common. An unknown tool is simply about its first short argument.
 
 import re
 from functools import lru_cache
-from typing import Literal, cast
+from typing import Literal
 
 from .values import Frozen, Json
 
@@ -18,6 +18,7 @@ _READS = re.compile(r"read|view|open_file|cat_file|get_file", re.IGNORECASE)
 _WRITES = re.compile(r"write|edit|patch|replace|create_file|insert|update_file", re.IGNORECASE)
 _PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 _LONGEST = 80
+_FARTHEST = 2**31  # no file has a line beyond it; NaN is not below it either
 
 
 class Span(Frozen, gc=False):
@@ -97,4 +98,4 @@ def _span(arguments: Json) -> Span:
 
 
 def _whole(held: object) -> int:
-    return int(cast("float", held)) if isinstance(held, int | float) and held == held else 0  # noqa: PLR0124 - NaN
+    return int(held) if isinstance(held, int | float) and abs(held) < _FARTHEST else 0

@@ -23,8 +23,9 @@ _SAMPLES, _SAMPLE = 4, 512
 # Of a few letters, classes say nothing.
 _TOO_SHORT = 24
 
-# A figure beyond these says that a provider reports nonsense, not that we estimate badly.
-CORRECTION = (0.8, 4.0)
+# An estimate is never lowered: a provider that reports too little must not switch overflow off.
+# Beyond the upper bound, a provider reports nonsense, and it is not that we estimate badly.
+CORRECTION = (1.0, 4.0)
 
 
 def utf16_length(text: str) -> int:
@@ -100,8 +101,9 @@ def _exact(encoding: str) -> Counter:
         raise BadPolicy("exact tokens need tiktoken: pip install 'foldmark[exact]'") from None
     try:
         encode = tiktoken.get_encoding(encoding).encode_ordinary
-    except ValueError as error:
-        raise BadPolicy(f"tiktoken has no encoding {encoding!r}: {error}") from None
+    except (ValueError, OSError) as error:  # unknown, or its vocabulary cannot be fetched
+        cause = str(error).partition("\n")[0]
+        raise BadPolicy(f"tiktoken has no encoding {encoding!r} here: {cause}") from None
     return lambda text: len(encode(text))
 
 

@@ -95,6 +95,8 @@ def from_plain(data: object, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         cause, _, path = str(error).partition(" - at ")
         raise BadInput(cause, place=path.strip("`") or None) from None
+    except UnicodeEncodeError:  # msgspec cannot quote half a character where it refuses it
+        raise BadInput("half of a character where none is expected") from None
 
 
 def encode(value: object) -> bytes:
@@ -143,12 +145,17 @@ def _parsed(data: bytes) -> object:
     except msgspec.DecodeError as error:
         if HALF_PAIR.search(data):
             with suppress(ValueError, RecursionError):
-                return json.loads(data)
-        raise BadInput(str(error), place=_line(data, str(error))) from None
+                return json.loads(data, parse_constant=_refuse)
+        cause = str(error).partition(" - at ")[0]
+        raise BadInput(cause, place=_line(data, cause)) from None
     except UnicodeDecodeError as error:
         raise BadInput("not UTF-8 text", place=f"byte {error.start}") from None
     except RecursionError:
         raise BadInput("nested too deeply") from None
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _line(data: bytes, problem: str) -> str:
@@ -208,9 +215,9 @@ def _absorbed_union(data: object, types: tuple[shapes.Type, ...]) -> object:
             return _absorbed(data, kind)
         if isinstance(kind, shapes.StructType) and _tag_agrees(data, kind):
             return _absorbed_struct(data, kind)
-    if any(getattr(kind, "cls", None) is Other for kind in types):
-        held = Extra(cast("Json", data)) if isinstance(data, dict) else data
-        return {"type": OTHER, "data": held}
+    if any(getattr(kind, "cls", None) is Other for kind in types) and isinstance(data, dict):
+        fields = Extra(cast("Json", data))
+        return {"type": OTHER, "data": fields} if isinstance(fields.get("type"), str) else fields
     return data
 
 

@@ -58,7 +58,8 @@ def run(arguments: Sequence[str]) -> int:
             stream.reconfigure(errors="replace")
     try:
         code = _run(arguments or ["--help"])
-        sys.stdout.flush()
+        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] - closed by a shell
+            sys.stdout.flush()
     except BrokenPipeError:
         _discard_output()
         return BROKEN_PIPE

@@ -22,7 +22,7 @@ def size_in_bytes(text: str | int) -> int:
     found = _SIZE.fullmatch(str(text).strip())
     if found is None:
         raise typer.BadParameter(f"{text!r} is not a size like 512MB or 2GB")
-    return int(float(found[1]) * _FACTORS[found[2][:1].lower()])
+    return int(min(float(found[1]), 2.0**40) * _FACTORS[found[2][:1].lower()])
 
 
 File = Annotated[

@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from foldmark.errors import BadInput
+from foldmark.errors import BadInput, UnknownModel
 from foldmark.inspection import newest_model
 from foldmark.io.files import MOST_BYTES, harmless
 from foldmark.limits import Limit, model_limits
 from foldmark.log import handle
 from foldmark.messages import SessionInfo
 from foldmark.overflow import is_overflow, usable
-from foldmark.plan import session_plan
+from foldmark.plan import Plan, session_plan, tokens_used
 from foldmark.prune import Decision
 from foldmark.values import Json
 from foldmark.view import Viewer
@@ -82,7 +82,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     )
     transcript, log = opened(file, rules, max_size)
     name = model or newest_model(log) or ""
-    limit = Limit(context=window) if window else _limits(name, file)
+    limit = _limits(name, file) if window is None else _narrowed(name, window)
     viewer = Viewer(log, rules, model=name, usable=usable(rules, limit, name))
     made = planned(viewer, limit, transcript.info, model=name)
     if json:
@@ -98,6 +98,15 @@ def _limits(model: str, file: str) -> Limit:
     return model_limits(model)
 
 
+def _narrowed(model: str, window: int) -> Limit:
+    """A window of the user's, with what is known of the model's output."""
+    try:
+        known = model_limits(model)
+    except UnknownModel:
+        return Limit(context=window)
+    return Limit(context=window, output=known.output)
+
+
 def planned(viewer: Viewer, limit: Limit, info: SessionInfo, *, model: str) -> Planned:
     """The plan for a session, and what the session would be after its first half."""
     made = session_plan(viewer, limit, model=model, explain=True)
@@ -108,18 +117,19 @@ def planned(viewer: Viewer, limit: Limit, info: SessionInfo, *, model: str) -> P
         policy=viewer.policy,
         model=model,
         limit=limit,
-        pruned_tokens=max(0, made.tokens - _freed(viewer, made.prune.ordinals)),
+        pruned_tokens=_tokens_after(viewer, made) if made.prune.prune else made.tokens,
     )
 
 
-def _freed(viewer: Viewer, ordinals: list[int]) -> int:
-    """What hiding these outputs would free, with placeholders in their places: tried, undone."""
-    log, before, measured = viewer.log, viewer.view().tokens, viewer.log.measured
-    log.mark(ordinals, at=1)
-    after = viewer.view().tokens
-    log.unmark(ordinals)
+def _tokens_after(viewer: Viewer, made: Plan) -> int:
+    """What the session would have once the plan's outputs are hidden: tried, and taken back."""
+    log, before, measured = viewer.log, viewer.tokens, viewer.log.measured
+    log.mark(made.prune.ordinals, at=1)
+    freed, tokens = before - viewer.tokens, tokens_used(viewer)
+    log.unmark(made.prune.ordinals)
     log.measured = measured  # marks make the log forget it
-    return before - after
+    # A policy that only measures knows nothing until the next answer.
+    return tokens if viewer.policy.window.preflight else max(0, made.tokens - freed)
 
 
 def as_json(made: Planned) -> Json:
@@ -139,6 +149,8 @@ def as_json(made: Planned) -> Json:
             "pressure": made.pruned_pressure,
             "overflow": is_overflow(made.policy, after, made.limit, made.model),
         },
+        "auto": made.policy.auto,
+        "folded": len(made.plan.fold.head) if made.plan.fold else 0,
         "prune": [_decision(held) for held in made.plan.prune.prune],
         "keep": [_decision(held) for held in made.plan.prune.keep],
         "tail_start": made.plan.tail_start,

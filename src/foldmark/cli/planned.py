@@ -9,7 +9,7 @@ from rich.text import Text
 from foldmark.limits import Limit
 from foldmark.log import Log, handle
 from foldmark.messages import SessionInfo
-from foldmark.overflow import is_overflow, pressure
+from foldmark.overflow import exceeds, pressure
 from foldmark.plan import Plan
 from foldmark.policy import Policy
 from foldmark.prune import Decision
@@ -89,9 +89,11 @@ def _consequence(made: Planned) -> Text:
     if plan.overflow:
         text = "It overflows: the session must be made smaller before the next request."
         return Text(text, style="bold red")
-    if plan.tokens >= plan.usable:
-        text = "It is too full, but compacting by itself is off: nothing would be done."
+    if exceeds(made.policy, plan.tokens, made.limit, made.model):
+        text = "It is too full, but automatic compaction is off: compact it by hand."
         return Text(text, style="bold yellow")
+    if not plan.tokens:
+        return Text("No answer has reported its tokens yet, and this policy estimates none.")
     left = number(plan.usable - plan.tokens, "token")
     return Text(f"It fits: {left} are left before it must be compacted.", style="green")
 
@@ -147,7 +149,7 @@ def _after_prune(made: Planned) -> Text:
         return Text(f"That would leave {number(made.pruned_tokens, 'token')}.")
     share = pressure_text(made.pruned_pressure)
     left = f"That would leave {number(made.pruned_tokens, 'token')} ({share} of what is usable)"
-    too_full = is_overflow(made.policy, made.pruned_tokens, made.limit, made.model)
+    too_full = exceeds(made.policy, made.pruned_tokens, made.limit, made.model)
     verdict = "still too many." if too_full else "it fits, without a summary."
     return Text(f"{left}: {verdict}", style=pressure_colour(made.pruned_pressure))
 
@@ -168,9 +170,9 @@ def _compaction(made: Planned) -> RenderableType:
     plan, log = made.plan, made.log
     head = plan.fold.head if plan.fold else ()
     folded = number(len(head), "message")
-    title = "Compact would fold nothing"
+    title = "A compaction now would fold nothing"
     if head:
-        title = f"Compact would fold {folded} into one summary"
+        title = f"A compaction now would fold {folded} into one summary"
     note = "The model sees the summary in their place; the log keeps every message."
     place = log.place(plan.tail_start) if plan.tail_start else None
     if place is None:
