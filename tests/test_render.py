@@ -40,6 +40,8 @@ from foldmark.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD
 from foldmark.tokens import by_classes, counter
 from foldmark.view import NO_REPLY, Viewer
 
+from .telling import shown, told
+
 EVERY = pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
 ABORTED = {"name": "MessageAbortedError"}
 SHOT = FilePart(mime="image/png", url="data:image/png;base64,AAAA")
@@ -64,34 +66,6 @@ def ran(output: str) -> ToolPart:
 def did(tool: str, length: int, **given: Any) -> ToolPart:
     """A finished call with an output of this length."""
     return ToolPart(tool=tool, call_id="c1", state=Completed(input=given, output="x" * length))
-
-
-def told(viewer: Viewer) -> list[str]:
-    """The view, a line for each block of it."""
-    return [
-        line(str(message.__struct_config__.tag), block)
-        for message in viewer.view().messages
-        for block in message.content
-    ]
-
-
-def line(role: str, block: Text | Reasoning | Media | Call | Result) -> str:
-    match block:
-        case Text():
-            return f"{role}: {block.text}"
-        case Reasoning():
-            return f"thought: {block.text}"
-        case Media():
-            return f"{role}: <{block.media_type}>"
-        case Call():
-            return f"call {block.tool_call_id}"
-        case Result():
-            return f"{block.output.type} {block.tool_call_id}: {block.output.value}"
-
-
-def shown(*messages: Message, policy: Policy = FOLDMARK, model: str = "") -> list[str]:
-    log = Log(counter(policy.estimate), messages)
-    return told(Viewer(log, policy, model=model))
 
 
 def placeholder(*parts: AnyPart) -> str:

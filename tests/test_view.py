@@ -18,9 +18,10 @@ from foldmark.messages import (
 )
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, OPENCODE, OPENCODE_2025, PRESETS
-from foldmark.shown import Call, Media, Reasoning, Result, Text
 from foldmark.tokens import counter
 from foldmark.view import BEGINNING, GO_ON, NO_REPLY, NOTE_TOKENS, Viewer
+
+from .telling import shown, told
 
 ASKED = "What did we do so far?"
 EVERY = pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
@@ -53,34 +54,6 @@ def marker(name: str = "m", **part: Any) -> Message:
 
 def summary(text: str, of: str = "m", **info: Any) -> Message:
     return agent(TextPart(text=text), name=f"s-{of}", summary=True, parent_id=of, **info)
-
-
-def told(viewer: Viewer) -> list[str]:
-    """The view, a line for each block of it."""
-    return [
-        line(str(message.__struct_config__.tag), block)
-        for message in viewer.view().messages
-        for block in message.content
-    ]
-
-
-def line(role: str, block: Text | Reasoning | Media | Call | Result) -> str:
-    match block:
-        case Text():
-            return f"{role}: {block.text}"
-        case Reasoning():
-            return f"thought: {block.text}"
-        case Media():
-            return f"{role}: <{block.media_type}>"
-        case Call():
-            return f"call {block.tool_call_id}"
-        case Result():
-            return f"{block.output.type} {block.tool_call_id}: {block.output.value}"
-
-
-def shown(*messages: Message, policy: Policy = FOLDMARK, model: str = "") -> list[str]:
-    log = Log(counter(policy.estimate), messages)
-    return told(Viewer(log, policy, model=model))
 
 
 # --- markers and summaries ------------------------------------------------------------------

@@ -1,0 +1,37 @@
+"""A view told in lines, for tests that compare it."""
+
+from foldmark.log import Log
+from foldmark.messages import Message
+from foldmark.policy import Policy
+from foldmark.presets import FOLDMARK
+from foldmark.shown import Call, Media, Reasoning, Result, Text
+from foldmark.tokens import counter
+from foldmark.view import Viewer
+
+
+def told(viewer: Viewer) -> list[str]:
+    """The view, a line for each block of it."""
+    return [
+        line(str(message.__struct_config__.tag), block)
+        for message in viewer.view().messages
+        for block in message.content
+    ]
+
+
+def line(role: str, block: Text | Reasoning | Media | Call | Result) -> str:
+    match block:
+        case Text():
+            return f"{role}: {block.text}"
+        case Reasoning():
+            return f"thought: {block.text}"
+        case Media():
+            return f"{role}: <{block.media_type}>"
+        case Call():
+            return f"call {block.tool_call_id}"
+        case Result():
+            return f"{block.output.type} {block.tool_call_id}: {block.output.value}"
+
+
+def shown(*messages: Message, policy: Policy = FOLDMARK, model: str = "") -> list[str]:
+    log = Log(counter(policy.estimate), messages)
+    return told(Viewer(log, policy, model=model))
