@@ -5,6 +5,7 @@ Each provider's demand is one function: it takes messages in their order and giv
 all of them agree.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from .messages import (
@@ -35,19 +36,29 @@ def pairs(messages: Messages) -> set[int]:
 
 
 def batches(messages: Messages) -> set[int]:
-    """Calls that ran at the same time were one answer: no cut between them."""
-    safe = set(range(len(messages) + 1))
-    ends: list[tuple[float, int]] = []  # of the calls of this turn, with their messages
-    for index, message in enumerate(messages):
-        if message.is_user:
-            ends = []
-        times = [part.state.time for part in _calls(message) if part.state.time]
-        started = min((time.start for time in times if time.start), default=None)
-        if started is not None:
-            overlapped = [place for end, place in ends if end > started]
-            safe -= set(range(min(overlapped, default=index) + 1, index + 1))
-        ends += [(float(time.end or 0), index) for time in times]
+    """Calls that ran at the same time were one answer: no cut between them.
+
+    A cut parts two such calls where one before it ends later than one after it begins.
+    """
+    spans = [_span(message) for message in messages]
+    begins = [math.inf] * (len(messages) + 1)  # the first call from here to the end of the turn
+    for index in range(len(messages) - 1, -1, -1):
+        later = begins[index + 1]
+        begins[index] = math.inf if messages[index].is_user else min(later, spans[index][0])
+    safe = {0, len(messages)}
+    ended = 0.0
+    for index in range(1, len(messages)):
+        ended = 0.0 if messages[index - 1].is_user else max(ended, spans[index - 1][1])
+        if ended <= begins[index]:
+            safe.add(index)
     return safe
+
+
+def _span(message: Message) -> tuple[float, float]:
+    """When the first call of a message began, and the last ended."""
+    times = [part.state.time for part in _calls(message) if part.state.time]
+    begun = min((time.start for time in times if time.start), default=math.inf)
+    return float(begun), float(max((time.end or 0 for time in times), default=0))
 
 
 def thinking(messages: Messages) -> set[int]:

@@ -11,6 +11,7 @@ from .targets import Target
 from .values import Frozen
 
 Verdict = Literal["prune", "keep"]
+TOUCHES = 64  # of a file, that are looked at to find what superseded a read
 
 
 class Decision(Frozen, gc=False, kw_only=False):
@@ -87,7 +88,7 @@ class Pruner:
         self._taken = 0  # of all calls, how many were looked at
         self._open: list[Tool] = []  # of these, the outputs that may still go, oldest first
         self._last: list[Tool] = []  # the calls of the last message, which may still change
-        self._by_length: dict[int, list[Tool]] = {}
+        self._alike: dict[int, list[Tool]] = {}  # by the hash of their outputs
         self._marks = len(self._log.marks)
         self._restored: int = self._log.restored
         self._start = 0
@@ -124,7 +125,8 @@ class Pruner:
         while self._taken < len(calls) and calls[self._taken].index < last:
             tool = calls[self._taken]
             self._taken += 1
-            self._by_length.setdefault(len(tool.state.output), []).append(tool)
+            if self._rules.duplicated:
+                self._alike.setdefault(hash(tool.state.output), []).append(tool)
             if tool.ordinal not in log.marks and not self._for_good(tool):
                 self._open.append(tool)
         self._last = calls[self._taken :]
@@ -158,7 +160,7 @@ class Pruner:
             if found is not None:
                 return found
         if self._rules.duplicated:
-            alike = self._by_length.get(len(tool.state.output), [])
+            alike = self._alike.get(hash(tool.state.output), [])
             for later in chain(reversed(self._last), reversed(alike)):
                 if later.ordinal <= tool.ordinal:
                     break
@@ -294,7 +296,8 @@ def _is_boundary(log: Log, rules: PruneRules, tool: Tool) -> bool:
 def superseding(log: Log, tool: Tool) -> Decision | None:
     """The decision to prune a read whose file was written since, or read again as far."""
     about = tool.target
-    for ordinal, later in reversed(log.touched.get(about.files[0], ())):
+    # Only the newest are looked at: a file read in a thousand pieces must not cost a million.
+    for ordinal, later in log.touched.get(about.files[0], [])[: -TOUCHES - 1 : -1]:
         if ordinal <= tool.ordinal:
             return None
         if _replaces(later, about):

@@ -11,7 +11,7 @@ from .messages import AssistantInfo
 from .policy import Policy, ViewRules
 from .prune import Pruner
 from .render import Cell, Renderer, is_marker, is_summary, message_text
-from .shown import AnyShown, FromAssistant, FromTools, FromUser, Reasoning, Text
+from .shown import AnyShown, FromAssistant, FromTools, FromUser, Media, Reasoning, Text
 from .sizes import MESSAGE_OVERHEAD
 from .values import Frozen
 from .words import bridge, words, words_room
@@ -182,6 +182,7 @@ class Flow:
         self._shown: list[AnyShown] = []
         self._starts: dict[int, int] = {}  # cells that stand as they are, by where they begin
         self._assistant_between = False
+        self._merged: list[Text | Media] = []  # the content that the last message will have
         self.tokens = 0
 
     def add(self, cell: Cell) -> None:
@@ -212,15 +213,24 @@ class Flow:
 
     def messages(self) -> tuple[AnyShown, ...]:
         """What has been added; an answer of thoughts alone is left out at the end."""
+        self._settle()
         if self._valid and self._shown and _only_thinks(self._shown[-1]):
             return tuple(self._shown[:-1])
         return tuple(self._shown)
+
+    def _settle(self) -> None:
+        """Put what was merged into the last message; many merges cost one."""
+        if self._merged:
+            self._shown[-1] = FromUser(content=tuple(self._merged))
+            self._merged = []
 
     def _add_valid(self, message: AnyShown) -> None:
         last = self._shown[-1] if self._shown else None
         if isinstance(message, FromTools) or isinstance(last, FromTools):
             self._shown.append(message)
             return
+        if not isinstance(message, FromUser) or self._assistant_between:
+            self._settle()
         match last, message:
             case None, FromAssistant():
                 self._shown.append(FromUser(content=(Text(text=BEGINNING),)))
@@ -229,7 +239,8 @@ class Flow:
                 self._shown.append(FromAssistant(content=(Text(text=NO_REPLY),)))
                 self.tokens += NOTE_TOKENS
             case FromUser(), FromUser():
-                self._shown[-1] = FromUser(content=last.content + message.content)
+                self._merged = self._merged or list(last.content)
+                self._merged += message.content
                 return
             case FromAssistant(), FromAssistant() if _only_thinks(last):
                 self._shown[-1] = FromAssistant(content=last.content + message.content)
