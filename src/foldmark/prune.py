@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Literal
 
 from .log import Log, Tool, handle
@@ -297,7 +297,7 @@ def superseding(log: Log, tool: Tool) -> Decision | None:
     """The decision to prune a read whose file was written since, or read again as far."""
     about = tool.target
     # Only the newest are looked at: a file read in a thousand pieces must not cost a million.
-    for ordinal, later in log.touched.get(about.files[0], [])[: -TOUCHES - 1 : -1]:
+    for ordinal, later in islice(reversed(log.touched.get(about.files[0], [])), TOUCHES):
         if ordinal <= tool.ordinal:
             return None
         if _replaces(later, about):

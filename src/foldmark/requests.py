@@ -45,6 +45,7 @@ class Requests:
         """Begin with none."""
         self.all: list[Request] = []
         self.rules: list[Rule] = []
+        self._known: set[str] = set()  # the rules' texts: said again, a rule is the same rule
         self._answers: dict[int, int] = {}  # request → the answer's place
 
     def take(self, index: int, ordinal: int, message: Message) -> None:
@@ -59,7 +60,7 @@ class Requests:
         if self.all and self.all[-1].index == index:
             self.all.pop()
         while self.rules and self.rules[-1].index == index:
-            self.rules.pop()
+            self._known.discard(self.rules.pop().text)
         if self.all and self._answers.get(self.all[-1].index) == index:
             del self._answers[self.all[-1].index]
 
@@ -98,12 +99,15 @@ class Requests:
             self.all.append(Request(index=index, ordinal=first, text="\n\n".join(texts)))
 
     def _take_rules(self, index: int, ordinal: int, part: TextPart) -> None:
+        lines = part.text.splitlines()
+        found = [line.strip() for line in lines if len(line) <= _LONGEST_LINE]
+        found = [line for line in found if STANDING.search(line)]
         if part.metadata and part.metadata.get("pin"):
-            self.rules.append(Rule(index=index, ordinal=ordinal, text=part.text))
-            return
-        for line in part.text.splitlines():
-            if len(line) <= _LONGEST_LINE and STANDING.search(line):
-                self.rules.append(Rule(index=index, ordinal=ordinal, text=line.strip()))
+            found = [part.text]
+        for text in found:
+            if text not in self._known:
+                self._known.add(text)
+                self.rules.append(Rule(index=index, ordinal=ordinal, text=text))
 
 
 def _place(request: Request) -> int:
