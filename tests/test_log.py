@@ -21,11 +21,12 @@ from foldmark.messages import (
     UserInfo,
 )
 from foldmark.pivot import Made, marker_message, summary_message
-from foldmark.plan import session_fold
+from foldmark.plan import session_fold, tokens_used
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, OPENCODE
 from foldmark.prune import Pruner
 from foldmark.requests import Requests
+from foldmark.shown import FromTools
 from foldmark.targets import Span, target
 from foldmark.tokens import by_classes
 from foldmark.view import Viewer
@@ -243,3 +244,35 @@ def test_a_tail_is_found_again_though_ids_repeat(policy: Policy) -> None:
     log.append(summary_message(Made(session="s", message="n", part="q", at=2), "Done.", marker="m"))
     kept = [place for place in viewer.view().places if place < len(turns)]
     assert kept == list(range(fold.start, len(turns)))
+
+
+def test_results_of_the_measured_answer_count_as_what_followed_it() -> None:
+    asked = Tokens(input=50_000, output=10)
+    answer = call(done("word " * 20_000), finish="tool-calls", tokens=asked)
+    viewer = Viewer(Log(by_classes, [user(), answer]), FOLDMARK)
+    assert tokens_used(viewer) >= 50_010 + by_classes("word " * 20_000)
+
+
+def test_a_pivot_is_not_put_back_under_a_newer_one() -> None:
+    log = Log(by_classes, [user()])
+
+    def pivot(name: str) -> None:
+        made = Made(session="s", message=name, part="p", at=1)
+        log.append(marker_message(made, auto=True))
+        log.append(summary_message(replace(made, message=f"s{name}"), "Done.", marker=name))
+
+    pivot("one")
+    first = log.unfold()
+    assert first is not None
+    pivot("two")
+    with pytest.raises(ValueError, match="newer pivot"):
+        log.refold(first)
+
+
+def test_call_ids_are_unique_even_if_they_look_like_renamed_ones() -> None:
+    names = ("c1_h3", "c1", "c1", "c1")
+    parts = tuple(ToolPart(tool="read", call_id=name, state=done()) for name in names)
+    message = Message(info=AssistantInfo(id="a"), parts=(TextPart(text="ok"), *parts))
+    shown = Viewer(Log(by_classes, [user(), message]), FOLDMARK).view().messages[-1]
+    assert isinstance(shown, FromTools)
+    assert len({result.tool_call_id for result in shown.content}) == 4

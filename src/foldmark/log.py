@@ -180,7 +180,9 @@ class Log:
         return pivot
 
     def refold(self, pivot: Pivot) -> None:
-        """Put a pivot that was taken back in force again."""
+        """Put a pivot that was taken back in force again, if none was made since."""
+        if self.pivot is not None and self.pivot.marker >= pivot.marker:
+            raise ValueError("a newer pivot is in force; take that back first")
         self.pivots.append(pivot)
         self._pivot_changed(pivot)
 
@@ -292,7 +294,9 @@ class Log:
         self._markers.pop(last.message.id, None)
         # What was measured before the last message is not looked up again: it is not far.
         self.measured = None if self.measured == last.index else self.measured
-        self.finished = None if self.finished == last.index else self.finished
+        if self.finished == last.index:
+            answers = (entry for entry in reversed(self.entries) if is_finished(entry.message))
+            self.finished = next((entry.index for entry in answers), None)
         self.requests.forget(last.index)
 
 
@@ -326,6 +330,11 @@ def marker_part(message: Message) -> CompactionPart | None:
         if isinstance(part, CompactionPart):
             return part
     return None
+
+
+def is_finished(message: Message) -> bool:
+    """Whether a message is an answer that came to its end."""
+    return isinstance(message.info, AssistantInfo) and bool(message.info.finish)
 
 
 def is_complete(info: AssistantInfo) -> bool:

@@ -89,7 +89,6 @@ class Pruner:
         self._open: list[Tool] = []  # of these, the outputs that may still go, oldest first
         self._last: list[Tool] = []  # the calls of the last message, which may still change
         self._alike: dict[int, list[Tool]] = {}  # by the hash of their outputs
-        self._marks = len(self._log.marks)
         self._restored: int = self._log.restored
         self._start = 0
 
@@ -118,9 +117,7 @@ class Pruner:
         if start > self._start:
             self._start = start
             del self._open[: bisect_left(self._open, _ordinal_at(log, start), key=_ordinal)]
-        if len(log.marks) != self._marks:
-            self._open = [tool for tool in self._open if tool.ordinal not in log.marks]
-            self._marks = len(log.marks)
+        self._open = [tool for tool in self._open if tool.ordinal not in log.marks]
         calls, last = log.calls, len(log) - 1
         while self._taken < len(calls) and calls[self._taken].index < last:
             tool = calls[self._taken]

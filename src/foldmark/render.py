@@ -59,6 +59,12 @@ class Renderer:
         self._rules = rules
         self._model = model
         self._owners: dict[str, int] = {}
+        self._claims: dict[int, list[str]] = {}  # the call ids of each message
+
+    def forget(self, index: int) -> None:
+        """Let the call ids of a message go, before it is rendered anew."""
+        for name in self._claims.pop(index, ()):
+            self._owners.pop(name, None)
 
     def cell(self, entry: Entry) -> Cell:
         """The cell of one message that is neither marker nor summary of the latest pivot."""
@@ -138,6 +144,7 @@ class Renderer:
         ordinal = entry.ordinal + offset
         size = entry.sizes[offset]
         call_id = self._call_id(part, ordinal)
+        self._claims.setdefault(entry.index, []).append(call_id)
         attached: tuple[Media, ...] = ()
         tokens = size.total
         match part.state:
@@ -161,9 +168,9 @@ class Renderer:
 
     def _call_id(self, part: ToolPart, ordinal: int) -> str:
         named = part.call_id or f"call_{handle(ordinal)}"
-        if not self._rules.valid or self._owners.setdefault(named, ordinal) == ordinal:
-            return named
-        return f"{named}_{handle(ordinal)}"
+        while self._rules.valid and self._owners.setdefault(named, ordinal) != ordinal:
+            named = f"{named}_{handle(ordinal)}"
+        return named
 
     def _placeholder(self, part: ToolPart, state: Completed, ordinal: int) -> str:
         template = self._rules.placeholder

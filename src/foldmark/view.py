@@ -47,6 +47,7 @@ class Viewer:
         self._cells: dict[int, Cell] = {}
         self._flow = Flow(valid=self._rules.valid)
         self._seen = 0
+        self._end = 0  # messages from here on have no cell yet
         self._view: View | None = None
         self._rebuild()
 
@@ -94,6 +95,7 @@ class Viewer:
             return
         self._seen = len(self.log.changes)
         updated = [self._updated(index) for index in dict.fromkeys(changed)]
+        self._end = len(self.log.entries)
         if not all(updated):
             self._reflow()
 
@@ -108,6 +110,7 @@ class Viewer:
     def _updated(self, index: int) -> bool:
         """Bring one message of the view up to date; False where the flow must be made anew."""
         if index in self._cells:
+            self._renderer.forget(index)
             old, new = self._cells[index], self._cell(index)
             self._cells[index] = new
             return self._flow.swap(old, new)
@@ -118,13 +121,12 @@ class Viewer:
         return True
 
     def _is_new(self, index: int) -> bool:
-        if self._pivot is not None and index <= self._pivot.marker:
-            return False
-        return index < len(self.log.entries)
+        return self._end <= index < len(self.log.entries)
 
     def _rebuild(self) -> None:
         self._pivot = self.log.pivot
         self._seen = len(self.log.changes)
+        self._end = len(self.log.entries)
         self._renderer = Renderer(self.log, self._rules, self._model)
         self._cells = {}
         for index in shown_places(self.log, self._rules):
@@ -196,7 +198,7 @@ class Flow:
             else:
                 self._shown.append(message)
         start = len(self._shown) - len(cell.shown)
-        if cell.shown and self._shown[start] is cell.shown[0]:
+        if cell.shown and start >= 0 and self._shown[start] is cell.shown[0]:
             self._starts[cell.index] = start
         if cell.shown and not cell.by_assistant:
             self._assistant_between = False

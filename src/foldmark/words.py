@@ -51,7 +51,7 @@ def bridge(log: Log, pivot: Pivot, tail: int | None, room: int) -> str:
     request = _bridged(log, pivot, tail)
     if request is None:
         return ""
-    if log.requests.answered(request, pivot.marker):
+    if request != open_request(log, pivot.marker):
         text = fitted(request.text, room // 3, log.count, handle(request.ordinal))
         return f"{REPEATED}\n{text}"
     return f"{REPEATED}\n{request.text}"
