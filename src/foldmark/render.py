@@ -1,7 +1,8 @@
 """How one message of the log looks to a model: a cell of the view, with its tokens.
 
-What a cell looks like depends on its own message and marks only, never on what came after it:
-so the bytes of a request begin with the bytes of the one before.
+What a cell looks like depends on its own message and marks, and, where a call id is repeated, on
+who had it before; never on what came after it: so the bytes of a request begin with the bytes of
+the one before.
 """
 
 from typing import cast

@@ -34,7 +34,6 @@ class Rule(Frozen, gc=False):
     """A line of the user that holds for good."""
 
     index: int
-    ordinal: int
     text: str
 
 
@@ -94,11 +93,11 @@ class Requests:
             if not texts:
                 first = ordinal + offset
             texts.append(part.text)
-            self._take_rules(index, ordinal + offset, part)
+            self._take_rules(index, part)
         if texts:
             self.all.append(Request(index=index, ordinal=first, text="\n\n".join(texts)))
 
-    def _take_rules(self, index: int, ordinal: int, part: TextPart) -> None:
+    def _take_rules(self, index: int, part: TextPart) -> None:
         lines = part.text.splitlines()
         found = [line.strip() for line in lines if len(line) <= _LONGEST_LINE]
         found = [line for line in found if STANDING.search(line)]
@@ -107,7 +106,7 @@ class Requests:
         for text in found:
             if text not in self._known:
                 self._known.add(text)
-                self.rules.append(Rule(index=index, ordinal=ordinal, text=text))
+                self.rules.append(Rule(index=index, text=text))
 
 
 def _place(request: Request) -> int:

@@ -2,7 +2,7 @@
 
 A tail is whole turns, newest first, within a budget; the turn that does not fit is split where
 that is safe. A turn begins at a user message that is no marker. Messages are looked at from the
-newest back, and no farther than the tail reaches.
+newest back, and no farther than the turn in which the tail begins.
 """
 
 from collections.abc import Callable, Iterator, Sequence

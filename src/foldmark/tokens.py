@@ -1,7 +1,7 @@
 """How many tokens a text has: the estimators of the spec, and one by classes of characters.
 
 A counter is any function from a text to a number; tiktoken's is one where it is installed.
-Estimates are corrected by what a provider measured (`calibrated`). Files are priced in `media`.
+Estimates are corrected by what a provider measured (`correction`). Files are priced in `media`.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Frozen JSON values that keep what they do not know.
 
 A field that a `Value` does not declare, or a null where it declares something else, is kept in
-`extra` and written back in its place: JSON goes through unchanged. Known JSON is decoded in one
+`extra` and written back with the rest: the same JSON value comes out. Known JSON is decoded in one
 pass by msgspec; only a document with something unknown in it takes the second, slower way.
 This module knows nothing of messages.
 """
@@ -21,7 +21,6 @@ from .errors import BadInput
 
 Json = dict[str, Any]
 T = TypeVar("T")
-V = TypeVar("V", bound="Value")
 
 # Our own key and tag begin with a private-use character, by which they are found in encoded JSON.
 _OURS = "\ue000"
