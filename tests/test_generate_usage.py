@@ -23,7 +23,7 @@ def steps(log: Log) -> list[tuple[Message, AssistantInfo]]:
     """The answers that came to their end."""
     return [
         (entry.message, info)
-        for entry in log.entries
+        for entry in log.entries.values()
         if isinstance(info := entry.message.info, AssistantInfo) and info.finish
     ]
 
@@ -43,7 +43,7 @@ def prompt_at(log: Log, place: int) -> int:
 
 def test_usage_is_what_came_before(log: Log) -> None:
     before = 0
-    for entry in log.entries:
+    for entry in log.entries.values():
         info = entry.message.info
         if isinstance(info, AssistantInfo) and info.finish:
             assert prompt(info) == pytest.approx(before, rel=0.02, abs=20)
@@ -78,7 +78,7 @@ def test_without_pivots_there_is_neither_marker_nor_summary(log: Log) -> None:
 
 
 def test_pivots_are_complete(compacted: Log) -> None:
-    markers = [e.index for e in compacted.entries if marker_part(e.message) is not None]
+    markers = [e.index for e in compacted.entries.values() if marker_part(e.message) is not None]
     assert len(markers) >= 3
     assert [pivot.marker for pivot in compacted.pivots] == markers
     for pivot in compacted.pivots:

@@ -133,7 +133,7 @@ def test_3_prune_and_its_undoing_leave_the_log_and_the_view_as_they_were(
     before, view = encode(marked_messages(log)), viewer.view()
     plan = prune_plan(log, FOLDMARK.prune, usable=room)
     log.mark(plan.ordinals, at=5)
-    assert [entry.message for entry in log.entries] == messages
+    assert [entry.message for entry in log.entries.values()] == messages
     assert viewer.view() == Viewer(log, FOLDMARK, usable=room).view()
     assert set(plan.ordinals) <= set(log.marks)
     log.unmark(plan.ordinals)

@@ -305,7 +305,7 @@ def test_pruning_keeps_the_output_and_adds_a_timestamp(policy: Policy) -> None:
 def test_a_prune_is_taken_back_even_where_it_came_with_the_message() -> None:
     before = ran("before", 9, pruned=True)
     log = session(worked(before, ran("old", 9)), worked(ran("new", 9)))
-    assert marked_messages(log) == tuple(entry.message for entry in log.entries)
+    assert marked_messages(log) == tuple(entry.message for entry in log.entries.values())
     log.mark([2], at=7)
     log.unmark([1, 2])
     assert marked_messages(log)[1].parts == (ran("before", 9), ran("old", 9))

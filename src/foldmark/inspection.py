@@ -130,14 +130,16 @@ def inspection(viewer: Viewer, info: SessionInfo | None = None) -> Inspection:
 
 def model_names(log: Log) -> Iterator[str]:
     """The model of every message that names one, oldest first; not those that wrote summaries."""
-    for entry in log.entries:
+    for entry in log.entries.values():
         if name := _model_name(entry.message):
             yield name
 
 
 def newest_model(log: Log) -> str | None:
     """The model that the session has come to, as `provider:model`."""
-    return next(filter(None, (_model_name(entry.message) for entry in reversed(log.entries))), None)
+    return next(
+        filter(None, (_model_name(entry.message) for entry in reversed(log.entries.values()))), None
+    )
 
 
 def _model_name(message: Message) -> str | None:
@@ -151,7 +153,7 @@ def _model_name(message: Message) -> str | None:
 
 def _seconds(log: Log) -> float | None:
     times: list[Number] = []
-    for entry in log.entries:
+    for entry in log.entries.values():
         if time := entry.message.info.time:
             times.extend(moment for moment in (time.created, time.completed) if moment)
     seconds = (max(times) - min(times)) / 1000 if times else None
@@ -164,7 +166,7 @@ def _seconds(log: Log) -> float | None:
 def _spent(log: Log) -> Spent:
     kinds: Counter[Kind] = Counter()
     tools: Counter[str] = Counter()
-    for entry in log.entries:
+    for entry in log.entries.values():
         kinds["user" if entry.message.is_user else "assistant"] += _overhead(entry)
         for part, size in zip(entry.message.parts, entry.sizes, strict=True):
             match part:
@@ -195,7 +197,7 @@ def _overhead(entry: Entry) -> int:
 
 
 def _tool_parts(log: Log) -> Iterator[ToolPart]:
-    for entry in log.entries:
+    for entry in log.entries.values():
         for part in entry.message.parts:
             if isinstance(part, ToolPart):
                 yield part
@@ -207,7 +209,7 @@ def _tool_parts(log: Log) -> Iterator[ToolPart]:
 def _largest(viewer: Viewer) -> tuple[Piece, ...]:
     sized = (
         (size.total, -entry.ordinal - offset)
-        for entry in viewer.log.entries
+        for entry in viewer.log.entries.values()
         for offset, size in enumerate(entry.sizes)
     )
     places = set(viewer.view().places)

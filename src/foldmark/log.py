@@ -7,13 +7,17 @@ what there is.
 
 A part is known by its ordinal, its place among all parts of the log; the ordinal in hexadecimal
 is its handle. Ids cannot serve for that: real transcripts repeat them.
+
+A log may begin in the middle, and leave places out: a store loads what the view shows, and says
+of the rest what is told in `Past`.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 from msgspec import UNSET
+from msgspec.structs import replace as replaced
 
 from .messages import (
     AnyPart,
@@ -29,7 +33,7 @@ from .messages import (
     ToolPart,
     UserInfo,
 )
-from .requests import Requests
+from .requests import Memory, Requests
 from .sizes import Size, message_sizes
 from .targets import Target, target
 from .tokens import Counter
@@ -66,6 +70,17 @@ class Pivot(Frozen):
     tail_id: str | None
 
 
+class Past(Frozen):
+    """What a log that begins in the middle knows of what came before it, and of the marks."""
+
+    place: int = 0
+    ordinal: int = 0
+    memory: Memory = Memory()
+    pivots: tuple[Pivot, ...] = ()  # in force, as far as they are shown
+    undone: frozenset[int] = frozenset()  # markers of pivots that were taken back
+    marks: Mapping[int, Number] = {}
+
+
 def handle(ordinal: int) -> str:
     """The short name by which hidden content is recalled."""
     return f"h{ordinal:x}"
@@ -85,18 +100,23 @@ def ordinal_of(name: str) -> int | None:
 class Log:
     """Messages and marks, with what is derived from them."""
 
-    def __init__(self, count: Counter, messages: Iterable[Message] = ()) -> None:
+    def __init__(
+        self, count: Counter, messages: Iterable[Message] = (), past: Past | None = None
+    ) -> None:
         """Take the function that counts tokens, and the messages so far."""
+        past = past or Past()
         self.count = count
-        self.entries: list[Entry] = []
+        self.entries: dict[int, Entry] = {}  # by their places, in order
         self.marks: dict[int, Number] = {}  # pruned parts: ordinal → time
         self.tools: dict[int, Tool] = {}  # completed calls not pruned, oldest first
         self.hidden: dict[int, Tool] = {}  # the pruned ones
         self.calls: list[Tool] = []  # both of these
         self.users: list[int] = []
         self.summaries: list[int] = []  # every message that calls itself a summary
-        self.pivots: list[Pivot] = []
-        self.requests = Requests()
+        self.pivots: list[Pivot] = list(past.pivots)
+        self.undone: set[int] = set(past.undone)  # markers of pivots that were taken back
+        self.put_by: set[int] = set()  # these markers and their summaries: never shown
+        self.requests = Requests(past.memory)
         self.touched: dict[str, list[tuple[int, Target]]] = {}  # by file: who read or wrote it
         self.restored: int = 0  # how often pruned outputs were shown again
         self.changes: list[int] = []  # places, in the order in which they came or changed
@@ -104,7 +124,9 @@ class Log:
         self.measured: int | None = None  # the same, where its tokens still tell of this view
         self._places: dict[str, int] = {}
         self._markers: dict[str, int] = {}
-        self._parts = 0
+        self._marked = past.marks  # of parts that are still to come
+        self._end = past.place
+        self._parts = past.ordinal
         for message in messages:
             self.append(message)
 
@@ -113,23 +135,34 @@ class Log:
         return f"<Log: {len(self)} messages, {len(self.marks)} pruned, {len(self.pivots)} pivots>"
 
     def __len__(self) -> int:
-        """How many messages there are."""
-        return len(self.entries)
+        """How many messages there are, with those before it: the place of the next one."""
+        return self._end
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are: the ordinal of the next one."""
+        return self._parts
+
+    @property
+    def last(self) -> Entry | None:
+        """The newest message."""
+        return self.entries[next(reversed(self.entries))] if self.entries else None
 
     @property
     def pivot(self) -> Pivot | None:
         """The latest pivot."""
         return self.pivots[-1] if self.pivots else None
 
-    def append(self, message: Message) -> Entry:
-        """Add a message at the end."""
+    def append(self, message: Message, sizes: tuple[Size, ...] | None = None) -> Entry:
+        """Add a message at the end; its sizes may be known already."""
         entry = Entry(
             message=message,
-            index=len(self.entries),
+            index=self._end,
             ordinal=self._parts,
-            sizes=message_sizes(message, self.count),
+            sizes=message_sizes(message, self.count) if sizes is None else sizes,
         )
-        self.entries.append(entry)
+        self.entries[entry.index] = entry
+        self._end += 1
         self._parts += len(message.parts)
         self._places[message.id] = entry.index
         self.changes.append(entry.index)
@@ -140,13 +173,53 @@ class Log:
         self.requests.take(entry.index, entry.ordinal, message)
         return entry
 
+    def skip(self, place: int, ordinal: int) -> None:
+        """Leave places out: the next message stands at this one."""
+        if place < self._end or ordinal < self._parts:
+            raise ValueError(f"place {place} lies behind the end, {self._end}")
+        self._end, self._parts = place, ordinal
+
     def replace(self, message: Message) -> Entry:
         """Put a newer state of the last message in its place, as a stream goes on."""
-        last = self.entries[-1] if self.entries else None
+        last = self.last
         if last is None or last.message.id != message.id:
             raise ValueError(f"only the last message can still change, not {message.id!r}")
         self._forget_last(last)
         return self.append(message)
+
+    def settle(self, ordinal: int, part: ToolPart) -> Entry:
+        """Put a tool call's newer state, its result as a rule, in its place."""
+        found = self.part_at(ordinal)
+        if found is None or not isinstance(found[0].message.parts[found[1]], ToolPart):
+            raise ValueError(f"{handle(ordinal)} is no tool call")
+        entry, offset = found
+        parts = (*entry.message.parts[:offset], part, *entry.message.parts[offset + 1 :])
+        message = replaced(entry.message, parts=parts)
+        if entry is self.last:
+            return self.replace(message)
+        return self._settle_older(entry, message, offset)
+
+    def _settle_older(self, entry: Entry, message: Message, offset: int) -> Entry:
+        """What came since stays as it is; the call is put among the others in its order."""
+        ordinal = entry.ordinal + offset
+        if ordinal in self.tools or ordinal in self.hidden:
+            raise ValueError(f"{handle(ordinal)} has its result already")
+        newer = Entry(
+            message=message,
+            index=entry.index,
+            ordinal=entry.ordinal,
+            sizes=message_sizes(message, self.count),
+        )
+        self.entries[entry.index] = newer
+        part = message.parts[offset]
+        if isinstance(part, ToolPart) and isinstance(part.state, Completed):
+            self._take_tool(newer, offset, part, part.state)
+            insort(self.calls, self.calls.pop(), key=_ordinal)
+            for file in self.calls[bisect_left(self.calls, ordinal, key=_ordinal)].target.files:
+                self.touched.get(file, []).sort(key=_first)
+            self._put_in_order()
+        self.changes.append(entry.index)
+        return newer
 
     def mark(self, ordinals: Iterable[int], at: Number) -> None:
         """Hide the outputs of these tool calls; what is none, or hidden already, is passed over."""
@@ -168,14 +241,24 @@ class Log:
                 self.tools[ordinal] = tool
                 self.changes.append(tool.index)
                 self.measured = None
+        self._put_in_order()
+
+    def _put_in_order(self) -> None:
         self.tools = dict(sorted(self.tools.items()))
         self.restored += 1
+
+    def forget_measured(self, before: int) -> None:
+        """What was measured before this place tells nothing of what is shown now."""
+        if self.measured is not None and self.measured < before:
+            self.measured = None
 
     def unfold(self) -> Pivot | None:
         """Take the latest pivot back: the view is what it was before, and what came since."""
         if not self.pivots:
             return None
         pivot = self.pivots.pop()
+        self.undone.add(pivot.marker)
+        self.put_by |= {pivot.marker, pivot.summary}
         self._pivot_changed(pivot)
         return pivot
 
@@ -183,6 +266,8 @@ class Log:
         """Put a pivot that was taken back in force again, if none was made since."""
         if self.pivot is not None and self.pivot.marker >= pivot.marker:
             raise ValueError("a newer pivot is in force; take that back first")
+        self.undone.discard(pivot.marker)
+        self.put_by -= {pivot.marker, pivot.summary}
         self.pivots.append(pivot)
         self._pivot_changed(pivot)
 
@@ -200,9 +285,9 @@ class Log:
             return None if found is None or (below is not None and found >= below) else found
         if below is None or found < below:
             return found
-        for index in range(below - 1, -1, -1):
-            if self.entries[index].message.id == message_id:
-                return index
+        for entry in reversed(self.entries.values()):
+            if entry.index < below and entry.message.id == message_id:
+                return entry.index
         return None
 
     def reference(self, place: int) -> str | None:
@@ -220,16 +305,34 @@ class Log:
 
     def part_at(self, ordinal: int) -> tuple[Entry, int] | None:
         """The entry that holds a part, and the part's place in it."""
-        if not 0 <= ordinal < self._parts:
+        if not 0 <= ordinal < self._parts or not self.entries:
             return None
         # Messages without parts share an ordinal with the next; the last of them holds it.
-        entry = self.entries[bisect_right(self.entries, ordinal, key=_first_ordinal) - 1]
-        return entry, ordinal - entry.ordinal
+        places = range(next(iter(self.entries)), self._end)
+        found = places[max(bisect_right(places, ordinal, key=self.ordinal_at) - 1, 0)]
+        entry = self.entries.get(found)
+        held = entry is not None and entry.ordinal <= ordinal < entry.ordinal + len(entry.sizes)
+        return (entry, ordinal - entry.ordinal) if entry is not None and held else None
+
+    def ordinal_at(self, place: int) -> int:
+        """The ordinal of the first part at a place or after it."""
+        if place >= self._end:
+            return self._parts
+        entry = self.entries.get(place)
+        if entry is not None:
+            return entry.ordinal
+        later = (entry.ordinal for index, entry in self.entries.items() if index >= place)
+        return next(later, self._parts)
 
     def _take_user(self, entry: Entry) -> None:
         self.users.append(entry.index)
-        if marker_part(entry.message) is not None:
+        part = marker_part(entry.message)
+        if part is not None:
             self._markers[entry.message.id] = entry.index
+            if part.undone:
+                self.undone.add(entry.index)
+            if entry.index in self.undone:
+                self.put_by.add(entry.index)
 
     def _take_assistant(self, entry: Entry, info: AssistantInfo) -> None:
         for offset, part in enumerate(entry.message.parts):
@@ -237,7 +340,10 @@ class Log:
                 self._take_tool(entry, offset, part, part.state)
         if info.summary:
             self.summaries.append(entry.index)
-            self._take_summary(entry, info)
+            if self._markers.get(info.parent_id or "") in self.undone:
+                self.put_by.add(entry.index)
+            else:
+                self._take_summary(entry, info)
         elif info.finish and info.tokens:
             self.measured = entry.index
         if info.finish:
@@ -257,9 +363,10 @@ class Log:
             failed=_has_failed(state),
         )
         self.calls.append(tool)
-        if state.time and state.time.compacted:
+        at = self._marked.get(ordinal) or (state.time.compacted if state.time else None)
+        if at:
             self.hidden[ordinal] = tool
-            self.marks[ordinal] = state.time.compacted
+            self.marks[ordinal] = at
         else:
             self.tools[ordinal] = tool
         for file in () if tool.failed else about.files:
@@ -278,8 +385,8 @@ class Log:
 
     def _forget_last(self, last: Entry) -> None:
         """Take the last message's own traces back, so that its newer state can be appended."""
-        self.entries.pop()
-        self._parts = last.ordinal
+        del self.entries[last.index]
+        self._end, self._parts = last.index, last.ordinal
         while self.calls and self.calls[-1].index == last.index:
             tool = self.calls.pop()
             for held in (self.tools, self.hidden, self.marks):
@@ -292,10 +399,13 @@ class Log:
         if self.pivot is not None and self.pivot.summary == last.index:
             self.pivots.pop()
         self._markers.pop(last.message.id, None)
+        self.put_by.discard(last.index)
         # What was measured before the last message is not looked up again: it is not far.
         self.measured = None if self.measured == last.index else self.measured
         if self.finished == last.index:
-            answers = (entry for entry in reversed(self.entries) if is_finished(entry.message))
+            answers = (
+                entry for entry in reversed(self.entries.values()) if is_finished(entry.message)
+            )
             self.finished = next((entry.index for entry in answers), None)
         self.requests.forget(last.index)
 
@@ -342,5 +452,9 @@ def is_complete(info: AssistantInfo) -> bool:
     return bool(info.summary and info.finish and not info.error)
 
 
-def _first_ordinal(entry: Entry) -> int:
-    return entry.ordinal
+def _ordinal(tool: Tool) -> int:
+    return tool.ordinal
+
+
+def _first(touch: tuple[int, Target]) -> int:
+    return touch[0]

@@ -9,7 +9,7 @@ from .messages import Completed, Message, Number, Time, ToolPart
 
 def marked_messages(log: Log) -> tuple[Message, ...]:
     """All messages of a log, with its marks as they are now; what did not change is the same."""
-    return tuple(_marked(log, entry) for entry in log.entries)
+    return tuple(_marked(log, entry) for entry in log.entries.values())
 
 
 def _marked(log: Log, entry: Entry) -> Message:

@@ -155,6 +155,7 @@ class CompactionPart(Part, tag="compaction"):
     auto: bool | UnsetType = UNSET
     overflow: bool | UnsetType = UNSET
     tail_start_id: str | UnsetType = UNSET
+    undone: Number | UnsetType = UNSET  # when its pivot was taken back
 
 
 class PatchPart(Part, tag="patch"):

@@ -98,7 +98,8 @@ class Pruner:
         To tell why outputs are kept takes a look at all of them; loops do without.
         """
         if not self._rules.on:
-            return Prune(prune=(), keep=self._kept("pruning is off") if explain else (), tokens=0)
+            kept = self._kept("pruning is off", start=start) if explain else ()
+            return Prune(prune=(), keep=kept, tokens=0)
         self._catch_up(start)
         bounds = _bounds(self._log, self._rules, start, usable)
         pruned = tuple(self._pruned(bounds))
@@ -116,7 +117,7 @@ class Pruner:
             self._begin_anew()
         if start > self._start:
             self._start = start
-            del self._open[: bisect_left(self._open, _ordinal_at(log, start), key=_ordinal)]
+            del self._open[: bisect_left(self._open, log.ordinal_at(start), key=_ordinal)]
         self._open = [tool for tool in self._open if tool.ordinal not in log.marks]
         calls, last = log.calls, len(log) - 1
         while self._taken < len(calls) and calls[self._taken].index < last:
@@ -124,7 +125,8 @@ class Pruner:
             self._taken += 1
             if self._rules.duplicated:
                 self._alike.setdefault(hash(tool.state.output), []).append(tool)
-            if tool.ordinal not in log.marks and not self._for_good(tool):
+            seen = tool.index >= self._start and tool.ordinal not in log.marks
+            if seen and not self._for_good(tool):
                 self._open.append(tool)
         self._last = calls[self._taken :]
 
@@ -186,7 +188,7 @@ class Pruner:
     ) -> tuple[Decision, ...]:
         """The outputs of the view that stay, the newest first, each with its reason."""
         going = {decision.ordinal for decision in pruned}
-        first = _ordinal_at(self._log, start)
+        first = self._log.ordinal_at(start)
         kept: list[Decision] = []
         for tool in reversed(self._log.tools.values()):
             if tool.ordinal < first:
@@ -221,12 +223,12 @@ def _bounds(log: Log, rules: PruneRules, start: int, usable: int) -> Bounds:
         protect = min(protect, int(usable * rules.scale))
         minimum = None if minimum is None else min(minimum, protect // 2)
     turn = _turn_start(log, rules.turns)
-    active = _ordinal_at(log, turn)
+    active = log.ordinal_at(turn)
     if rules.inside_turns:
         active = max(active, _newest(log, protect))
-    whole, size = active == _ordinal_at(log, turn), f"{protect:,} tokens"
+    whole, size = active == log.ordinal_at(turn), f"{protect:,} tokens"
     return Bounds(
-        unread=_ordinal_at(log, _newest_answer(log) if rules.keep_unread else len(log)),
+        unread=log.ordinal_at(_newest_answer(log) if rules.keep_unread else len(log)),
         active=active,
         stop=_stop(log, rules, start, turn),
         protect=protect,
@@ -244,24 +246,17 @@ def _turn_start(log: Log, turns: int) -> int:
     return log.users[-turns] if turns <= len(log.users) else 0
 
 
-def _ordinal_at(log: Log, place: int) -> int:
-    if place < len(log.entries):
-        return log.entries[place].ordinal
-    last = log.entries[-1] if log.entries else None
-    return last.ordinal + len(last.sizes) if last else 0
-
-
 def _newest_answer(log: Log) -> int:
     """Where the newest answer stands: its results are shown with the next request only."""
-    for place in range(len(log) - 1, -1, -1):
-        if not log.entries[place].message.is_user:
-            return place
+    for entry in reversed(log.entries.values()):
+        if not entry.message.is_user:
+            return entry.index
     return len(log)
 
 
 def _newest(log: Log, tokens: int) -> int:
     """Where the newest outputs begin that have so many tokens together."""
-    edge = _ordinal_at(log, len(log))
+    edge = log.parts
     for tool in reversed(log.tools.values()):
         tokens -= tool.tokens
         if tokens < 0:
@@ -276,7 +271,7 @@ def _stop(log: Log, rules: PruneRules, start: int, turn: int) -> int:
         if place < turn:
             start = max(start, place + 1)
             break
-    stop = _ordinal_at(log, start)
+    stop = log.ordinal_at(start)
     if rules.stop_at_pruned:
         for tool in reversed(log.calls):
             if tool.ordinal < stop:

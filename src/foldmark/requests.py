@@ -18,6 +18,8 @@ STANDING = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_LINE = 500
+# Characters of rules; a view has room for a fraction of it.
+_MOST_REMEMBERED = 200_000
 # A step that ends so has answered; one that ends for its calls, its length or an error has not.
 _ANSWERS = frozenset({"stop", "end_turn", "end-turn", "stop_sequence", "completed"})
 
@@ -37,15 +39,39 @@ class Rule(Frozen, gc=False):
     text: str
 
 
+class Memory(Frozen):
+    """What a view across a pivot needs of the requests that were folded."""
+
+    requests: tuple[Request, ...] = ()  # the first, and the newest
+    answers: tuple[tuple[int, int], ...] = ()  # their places, and those of their answers
+    rules: tuple[Rule, ...] = ()
+
+
 class Requests:
     """The user's requests and rules so far."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
-        self.all: list[Request] = []
-        self.rules: list[Rule] = []
-        self._known: set[str] = set()  # the rules' texts: said again, a rule is the same rule
-        self._answers: dict[int, int] = {}  # request → the answer's place
+    def __init__(self, memory: Memory = Memory()) -> None:  # noqa: B008 - it is frozen
+        """Begin with what is remembered of what came before."""
+        self.all: list[Request] = list(memory.requests)
+        self.rules: list[Rule] = list(memory.rules)
+        # The rules' texts: said again, a rule is the same rule.
+        self._known: set[str] = {rule.text for rule in memory.rules}
+        self._answers: dict[int, int] = dict(memory.answers)  # request → the answer's place
+
+    def memory(self, before: int) -> Memory:
+        """What to remember of all that was said before a place."""
+        end = bisect_left(self.all, before, key=_place)
+        kept = (*self.all[: min(end, 1)], *self.all[max(end - 1, 1) : end])
+        answers = ((r.index, self._answers[r.index]) for r in kept if r.index in self._answers)
+        rules: list[Rule] = []
+        room = _MOST_REMEMBERED
+        for rule in reversed(self.rules):
+            if rule.index < before:
+                room -= len(rule.text)
+                if room < 0:
+                    break
+                rules.append(rule)
+        return Memory(requests=kept, answers=tuple(answers), rules=tuple(reversed(rules)))
 
     def take(self, index: int, ordinal: int, message: Message) -> None:
         """Note what a message asks for or answers."""

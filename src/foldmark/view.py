@@ -4,6 +4,7 @@ The latest pivot's marker and summary, its tail, and all that came since. Built 
 carried on message by message: a step costs what is new. It reads the log and changes nothing.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping
 
 from .log import Entry, Log, Pivot, marker_part
@@ -95,7 +96,7 @@ class Viewer:
             return
         self._seen = len(self.log.changes)
         updated = [self._updated(index) for index in dict.fromkeys(changed)]
-        self._end = len(self.log.entries)
+        self._end = len(self.log)
         if not all(updated):
             self._reflow()
 
@@ -104,7 +105,7 @@ class Viewer:
         if not self._rules.old_pivots:
             return False
         entries = self.log.entries
-        messages = (entries[index].message for index in changed if index < len(entries))
+        messages = (entries[index].message for index in changed if index in entries)
         return any(is_marker(message) or is_summary(message) for message in messages)
 
     def _updated(self, index: int) -> bool:
@@ -121,12 +122,12 @@ class Viewer:
         return True
 
     def _is_new(self, index: int) -> bool:
-        return self._end <= index < len(self.log.entries)
+        return self._end <= index < len(self.log) and index not in self.log.put_by
 
     def _rebuild(self) -> None:
         self._pivot = self.log.pivot
         self._seen = len(self.log.changes)
-        self._end = len(self.log.entries)
+        self._end = len(self.log)
         self._renderer = Renderer(self.log, self._rules, self._model)
         self._cells = {}
         for index in shown_places(self.log, self._rules):
@@ -261,15 +262,15 @@ class Flow:
 def shown_places(log: Log, rules: ViewRules) -> list[int]:
     """The places of the messages that a view shows, in its order."""
     pivot = log.pivot
-    if pivot is None:
-        return _reordered(log, range(len(log.entries)), rules)
     start = view_start(log, rules)
-    if rules.old_pivots:
-        return _reordered(log, range(start, len(log.entries)), rules)
-    old = _old_pivots(log, pivot)
-    since = range(pivot.marker + 1, len(log.entries))
-    kept = (index for index in range(start, pivot.marker) if index not in old)
-    return [pivot.marker, pivot.summary, *kept, *(i for i in since if i != pivot.summary)]
+    here = [i for i in range(start, len(log)) if i in log.entries and i not in log.put_by]
+    if pivot is None or rules.old_pivots:
+        return _reordered(log, here, rules)
+    old = _old_pivots(log)
+    first = bisect_left(here, pivot.marker)
+    kept = (index for index in here[:first] if index not in old)
+    since = (index for index in here[first:] if index not in old)
+    return [pivot.marker, pivot.summary, *kept, *since]
 
 
 def view_start(log: Log, rules: ViewRules) -> int:
@@ -283,10 +284,10 @@ def view_start(log: Log, rules: ViewRules) -> int:
     return 0 if pivot.tail_id and rules.dangling_tail == "everything" else pivot.marker
 
 
-def _reordered(log: Log, places: range, rules: ViewRules) -> list[int]:
+def _reordered(log: Log, places: list[int], rules: ViewRules) -> list[int]:
     """The newest marker with a tail goes before its tail, with all up to its summary."""
     if not rules.old_pivots:
-        return list(places)
+        return places
     for index in reversed(places):
         part = marker_part(log.entries[index].message)
         if part is None or not part.tail_start_id or not log.entries[index].message.is_user:
@@ -296,11 +297,11 @@ def _reordered(log: Log, places: range, rules: ViewRules) -> list[int]:
         if summary is None or tail is None or tail >= index:
             break
         return [
-            *range(index, summary + 1),
-            *range(tail, index),
-            *range(summary + 1, places.stop),
+            *(place for place in places if index <= place <= summary),
+            *(place for place in places if tail <= place < index),
+            *(place for place in places if place > summary),
         ]
-    return list(places)
+    return places
 
 
 def _first_summary(log: Log, marker: int) -> int | None:
@@ -319,9 +320,9 @@ def _tail_start(log: Log, pivot: Pivot) -> int | None:
     return log.place(pivot.tail_id, below=pivot.marker)
 
 
-def _old_pivots(log: Log, latest: Pivot) -> set[int]:
-    pairs = (pivot for pivot in log.pivots if pivot != latest)
-    return {place for pivot in pairs for place in (pivot.marker, pivot.summary)}
+def _old_pivots(log: Log) -> set[int]:
+    """The places of markers and summaries; the latest's are shown first, the others never."""
+    return {place for pivot in log.pivots for place in (pivot.marker, pivot.summary)}
 
 
 def _has_summary(log: Log, marker: int) -> bool:

@@ -104,12 +104,12 @@ class Demonstration:
             tokens=plan.tokens,
             pressure=plan.pressure,
             pruned=len(self.log.marks),
-            folded=sum(entry.index not in places for entry in self.log.entries),
+            folded=sum(entry.index not in places for entry in self.log.entries.values()),
         )
 
     def kept(self) -> Kept:
         """The log as it is now."""
-        messages = [entry.message for entry in self.log.entries[: self._made]]
+        messages = [self.log.entries[place].message for place in range(self._made)]
         return Kept(messages=len(self.log), hash=sha256(encode(messages)).hexdigest()[:12])
 
     def prune(self) -> None:
