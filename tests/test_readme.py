@@ -23,14 +23,13 @@ def blocks(language: str) -> list[str]:
 def test_python_in_the_readme_runs(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_private(tmp_path / "session.json", encode_transcript(generate(messages=600)))
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "README.md", "exec"), {})  # noqa: S102 - our own page
     told = capsys.readouterr().out.splitlines()
-    assert "overflow: True" in told[0]
-    assert len(told) == 5
-    shown, before = int(told[-1].split()[0]), int(told[0].split()[0])
-    assert shown < before / 2
+    assert len(told) == 4
+    before, after = int(told[3].split()[0]), int(told[1].split()[0])
+    assert after < before / 10
+    assert told[2] == "h2 folded 243000"
 
 
 def test_commands_in_the_readme_run(tmp_path: Path) -> None:

@@ -13,17 +13,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .errors import BadInput, BadPolicy, FoldmarkError, UnknownModel, WindowTooSmall
-    from .inspection import inspection
+    from .errors import (
+        BadInput,
+        BadPolicy,
+        FoldmarkError,
+        SessionBusy,
+        StoreError,
+        UnknownModel,
+        WindowTooSmall,
+    )
+    from .events import Event
     from .io.files import read_transcript
     from .limits import Limit, model_limits
     from .log import Log
-    from .messages import Message, Transcript, decode_transcript, encode_transcript
-    from .overflow import is_overflow, pressure, usable
+    from .messages import Message
     from .plan import Plan, session_plan
     from .policy import Policy
     from .presets import preset
     from .refusals import is_context_overflow
+    from .session.opening import aopen, open  # noqa: A004 - `foldmark.open` is its name
+    from .session.session import Session
+    from .session.settings import Settings
     from .tokens import counter
     from .view import View, Viewer
 
@@ -32,57 +42,57 @@ __version__ = "0.1.0"
 _HOMES = {
     "BadInput": "errors",
     "BadPolicy": "errors",
+    "Event": "events",
     "FoldmarkError": "errors",
     "Limit": "limits",
     "Log": "log",
     "Message": "messages",
     "Plan": "plan",
     "Policy": "policy",
-    "Transcript": "messages",
+    "Session": "session.session",
+    "SessionBusy": "errors",
+    "Settings": "session.settings",
+    "StoreError": "errors",
     "UnknownModel": "errors",
     "View": "view",
     "Viewer": "view",
     "WindowTooSmall": "errors",
+    "aopen": "session.opening",
     "counter": "tokens",
-    "decode_transcript": "messages",
-    "encode_transcript": "messages",
-    "inspection": "inspection",
     "is_context_overflow": "refusals",
-    "is_overflow": "overflow",
     "model_limits": "limits",
+    "open": "session.opening",
     "preset": "presets",
-    "pressure": "overflow",
     "read_transcript": "io.files",
     "session_plan": "plan",
-    "usable": "overflow",
 }
 
 __all__ = [
     "BadInput",
     "BadPolicy",
+    "Event",
     "FoldmarkError",
     "Limit",
     "Log",
     "Message",
     "Plan",
     "Policy",
-    "Transcript",
+    "Session",
+    "SessionBusy",
+    "Settings",
+    "StoreError",
     "UnknownModel",
     "View",
     "Viewer",
     "WindowTooSmall",
+    "aopen",
     "counter",
-    "decode_transcript",
-    "encode_transcript",
-    "inspection",
     "is_context_overflow",
-    "is_overflow",
     "model_limits",
+    "open",
     "preset",
-    "pressure",
     "read_transcript",
     "session_plan",
-    "usable",
 ]
 
 

@@ -4,7 +4,10 @@ FoldmarkError
 ├── BadInput          a file or value that cannot be read; names file, place and cause
 ├── UnknownModel      no limits are known for this model; says what to set
 ├── BadPolicy         a policy or setting that makes no sense; names the nearest valid one
-└── WindowTooSmall    the part that cannot be folded is larger than the window
+├── WindowTooSmall    the part that cannot be folded is larger than the window
+└── StoreError        the store cannot be used as it is; says what to do
+    ├── SessionBusy   another process writes to this session; names it
+    └── NoSession     there is no session of this name; names the nearest
 
 Errors carry fields, so that a program need not read the text.
 """
@@ -52,3 +55,36 @@ class WindowTooSmall(FoldmarkError):
             f"the window has {usable} usable tokens, but {fixed} must be shown in any case; "
             f"the largest of it is {largest}. Use a model with a larger window, or shorten that."
         )
+
+
+class StoreError(FoldmarkError):
+    """A store that cannot be read or written; nothing in it was changed."""
+
+    def __init__(self, store: str, cause: str) -> None:
+        self.store = store
+        self.cause = cause
+        super().__init__(f"{store}: {cause}")
+
+
+class SessionBusy(StoreError):
+    """A session that another process is writing to."""
+
+    def __init__(self, store: str, session: str, *, holder: str, seconds: float) -> None:
+        self.session = session
+        self.holder = holder
+        self.seconds = seconds  # until its lease ends, if it does not renew it
+        super().__init__(
+            store,
+            f"session {session} is being written by {holder}; "
+            f"wait for it to end, or {max(seconds, 0):.0f} s after it has died",
+        )
+
+
+class NoSession(StoreError):
+    """A session that is not in the store."""
+
+    def __init__(self, store: str, session: str, nearest: tuple[str, ...] = ()) -> None:
+        self.session = session
+        self.nearest = nearest
+        hint = f"; did you mean {', '.join(nearest)}?" if nearest else ""
+        super().__init__(store, f"there is no session {session!r}{hint}")

@@ -1,0 +1,97 @@
+"""A session copied from one store into another, act by act and event by event.
+
+So a PostgreSQL database is backed up into a file, and a file moved into PostgreSQL.
+"""
+
+from collections.abc import Iterator
+
+from foldmark.errors import StoreError
+from foldmark.values import encode
+
+from .change import kept
+from .engine import Engine, Row
+from .packing import hollowed, packed, with_keys
+from .rows import SESSION, SessionRow, read_messages, session_row, whole
+from .words import clean, message_words
+
+_CHUNK = 500
+_AS_THEY_ARE = {
+    "parts": "ordinal, place, kind, tool, fixed, body, attached",
+    "marks": "ordinal, act, at",
+    "events": "number, kind, at, data",
+}
+_ACTS = (
+    "number, kind, at, place, marker, summary, tail, tail_id, before, after, "
+    "claimed, failed, undone, reverted, memory"
+)
+
+
+def copy_session(source: Engine, row: SessionRow, target: Engine) -> SessionRow:
+    """Copy a session with everything that is kept of it; the caller holds both transactions."""
+    key = _new_session(source, row, target)
+    for start in range(0, row.places, _CHUNK):
+        _copy_messages(source, row, target, key, range(start, min(start + _CHUNK, row.places)))
+    for act in _rows(source, "acts", _ACTS, row.key):
+        _copy_act(source, target, key, act)
+    for table, columns in _AS_THEY_ARE.items():
+        rows = ((key, *held) for held in _rows(source, table, columns, row.key))
+        target.run_many(_insert(table, columns), rows)
+    target.run("UPDATE sessions SET indexed = ? WHERE key = ?", (row.places, key))
+    found = target.read(f"SELECT {SESSION} FROM sessions WHERE key = ?", (key,))  # noqa: S608
+    return session_row(found[0])
+
+
+def _new_session(source: Engine, row: SessionRow, target: Engine) -> int:
+    if target.read("SELECT 1 FROM sessions WHERE id = ?", (row.id,)):
+        raise StoreError(target.name, f"session {row.id} is there already")
+    # All but the key, and who writes to it.
+    columns = SESSION.removeprefix("key, ").removesuffix(", holder, expires")
+    sql = f"SELECT {columns} FROM sessions WHERE key = ?"  # noqa: S608 - constants
+    held = source.read(sql, (row.key,))[0]
+    marks = ", ".join("?" for _ in held)
+    return target.insert(f"INSERT INTO sessions ({columns}) VALUES ({marks})", held)  # noqa: S608
+
+
+def _copy_messages(
+    source: Engine, row: SessionRow, target: Engine, key: int, places: range
+) -> None:
+    for held in read_messages(source, row.key, places.start, places.stop, sized=False):
+        data = _kept_again(target, encode(held.message), key, held.place)
+        role = "user" if held.message.is_user else "assistant"
+        doc = target.insert(
+            "INSERT INTO messages (session, place, ordinal, id, role, data) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (key, held.place, held.ordinal, clean(held.message.id), role, data),
+        )
+        target.index(doc, message_words(held.message))
+
+
+def _copy_act(source: Engine, target: Engine, key: int, act: Row) -> None:
+    *fields, memory = act
+    if memory is not None:
+        marker = fields[4]
+        memory = _kept_again(target, whole(source, [memory])[0], key, marker)
+    target.run(_insert("acts", _ACTS), (key, *fields, memory))
+
+
+def _kept_again(target: Engine, data: bytes, session: int, place: int) -> bytes:
+    """The bytes of a row as the other store keeps them, its long texts put apart there."""
+    hollow, bodies = hollowed(data)
+    if bodies:
+        keys = kept(target, bodies)
+        hollow = with_keys(hollow, keys)
+        target.run_many(
+            "INSERT INTO refs (session, place, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            [(session, place, body) for body in sorted(set(keys.values()))],
+        )
+    return packed(hollow)
+
+
+def _rows(source: Engine, table: str, columns: str, session: int) -> Iterator[Row]:
+    sql = f"SELECT {columns} FROM {table} WHERE session = ?"  # noqa: S608 - constants
+    yield from source.read(sql, (session,))
+
+
+def _insert(table: str, columns: str) -> str:
+    marks = ", ".join("?" for _ in columns.split(", "))
+    return f"INSERT INTO {table} (session, {columns}) VALUES (?, {marks})"  # noqa: S608 - constants

@@ -1,0 +1,94 @@
+"""What a store asks of a database; `sqlite` and `postgres` are the two that give it.
+
+SQL is written with ? for arguments. What the engines write differently is in their `Dialect`.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from .schema import Dialect
+
+# postgresql://…, or key=value pairs as libpq takes them.
+_ADDRESS = re.compile(r"postgres(ql)?://|\s*(host|hostaddr|dbname|service|user)\s*=")
+Row = tuple[Any, ...]
+Args = Sequence[object]
+
+
+class Engine(Protocol):
+    """A database, as one connection to it sees it."""
+
+    name: str  # as it can be shown: without a password
+    dialect: Dialect
+    now: str  # SQL for the time by the database's own clock, in milliseconds
+    numbers: str  # SQL for the rows `n` of one argument made by `many_numbers`
+
+    def reading(self) -> AbstractContextManager[None]:
+        """All that is read inside is of one moment."""
+        ...
+
+    def writing(self) -> AbstractContextManager[None]:
+        """All that is written inside is one transaction: the whole of it, or nothing."""
+        ...
+
+    def read(self, sql: str, args: Args = ()) -> list[Row]:
+        """The rows that a query finds."""
+        ...
+
+    def run(self, sql: str, args: Args = ()) -> int:
+        """Run a statement; how many rows it changed."""
+        ...
+
+    def insert(self, sql: str, args: Args = ()) -> int:
+        """Insert one row; the key it was given."""
+        ...
+
+    def run_many(self, sql: str, rows: Iterable[Args]) -> None:
+        """Run a statement for each of these rows."""
+        ...
+
+    def many_numbers(self, numbers: Iterable[int]) -> object:
+        """Any number of whole numbers as one argument."""
+        ...
+
+    def lock_bodies(self, *, alone: bool) -> None:
+        """Until the transaction ends: none removes bodies while others add them."""
+        ...
+
+    def index(self, doc: int, words: set[str], instead_of: set[str] | None = None) -> None:
+        """Let a document be found by these words."""
+        ...
+
+    def unindex(self, doc: int, words: set[str]) -> None:
+        """Let a document no longer be found."""
+        ...
+
+    def matches(self, words: Sequence[str]) -> tuple[str, Args]:
+        """SQL for the rows `doc` that hold all of these words, each at least as a beginning."""
+        ...
+
+    def size(self) -> int:
+        """The bytes that the whole store takes."""
+        ...
+
+    def tidy(self) -> None:
+        """Give room that is no longer needed back."""
+        ...
+
+    def close(self) -> None:
+        """Let the database go."""
+        ...
+
+
+def open_engine(where: str | Path, *, durable: bool = True, wait: float = 10.0) -> Engine:
+    """The engine that a path or an address asks for."""
+    text = str(where)
+    if _ADDRESS.match(text):
+        from .postgres import Postgres  # noqa: PLC0415 - psycopg comes with an extra
+
+        return Postgres(text, durable=durable, wait=wait)
+    from .sqlite import Sqlite  # noqa: PLC0415 - so is sqlite3 left alone by those who do not use it
+
+    return Sqlite(Path(text).expanduser(), durable=durable, wait=wait)

@@ -1,0 +1,145 @@
+"""Rows of a store as values, and the queries that read them."""
+
+from typing import Any
+
+from foldmark.acts import Act
+from foldmark.errors import StoreError
+from foldmark.log import Past
+from foldmark.messages import Message, SessionInfo, decode_message
+from foldmark.sizes import Size
+from foldmark.values import Frozen, decoder
+
+from .engine import Engine, Row
+from .packing import filled, referred, unpacked
+
+IN_FORCE = "undone IS NULL AND reverted IS NULL"
+SESSION = (
+    "key, id, info, estimate, created, updated, places, parts, tokens, size, "
+    "acts, events, indexed, settled, version, holder, expires"
+)
+ACT = (
+    "number, kind, at, place, marker, summary, tail, tail_id, before, after, "
+    "claimed, failed, undone, reverted"
+)
+_ACT_FIELDS = tuple(ACT.split(", "))
+_info = decoder(SessionInfo)
+
+
+class SessionRow(Frozen):
+    """What is kept of a session beside its messages."""
+
+    key: int
+    id: str
+    info: SessionInfo
+    estimate: str  # the counter by which its tokens were counted
+    created: int
+    updated: int
+    places: int
+    parts: int
+    tokens: int
+    size: int  # of its JSON, before anything is shared or compressed
+    acts: int
+    events: int
+    indexed: int  # messages from here on are not in the index of words yet
+    settled: int  # how many messages there were when the view was last changed by an act
+    version: int  # counts every change
+    holder: str | None
+    expires: int | None
+
+
+class Stored(Frozen, gc=False):
+    """A message in its place."""
+
+    place: int
+    ordinal: int
+    message: Message
+    sizes: tuple[Size, ...]
+
+
+class Loaded(Frozen):
+    """A session as far as its view shows it."""
+
+    row: SessionRow
+    past: Past
+    messages: list[Stored]
+    settled: int
+    end: int
+    parts: int
+
+
+def session_row(row: Row) -> SessionRow:
+    """The session that a row of `SESSION` tells of."""
+    names = SESSION.split(", ")
+    fields: dict[str, Any] = dict(zip(names, row, strict=True))
+    fields["info"] = _info(unpacked(fields["info"]))
+    return SessionRow(**fields)
+
+
+def act_row(row: Row) -> Act:
+    """The act that a row of `ACT` tells of."""
+    fields: dict[str, Any] = dict(zip(_ACT_FIELDS, row, strict=True))
+    return Act(**fields)
+
+
+class Bodies:
+    """The long texts that some stored JSON refers to."""
+
+    def __init__(self, engine: Engine, stored: list[bytes]) -> None:
+        """Read all that these refer to at once."""
+        keys = {key for data in stored for key in referred(data)}
+        self._engine = engine
+        self._held: dict[int, bytes] = {}
+        if keys:
+            rows = engine.read(
+                f"SELECT key, data FROM bodies WHERE key IN ({engine.numbers})",  # noqa: S608
+                (engine.many_numbers(keys),),
+            )
+            self._held = {key: bytes(data) for key, data in rows}
+
+    def __call__(self, key: int) -> bytes:
+        """One of them."""
+        if key not in self._held:
+            raise StoreError(self._engine.name, f"damaged: body {key} is missing")
+        return unpacked(self._held[key])
+
+
+def whole(engine: Engine, stored: list[bytes]) -> list[bytes]:
+    """Stored JSON as it was given, long texts in their places."""
+    try:
+        opened = [unpacked(bytes(data)) for data in stored]
+        bodies = Bodies(engine, opened)
+        return [filled(data, bodies) for data in opened]
+    except ValueError as error:
+        raise StoreError(engine.name, str(error)) from None
+
+
+def read_messages(
+    engine: Engine, session: int, first: int, end: int, *, sized: bool = True
+) -> list[Stored]:
+    """The messages of a range of places."""
+    rows = engine.read(
+        "SELECT place, ordinal, data FROM messages "
+        "WHERE session = ? AND place >= ? AND place < ? ORDER BY place",
+        (session, first, end),
+    )
+    if not rows:
+        return []
+    sizes = _sizes(engine, session, rows) if sized else {}
+    found: list[Stored] = []
+    for (place, ordinal, _), data in zip(
+        rows, whole(engine, [row[2] for row in rows]), strict=True
+    ):
+        message = decode_message(data)
+        last = ordinal + len(message.parts)
+        held = tuple(sizes[number] for number in range(ordinal, last)) if sized else ()
+        found.append(Stored(place=place, ordinal=ordinal, message=message, sizes=held))
+    return found
+
+
+def _sizes(engine: Engine, session: int, messages: list[Row]) -> dict[int, Size]:
+    rows = engine.read(
+        "SELECT ordinal, fixed, body, attached FROM parts "
+        "WHERE session = ? AND ordinal >= ? AND place <= ? ORDER BY ordinal",
+        (session, messages[0][1], messages[-1][0]),
+    )
+    return {row[0]: Size(fixed=row[1], body=row[2], attached=row[3]) for row in rows}

@@ -1,0 +1,294 @@
+"""The store: sessions in a database, whole, and quick to open.
+
+Knows rows and transactions. What a prune or a pivot means is told in `session`; how a database is
+spoken to, in `sqlite` and `postgres`.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from foldmark.acts import Act
+from foldmark.errors import NoSession, StoreError
+from foldmark.events import Event
+from foldmark.log import Log
+from foldmark.messages import SessionInfo
+from foldmark.values import Json, decoder, encode
+
+from . import leases
+from .change import Change, milliseconds
+from .engine import Engine, open_engine
+from .loading import Slice, load, segments
+from .packing import packed
+from .rows import (
+    ACT,
+    IN_FORCE,
+    SESSION,
+    Loaded,
+    SessionRow,
+    Stored,
+    act_row,
+    read_messages,
+    session_row,
+)
+from .words import clean
+
+LATEST = "latest"
+_data = decoder(Json)
+
+
+class LeaseLost(Exception):
+    """The lease that a change needs is another's by now; nothing was written."""
+
+
+class Store:
+    """All sessions of one database."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Take the database."""
+        self.engine = engine
+
+    @classmethod
+    def open(cls, where: str | Path, *, durable: bool = True, wait: float = 10.0) -> "Store":
+        """The store at a path or an address; it is made if there is none."""
+        return cls(open_engine(where, durable=durable, wait=wait))
+
+    @property
+    def name(self) -> str:
+        """The store as it can be shown."""
+        return self.engine.name
+
+    def close(self) -> None:
+        """Let the database go."""
+        self.engine.close()
+
+    # --- sessions ---
+
+    def sessions(self) -> list[SessionRow]:
+        """All sessions, the one that was last written to first."""
+        rows = self.engine.read(f"SELECT {SESSION} FROM sessions ORDER BY updated DESC, key DESC")  # noqa: S608
+        return [session_row(row) for row in rows]
+
+    def find(self, name: str) -> SessionRow | None:
+        """The session of this id."""
+        rows = self.engine.read(f"SELECT {SESSION} FROM sessions WHERE id = ?", (clean(name),))  # noqa: S608
+        return session_row(rows[0]) if rows else None
+
+    def named(self, name: str) -> SessionRow:
+        """The session of this id, or of the only id that begins so; `latest` is the newest."""
+        found = self._latest() if name == LATEST else self.find(name)
+        if found is not None:
+            return found
+        ids = [row[0] for row in self.engine.read("SELECT id FROM sessions ORDER BY id")]
+        begins = [known for known in ids if known.startswith(clean(name))] if name else []
+        if len(begins) == 1:
+            return self.named(begins[0])
+        near = begins[:3] or get_close_matches(name, ids, n=3)
+        raise NoSession(self.name, name, tuple(near))
+
+    def _latest(self) -> SessionRow | None:
+        sql = f"SELECT {SESSION} FROM sessions ORDER BY updated DESC, key DESC LIMIT 1"  # noqa: S608
+        rows = self.engine.read(sql)
+        return session_row(rows[0]) if rows else None
+
+    def create(self, info: SessionInfo, *, estimate: str) -> SessionRow:
+        """A new session; StoreError where there is one of this id."""
+        with self.engine.writing():
+            return self._create(info, estimate)
+
+    def _create(self, info: SessionInfo, estimate: str) -> SessionRow:
+        now = milliseconds()
+        made = self.engine.run(
+            "INSERT INTO sessions (id, info, estimate, created, updated, places, parts, tokens, "
+            "size, acts, events, indexed, settled, version) "
+            "VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT (id) DO NOTHING",
+            (clean(info.id), packed(encode(info)), estimate, now, now),
+        )
+        row = self.find(info.id)
+        if made != 1 or row is None:
+            raise StoreError(self.name, f"session {info.id} is there already; give another id")
+        return row
+
+    def row(self, key: int) -> SessionRow:
+        """A session as it is now."""
+        rows = self.engine.read(f"SELECT {SESSION} FROM sessions WHERE key = ?", (key,))  # noqa: S608
+        if not rows:
+            raise NoSession(self.name, f"number {key}")
+        return session_row(rows[0])
+
+    def version(self, key: int) -> int:
+        """Counts every change of a session."""
+        rows = self.engine.read("SELECT version FROM sessions WHERE key = ?", (key,))
+        return rows[0][0] if rows else -1
+
+    # --- reading ---
+
+    def load(self, key: int, part: Slice, *, estimate: str) -> Loaded:
+        """A session as far as is asked for; counted sizes only where they were counted so."""
+        with self.engine.reading():
+            row = self.row(key)
+            return load(self.engine, row, part, sized=row.estimate == estimate)
+
+    def message_at(self, key: int, place: int) -> Stored | None:
+        """The message at a place, shown or not."""
+        found = read_messages(self.engine, key, place, place + 1, sized=False)
+        return found[0] if found else None
+
+    def holding(self, key: int, ordinal: int) -> Stored | None:
+        """The message that holds a part."""
+        rows = self.engine.read(
+            "SELECT place FROM parts WHERE session = ? AND ordinal = ?", (key, ordinal)
+        )
+        return self.message_at(key, rows[0][0]) if rows else None
+
+    def place_of(self, key: int, message_id: str) -> int | None:
+        """Where a message stands, by its id; the newest of several that is not hidden."""
+        rows = self.engine.read(
+            "SELECT place FROM messages WHERE session = ? AND id = ? ORDER BY place DESC",
+            (key, clean(message_id)),
+        )
+        gaps = [
+            (act.tail or 0, act.marker or 0) for act in self.acts(key, "revert") if act.in_force
+        ]
+        for (place,) in rows:
+            if not any(first <= place < last for first, last in gaps):
+                return place
+        return None
+
+    def acts(self, key: int, kind: str | None = None) -> list[Act]:
+        """What was done to a session, oldest first."""
+        where = "" if kind is None else " AND kind = ?"
+        args = (key,) if kind is None else (key, kind)
+        sql = f"SELECT {ACT} FROM acts WHERE session = ?{where} ORDER BY number"  # noqa: S608
+        return [act_row(row) for row in self.engine.read(sql, args)]
+
+    def events(self, row: SessionRow, after: int, most: int = 1_000) -> list[Event]:
+        """What happened to a session after an event, in order."""
+        rows = self.engine.read(
+            "SELECT number, kind, at, data FROM events "
+            "WHERE session = ? AND number > ? ORDER BY number LIMIT ?",
+            (row.key, after, most),
+        )
+        return [
+            Event(number=n, session=row.id, kind=kind, at=at, data=_data(bytes(data)))
+            for n, kind, at, data in rows
+        ]
+
+    # --- writing ---
+
+    @contextmanager
+    def change(self, key: int, holder: str, seconds: float) -> Generator[Change]:
+        """One transaction on a session, by the one who holds its lease."""
+        with self.engine.writing():
+            row = self._locked(key)
+            if row.holder != holder:
+                raise LeaseLost
+            change = Change(self.engine, row)
+            yield change
+            change.finish(expires=milliseconds() + int(seconds * 1000))
+
+    def _locked(self, key: int) -> SessionRow:
+        # PostgreSQL lets others wait for the row; in SQLite the transaction itself does.
+        self.engine.run("UPDATE sessions SET version = version WHERE key = ?", (key,))
+        return self.row(key)
+
+    def take_lease(self, key: int, holder: str, seconds: float) -> bool:
+        """Try to become, or stay, the one who may write."""
+        return leases.take(self.engine, key, holder, seconds)
+
+    def fill(self, info: SessionInfo, log: Log, *, estimate: str) -> SessionRow:
+        """A new session with all that a log holds: messages, marks and pivots."""
+        from .filling import fill  # noqa: PLC0415 - it needs this module
+
+        with self.engine.writing():
+            row = self._create(info, estimate)
+            fill(self.engine, row, log)
+        return self.row(row.key)
+
+    def fork(self, key: int, info: SessionInfo, place: int | None) -> SessionRow:
+        """A new session that begins as another one was at a place; bodies are shared."""
+        with self.engine.writing():
+            old = self._locked(key)
+            change = Change(self.engine, old)
+            change.index_all()
+            change.finish(expires=None)
+            new = self._create(info, old.estimate)
+            last = old.places - 1 if place is None else place
+            self._copy(old, new, last, whole=place is None)
+        return self.row(new.key)
+
+    def _copy(self, old: SessionRow, new: SessionRow, last: int, *, whole: bool) -> None:
+        run = self.engine.run
+        acts = _acts_until(old.key, last, whole=whole)
+        gaps = [
+            (act.tail or 0, act.marker or 0) for act in self.acts(old.key, "revert") if act.in_force
+        ]
+        for first, end in segments(0, last + 1, gaps):
+            span = (new.key, old.key, first, end)
+            where = "WHERE session = ? AND place >= ? AND place < ?"
+            for table, columns in _COPIED.items():
+                values = columns.replace("doc", "coalesce(doc, key)")
+                run(
+                    f"INSERT INTO {table} (session, {columns}) SELECT ?, {values} "  # noqa: S608
+                    f"FROM {table} {where}",
+                    span,
+                )
+        names = f"{ACT}, memory"
+        condition, args = acts
+        run(
+            f"INSERT INTO acts (session, {names}) SELECT ?, {names} FROM acts WHERE {condition}",  # noqa: S608
+            (new.key, *args),
+        )
+        run(
+            "INSERT INTO marks (session, ordinal, act, at) SELECT ?, ordinal, act, at FROM marks "  # noqa: S608
+            f"WHERE session = ? AND act IN (SELECT number FROM acts WHERE {condition})",
+            (new.key, old.key, *args),
+        )
+        self._count(old, new, last)
+
+    def _count(self, old: SessionRow, new: SessionRow, last: int) -> None:
+        sums = self.engine.read(
+            "SELECT coalesce(max(ordinal) + 1, 0), coalesce(sum(fixed + body + attached), 0) "
+            "FROM parts WHERE session = ?",
+            (new.key,),
+        )
+        share = (last + 1) / max(1, old.places)
+        self.engine.run(
+            "UPDATE sessions SET places = ?, parts = ?, tokens = ?, size = ?, acts = ?, "
+            "indexed = ?, settled = ? WHERE key = ?",
+            (
+                *(last + 1, int(sums[0][0]), int(sums[0][1]), int(old.size * share), old.acts),
+                *(last + 1, min(old.settled, last + 1), new.key),
+            ),
+        )
+
+
+_COPIED = {
+    "messages": "place, ordinal, id, role, doc, data",
+    "parts": "ordinal, place, kind, tool, fixed, body, attached",
+    "refs": "place, body",
+}
+
+
+def _acts_until(key: int, last: int, *, whole: bool) -> tuple[str, tuple[int, ...]]:
+    """The acts in force that were done by the time a place was written; a revert is not copied."""
+    condition = f"session = ? AND kind <> 'revert' AND {IN_FORCE}"
+    condition += " AND (kind <> 'pivot' OR summary IS NOT NULL)"
+    if whole:
+        return condition, (key,)
+    return (
+        f"{condition} AND ((kind = 'pivot' AND summary <= ?) OR (kind <> 'pivot' AND place <= ?))",
+        (key, last, last + 1),
+    )
+
+
+def forked_info(info: SessionInfo, session_id: str, at: int) -> SessionInfo:
+    """What is said of a fork: as of its origin, and which that was."""
+    time = info.time
+    if time is not UNSET:
+        time = replace(time, created=at, updated=at)
+    return replace(info, id=session_id, parent_id=info.id, time=time)

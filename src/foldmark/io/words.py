@@ -1,0 +1,58 @@
+"""The words by which messages are found: the same on every engine, as we split texts ourselves.
+
+What is searched for is split by the same rule, so that it is data and never a query's syntax.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+from foldmark.messages import Message
+from foldmark.values import Json, to_plain
+
+# A word is letters and digits; of Chinese, Japanese and Korean, each character is one.
+_SIGNS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_WORD = re.compile(rf"[{_SIGNS}]|[^\W_{_SIGNS}]+")
+_LONGEST = 64
+# Names and figures of ours and of providers, by which nobody looks for a message.
+_NOT_WORDS = frozenset(
+    {
+        *("id", "sessionID", "messageID", "parentID", "callID", "providerID", "modelID"),
+        *("type", "role", "status", "mode", "agent", "hash", "snapshot", "signature", "mime"),
+        *("reasoningEncryptedContent", "itemId", "finish", "reason"),
+    }
+)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in their order."""
+    return [word[:_LONGEST] for word in _WORD.findall(text.lower())]
+
+
+def message_words(message: Message) -> set[str]:
+    """All words by which a message can be found."""
+    return set(words("\n".join(strings(to_plain(message)))))
+
+
+def strings(value: Any) -> Iterator[str]:
+    """The texts in plain JSON that a person or a model might look for."""
+    match value:
+        case str():
+            if not value.startswith("data:"):
+                yield value
+        case dict():
+            for key, item in cast("Json", value).items():
+                if key not in _NOT_WORDS:
+                    yield from strings(item)
+        case list():
+            for item in cast("list[Any]", value):
+                yield from strings(item)
+        case _:
+            pass
+
+
+def clean(text: str) -> str:
+    """A text as every engine can hold it in a column: without what UTF-8 or SQL does not know."""
+    if text.isprintable():
+        return text
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -1,0 +1,266 @@
+"""Pruning and compacting a session, and taking that back. Each call is one transaction."""
+
+from collections.abc import Callable
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from foldmark import events
+from foldmark.acts import Act
+from foldmark.errors import BadInput
+from foldmark.io.change import Change
+from foldmark.log import marker_part
+from foldmark.messages import (
+    Tokens,
+)
+from foldmark.pivot import marker_message, summary_message
+from foldmark.plan import check_window, session_fold
+from foldmark.prune import Prune
+from foldmark.shown import AnyShown
+from foldmark.sizes import message_sizes
+from foldmark.view import view_start
+
+from .hooks import Compaction
+from .saying import Saying
+
+# Where no limit is known, a pivot keeps what it would keep in a window of this size.
+USUAL_ROOM = 200_000
+
+
+class Folding(Saying):
+    """What shapes a session's view."""
+
+    def messages(self) -> tuple[AnyShown, ...]:
+        """What to send to the model; outputs are pruned first, if the window is full."""
+        with self._lock:
+            self._fresh()
+            if self.limit is not None and self.plan(explain=False).overflow:
+                self.prune()
+        return self.view().messages
+
+    def prune(self) -> Act | None:
+        """Hide old tool outputs by marks; None where there is nothing to hide."""
+
+        def job(change: Change) -> int | None:
+            viewer = self._viewer
+            planned = viewer.pruner.plan(
+                start=view_start(self._log, self.policy.view), usable=self.room, explain=False
+            )
+            ordinals = self._spared(planned)
+            if not ordinals:
+                return None
+            before = viewer.tokens
+            self._log.mark(ordinals, at=change.at)
+            after = viewer.tokens
+            number = change.act("prune", before=before, after=after)
+            change.mark(number, ordinals, change.at)
+            change.settled = change.places
+            change.event(events.PRUNED, act=number, parts=len(ordinals), before=before, after=after)
+            return number
+
+        with self._lock:
+            if not self._may_prune():
+                return None
+            number = self._write(job)
+            return None if number is None else self._act(number)
+
+    def _may_prune(self) -> bool:
+        """Whether there is anything to prune: asking for that needs no lease."""
+        viewer = self._fresh()
+        start = view_start(self._log, self.policy.view)
+        return bool(viewer.pruner.plan(start=start, usable=self.room, explain=False).prune)
+
+    def _spared(self, planned: Prune) -> list[int]:
+        if not planned.prune:
+            return []
+        kept = self._hooks.kept(planned)
+        return [ordinal for ordinal in planned.ordinals if ordinal not in kept]
+
+    def compact(
+        self,
+        summary: str | None = None,
+        *,
+        auto: bool = False,
+        overflow: bool = False,
+        tokens: Tokens | None = None,
+    ) -> Act | None:
+        """Queue a compaction, or with a summary complete it: the queued one, else a new one.
+
+        None where a hook forbids it.
+        """
+        with self._lock:
+            pending = self.pending()
+            if pending is None and self._vetoed(auto=auto, overflow=overflow):
+                return None
+            if summary is None:
+                if pending is not None:
+                    return pending
+                return self._act(self._write(lambda change: self._queue(change, auto, overflow)))
+            if not summary.strip():
+                raise BadInput("a summary must not be empty")
+            job = self._pivot_job(summary, pending, tokens, auto=auto, overflow=overflow)
+            return self._act(self._write(job))
+
+    def pending(self) -> Act | None:
+        """The compaction that is queued, if one is."""
+        waiting = [act for act in self._store.acts(self._key, "pivot") if _waits(act)]
+        return waiting[-1] if waiting else None
+
+    def cancel(self, reason: str = "cancelled") -> Act | None:
+        """Give a queued compaction up: it is never shown, and never tried again."""
+
+        def job(change: Change) -> int | None:
+            pending = self.pending()
+            if pending is None:
+                return None
+            change.change_act(pending.number, failed=reason)
+            change.event(events.FAILED, act=pending.number, reason=reason)
+            return pending.number
+
+        with self._lock:
+            number = self._write(job) if self.pending() else None
+            return None if number is None else self._act(number)
+
+    def _vetoed(self, *, auto: bool, overflow: bool) -> bool:
+        asked = Compaction(
+            session=self.id,
+            auto=auto,
+            overflow=overflow,
+            tokens=self.tokens,
+            context=(),
+            prompt=None,
+        )
+        _, veto = self._hooks.compaction(asked)
+        return veto is not None
+
+    def _queue(self, change: Change, auto: bool, overflow: bool) -> int:  # noqa: FBT001
+        marker = marker_message(self.maker.made(self.id), auto=auto, overflow=overflow)
+        sizes = message_sizes(marker, self._count)
+        before = self._viewer.tokens
+        number = change.act("pivot", marker=change.places, before=before)
+        change.append(marker, sizes)
+        self._log.append(marker, sizes)
+        change.event(events.QUEUED, act=number, message=marker.id, auto=auto, before=before)
+        return number
+
+    def _pivot_job(
+        self,
+        summary: str,
+        pending: Act | None,
+        tokens: Tokens | None,
+        *,
+        auto: bool,
+        overflow: bool,
+    ) -> Callable[[Change], int]:
+        def job(change: Change) -> int:
+            before = self._viewer.tokens
+            room = self.room or USUAL_ROOM
+            if self.limit is not None and self.policy.tail.capped:
+                check_window(self._log, self.policy, room, fixed=self.fixed)
+            fold = session_fold(self._viewer, room, fixed=self.fixed, overflow=overflow)
+            if pending is None:
+                number = self._queue(change, auto, overflow)
+                marker = change.places - 1
+            else:
+                number, marker = pending.number, pending.marker or 0
+            if not change.claim(number, self._holder):
+                raise BadInput(f"compaction {number} of session {self.id} is another's, or done")
+            change.event(events.STARTED, act=number)
+            tail_id = fold.tail_start
+            tail = None if tail_id is None else self._log.place(tail_id, below=marker)
+            self._name_tail(change, marker, None if tail is None else tail_id)
+            start = marker if tail is None else tail
+            memory = self._log.requests.memory(start)
+            message = summary_message(
+                self.maker.made(self.id),
+                summary,
+                marker=self._log.entries[marker].message.id,
+                model=self.maker.model_ref(self.model),
+                tokens=tokens,
+            )
+            place = change.append(message, message_sizes(message, self._count))
+            change.change_act(
+                number, memory, marker=marker, summary=place, tail=tail,
+                tail_id=None if tail is None else tail_id, before=before,
+            )  # fmt: skip
+            change.settled = change.places
+            after = self._load_changed(change)
+            change.change_act(number, after=after)
+            change.event(
+                events.COMPACTED, act=number, message=message.id, before=before, after=after
+            )
+            return number
+
+        return job
+
+    def _name_tail(self, change: Change, marker: int, tail_id: str | None) -> None:
+        """Write into the marker where its tail begins."""
+        entry = self._log.entries[marker]
+        part = marker_part(entry.message)
+        if part is None or tail_id is None:
+            return
+        named = replace(part, tail_start_id=tail_id or UNSET)
+        parts = tuple(named if held is part else held for held in entry.message.parts)
+        newer = replace(entry.message, parts=parts)
+        change.put(marker, entry.ordinal, entry.message, newer, entry.sizes)
+
+    # --- taking back ---
+
+    def undo(self, act: int | None = None) -> Act:
+        """Take back the latest prune, pivot or revert, or the one of this number."""
+        return self._take_back(act, undone=True)
+
+    def redo(self, act: int | None = None) -> Act:
+        """Put in force again what was undone last, or the act of this number."""
+        return self._take_back(act, undone=False)
+
+    def _take_back(self, wanted: int | None, *, undone: bool) -> Act:
+        def job(change: Change) -> int:
+            act = self._to_take_back(wanted, undone=undone)
+            before = self._viewer.tokens
+            change.take_back(act.number, undone=undone)
+            if not undone and act.kind == "revert":
+                change.reverted(act.number, (act.tail or 1) - 1)
+            after = self._load_changed(change)
+            kind = events.UNDONE if undone else events.REDONE
+            change.event(kind, act=act.number, what=act.kind, before=before, after=after)
+            return act.number
+
+        with self._lock:
+            self._to_take_back(wanted, undone=undone)  # refuse before a lease is asked for
+            return self._act(self._write(job))
+
+    def _to_take_back(self, wanted: int | None, *, undone: bool) -> Act:
+        if wanted is not None:
+            act = self._act(wanted)
+            if act.in_force if undone else act.undone is not None:
+                return act
+            raise BadInput(f"act {wanted} is {act.state}: there is nothing to take back")
+        acts = self.acts()
+        if undone:
+            found = [act for act in acts if act.in_force]
+        else:
+            found = sorted((a for a in acts if a.undone is not None), key=lambda a: a.undone or 0)
+        if not found:
+            raise BadInput(f"session {self.id}: there is nothing to {'undo' if undone else 'redo'}")
+        return found[-1]
+
+    def revert(self, message: str) -> Act:
+        """Go back to a message: what came after it is hidden, what was folded since is shown."""
+
+        def job(change: Change) -> int:
+            place = self._place(message)
+            before = self._viewer.tokens
+            number = change.revert(place)
+            after = self._load_changed(change)
+            change.change_act(number, before=before, after=after)
+            change.event(events.REVERTED, act=number, message=message, before=before, after=after)
+            return number
+
+        with self._lock:
+            self._place(message)
+            return self._act(self._write(job))
+
+
+def _waits(act: Act) -> bool:
+    return act.state in {"queued", "claimed"}

@@ -1,0 +1,275 @@
+"""Hooks may change what happens, at four named points, and cannot break it.
+
+A hook is any object with one or more of the methods below, plain or async. Each call runs in a
+thread of its own and within a time limit; a hook that raises, hangs or answers nonsense is
+reported and passed over, as if it were not there. What is done with the answers is not known here.
+"""
+
+import asyncio
+import inspect
+import logging
+import reprlib
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextvars import copy_context
+from importlib.metadata import EntryPoint, entry_points
+from queue import Empty, SimpleQueue
+from traceback import format_exception_only
+from typing import Any, Protocol, TypeVar, cast
+
+from msgspec.structs import asdict, replace
+
+from foldmark.errors import BadInput
+from foldmark.log import Pivot, ordinal_of
+from foldmark.prune import Prune
+from foldmark.shown import AnyShown
+from foldmark.values import Frozen, from_plain
+from foldmark.view import View
+
+GROUP = "foldmark.hooks"  # of entry points
+MOST_KEPT = 1_000_000  # parts that one hook may name: what it answers could be without end
+
+T = TypeVar("T")
+Answer = T | None | Awaitable[T | None]
+Report = Callable[[str, str, str], None]  # takes the names of hook and point, and the problem
+
+_log = logging.getLogger("foldmark")
+
+
+class Compaction(Frozen):
+    """A compaction that is about to be made."""
+
+    session: str
+    auto: bool
+    overflow: bool
+    tokens: int
+    context: tuple[str, ...] = ()
+    prompt: str | None = None
+
+
+class CompactionChange(Frozen):
+    """What a hook wants to be different in a compaction."""
+
+    veto: str | None = None  # the reason for which it is not to be made
+    context: tuple[str, ...] = ()  # lines to add
+    prompt: str | None = None  # in place of the one that there is
+
+
+class BeforePrune(Protocol):
+    """Names parts that are to be kept, by their ordinals or handles."""
+
+    def before_prune(self, prune: Prune, /) -> Answer[Iterable[int | str]]: ...
+
+
+class BeforeCompact(Protocol):
+    """Vetoes a compaction, or changes it."""
+
+    def before_compact(self, compaction: Compaction, /) -> Answer[CompactionChange]: ...
+
+
+class BeforeContinue(Protocol):
+    """Vetoes with False that a session goes on by itself."""
+
+    def before_continue(self, session: str, /) -> Answer[bool]: ...
+
+
+class OnView(Protocol):
+    """Puts another view in the place of one that a model is about to be shown."""
+
+    def on_view(self, view: View, /) -> Answer[View]: ...
+
+
+POINTS = ("before_prune", "before_compact", "before_continue", "on_view")
+
+
+class HookRunner:
+    """Asks hooks in their order; where none has a point's method, nothing is done there."""
+
+    def __init__(
+        self, hooks: Sequence[object] = (), *, seconds: float = 5.0, report: Report
+    ) -> None:
+        """Take the hooks, how long each may take for an answer, and who is told of problems."""
+        self._seconds = seconds
+        self._report = report
+        known = [_Hook(hook) for hook in hooks]
+        self._at = {point: [hook for hook in known if hook.has(point)] for point in POINTS}
+
+    def kept(self, prune: Prune) -> set[int]:
+        """The ordinals of the parts that hooks want to be kept, whether or not they would go."""
+        kept: set[int] = set()
+        for hook in self._at["before_prune"]:
+            kept |= self._asked(hook, "before_prune", prune, _ordinals) or set()
+        return kept
+
+    def compaction(self, compaction: Compaction) -> tuple[Compaction, str | None]:
+        """The compaction with the changes of all hooks, and the reason of the first veto."""
+        for hook in self._at["before_compact"]:
+            change = self._asked(hook, "before_compact", compaction, _change)
+            if change is None:
+                continue
+            if change.veto is not None:
+                return compaction, change.veto or f"{hook.name} gives no reason"
+            compaction = replace(
+                compaction,
+                context=(*compaction.context, *change.context),
+                prompt=compaction.prompt if change.prompt is None else change.prompt,
+            )
+        return compaction, None
+
+    def may_continue(self, session: str) -> bool:
+        """Whether no hook vetoes that a session goes on by itself."""
+        asked = self._at["before_continue"]
+        return all(
+            self._asked(hook, "before_continue", session, _yes_or_no) is not False for hook in asked
+        )
+
+    def view(self, view: View) -> View:
+        """The view as the hooks leave it."""
+        for hook in self._at["on_view"]:
+            view = self._asked(hook, "on_view", view, _view) or view
+        return view
+
+    def _asked(
+        self, hook: "_Hook", point: str, given: object, read: Callable[[object], T]
+    ) -> T | None:
+        """What a hook answers; None where that is nothing, or a problem, which is reported."""
+        answer, problem = hook.ask(point, given, read, self._seconds)
+        if problem is not None:
+            self._report(hook.name, point, problem)
+        return answer
+
+
+class _Hook:
+    """A hook, and its threads that did not come back in time."""
+
+    def __init__(self, hook: object) -> None:
+        self._hook = hook
+        self._hung: list[threading.Thread] = []
+        self.name: str = getattr(hook, "__name__", type(hook).__name__)
+
+    def has(self, point: str) -> bool:
+        """Whether it has a method for this point."""
+        return getattr(self._hook, point, None) is not None
+
+    def ask(
+        self, point: str, given: object, read: Callable[[object], T], seconds: float
+    ) -> tuple[T | None, str | None]:
+        """The hook's answer as `read` takes it, and what went wrong."""
+        self._hung = [thread for thread in self._hung if thread.is_alive()]
+        if self._hung:
+            return None, "still hangs in an earlier call"
+        outcomes: SimpleQueue[tuple[T | None, str | None]] = SimpleQueue()
+        context = copy_context()
+
+        def answer() -> T | None:
+            found = getattr(self._hook, point)(given)
+            if inspect.isawaitable(found):
+                found = asyncio.run(_awaited(found, seconds))
+            # Read here too: an answer may be a generator, which is the hook's own code.
+            return None if found is None else read(found)
+
+        # A late outcome goes into a queue that nobody reads any more.
+        thread = threading.Thread(
+            target=lambda: outcomes.put(context.run(_outcome, answer)),
+            name=f"foldmark-hook-{self.name}",
+            daemon=True,
+        )
+        thread.start()
+        try:
+            return outcomes.get(timeout=seconds)
+        except Empty:
+            self._hung.append(thread)
+            return None, _too_slow(seconds)
+
+
+def found_hooks() -> list[object]:
+    """The hooks that installed packages offer, in the order of their names."""
+    try:
+        entries = sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
+    except Exception:  # noqa: BLE001 - a package may be installed by halves
+        _log.exception("installed packages cannot be searched for hooks")
+        return []
+    loaded = (_loaded(entry) for entry in entries)
+    return [hook for hook in loaded if hook is not None]
+
+
+def _loaded(entry: EntryPoint) -> object | None:
+    try:
+        found: object = entry.load()
+        return cast("object", found()) if isinstance(found, type) else found
+    except (Exception, SystemExit):  # noqa: BLE001 - it is others' code
+        _log.exception("the hook %s (%s) cannot be loaded", entry.name, entry.value)
+        return None
+
+
+def _outcome(answer: Callable[[], T | None]) -> tuple[T | None, str | None]:
+    try:
+        return answer(), None
+    except BadInput as error:
+        return None, str(error)
+    except BaseException as error:  # noqa: BLE001 - a hook that exits is to end its thread alone
+        _log.debug("a hook failed, which is reported", exc_info=True)
+        return None, "".join(format_exception_only(error)).strip()
+
+
+async def _awaited(answer: Awaitable[T], seconds: float) -> T:
+    """An async answer, cancelled at the limit, so that its thread can end."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await answer
+    except TimeoutError:
+        if limit.expired():
+            raise BadInput(_too_slow(seconds)) from None
+        raise
+
+
+def _too_slow(seconds: float) -> str:
+    return f"took longer than {seconds:g} s"
+
+
+def _ordinals(answer: object) -> set[int]:
+    if isinstance(answer, str | bytes) or not isinstance(answer, Iterable):
+        raise BadInput(f"answered {reprlib.repr(answer)}, not a list of ordinals or handles")
+    kept: set[int] = set()
+    for count, name in enumerate(cast("Iterable[object]", answer)):
+        ordinal = ordinal_of(name) if isinstance(name, str) else name
+        if not isinstance(ordinal, int) or isinstance(ordinal, bool):
+            raise BadInput(f"answered {reprlib.repr(name)}, which is no ordinal and no handle")
+        if count >= MOST_KEPT:
+            raise BadInput(f"answered more than {MOST_KEPT:,} parts")
+        kept.add(ordinal)
+    return kept
+
+
+def _change(answer: object) -> CompactionChange:
+    if not isinstance(answer, CompactionChange):
+        raise BadInput(f"answered {reprlib.repr(answer)}, not a CompactionChange")
+    return from_plain(asdict(answer), CompactionChange)  # fields are not checked when it is made
+
+
+def _yes_or_no(answer: object) -> bool:
+    if not isinstance(answer, bool):
+        raise BadInput(f"answered {reprlib.repr(answer)}, not True, False or None")
+    return answer
+
+
+def _view(answer: object) -> View:
+    if not isinstance(answer, View):
+        raise BadInput(f"answered {reprlib.repr(answer)}, not a View")
+    fields: dict[str, Any] = asdict(answer)
+    sound = (
+        _is_tuple_of(fields["messages"], AnyShown)
+        and _is_tuple_of(fields["places"], int)
+        and isinstance(fields["tokens"], int)
+        and isinstance(fields["pivot"], Pivot | None)
+    )
+    if not sound:
+        raise BadInput("answered a View whose fields are not what they must be")
+    return answer
+
+
+def _is_tuple_of(held: object, kind: Any) -> bool:
+    return isinstance(held, tuple) and all(
+        isinstance(item, kind) for item in cast("tuple[object, ...]", held)
+    )

@@ -1,0 +1,231 @@
+"""What a session object holds: the store, the lease to write, and the log as far as it is shown.
+
+Reading needs no lease: what others wrote is noticed by the session's version. Writing takes the
+lease, and every write is one transaction that fails as a whole if the lease was lost.
+"""
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from foldmark import events
+from foldmark.errors import FoldmarkError, StoreError
+from foldmark.events import Event
+from foldmark.io import leases
+from foldmark.io.change import Change
+from foldmark.io.loading import Slice, load
+from foldmark.io.rows import Loaded, SessionRow
+from foldmark.io.store import LeaseLost, Store
+from foldmark.log import Log
+from foldmark.overflow import usable
+from foldmark.policy import Policy
+from foldmark.tokens import counter
+from foldmark.view import Viewer
+
+from .bus import Bus
+from .hooks import HookRunner, found_hooks
+from .maker import Maker
+from .settings import Settings
+
+T = TypeVar("T")
+_log = logging.getLogger("foldmark")
+_TRIES = 3  # of a write whose lease was lost, or whose session another one changed
+
+
+class _Stale(Exception):
+    """The session has been changed by another since it was loaded."""
+
+
+class Keeper:
+    """Keeps a session's log up to date with the store, and its lease alive."""
+
+    def __init__(self, store: Store, row: SessionRow, settings: Settings, policy: Policy) -> None:
+        """Take the store and the session in it."""
+        self._store = store
+        self._key = row.key
+        self._settings = settings
+        self.id = row.id
+        self.policy = policy
+        self.limit = settings.limit()
+        self.model = settings.model or ""
+        self.fixed = 0  # tokens of the system prompt and the tools, which are in every request
+        self._count = counter(policy.estimate)
+        self.maker = Maker(row.id)
+        self._bus = Bus()
+        self._hooks = HookRunner((), seconds=settings.hook_seconds, report=self._report)
+        self._reports: list[tuple[str, str, str]] = []
+        self._lock = threading.RLock()
+        self._holder = leases.new_holder()
+        self._held = False
+        self._stale = False
+        self._closed = threading.Event()
+        self._where: str | Path = ""
+        self._given_hooks: tuple[object, ...] = ()
+        self._reload()
+
+    def prepare(self, where: str | Path, hooks: tuple[object, ...]) -> None:
+        """Say where the store is, for forks, and which hooks to ask beside the installed ones."""
+        self._where = where
+        self._given_hooks = hooks
+        self._hooks = HookRunner(
+            (*found_hooks(), *hooks), seconds=self._settings.hook_seconds, report=self._report
+        )
+
+    @property
+    def room(self) -> int:
+        """The tokens that may stand in the window; 0 where no limit is known."""
+        return 0 if self.limit is None else usable(self.policy, self.limit, self.model)
+
+    # --- the log ---
+
+    def _reload(self) -> None:
+        part = Slice(dangling=self.policy.view.dangling_tail == "everything")
+        loaded = self._store.load(self._key, part, estimate=self.policy.estimate)
+        self._adopt(loaded)
+
+    def _adopt(self, loaded: Loaded) -> None:
+        self._row = loaded.row
+        self._log = self._built(loaded)
+        self._viewer = self._viewing(self._log)
+        self._stale = False
+
+    def _built(self, loaded: Loaded) -> Log:
+        """The log of what was loaded; what others than our counter counted is counted anew."""
+        known = loaded.row.estimate == self.policy.estimate
+        log = Log(self._count, past=loaded.past)
+        for held in loaded.messages:
+            log.skip(held.place, held.ordinal)
+            log.append(held.message, held.sizes if known else None)
+        log.skip(loaded.end, loaded.parts)
+        log.forget_measured(max(loaded.settled, log.pivot.summary if log.pivot else 0))
+        return log
+
+    def _viewing(self, log: Log) -> Viewer:
+        return Viewer(log, self.policy, model=self.model, usable=self.room)
+
+    def _fresh(self) -> Viewer:
+        """The viewer, after what others may have written was read."""
+        if self._stale or (not self._held and self._changed()):
+            self._reload()
+        return self._viewer
+
+    def _changed(self) -> bool:
+        return self._store.version(self._key) != self._row.version
+
+    # --- the lease ---
+
+    def _acquire(self) -> None:
+        """Get the lease, waiting for who holds it as long as the settings say."""
+        if self._closed.is_set():
+            raise StoreError(self._store.name, f"session {self.id} was closed")
+        if self._held:
+            return
+        deadline = time.monotonic() + self._settings.wait_seconds
+        pause = 0.01
+        while not self._store.take_lease(self._key, self._holder, self._settings.lease_seconds):
+            if time.monotonic() >= deadline:
+                raise leases.busy(self._store.engine, self._key, self.id)
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.25)
+        self._held = True
+        _Heartbeat(self).start()
+
+    def _renew(self) -> bool:
+        """Keep the lease; False where it is gone."""
+        if not self._held:
+            return False
+        self._held = self._store.take_lease(self._key, self._holder, self._settings.lease_seconds)
+        return self._held
+
+    def release(self) -> None:
+        """Let others write; the next write here asks for the lease again."""
+        with self._lock:
+            if self._held:
+                self._held = False
+                leases.release(self._store.engine, self._key, self._holder)
+
+    # --- writing ---
+
+    def _write(self, job: Callable[[Change], T]) -> T:
+        """Do a job as one transaction; what it did to the log counts only if that went well."""
+        with self._lock:
+            for _ in range(_TRIES):
+                self._acquire()
+                try:
+                    result, told = self._attempt(job)
+                except LeaseLost:
+                    self._held = False
+                except _Stale:
+                    self._reload()
+                else:
+                    self._bus.publish(told)
+                    return result
+        raise leases.busy(self._store.engine, self._key, self.id)
+
+    def _attempt(self, job: Callable[[Change], T]) -> tuple[T, list[Event]]:
+        seconds = self._settings.lease_seconds
+        if self._stale:
+            self._reload()
+        with self._store.change(self._key, self._holder, seconds) as change:
+            if change.row.version != self._row.version:
+                raise _Stale
+            self._stale = True
+            for hook, point, problem in self._reports:
+                change.event(events.HOOK_FAILED, hook=hook, point=point, problem=problem)
+            result = job(change)
+        self._reports = []
+        self._row = change.row_after()
+        self._stale = False
+        return result, change.events
+
+    def _load_changed(self, change: Change) -> int:
+        """Load the session as it is inside a transaction; the tokens of its view."""
+        row = change.row_now()
+        part = Slice(dangling=self.policy.view.dangling_tail == "everything")
+        sized = row.estimate == self.policy.estimate
+        self._log = self._built(load(self._store.engine, row, part, sized=sized))
+        self._viewer = self._viewing(self._log)
+        return self._viewer.tokens
+
+    def _report(self, hook: str, point: str, problem: str) -> None:
+        """A hook that failed is told in the log of the program, and with the next write."""
+        _log.warning("hook %s was skipped at %s: %s", hook, point, problem)
+        self._reports.append((hook, point, problem))
+
+    def close(self) -> None:
+        """Give the lease back and let the store go."""
+        with self._lock:
+            if self._closed.is_set():
+                return
+            self._closed.set()
+            with suppress(FoldmarkError):  # what cannot be given back ends by itself
+                self.release()
+            self._bus.close()
+            self._store.close()
+
+
+class _Heartbeat(threading.Thread):
+    """Renews a session's lease for as long as the session is there and holds it."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        super().__init__(name=f"foldmark-lease-{keeper.id}", daemon=True)
+        self._keeper = weakref.ref(keeper)
+        self._closed = keeper._closed  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        self._pause = keeper._settings.lease_seconds / 3  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+
+    def run(self) -> None:
+        while not self._closed.wait(self._pause):
+            keeper = self._keeper()
+            if keeper is None:
+                return
+            try:
+                if not keeper._renew():  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+                    return
+            except FoldmarkError as error:
+                _log.warning("the lease of session %s was not renewed: %s", keeper.id, error)
+            del keeper

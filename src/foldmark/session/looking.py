@@ -1,0 +1,175 @@
+"""Looking at a session: its view, plan, acts and events; searching and recalling what was said."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
+
+from foldmark.acts import Act
+from foldmark.errors import BadInput, BadPolicy
+from foldmark.events import Event
+from foldmark.io.loading import Slice
+from foldmark.io.rows import SessionRow
+from foldmark.io.searching import search
+from foldmark.log import Log, ordinal_of, part_text
+from foldmark.marks import marked_messages
+from foldmark.messages import (
+    Transcript,
+)
+from foldmark.overflow import pressure
+from foldmark.plan import Plan, session_plan, tokens_used
+from foldmark.values import Frozen
+from foldmark.view import View
+
+from .bus import Subscriber
+from .diff import ViewDiff, view_diff
+from .keeper import Keeper
+
+State = Literal["shown", "pruned", "folded"]
+
+
+class Found(Frozen):
+    """A part that a search found, and whether the model is shown it now."""
+
+    handle: str
+    message: str
+    place: int
+    kind: str
+    tool: str | None
+    snippet: str
+    state: State
+
+
+class Looking(Keeper):
+    """What can be asked of a session without changing it."""
+
+    def view(self, *, before: int | None = None) -> View:
+        """What the model is shown now, or was shown before an act."""
+        with self._lock:
+            viewer = self._fresh() if before is None else self._viewing(self._log_before(before))
+            view = viewer.view()
+        return self._hooks.view(view) if before is None else view
+
+    def plan(self, *, explain: bool = True) -> Plan:
+        """What prune and compact would do, and why."""
+        with self._lock:
+            viewer = self._fresh()
+            if self.limit is None:
+                raise BadPolicy("no window is known; give model=… or window=…")
+            return session_plan(
+                viewer, self.limit, model=self.model, fixed=self.fixed, explain=explain
+            )
+
+    def pressure(self) -> float:
+        """Used ÷ usable; over 1 is too much."""
+        with self._lock:
+            viewer = self._fresh()
+            if self.limit is None:
+                raise BadPolicy("no window is known; give model=… or window=…")
+            if self.limit.context == 0:
+                return 0.0
+            return pressure(tokens_used(viewer, fixed=self.fixed), self.room)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the next request, as far as they are known."""
+        with self._lock:
+            return tokens_used(self._fresh(), fixed=self.fixed)
+
+    def acts(self) -> list[Act]:
+        """The prunes, pivots and reverts so far, oldest first."""
+        return self._store.acts(self._key)
+
+    def diff(self, old: View | int, new: View | None = None) -> ViewDiff:
+        """How two views differ: the old one as a value, or as the number of an act after it."""
+        earlier = self.view(before=old) if isinstance(old, int) else old
+        return view_diff(earlier, self.view() if new is None else new)
+
+    def search(self, query: str, *, most: int = 20) -> list[Found]:
+        """Where words were said, shown or not: exact matches first, then the newest."""
+        with self._lock:
+            viewer = self._fresh()
+            places, marks = set(viewer.view().places), self._log.marks
+            with self._store.engine.reading():
+                row = self._store.row(self._key)
+                hits = search(self._store.engine, row, query, most)
+        found: list[Found] = []
+        for hit in hits:
+            state: State = "shown" if hit.place in places else "folded"
+            if state == "shown" and (ordinal_of(hit.handle) or 0) in marks:
+                state = "pruned"
+            found.append(
+                Found(
+                    handle=hit.handle,
+                    message=hit.message,
+                    place=hit.place,
+                    kind=hit.kind,
+                    tool=hit.tool,
+                    snippet=hit.snippet,
+                    state=state,
+                )
+            )
+        return found
+
+    def recall(self, name: str) -> str:
+        """The content behind a handle, hidden or not."""
+        ordinal = ordinal_of(name)
+        held = None if ordinal is None else self._store.holding(self._key, ordinal)
+        if held is None or ordinal is None:
+            raise BadInput(f"{name!r} is no handle of session {self.id}")
+        return part_text(held.message.parts[ordinal - held.ordinal])
+
+    def export(self) -> Transcript:
+        """The whole session, as `opencode export` writes it, with its marks."""
+        part = Slice(everything=True)
+        loaded = self._store.load(self._key, part, estimate=self.policy.estimate)
+        return Transcript(info=loaded.row.info, messages=marked_messages(self._built(loaded)))
+
+    @property
+    def info(self) -> SessionRow:
+        """What is kept of the session beside its messages."""
+        return self._store.row(self._key)
+
+    def _log_before(self, act: int) -> Log:
+        part = Slice(act=act, dangling=self.policy.view.dangling_tail == "everything")
+        self._act(act)
+        return self._built(self._store.load(self._key, part, estimate=self.policy.estimate))
+
+    def _place(self, message: str) -> int:
+        place = self._store.place_of(self._key, message)
+        if place is None:
+            ordinal = ordinal_of(message)
+            held = None if ordinal is None else self._store.holding(self._key, ordinal)
+            place = None if held is None else held.place
+        if place is None:
+            raise BadInput(f"there is no message {message!r} in session {self.id}")
+        return place
+
+    def _act(self, number: int) -> Act:
+        for act in self._store.acts(self._key):
+            if act.number == number:
+                return act
+        raise BadInput(f"session {self.id} has no act {number}")
+
+    # --- events ---
+
+    def subscribe(self, subscriber: Subscriber, kinds: Iterable[str] = ()) -> Callable[[], None]:
+        """Be told of events in this process; the function given back ends that."""
+        return self._bus.subscribe(subscriber, kinds)
+
+    def events(self, after: int = 0, most: int = 1_000) -> list[Event]:
+        """What happened after an event, in order, whoever did it."""
+        return self._store.events(self._row, after, most)
+
+    def follow(self, after: int = 0, *, seconds: float | None = None) -> Iterator[Event]:
+        """Every event after one, as they come; ends when none has come for so many seconds."""
+        waited, pause = 0.0, 0.05
+        while seconds is None or waited <= seconds:
+            found = self.events(after)
+            for event in found:
+                yield event
+                after = event.number
+            if found:
+                waited, pause = 0.0, 0.05
+            else:
+                time.sleep(pause)
+                waited, pause = waited + pause, min(pause * 1.5, 0.5)

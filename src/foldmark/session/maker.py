@@ -1,0 +1,146 @@
+"""Makes messages out of what a program has at hand: a text, some parts, or a message."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from foldmark.errors import BadInput
+from foldmark.ids import Ids
+from foldmark.io.change import milliseconds
+from foldmark.messages import (
+    AnyPart,
+    AssistantInfo,
+    Completed,
+    Failed,
+    FilePart,
+    Message,
+    ModelRef,
+    Part,
+    TextPart,
+    Time,
+    ToolPart,
+    UserInfo,
+)
+from foldmark.pivot import Made
+from foldmark.values import Json, Other
+
+Content = str | Sequence[AnyPart] | Message
+# Steps that end with calls of tools, where the program does not say how they ended.
+_CALLS, _STOP = "tool-calls", "stop"
+
+
+class Maker:
+    """Gives messages and parts their ids and times."""
+
+    def __init__(
+        self,
+        session: str,
+        clock: Callable[[], int] = milliseconds,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        """Take the session's id, and where time and chance come from."""
+        self._session = session
+        self._clock = clock
+        self._ids = Ids(clock, entropy)
+
+    def now(self) -> int:
+        """The time in milliseconds."""
+        return self._clock()
+
+    def session_id(self) -> str:
+        """A new id for a session."""
+        return self._ids.make("ses")
+
+    def made(self, session: str) -> Made:
+        """Ids and the time for a message of ours."""
+        ids = self._ids
+        return Made(
+            session=session, message=ids.make("msg"), part=ids.make("prt"), at=self._clock()
+        )
+
+    def user(self, content: Content, info: Mapping[str, object]) -> Message:
+        """A message of the user."""
+        if isinstance(content, Message):
+            return _of_role(content, UserInfo)
+        return self._message(UserInfo, content, {"time": Time(created=self._clock()), **info})
+
+    def assistant(self, content: Content, info: Mapping[str, object], model: str) -> Message:
+        """An answer of a model; how it ended is told by its calls, if not by the program."""
+        if isinstance(content, Message):
+            given = _of_role(content, AssistantInfo)
+            return replace(given, info=replace(given.info, **info)) if info else given
+        now = self._clock()
+        parts = self._parts(content)
+        called = any(isinstance(part, ToolPart) for part in parts)
+        provider, _, name = model.rpartition(":")
+        known: Json = {
+            "time": Time(created=now, completed=now),
+            "finish": _CALLS if called else _STOP,
+        }
+        if model:
+            known |= {"provider_id": provider, "model_id": name}
+        return self._message(AssistantInfo, parts, {**known, **info})
+
+    def settled(
+        self,
+        part: ToolPart,
+        output: str,
+        *,
+        error: bool,
+        files: Sequence[FilePart],
+        metadata: Json | None,
+    ) -> ToolPart:
+        """A call with its result."""
+        now = self._clock()
+        old = part.state
+        time = replace(old.time or Time(start=now), end=now)
+        kept: dict[str, Any] = {"input": old.input, "title": old.title, "time": time}
+        kept["metadata"] = old.metadata if metadata is None else metadata
+        if error:
+            return replace(part, state=Failed(error=output, **kept))
+        attached = tuple(files) or UNSET
+        return replace(part, state=Completed(output=output, attachments=attached, **kept))
+
+    def model_ref(self, model: str) -> ModelRef | None:
+        """A model by its two names."""
+        provider, _, name = model.rpartition(":")
+        return ModelRef(provider_id=provider, model_id=name) if model else None
+
+    def _message(
+        self, kind: type[UserInfo] | type[AssistantInfo], content: Content, info: Json
+    ) -> Message:
+        message = self._ids.make("msg")
+        try:
+            made = kind(id=message, session_id=self._session, **info)
+        except TypeError as error:
+            raise BadInput(f"a message has no such field: {error}") from None
+        return Message(info=made, parts=self._parts(content, message))
+
+    def _parts(self, content: Content, message: str | None = None) -> tuple[AnyPart, ...]:
+        if isinstance(content, Message):
+            return content.parts
+        if isinstance(content, str):
+            content = (TextPart(text=content),)
+        return tuple([self._named(part, message) for part in content])
+
+    def _named(self, part: AnyPart, message: str | None) -> AnyPart:
+        if isinstance(part, Other):
+            return part
+        if not isinstance(part, Part):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
+            raise BadInput(f"a part is expected (TextPart, ToolPart, …), not {type(part).__name__}")
+        fields = {
+            "id": part.id or self._ids.make("prt"),
+            "session_id": part.session_id or self._session,
+            "message_id": part.message_id or message or UNSET,
+        }
+        return replace(part, **fields)
+
+
+def _of_role(message: Message, kind: type[UserInfo] | type[AssistantInfo]) -> Message:
+    if not isinstance(message.info, kind):
+        wanted = "user" if kind is UserInfo else "assistant"
+        raise BadInput(f"message {message.id!r} is not of the {wanted}")
+    return message

@@ -1,0 +1,187 @@
+"""The session: every call in two forms, blocking, and async with `a` in front of its name.
+
+The async forms run the blocking ones in a thread; the two may be mixed on one session.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+from foldmark.acts import Act
+from foldmark.events import Event
+from foldmark.io.store import Store, forked_info
+from foldmark.messages import AnyPart, Message, Transcript
+from foldmark.plan import Plan
+from foldmark.shown import AnyShown
+from foldmark.view import View
+
+from .diff import ViewDiff
+from .folding import Folding
+from .looking import Found
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def _in_thread(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    return await asyncio.to_thread(call, *args, **named)
+
+
+class Session(Folding):
+    """A session: everything that was said, and the view of it that fits."""
+
+    def __repr__(self) -> str:
+        """Which one it is."""
+        return f"<Session {self.id} in {self._store.name}>"
+
+    def __enter__(self) -> Self:
+        """Use it in a `with`, and it is closed at the end."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        """Use it in an `async with`, and it is closed at the end."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        await self.aclose()
+
+    def fork(self, message: str | None = None, *, session: str | None = None) -> "Session":
+        """A new session that begins as this one is, or was at a message."""
+        with self._lock:
+            place = None if message is None else self._place(message)
+            name = session or self.maker.session_id()
+            info = forked_info(self.info.info, name, self.maker.now())
+            row = self._store.fork(self._key, info, place)
+        settings = self._settings
+        wait, durable = settings.wait_seconds, settings.durable
+        store = Store.open(self._where, durable=durable, wait=wait)
+        fork = Session(store, row, settings, self.policy)
+        fork.prepare(self._where, self._given_hooks)
+        fork.fixed = self.fixed
+        return fork
+
+    # --- the same, async ---
+
+    async def auser(self, content: str | Sequence[AnyPart] | Message, **info: Any) -> Message:
+        """`user`, async."""
+        return await _in_thread(self.user, content, **info)
+
+    async def arecord(self, reply: str | Sequence[AnyPart] | Message, **info: Any) -> Message:
+        """`record`, async."""
+        return await _in_thread(self.record, reply, **info)
+
+    async def aresult(self, call_id: str, output: str, **more: Any) -> Message:
+        """`result`, async."""
+        return await _in_thread(self.result, call_id, output, **more)
+
+    async def aupdate(self, message: Message) -> Message:
+        """`update`, async."""
+        return await _in_thread(self.update, message)
+
+    async def aview(self, *, before: int | None = None) -> View:
+        """`view`, async."""
+        return await _in_thread(self.view, before=before)
+
+    async def amessages(self) -> tuple[AnyShown, ...]:
+        """`messages`, async."""
+        return await _in_thread(self.messages)
+
+    async def aplan(self, *, explain: bool = True) -> Plan:
+        """`plan`, async."""
+        return await _in_thread(self.plan, explain=explain)
+
+    async def apressure(self) -> float:
+        """`pressure`, async."""
+        return await _in_thread(self.pressure)
+
+    async def aacts(self) -> list[Act]:
+        """`acts`, async."""
+        return await _in_thread(self.acts)
+
+    async def adiff(self, old: View | int, new: View | None = None) -> ViewDiff:
+        """`diff`, async."""
+        return await _in_thread(self.diff, old, new)
+
+    async def asearch(self, query: str, *, most: int = 20) -> list[Found]:
+        """`search`, async."""
+        return await _in_thread(self.search, query, most=most)
+
+    async def arecall(self, name: str) -> str:
+        """`recall`, async."""
+        return await _in_thread(self.recall, name)
+
+    async def aexport(self) -> Transcript:
+        """`export`, async."""
+        return await _in_thread(self.export)
+
+    async def aprune(self) -> Act | None:
+        """`prune`, async."""
+        return await _in_thread(self.prune)
+
+    async def acompact(self, summary: str | None = None, **more: Any) -> Act | None:
+        """`compact`, async."""
+        return await _in_thread(self.compact, summary, **more)
+
+    async def acancel(self, reason: str = "cancelled") -> Act | None:
+        """`cancel`, async."""
+        return await _in_thread(self.cancel, reason)
+
+    async def aundo(self, act: int | None = None) -> Act:
+        """`undo`, async."""
+        return await _in_thread(self.undo, act)
+
+    async def aredo(self, act: int | None = None) -> Act:
+        """`redo`, async."""
+        return await _in_thread(self.redo, act)
+
+    async def arevert(self, message: str) -> Act:
+        """`revert`, async."""
+        return await _in_thread(self.revert, message)
+
+    async def afork(self, message: str | None = None, *, session: str | None = None) -> "Session":
+        """`fork`, async."""
+        return await _in_thread(self.fork, message, session=session)
+
+    async def aevents(self, after: int = 0, most: int = 1_000) -> list[Event]:
+        """`events`, async."""
+        return await _in_thread(self.events, after, most)
+
+    async def arelease(self) -> None:
+        """`release`, async."""
+        await _in_thread(self.release)
+
+    async def aclose(self) -> None:
+        """`close`, async."""
+        await _in_thread(self.close)
+
+    async def afollow(
+        self, after: int = 0, *, seconds: float | None = None
+    ) -> AsyncIterator[Event]:
+        """`follow`, async."""
+        waited, pause = 0.0, 0.05
+        while seconds is None or waited <= seconds:
+            found = await self.aevents(after)
+            for event in found:
+                yield event
+                after = event.number
+            if found:
+                waited, pause = 0.0, 0.05
+            else:
+                await asyncio.sleep(pause)
+                waited, pause = waited + pause, min(pause * 1.5, 0.5)
