@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import core, estimates, start
+from . import core, estimates, start, store
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 Table = tuple[str, str, tuple[str, ...], Callable[[], Iterator[tuple[str, ...]]]]
@@ -27,6 +27,44 @@ TABLES: dict[str, Table] = {
         "of 10 messages. Wanted: within 1.5 times."),
         ("messages before the pivot", "a step", "÷ that of 100"),
         core.flat_steps,
+    ),
+    "open": (
+        "Opening a session",
+        ("A session of 100 messages and one of 100 000, both with a view of 40 messages: opening "
+        "the store, loading, building the view. Wanted: within 2 times, and under 1/50 of reading "
+        "it all."),
+        ("engine", "100 messages", "100 000 messages", "ratio", "reading it all", "opening ÷ that"),
+        store.opening,
+    ),
+    "mark": (
+        "Marking outputs as pruned",
+        ("One prune, all in one transaction, against one transaction of one row that waits for "
+        "the disk. Wanted: the marks under 5 times that."),
+        ("engine", "parts", "prune, all included", "the marks alone", "one small transaction",
+         "ratio"),
+        store.marking,
+    ),
+    "append": (
+        "Appending messages, one per transaction",
+        ("Against bare sqlite3 inserting the same JSON into one indexed table. Ours also counts "
+        "tokens, shares and compresses texts, indexes words, writes events and checks the lease. "
+        "Wanted: at least 70 % of the bare speed."),
+        ("", "a message", "bare sqlite3", "Foldmark", "of the bare speed"),
+        store.appending,
+    ),
+    "search": (
+        "Searching folded output",
+        "Everything is behind a pivot. The number of hits told is in brackets.",
+        ("engine", "JSON", "store", "wheel", "the water wheel turns", "zebra", "def test",
+         "timeo"),
+        store.searching,
+    ),
+    "size": (
+        "The size of a store",
+        ("Every record of every JSON transcript of the corpus, each stored whole, with token "
+        "counts and the index of words. Wanted: well under half of the files."),
+        ("engine", "files", "store", "of the files"),
+        store.sizes,
     ),
     "import": (
         "Importing",

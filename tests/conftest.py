@@ -2,12 +2,14 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from .stores import ENGINES, new_database, postgres_server
 
 # The machine may be busy: no deadlines. FOLDMARK_EXAMPLES=5000 looks harder.
 settings.register_profile(
@@ -34,3 +36,18 @@ def corpus() -> Path:
     if not CORPUS.is_dir():
         pytest.skip(f"no corpus at {CORPUS}; set FOLDMARK_CORPUS")
     return CORPUS
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a real PostgreSQL server, started once."""
+    with postgres_server() as address:
+        yield address
+
+
+@pytest.fixture(params=ENGINES)
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A new store on each engine: a path, or an address."""
+    if request.param == "sqlite":
+        return str(tmp_path / "store.db")
+    return new_database(request.getfixturevalue("postgres"))

@@ -4,6 +4,7 @@ An act is in force or taken back; the view is told by the messages and the acts 
 nothing else. So each can be undone and redone, and each gives the very view of before.
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
 from .values import Frozen
@@ -37,6 +38,19 @@ class Act(Frozen):
         return complete and self.undone is None and self.reverted is None
 
     @property
+    def done(self) -> tuple[int, int]:
+        """Tells which act came later: a pivot counts from when its summary was there."""
+        return self.place if self.summary is None else self.summary + 1, self.number
+
+    def reaches(self, other: "Act") -> bool:
+        """Whether this revert takes back an act that came before it."""
+        back_to = (self.tail or 1) - 1
+        if other.kind != "pivot":
+            return other.place > back_to + 1
+        found = other.marker if other.summary is None else other.summary
+        return (found or 0) > back_to
+
+    @property
     def state(self) -> State:
         """What has become of it."""
         if self.undone is not None:
@@ -48,3 +62,15 @@ class Act(Frozen):
         if self.in_force:
             return "done"
         return "queued" if self.claimed is None else "claimed"
+
+
+def taken_back(acts: Iterable[Act]) -> dict[int, int | None]:
+    """By which revert in force each act is taken back, if by any."""
+    found: dict[int, int | None] = {}
+    reverts: list[Act] = []
+    for act in sorted(acts, key=lambda act: act.number, reverse=True):
+        by = next((revert.number for revert in reverts if revert.reaches(act)), None)
+        found[act.number] = by
+        if act.kind == "revert" and act.undone is None and by is None:
+            reverts.append(act)
+    return found

@@ -6,6 +6,7 @@ FoldmarkError
 ├── BadPolicy         a policy or setting that makes no sense; names the nearest valid one
 ├── WindowTooSmall    the part that cannot be folded is larger than the window
 └── StoreError        the store cannot be used as it is; says what to do
+    ├── NoStore       there is no store at this place, where one is to be read
     ├── SessionBusy   another process writes to this session; names it
     └── NoSession     there is no session of this name; names the nearest
 
@@ -64,6 +65,13 @@ class StoreError(FoldmarkError):
         self.store = store
         self.cause = cause
         super().__init__(f"{store}: {cause}")
+
+
+class NoStore(StoreError):
+    """A store that is not there, where none was to be made."""
+
+    def __init__(self, store: str) -> None:
+        super().__init__(store, "there is no store here")
 
 
 class SessionBusy(StoreError):

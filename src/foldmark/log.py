@@ -39,6 +39,8 @@ from .targets import Target, target
 from .tokens import Counter
 from .values import Frozen, encode
 
+_LONGEST_HANDLE = 16  # what is longer names no part, and is beyond what databases count to
+
 
 class Entry(Frozen, gc=False):
     """A message in its place, with the sizes of its parts."""
@@ -89,7 +91,7 @@ def handle(ordinal: int) -> str:
 def ordinal_of(name: str) -> int | None:
     """The ordinal behind a handle; None where it is no handle."""
     digits = name.strip().lower()
-    if not digits.startswith("h") or not digits[1:].isalnum():
+    if not digits.startswith("h") or not digits[1:].isalnum() or len(digits) > _LONGEST_HANDLE:
         return None
     try:
         return int(digits[1:], 16)
@@ -182,7 +184,7 @@ class Log:
     def replace(self, message: Message) -> Entry:
         """Put a newer state of the last message in its place, as a stream goes on."""
         last = self.last
-        if last is None or last.message.id != message.id:
+        if last is None or last.message.id != message.id or not self._is_at_end(last):
             raise ValueError(f"only the last message can still change, not {message.id!r}")
         self._forget_last(last)
         return self.append(message)
@@ -195,9 +197,13 @@ class Log:
         entry, offset = found
         parts = (*entry.message.parts[:offset], part, *entry.message.parts[offset + 1 :])
         message = replaced(entry.message, parts=parts)
-        if entry is self.last:
+        if entry is self.last and self._is_at_end(entry):
             return self.replace(message)
         return self._settle_older(entry, message, offset)
+
+    def _is_at_end(self, entry: Entry) -> bool:
+        """Whether no places after it are left out."""
+        return entry.index + 1 == self._end
 
     def _settle_older(self, entry: Entry, message: Message, offset: int) -> Entry:
         """What came since stays as it is; the call is put among the others in its order."""

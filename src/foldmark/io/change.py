@@ -1,11 +1,12 @@
 """One transaction on one session: what is written in it is there whole, or not at all."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from time import time
 from typing import Any
 
 from msgspec.structs import replace
 
+from foldmark.acts import Act, taken_back
 from foldmark.errors import StoreError
 from foldmark.events import Event
 from foldmark.messages import Message, Number, ToolPart
@@ -14,12 +15,15 @@ from foldmark.sizes import Size
 from foldmark.values import Json, encode
 
 from .engine import Engine
+from .marking import packed_marks
 from .packing import Body, hollowed, packed, packed_body, with_keys
-from .rows import SessionRow, read_messages
-from .words import clean, message_words
+from .rows import ACT, SessionRow, act_row, read_messages
+from .schema import key_at
+from .words import clean, column, message_words
 
-# So many messages wait for their words to be indexed: at once they cost a fraction.
-BATCH = 32
+# What is shown is quickly looked through: words are indexed when messages are folded, when a
+# session is closed, or when so many messages wait for it.
+MOST_WAITING, WORTH_INDEXING = 2_048, 256
 
 
 def milliseconds() -> int:
@@ -52,9 +56,8 @@ class Change:
         place, ordinal = self.places, self.parts
         data = self._keep(encode(message), place)
         self._engine.run(
-            "INSERT INTO messages (session, place, ordinal, id, role, data) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            (self._key, place, ordinal, clean(message.id), _role(message), data),
+            INSERT_MESSAGE,
+            message_row(self._key, place, ordinal, message, data),
         )
         self._engine.run_many(_INSERT_PART, self._part_rows(message, sizes, place, ordinal))
         self.places += 1
@@ -69,8 +72,7 @@ class Change:
         self._forget_parts(place, old)
         data = self._keep(encode(new), place)
         self._engine.run(
-            "UPDATE messages SET data = ? WHERE session = ? AND place = ?",
-            (data, self._key, place),
+            "UPDATE messages SET data = ? WHERE key = ?", (data, key_at(self._key, place))
         )
         self._engine.run_many(_INSERT_PART, self._part_rows(new, sizes, place, ordinal))
         if place == self.places - 1:
@@ -89,10 +91,8 @@ class Change:
         self._engine.run("DELETE FROM parts WHERE session = ? AND place = ?", (self._key, place))
 
     def _index_anew(self, place: int, old: Message, new: Message) -> None:
-        rows = self._engine.read(
-            "SELECT key, doc FROM messages WHERE session = ? AND place = ?", (self._key, place)
-        )
-        key, doc = rows[0]
+        key = key_at(self._key, place)
+        doc = self._engine.read("SELECT doc FROM messages WHERE key = ?", (key,))[0][0]
         if doc is None:
             self._engine.index(key, message_words(new), instead_of=message_words(old))
             return
@@ -128,6 +128,7 @@ class Change:
     def act(self, kind: str, memory: Memory | None = None, **fields: Any) -> int:
         """Note an act; its number."""
         self.acts += 1
+        fields = _in_columns(fields)
         held: Json = {
             "number": self.acts,
             "kind": kind,
@@ -147,6 +148,7 @@ class Change:
 
     def change_act(self, number: int, memory: Memory | None = None, **fields: Any) -> None:
         """Change what is noted of an act."""
+        fields = _in_columns(fields)
         if memory is not None:
             fields["memory"] = self._remembered(memory, fields["marker"])
         columns = ", ".join(f"{name} = ?" for name in fields)
@@ -170,47 +172,38 @@ class Change:
         )
         return taken == 1
 
-    def mark(self, act: int, ordinals: Iterable[int], at: Number) -> None:
-        """Mark parts as pruned: one statement, however many."""
-        engine = self._engine
-        engine.run(
-            "INSERT INTO marks (session, ordinal, act, at) "  # noqa: S608 - constants
-            f"SELECT ?, n, ?, ? FROM ({engine.numbers}) AS wanted",
-            (self._key, act, at, engine.many_numbers(ordinals)),
-        )
-
-    def mark_each(self, act: int, marks: Iterable[tuple[int, Number]]) -> None:
-        """The same, each with its own time."""
-        rows = [(self._key, ordinal, act, at) for ordinal, at in marks]
-        self._engine.run_many(
-            "INSERT INTO marks (session, ordinal, act, at) VALUES (?, ?, ?, ?)", rows
-        )
+    def prune(self, marks: dict[int, Number], **fields: Any) -> int:
+        """Mark parts as pruned, each with its time: one act, one statement, however many."""
+        data, last = packed_marks(marks)
+        number = self.act("prune", marks=data, last_mark=last, **fields)
+        self.settled = self.places
+        return number
 
     def take_back(self, number: int, *, undone: bool) -> None:
         """Take an act back, or put it in force again; with what a revert took back."""
-        self.change_act(number, undone=self.at if undone else None)
-        if undone:
-            self._engine.run(
-                "UPDATE acts SET reverted = NULL WHERE session = ? AND reverted = ?",
-                (self._key, number),
-            )
-        self.settled = self.places
+        # Each a millisecond later at least, so that what was undone last is known.
+        newest = max((act.undone or 0 for act in self._all_acts()), default=0)
+        self.change_act(number, undone=max(self.at, newest + 1) if undone else None)
+        self._settle_reverts()
 
     def revert(self, place: int) -> int:
         """Hide all after a place, and take back what was done since."""
         number = self.act("revert", tail=place + 1, marker=self.places)
-        self.reverted(number, place)
+        self._settle_reverts()
         return number
 
-    def reverted(self, number: int, place: int) -> None:
-        """Take back the acts that came after a place, in the name of a revert."""
-        self._engine.run(
-            "UPDATE acts SET reverted = ? WHERE session = ? AND number < ? AND reverted IS NULL "
-            "AND ((kind = 'pivot' AND coalesce(summary, marker) > ?) "
-            "OR (kind <> 'pivot' AND place > ?))",
-            (number, self._key, number, place, place + 1),
-        )
+    def _settle_reverts(self) -> None:
+        """Note of each act by which revert it is taken back, as the acts are now."""
+        acts = self._all_acts()
+        reverted = taken_back(acts)
+        for act in acts:
+            if act.reverted != reverted[act.number]:
+                self.change_act(act.number, reverted=reverted[act.number])
         self.settled = self.places
+
+    def _all_acts(self) -> list[Act]:
+        sql = f"SELECT {ACT} FROM acts WHERE session = ?"  # noqa: S608 - constants
+        return [act_row(row) for row in self._engine.read(sql, (self._key,))]
 
     # --- events, and the end ---
 
@@ -238,35 +231,29 @@ class Change:
         event = Event(number=number, session=self.row.id, kind=kind, at=self.at, data=data)
         self.events.append(event)
 
-    def finish(self, *, expires: int | None) -> None:
+    def finish(self, *, lease: int | None = None) -> None:
         """Write what is kept of the session itself."""
-        if self.places - self._indexed >= BATCH:
+        if self.places - self._indexed >= MOST_WAITING:
             self.index_all()
         self._engine.run_many(
             "INSERT INTO events (session, number, kind, at, data) VALUES (?, ?, ?, ?, ?)",
             [(self._key, e.number, e.kind, e.at, encode(e.data)) for e in self.events],
         )
+        renewed = f"coalesce({self._engine.now} + ?, expires)"
         self._engine.run(
-            "UPDATE sessions SET updated = ?, places = ?, parts = ?, tokens = ?, size = ?, "
-            "acts = ?, events = ?, indexed = ?, settled = ?, version = version + 1, "
-            "expires = coalesce(?, expires) WHERE key = ?",
+            f"UPDATE sessions SET {_KEPT}, version = version + 1, expires = {renewed} "  # noqa: S608
+            "WHERE key = ?",
             (
                 *(self.at, self.places, self.parts, self._tokens, self._size, self.acts),
                 *(self.row.events + len(self.events), self._indexed, self.settled),
-                *(expires, self._key),
+                *(lease, self._key),
             ),
         )
 
     def index_all(self) -> None:
         """Let all messages be found by their words."""
-        docs = dict(
-            self._engine.read(
-                "SELECT place, key FROM messages WHERE session = ? AND place >= ?",
-                (self._key, self._indexed),
-            )
-        )
         for held in read_messages(self._engine, self._key, self._indexed, self.places, sized=False):
-            self._engine.index(docs[held.place], message_words(held.message))
+            self._engine.index(key_at(self._key, held.place), message_words(held.message))
         self._indexed = self.places
 
 
@@ -296,10 +283,28 @@ def _known(engine: Engine, digest: bytes) -> int | None:
     return rows[0][0] if rows else None
 
 
-def _role(message: Message) -> str:
-    return "user" if message.is_user else "assistant"
+def _in_columns(fields: Json) -> Json:
+    """The fields of an act, with texts as every engine can hold them."""
+    return {name: column(held) if name in _TEXTS else held for name, held in fields.items()}
 
 
+def message_row(
+    session: int, place: int, ordinal: int, message: Message, data: bytes
+) -> tuple[object, ...]:
+    """The row of `INSERT_MESSAGE`."""
+    role = "user" if message.is_user else "assistant"
+    return key_at(session, place), session, place, ordinal, clean(message.id), role, data
+
+
+INSERT_MESSAGE = (
+    "INSERT INTO messages (key, session, place, ordinal, id, role, data) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_TEXTS = ("tail_id", "failed")
+_KEPT = (
+    "updated = ?, places = ?, parts = ?, tokens = ?, size = ?, acts = ?, events = ?, "
+    "indexed = ?, settled = ?"
+)
 _INSERT_PART = (
     "INSERT INTO parts (session, ordinal, place, kind, tool, fixed, body, attached) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"

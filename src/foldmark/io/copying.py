@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from foldmark.errors import StoreError
 from foldmark.values import encode
 
-from .change import kept
+from .change import INSERT_MESSAGE, kept, message_row
 from .engine import Engine, Row
 from .packing import hollowed, packed, with_keys
 from .rows import SESSION, SessionRow, read_messages, session_row, whole
-from .words import clean, message_words
+from .schema import key_at
+from .words import message_words
 
 _CHUNK = 500
 _AS_THEY_ARE = {
     "parts": "ordinal, place, kind, tool, fixed, body, attached",
-    "marks": "ordinal, act, at",
     "events": "number, kind, at, data",
 }
 _ACTS = (
     "number, kind, at, place, marker, summary, tail, tail_id, before, after, "
-    "claimed, failed, undone, reverted, memory"
+    "claimed, failed, undone, reverted, marks, last_mark, memory"
 )
 
 
@@ -57,13 +57,8 @@ def _copy_messages(
 ) -> None:
     for held in read_messages(source, row.key, places.start, places.stop, sized=False):
         data = _kept_again(target, encode(held.message), key, held.place)
-        role = "user" if held.message.is_user else "assistant"
-        doc = target.insert(
-            "INSERT INTO messages (session, place, ordinal, id, role, data) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            (key, held.place, held.ordinal, clean(held.message.id), role, data),
-        )
-        target.index(doc, message_words(held.message))
+        target.run(INSERT_MESSAGE, message_row(key, held.place, held.ordinal, held.message, data))
+        target.index(key_at(key, held.place), message_words(held.message))
 
 
 def _copy_act(source: Engine, target: Engine, key: int, act: Row) -> None:

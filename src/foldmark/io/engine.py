@@ -53,6 +53,10 @@ class Engine(Protocol):
         """Any number of whole numbers as one argument."""
         ...
 
+    def lock_session(self, session: int) -> None:
+        """Until the transaction ends, others who would write to a session wait."""
+        ...
+
     def lock_bodies(self, *, alone: bool) -> None:
         """Until the transaction ends: none removes bodies while others add them."""
         ...
@@ -65,8 +69,8 @@ class Engine(Protocol):
         """Let a document no longer be found."""
         ...
 
-    def matches(self, words: Sequence[str]) -> tuple[str, Args]:
-        """SQL for the rows `doc` that hold all of these words, each at least as a beginning."""
+    def matches(self, words: Sequence[str], first: int, end: int) -> tuple[str, Args]:
+        """SQL for the rows `doc` of a range that hold all of these words, or longer ones."""
         ...
 
     def size(self) -> int:
@@ -82,13 +86,15 @@ class Engine(Protocol):
         ...
 
 
-def open_engine(where: str | Path, *, durable: bool = True, wait: float = 10.0) -> Engine:
-    """The engine that a path or an address asks for."""
+def open_engine(
+    where: str | Path, *, durable: bool = True, wait: float = 10.0, make: bool = True
+) -> Engine:
+    """The engine that a path or an address asks for; NoStore where there is none to be made."""
     text = str(where)
     if _ADDRESS.match(text):
         from .postgres import Postgres  # noqa: PLC0415 - psycopg comes with an extra
 
-        return Postgres(text, durable=durable, wait=wait)
+        return Postgres(text, durable=durable, wait=wait, make=make)
     from .sqlite import Sqlite  # noqa: PLC0415 - so is sqlite3 left alone by those who do not use it
 
-    return Sqlite(Path(text).expanduser(), durable=durable, wait=wait)
+    return Sqlite(Path(text).expanduser(), durable=durable, wait=wait, make=make)

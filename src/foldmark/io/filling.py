@@ -15,8 +15,7 @@ def fill(engine: Engine, row: SessionRow, log: Log) -> None:
     for entry in log.entries.values():
         change.append(unmarked(entry.message), entry.sizes)
     if log.marks:
-        number = change.act("prune")
-        change.mark_each(number, sorted(log.marks.items()))
+        change.prune(log.marks)
     for pivot in log.pivots:
         _fill_pivot(change, log, pivot, undone=None)
     for marker in sorted(log.undone):
@@ -26,7 +25,7 @@ def fill(engine: Engine, row: SessionRow, log: Log) -> None:
     change.event(
         events.IMPORTED, messages=change.places, marks=len(log.marks), pivots=len(log.pivots)
     )
-    change.finish(expires=None)
+    change.finish()
 
 
 def _fill_pivot(change: Change, log: Log, pivot: Pivot, undone: int | None) -> None:

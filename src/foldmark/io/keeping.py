@@ -12,6 +12,7 @@ from .copying import copy_session
 from .engine import Engine
 from .files import harmless
 from .rows import SessionRow, read_messages
+from .schema import key_at
 from .sqlite import Sqlite
 from .store import Store
 from .words import message_words
@@ -81,7 +82,11 @@ def _remove(engine: Engine, row: SessionRow) -> None:
         for held in read_messages(engine, row.key, start, end, sized=False):
             if held.place in docs:
                 engine.unindex(docs[held.place], message_words(held.message))
-    for table in ("messages", "parts", "refs", "acts", "marks", "events"):
+    engine.run(
+        "DELETE FROM messages WHERE key >= ? AND key < ?",
+        (key_at(row.key, 0), key_at(row.key + 1, 0)),
+    )
+    for table in ("parts", "refs", "acts", "events"):
         engine.run(f"DELETE FROM {table} WHERE session = ?", (row.key,))  # noqa: S608 - constants
     engine.run("DELETE FROM sessions WHERE key = ?", (row.key,))
 
@@ -90,10 +95,10 @@ def _own_docs(engine: Engine, row: SessionRow, start: int, end: int) -> dict[int
     """The documents of a range of messages that no message of another session shares."""
     rows = engine.read(
         "SELECT m.place, coalesce(m.doc, m.key) FROM messages m "
-        "WHERE m.session = ? AND m.place >= ? AND m.place < ? AND NOT EXISTS ("
+        "WHERE m.key >= ? AND m.key < ? AND NOT EXISTS ("
         "SELECT 1 FROM messages o WHERE o.doc = coalesce(m.doc, m.key) AND o.session <> m.session"
         ") AND (m.doc IS NULL OR NOT EXISTS (SELECT 1 FROM messages o WHERE o.key = m.doc))",
-        (row.key, start, end),
+        (key_at(row.key, start), key_at(row.key, end)),
     )
     return dict(rows)
 

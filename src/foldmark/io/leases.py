@@ -75,6 +75,11 @@ def _take(
     return changed == 1
 
 
+def renew(engine: Engine, session: int, holder: str, seconds: float) -> bool:
+    """Keep a lease; False where it is another's by now, or was given back."""
+    return _take(engine, session, holder, seconds, "holder = ?", holder)
+
+
 def release(engine: Engine, session: int, holder: str) -> None:
     """Give a lease back."""
     engine.run(

@@ -1,16 +1,16 @@
 """Opening a session: what its view shows is read, and nothing else."""
 
-import msgspec
-
 from foldmark.log import Past, Pivot
 from foldmark.messages import Number
 from foldmark.requests import Memory
-from foldmark.values import Frozen
+from foldmark.values import Frozen, decoder
 
 from .engine import Engine
+from .marking import unpacked_marks
 from .rows import IN_FORCE, Loaded, SessionRow, Stored, read_messages, whole
+from .words import from_column
 
-_memory = msgspec.json.Decoder(Memory)
+_memory = decoder(Memory)
 
 
 class Slice(Frozen):
@@ -51,7 +51,7 @@ class _Reader:
             "AND memory IS NOT NULL",
             (self.row.key, marker),
         )
-        return _memory.decode(whole(self.engine, [rows[0][0]])[0]) if rows else Memory()
+        return _memory(whole(self.engine, [rows[0][0]])[0]) if rows else Memory()
 
     def undone(self, start: int) -> frozenset[int]:
         where = f"summary >= ? AND NOT ({IN_FORCE} AND number < ?)"
@@ -68,13 +68,14 @@ class _Reader:
 
     def marks(self, ordinal: int) -> dict[int, Number]:
         rows = self.engine.read(
-            "SELECT m.ordinal, m.at FROM marks m JOIN acts a "  # noqa: S608 - constants
-            "ON a.session = m.session AND a.number = m.act "
-            f"WHERE m.session = ? AND m.ordinal >= ? AND a.{IN_FORCE.replace('AND ', 'AND a.')} "
-            "AND a.number < ? ORDER BY m.ordinal, m.act DESC",
+            "SELECT marks FROM acts WHERE session = ? AND last_mark >= ? "  # noqa: S608 - constants
+            f"AND {IN_FORCE} AND number < ? ORDER BY number DESC",
             (self.row.key, ordinal, self.until),
         )
-        return {row[0]: _whole_number(row[1]) for row in rows}
+        found: dict[int, Number] = {}
+        for (data,) in rows:  # the first of several that mark a part is the one that counts
+            found |= unpacked_marks(bytes(data))
+        return found
 
 
 def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded:
@@ -90,7 +91,9 @@ def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded
     if latest is not None:
         where = f"{IN_FORCE} AND number < ? AND summary < ? AND summary >= ? ORDER BY marker"
         found = reader.pivots(where, reader.until, end, start)
-        pivots = [Pivot(marker=row[0], summary=row[1], tail_id=row[3]) for row in found]
+        pivots = [
+            Pivot(marker=row[0], summary=row[1], tail_id=from_column(row[3])) for row in found
+        ]
     messages: list[Stored] = []
     for first, last in segments(start, end, reader.gaps()):
         messages += read_messages(engine, row.key, first, last, sized=sized)
@@ -133,8 +136,3 @@ def _length_before(engine: Engine, row: SessionRow, act: int) -> int:
 
 def _parts_after(last: Stored) -> int:
     return last.ordinal + len(last.message.parts)
-
-
-def _whole_number(at: Number) -> Number:
-    """PostgreSQL keeps all times as fractions."""
-    return int(at) if isinstance(at, float) and at.is_integer() else at

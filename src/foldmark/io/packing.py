@@ -5,8 +5,10 @@ share, whoever said them. A reference begins with a private-use character; a tex
 it by chance becomes a body too, so that none is taken for the other.
 """
 
+import json
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from hashlib import blake2b
@@ -15,21 +17,22 @@ from typing import Any, cast
 
 import msgspec
 
-from foldmark.values import Frozen, Json, encode
+from foldmark.values import Frozen, encode
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-LONG = 2_048  # characters; shorter texts stay where they are
+LONG = 2_048  # bytes of JSON; shorter texts stay where they are
 _REFERENCE = "\ue001"
-# A key of an object is never a reference.
-_FOUND = re.compile('"\ue001([0-9a-f]+)"(?!:)'.encode())
+# A key of an object is never a reference, nor is what follows a quote within a text.
+_FOUND = re.compile('(?<!\\\\)"\ue001([0-9a-f]+)"(?!:)'.encode())
 _SIGN = _REFERENCE.encode()
 # Below this, what compression saves is not worth its time.
 _WORTH_IT = 128
 _PLAIN, _PACKED, _SHAPED = b"\0", b"\1", b"\2"
+_threads = threading.local()
 
 
 class Body(Frozen, gc=False):
@@ -55,39 +58,39 @@ def as_text(data: bytes) -> str:
 
 
 def hollowed(data: bytes) -> tuple[bytes, dict[bytes, Body]]:
-    """JSON with references in place of its long texts, by digest for now; and these texts."""
+    """JSON with references in place of its long texts, by digest for now; and these texts.
+
+    It is not parsed: in JSON that we wrote, a quote that is not escaped begins or ends a text.
+    """
     if len(data) <= LONG and _SIGN not in data:
         return data, {}
+    # Escaped quotes are hidden first, so that what stands between two quotes is a text.
+    masked = data.replace(b"\\\\", b"\0\0").replace(b'\\"', b"\0\0")
+    lengths = list(map(len, masked.split(b'"')))
+    if max(lengths[1::2], default=0) <= LONG and _SIGN not in data:
+        return data, {}
     bodies: dict[bytes, Body] = {}
-    plain = _hollow(_loads(data), bodies)
-    return (encode(plain), bodies) if bodies else (data, {})
+    pieces: list[bytes] = []
+    done = end = 0
+    for place, length in enumerate(lengths):
+        start, end = end, end + length + 1  # the quote after it included
+        if place % 2 == 0 or data.startswith(b":", end):
+            continue  # between texts, or the key of an object
+        if length > LONG or data.startswith(_SIGN, start):
+            body = _body(data[start - 1 : end])
+            bodies[body.digest] = body
+            pieces += [data[done : start - 1], f'"{_REFERENCE}{body.digest.hex()}"'.encode()]
+            done = end
+    return (b"".join((*pieces, data[done:])), bodies) if bodies else (data, {})
 
 
-def _loads(data: bytes) -> Any:
+def _body(quoted: bytes) -> Body:
     try:
-        return msgspec.json.decode(data)
+        text = msgspec.json.decode(quoted, type=str)
     except msgspec.DecodeError:  # half of a surrogate pair
-        import json  # noqa: PLC0415 - hardly ever needed
-
-        return json.loads(data)
-
-
-def _hollow(value: Any, bodies: dict[bytes, Body]) -> Any:
-    match value:
-        case str():
-            if len(value) <= LONG and not value.startswith(_REFERENCE):
-                return value
-            data = as_bytes(value)
-            digest = blake2b(data, digest_size=16).digest()
-            bodies[digest] = Body(digest=digest, data=data)
-            return _REFERENCE + digest.hex()
-        case dict():
-            held = cast("Json", value)
-            return {key: _hollow(item, bodies) for key, item in held.items()}
-        case list():
-            return [_hollow(item, bodies) for item in cast("list[Any]", value)]
-        case _:
-            return value
+        text = cast("str", json.loads(quoted))
+    data = as_bytes(text)
+    return Body(digest=blake2b(data, digest_size=16).digest(), data=data)
 
 
 def with_keys(data: bytes, keys: Mapping[bytes, int]) -> bytes:
@@ -119,14 +122,24 @@ def packed(data: bytes) -> bytes:
     """The bytes as they are kept: compressed, where that is worth it."""
     if len(data) < _WORTH_IT:
         return _PLAIN + data
-    smaller = zstd.compress(data, options=_options(), zstd_dict=_shapes())
+    smaller = _compressed(data, shaped=True)
     return _SHAPED + smaller if len(smaller) < len(data) else _PLAIN + data
 
 
 def packed_body(data: bytes) -> bytes:
     """The same for a long text, which needs no dictionary."""
-    smaller = zstd.compress(data, options=_options())
+    smaller = _compressed(data, shaped=False)
     return _PACKED + smaller if len(smaller) < len(data) else _PLAIN + data
+
+
+def _compressed(data: bytes, *, shaped: bool) -> bytes:
+    """To make a compressor takes longer than to use it, so each thread keeps its own."""
+    name = "shaped" if shaped else "plain"
+    held = getattr(_threads, name, None)
+    if held is None:
+        held = zstd.ZstdCompressor(options=_options(), zstd_dict=_shapes() if shaped else None)
+        setattr(_threads, name, held)
+    return held.compress(data, held.FLUSH_FRAME)
 
 
 def unpacked(data: bytes) -> bytes:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from foldmark.acts import Act
-from foldmark.errors import StoreError
+from foldmark.errors import BadInput, StoreError
 from foldmark.log import Past
 from foldmark.messages import Message, SessionInfo, decode_message
 from foldmark.sizes import Size
@@ -11,6 +11,8 @@ from foldmark.values import Frozen, decoder
 
 from .engine import Engine, Row
 from .packing import filled, referred, unpacked
+from .schema import key_at
+from .words import from_column
 
 IN_FORCE = "undone IS NULL AND reverted IS NULL"
 SESSION = (
@@ -71,13 +73,18 @@ def session_row(row: Row) -> SessionRow:
     """The session that a row of `SESSION` tells of."""
     names = SESSION.split(", ")
     fields: dict[str, Any] = dict(zip(names, row, strict=True))
-    fields["info"] = _info(unpacked(fields["info"]))
+    try:
+        fields["info"] = _info(unpacked(bytes(fields["info"])))
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"damaged: {error}", source=f"session {fields['id']}") from None
     return SessionRow(**fields)
 
 
 def act_row(row: Row) -> Act:
     """The act that a row of `ACT` tells of."""
     fields: dict[str, Any] = dict(zip(_ACT_FIELDS, row, strict=True))
+    for name in ("tail_id", "failed"):
+        fields[name] = from_column(fields[name])
     return Act(**fields)
 
 
@@ -118,10 +125,24 @@ def read_messages(
 ) -> list[Stored]:
     """The messages of a range of places."""
     rows = engine.read(
-        "SELECT place, ordinal, data FROM messages "
-        "WHERE session = ? AND place >= ? AND place < ? ORDER BY place",
-        (session, first, end),
+        "SELECT place, ordinal, data FROM messages WHERE key >= ? AND key < ? ORDER BY key",
+        (key_at(session, first), key_at(session, end)),
     )
+    return _stored(engine, session, rows, sized=sized)
+
+
+def read_places(engine: Engine, session: int, places: list[int]) -> list[Stored]:
+    """The messages at some places, the newest first."""
+    keys = engine.many_numbers(key_at(session, place) for place in places)
+    rows = engine.read(
+        "SELECT place, ordinal, data FROM messages "  # noqa: S608 - constants
+        f"WHERE key IN ({engine.numbers}) ORDER BY key DESC",
+        (keys,),
+    )
+    return _stored(engine, session, rows, sized=False)
+
+
+def _stored(engine: Engine, session: int, rows: list[Row], *, sized: bool) -> list[Stored]:
     if not rows:
         return []
     sizes = _sizes(engine, session, rows) if sized else {}

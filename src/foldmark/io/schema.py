@@ -16,7 +16,6 @@ class Dialect(Frozen):
     key: str  # a column of its own numbers
     big: str  # a whole number of 64 bits
     bytes: str
-    number: str  # a whole number or a fraction
     narrow: str  # after a table whose rows are small and read in the order of their key
     search: str  # the statements that make the index of words
 
@@ -32,11 +31,21 @@ class Runs(Protocol):
 
 
 def first_tables(engine: Runs) -> None:
-    """Sessions, messages, parts, bodies, acts, marks, events, and the index of words."""
+    """Sessions, messages, parts, bodies, acts with their marks, events, and the index of words."""
     names = {field: getattr(engine.dialect, field) for field in Dialect.__struct_fields__}
     for statement in (_TABLES % names).split(";"):
         if statement.strip():
             engine.run(statement)
+
+
+# The key of a message is told by its session and place, so that no second index is needed.
+_PLACES = 2**32
+ALL_KEYS = 2**62
+
+
+def key_at(session: int, place: int) -> int:
+    """The key of the message at a place of a session; also where that place would be."""
+    return session * _PLACES + place
 
 
 MIGRATIONS: tuple[Callable[[Runs], None], ...] = (first_tables,)
@@ -70,15 +79,14 @@ CREATE TABLE sessions (
   expires %(big)s
 );
 CREATE TABLE messages (
-  key %(key)s,
+  key %(big)s PRIMARY KEY,
   session %(big)s NOT NULL,
   place %(big)s NOT NULL,
   ordinal %(big)s NOT NULL,
   id TEXT NOT NULL,
   role TEXT NOT NULL,
   doc %(big)s,
-  data %(bytes)s NOT NULL,
-  UNIQUE (session, place)
+  data %(bytes)s NOT NULL
 );
 CREATE INDEX messages_doc ON messages (doc) WHERE doc IS NOT NULL;
 CREATE TABLE parts (
@@ -118,21 +126,18 @@ CREATE TABLE acts (
   before %(big)s,
   after %(big)s,
   memory %(bytes)s,
+  marks %(bytes)s,
+  last_mark %(big)s,
   claimed TEXT,
   failed TEXT,
   undone %(big)s,
   reverted %(big)s,
   PRIMARY KEY (session, number)
 );
+CREATE INDEX acts_marks ON acts (session, last_mark)
+  WHERE last_mark IS NOT NULL AND undone IS NULL AND reverted IS NULL;
 CREATE INDEX acts_pivots ON acts (session, marker)
   WHERE summary IS NOT NULL AND undone IS NULL AND reverted IS NULL;
-CREATE TABLE marks (
-  session %(big)s NOT NULL,
-  ordinal %(big)s NOT NULL,
-  act %(big)s NOT NULL,
-  at %(number)s NOT NULL,
-  PRIMARY KEY (session, ordinal, act)
-) %(narrow)s;
 CREATE TABLE events (
   session %(big)s NOT NULL,
   number %(big)s NOT NULL,

@@ -1,16 +1,16 @@
 """Finding messages by their words, shown or folded."""
 
 from foldmark.log import handle, part_text
-from foldmark.messages import AnyPart, Message, ToolPart
+from foldmark.messages import AnyPart, Message, ReasoningPart, TextPart, ToolPart
 from foldmark.values import Frozen, to_plain
 
 from .engine import Engine
-from .rows import SessionRow, Stored, read_messages
+from .rows import SessionRow, Stored, read_messages, read_places
+from .schema import ALL_KEYS, key_at
 from .words import message_words, strings, words
 
 _AROUND = 60  # characters on each side of what was found
-_MORE = 3  # so many times more are looked at than are told, to put the best first
-_LEAST = 40
+_MORE = 2  # so many times more are looked at than are told, to put the best first
 
 
 class Hit(Frozen):
@@ -30,9 +30,8 @@ def search(engine: Engine, row: SessionRow, query: str, most: int) -> list[Hit]:
     wanted = list(dict.fromkeys(words(query)))
     if not wanted or most <= 0:
         return []
-    looked_at = max(_LEAST, most * _MORE)
     found: list[Hit] = []
-    for held in _candidates(engine, row, wanted, looked_at):
+    for held in _candidates(engine, row, wanted, most * _MORE):
         hit = _best(held, wanted, query)
         if hit is not None:
             found.append(hit)
@@ -43,19 +42,26 @@ def search(engine: Engine, row: SessionRow, query: str, most: int) -> list[Hit]:
 def _candidates(engine: Engine, row: SessionRow, wanted: list[str], most: int) -> list[Stored]:
     """Messages that may hold the words: by the index, and the newest, which are not in it yet."""
     recent = read_messages(engine, row.key, row.indexed, row.places, sized=False)
-    held = [one for one in reversed(recent) if _holds(one.message, wanted)]
-    matching, args = engine.matches(wanted)
-    places: set[int] = set()
-    for column in ("key", "doc"):
-        found = engine.read(
-            f"SELECT m.place FROM ({matching}) w JOIN messages m ON m.{column} = w.doc "  # noqa: S608
-            "WHERE m.session = ? AND m.place < ? ORDER BY w.doc DESC LIMIT ?",
-            (*args, row.key, row.indexed, most),
+    held = [one for one in reversed(recent) if _holds(one.message, wanted)][:most]
+    places = _indexed(engine, row, wanted, most - len(held))
+    return held + read_places(engine, row.key, places)
+
+
+def _indexed(engine: Engine, row: SessionRow, wanted: list[str], most: int) -> list[int]:
+    """The places of indexed messages that hold the words, the newest first."""
+    first, end = key_at(row.key, 0), key_at(row.key, row.indexed)
+    matching, args = engine.matches(wanted, first, end)
+    rows = engine.read(f"SELECT doc FROM ({matching}) w ORDER BY doc DESC LIMIT ?", (*args, most))  # noqa: S608
+    places = {doc - first for (doc,) in rows}
+    if row.info.parent_id:  # a fork: what it began with is found by the words of the original
+        matching, args = engine.matches(wanted, 0, ALL_KEYS)
+        rows = engine.read(
+            f"SELECT m.place FROM ({matching}) w JOIN messages m ON m.doc = w.doc "  # noqa: S608
+            "WHERE m.key >= ? AND m.key < ? ORDER BY m.key DESC LIMIT ?",
+            (*args, first, end, most),
         )
-        places |= {row[0] for row in found}
-    for place in sorted(places, reverse=True)[: max(most - len(held), 0)]:
-        held += read_messages(engine, row.key, place, place + 1, sized=False)
-    return held[:most]
+        places |= {place for (place,) in rows}
+    return sorted(places, reverse=True)[: max(most, 0)]
 
 
 def _holds(message: Message, wanted: list[str]) -> bool:
@@ -65,12 +71,12 @@ def _holds(message: Message, wanted: list[str]) -> bool:
 
 def _best(held: Stored, wanted: list[str], query: str) -> Hit | None:
     """The part of a message that holds the most of what is wanted."""
+    exactly = query.strip().lower()
     best: tuple[tuple[bool, int], int, str] | None = None
     for offset, part in enumerate(held.message.parts):
         text = searched_text(part)
         lowered = text.lower()
-        exact = query.strip().lower() in lowered
-        score = (exact, sum(word in lowered for word in wanted))
+        score = (exactly in lowered, sum(word in lowered for word in wanted))
         if score[1] and (best is None or score > best[0]):
             best = score, offset, text
     if best is None:
@@ -91,8 +97,12 @@ def _best(held: Stored, wanted: list[str], query: str) -> Hit | None:
 def searched_text(part: AnyPart) -> str:
     """What is searched of a part: what it says, and what a tool was asked."""
     text = part_text(part)
-    rest = "\n".join(strings(to_plain(part)))
-    return text if text == rest or text.startswith("data:") else f"{text}\n{rest}"
+    if isinstance(part, TextPart | ReasoningPart):
+        return text
+    if isinstance(part, ToolPart):
+        asked = "\n".join(strings([part.tool, part.state.input or {}, part.state.title or ""]))
+        return f"{text}\n{asked}"
+    return "\n".join(strings(to_plain(part)))
 
 
 def _snippet(text: str, wanted: list[str], query: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import RLock
 from typing import cast
 
-from foldmark.errors import StoreError
+from foldmark.errors import NoStore, StoreError
 
 from .engine import Args, Row
 from .files import harmless
@@ -28,7 +28,6 @@ _DIALECT = Dialect(
     key="INTEGER PRIMARY KEY",
     big="INTEGER",
     bytes="BLOB",
-    number="NUMERIC",
     narrow="WITHOUT ROWID",
     search="CREATE VIRTUAL TABLE words USING fts5(text, content='', detail=none, columnsize=0, "
     "tokenize='unicode61 remove_diacritics 0')",
@@ -54,13 +53,17 @@ class Sqlite:
     now = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
     numbers = "SELECT value AS n FROM json_each(?)"
 
-    def __init__(self, path: Path, *, durable: bool = True, wait: float = 10.0) -> None:
-        """Open the file, or make it: private to its user."""
+    def __init__(
+        self, path: Path, *, durable: bool = True, wait: float = 10.0, make: bool = True
+    ) -> None:
+        """Open the file, or make it if that is wanted: private to its user."""
         self.name = harmless(str(path))
         self._path = path
         self._lock = RLock()
         self._depth = 0
         with self._errors():
+            if not make and not (path.exists() and path.stat().st_size):
+                raise NoStore(self.name)
             header = _made(path)
             if header and header != _MAGIC:
                 raise StoreError(self.name, _WHAT_TO_DO[sqlite3.SQLITE_NOTADB])
@@ -141,27 +144,42 @@ class Sqlite:
 
     def read(self, sql: str, args: Args = ()) -> list[Row]:
         """The rows that a query finds."""
-        with self._lock, self._errors():
-            return self._connection.execute(sql, tuple(args)).fetchall()
+        # Not `_errors` here and below: these are asked thousands of times.
+        try:
+            with self._lock:
+                return self._connection.execute(sql, args).fetchall()
+        except sqlite3.Error as error:
+            raise self._told(error) from None
 
     def run(self, sql: str, args: Args = ()) -> int:
         """Run a statement; how many rows it changed."""
-        with self._lock, self._errors():
-            return self._connection.execute(sql, tuple(args)).rowcount
+        return self._execute(sql, args).rowcount
 
     def insert(self, sql: str, args: Args = ()) -> int:
         """Insert one row; the key it was given."""
-        with self._lock, self._errors():
-            return cast("int", self._connection.execute(sql, tuple(args)).lastrowid)
+        return cast("int", self._execute(sql, args).lastrowid)
 
     def run_many(self, sql: str, rows: Iterable[Args]) -> None:
         """Run a statement for each of these rows."""
-        with self._lock, self._errors():
-            self._connection.executemany(sql, rows)
+        try:
+            with self._lock:
+                self._connection.executemany(sql, rows)
+        except sqlite3.Error as error:
+            raise self._told(error) from None
+
+    def _execute(self, sql: str, args: Args) -> sqlite3.Cursor:
+        try:
+            with self._lock:
+                return self._connection.execute(sql, args)
+        except sqlite3.Error as error:
+            raise self._told(error) from None
 
     def many_numbers(self, numbers: Iterable[int]) -> object:
         """Any number of whole numbers as one argument."""
         return json.dumps(list(numbers))
+
+    def lock_session(self, session: int) -> None:
+        """Nothing to do: a transaction that writes has the file for itself."""
 
     def lock_bodies(self, *, alone: bool) -> None:
         """Nothing to do: a transaction that writes has the file for itself."""
@@ -179,10 +197,11 @@ class Sqlite:
         text = " ".join(sorted(words))
         self.run("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (doc, text))
 
-    def matches(self, words: Sequence[str]) -> tuple[str, Args]:
-        """SQL for the rows `doc` that hold all of these words, each at least as a beginning."""
+    def matches(self, words: Sequence[str], first: int, end: int) -> tuple[str, Args]:
+        """SQL for the rows `doc` of a range that hold all of these words, or longer ones."""
         query = " AND ".join(f'"{word}"*' for word in words)  # a word has no quote in it
-        return "SELECT rowid AS doc FROM words WHERE words MATCH ?", (query,)
+        found = "SELECT rowid AS doc FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ?"
+        return found, (query, first, end)
 
     # --- the file ---
 
@@ -217,18 +236,17 @@ class Sqlite:
         """What SQLite and the disk complain of, in words that say what to do."""
         try:
             yield
-        except sqlite3.ProgrammingError as error:
-            if "closed" not in str(error):
-                raise
-            raise StoreError(self.name, "the store was closed") from None
         except sqlite3.Error as error:
-            code = cast("int | None", getattr(error, "sqlite_errorcode", None))
-            known = _WHAT_TO_DO.get((code or 0) & 0xFF)
-            if known is None:
-                raise StoreError(self.name, f"SQLite says: {error}") from error
-            raise StoreError(self.name, known) from None
+            raise self._told(error) from None
         except OSError as error:
             raise StoreError(self.name, f"cannot be used: {error.strerror}") from None
+
+    def _told(self, error: sqlite3.Error) -> StoreError:
+        if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+            return StoreError(self.name, "the store was closed")
+        code = cast("int | None", getattr(error, "sqlite_errorcode", None))
+        known = _WHAT_TO_DO.get((code or 0) & 0xFF)
+        return StoreError(self.name, known or f"SQLite says: {error}")
 
 
 def _made(path: Path) -> bytes:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from foldmark.acts import Act
 from foldmark.errors import NoSession, StoreError
-from foldmark.events import Event
+from foldmark.events import FORKED, Event
 from foldmark.log import Log
 from foldmark.messages import SessionInfo
 from foldmark.values import Json, decoder, encode
@@ -26,7 +26,6 @@ from .loading import Slice, load, segments
 from .packing import packed
 from .rows import (
     ACT,
-    IN_FORCE,
     SESSION,
     Loaded,
     SessionRow,
@@ -35,6 +34,7 @@ from .rows import (
     read_messages,
     session_row,
 )
+from .schema import key_at
 from .words import clean
 
 LATEST = "latest"
@@ -45,6 +45,10 @@ class LeaseLost(Exception):
     """The lease that a change needs is another's by now; nothing was written."""
 
 
+class Outdated(Exception):
+    """The session has been changed by another since it was read; nothing was written."""
+
+
 class Store:
     """All sessions of one database."""
 
@@ -53,9 +57,11 @@ class Store:
         self.engine = engine
 
     @classmethod
-    def open(cls, where: str | Path, *, durable: bool = True, wait: float = 10.0) -> "Store":
-        """The store at a path or an address; it is made if there is none."""
-        return cls(open_engine(where, durable=durable, wait=wait))
+    def open(
+        cls, where: str | Path, *, durable: bool = True, wait: float = 10.0, make: bool = True
+    ) -> "Store":
+        """The store at a path or an address; where there is none it is made, or NoStore raised."""
+        return cls(open_engine(where, durable=durable, wait=wait, make=make))
 
     @property
     def name(self) -> str:
@@ -148,8 +154,8 @@ class Store:
     def place_of(self, key: int, message_id: str) -> int | None:
         """Where a message stands, by its id; the newest of several that is not hidden."""
         rows = self.engine.read(
-            "SELECT place FROM messages WHERE session = ? AND id = ? ORDER BY place DESC",
-            (key, clean(message_id)),
+            "SELECT place FROM messages WHERE key >= ? AND key < ? AND id = ? ORDER BY key DESC",
+            (key_at(key, 0), key_at(key + 1, 0), clean(message_id)),
         )
         gaps = [
             (act.tail or 0, act.marker or 0) for act in self.acts(key, "revert") if act.in_force
@@ -166,6 +172,12 @@ class Store:
         sql = f"SELECT {ACT} FROM acts WHERE session = ?{where} ORDER BY number"  # noqa: S608
         return [act_row(row) for row in self.engine.read(sql, args)]
 
+    def act(self, key: int, number: int) -> Act | None:
+        """An act by its number."""
+        sql = f"SELECT {ACT} FROM acts WHERE session = ? AND number = ?"  # noqa: S608 - constants
+        rows = self.engine.read(sql, (key, number))
+        return act_row(rows[0]) if rows else None
+
     def events(self, row: SessionRow, after: int, most: int = 1_000) -> list[Event]:
         """What happened to a session after an event, in order."""
         rows = self.engine.read(
@@ -181,19 +193,22 @@ class Store:
     # --- writing ---
 
     @contextmanager
-    def change(self, key: int, holder: str, seconds: float) -> Generator[Change]:
-        """One transaction on a session, by the one who holds its lease."""
-        with self.engine.writing():
-            row = self._locked(key)
-            if row.holder != holder:
+    def change(self, row: SessionRow, holder: str, seconds: float) -> Generator[Change]:
+        """One transaction on a session, by the one who holds its lease and knows it as it is."""
+        engine = self.engine
+        with engine.writing():
+            engine.lock_session(row.key)
+            now = engine.read("SELECT version, holder FROM sessions WHERE key = ?", (row.key,))
+            if not now or now[0][1] != holder:
                 raise LeaseLost
-            change = Change(self.engine, row)
+            if now[0][0] != row.version:
+                raise Outdated
+            change = Change(engine, row)
             yield change
-            change.finish(expires=milliseconds() + int(seconds * 1000))
+            change.finish(lease=int(seconds * 1000))
 
     def _locked(self, key: int) -> SessionRow:
-        # PostgreSQL lets others wait for the row; in SQLite the transaction itself does.
-        self.engine.run("UPDATE sessions SET version = version WHERE key = ?", (key,))
+        self.engine.lock_session(key)
         return self.row(key)
 
     def take_lease(self, key: int, holder: str, seconds: float) -> bool:
@@ -215,10 +230,13 @@ class Store:
             old = self._locked(key)
             change = Change(self.engine, old)
             change.index_all()
-            change.finish(expires=None)
+            change.finish()
             new = self._create(info, old.estimate)
             last = old.places - 1 if place is None else place
             self._copy(old, new, last, whole=place is None)
+            begun = Change(self.engine, self.row(new.key))
+            begun.event(FORKED, origin=old.id, messages=last + 1)
+            begun.finish()
         return self.row(new.key)
 
     def _copy(self, old: SessionRow, new: SessionRow, last: int, *, whole: bool) -> None:
@@ -230,23 +248,18 @@ class Store:
         for first, end in segments(0, last + 1, gaps):
             span = (new.key, old.key, first, end)
             where = "WHERE session = ? AND place >= ? AND place < ?"
+            run(_COPY_MESSAGES, (key_at(new.key, 0), new.key, *_keys(old.key, first, end)))
             for table, columns in _COPIED.items():
-                values = columns.replace("doc", "coalesce(doc, key)")
                 run(
-                    f"INSERT INTO {table} (session, {columns}) SELECT ?, {values} "  # noqa: S608
+                    f"INSERT INTO {table} (session, {columns}) SELECT ?, {columns} "  # noqa: S608
                     f"FROM {table} {where}",
                     span,
                 )
-        names = f"{ACT}, memory"
+        names = f"{ACT}, memory, marks, last_mark"
         condition, args = acts
         run(
             f"INSERT INTO acts (session, {names}) SELECT ?, {names} FROM acts WHERE {condition}",  # noqa: S608
             (new.key, *args),
-        )
-        run(
-            "INSERT INTO marks (session, ordinal, act, at) SELECT ?, ordinal, act, at FROM marks "  # noqa: S608
-            f"WHERE session = ? AND act IN (SELECT number FROM acts WHERE {condition})",
-            (new.key, old.key, *args),
         )
         self._count(old, new, last)
 
@@ -267,17 +280,26 @@ class Store:
         )
 
 
+_COPY_MESSAGES = (
+    "INSERT INTO messages (key, session, place, ordinal, id, role, doc, data) "
+    "SELECT ? + place, ?, place, ordinal, id, role, coalesce(doc, key), data "
+    "FROM messages WHERE key >= ? AND key < ?"
+)
 _COPIED = {
-    "messages": "place, ordinal, id, role, doc, data",
     "parts": "ordinal, place, kind, tool, fixed, body, attached",
     "refs": "place, body",
 }
 
 
+def _keys(session: int, first: int, end: int) -> tuple[int, int]:
+    return key_at(session, first), key_at(session, end)
+
+
 def _acts_until(key: int, last: int, *, whole: bool) -> tuple[str, tuple[int, ...]]:
     """The acts in force that were done by the time a place was written; a revert is not copied."""
-    condition = f"session = ? AND kind <> 'revert' AND {IN_FORCE}"
-    condition += " AND (kind <> 'pivot' OR summary IS NOT NULL)"
+    # A pivot that was undone is: its messages are there, and would make it a pivot again.
+    condition = "session = ? AND reverted IS NULL AND "
+    condition += "((kind = 'prune' AND undone IS NULL) OR (kind = 'pivot' AND summary IS NOT NULL))"
     if whole:
         return condition, (key,)
     return (

@@ -3,6 +3,7 @@
 What is searched for is split by the same rule, so that it is data and never a query's syntax.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, cast
@@ -14,6 +15,7 @@ from foldmark.values import Json, to_plain
 _SIGNS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_SIGNS}]|[^\W_{_SIGNS}]+")
 _LONGEST = 64
+_DATA = re.compile(r"data:[\w.+-]+/[\w.+-]+[;,]")
 # Names and figures of ours and of providers, by which nobody looks for a message.
 _NOT_WORDS = frozenset(
     {
@@ -30,15 +32,15 @@ def words(text: str) -> list[str]:
 
 
 def message_words(message: Message) -> set[str]:
-    """All words by which a message can be found."""
-    return set(words("\n".join(strings(to_plain(message)))))
+    """All words by which a message can be found: those of its parts, which are what is found."""
+    return set(words("\n".join(strings([to_plain(part) for part in message.parts]))))
 
 
 def strings(value: Any) -> Iterator[str]:
     """The texts in plain JSON that a person or a model might look for."""
     match value:
         case str():
-            if not value.startswith("data:"):
+            if not is_data(value):
                 yield value
         case dict():
             for key, item in cast("Json", value).items():
@@ -49,6 +51,23 @@ def strings(value: Any) -> Iterator[str]:
                 yield from strings(item)
         case _:
             pass
+
+
+def is_data(text: str) -> bool:
+    """Whether a text is a file as a data URL, in which nobody looks for words."""
+    return _DATA.match(text) is not None
+
+
+def column(text: str | None) -> str | None:
+    """A text as every engine can hold it in a column, to be read again by `from_column`."""
+    if text is None or (text == clean(text) and not text.startswith('"')):
+        return text
+    return json.dumps(text)
+
+
+def from_column(text: str | None) -> str | None:
+    """The text that was put into a column."""
+    return json.loads(text) if text is not None and text.startswith('"') else text
 
 
 def clean(text: str) -> str:

@@ -11,6 +11,7 @@ from foldmark.errors import BadInput
 from foldmark.io.change import Change
 from foldmark.log import marker_part
 from foldmark.messages import (
+    Number,
     Tokens,
 )
 from foldmark.pivot import marker_message, summary_message
@@ -52,9 +53,8 @@ class Folding(Saying):
             before = viewer.tokens
             self._log.mark(ordinals, at=change.at)
             after = viewer.tokens
-            number = change.act("prune", before=before, after=after)
-            change.mark(number, ordinals, change.at)
-            change.settled = change.places
+            marks: dict[int, Number] = dict.fromkeys(ordinals, change.at)
+            number = change.prune(marks, before=before, after=after)
             change.event(events.PRUNED, act=number, parts=len(ordinals), before=before, after=after)
             return number
 
@@ -138,7 +138,7 @@ class Folding(Saying):
         sizes = message_sizes(marker, self._count)
         before = self._viewer.tokens
         number = change.act("pivot", marker=change.places, before=before)
-        change.append(marker, sizes)
+        change.append(marker, self._kept_sizes(marker, sizes))
         self._log.append(marker, sizes)
         change.event(events.QUEUED, act=number, message=marker.id, auto=auto, before=before)
         return number
@@ -178,12 +178,14 @@ class Folding(Saying):
                 model=self.maker.model_ref(self.model),
                 tokens=tokens,
             )
-            place = change.append(message, message_sizes(message, self._count))
+            sizes = self._kept_sizes(message, message_sizes(message, self._count))
+            place = change.append(message, sizes)
             change.change_act(
                 number, memory, marker=marker, summary=place, tail=tail,
                 tail_id=None if tail is None else tail_id, before=before,
             )  # fmt: skip
             change.settled = change.places
+            change.index_all()  # what is folded now is no longer at hand to be looked through
             after = self._load_changed(change)
             change.change_act(number, after=after)
             change.event(
@@ -202,7 +204,8 @@ class Folding(Saying):
         named = replace(part, tail_start_id=tail_id or UNSET)
         parts = tuple(named if held is part else held for held in entry.message.parts)
         newer = replace(entry.message, parts=parts)
-        change.put(marker, entry.ordinal, entry.message, newer, entry.sizes)
+        sizes = self._kept_sizes(newer, message_sizes(newer, self._count))
+        change.put(marker, entry.ordinal, entry.message, newer, sizes)
 
     # --- taking back ---
 
@@ -219,8 +222,6 @@ class Folding(Saying):
             act = self._to_take_back(wanted, undone=undone)
             before = self._viewer.tokens
             change.take_back(act.number, undone=undone)
-            if not undone and act.kind == "revert":
-                change.reverted(act.number, (act.tail or 1) - 1)
             after = self._load_changed(change)
             kind = events.UNDONE if undone else events.REDONE
             change.event(kind, act=act.number, what=act.kind, before=before, after=after)
@@ -233,14 +234,14 @@ class Folding(Saying):
     def _to_take_back(self, wanted: int | None, *, undone: bool) -> Act:
         if wanted is not None:
             act = self._act(wanted)
-            if act.in_force if undone else act.undone is not None:
+            if act.in_force if undone else _can_be_redone(act):
                 return act
             raise BadInput(f"act {wanted} is {act.state}: there is nothing to take back")
         acts = self.acts()
         if undone:
-            found = [act for act in acts if act.in_force]
+            found = sorted((act for act in acts if act.in_force), key=lambda act: act.done)
         else:
-            found = sorted((a for a in acts if a.undone is not None), key=lambda a: a.undone or 0)
+            found = sorted(filter(_can_be_redone, acts), key=lambda act: act.undone or 0)
         if not found:
             raise BadInput(f"session {self.id}: there is nothing to {'undo' if undone else 'redo'}")
         return found[-1]
@@ -260,6 +261,10 @@ class Folding(Saying):
         with self._lock:
             self._place(message)
             return self._act(self._write(job))
+
+
+def _can_be_redone(act: Act) -> bool:
+    return act.undone is not None and act.reverted is None
 
 
 def _waits(act: Act) -> bool:

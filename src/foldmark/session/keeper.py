@@ -17,13 +17,15 @@ from foldmark import events
 from foldmark.errors import FoldmarkError, StoreError
 from foldmark.events import Event
 from foldmark.io import leases
-from foldmark.io.change import Change
+from foldmark.io.change import WORTH_INDEXING, Change
 from foldmark.io.loading import Slice, load
 from foldmark.io.rows import Loaded, SessionRow
-from foldmark.io.store import LeaseLost, Store
+from foldmark.io.store import LeaseLost, Outdated, Store
 from foldmark.log import Log
+from foldmark.messages import Message
 from foldmark.overflow import usable
 from foldmark.policy import Policy
+from foldmark.sizes import Size, message_sizes
 from foldmark.tokens import counter
 from foldmark.view import Viewer
 
@@ -35,10 +37,6 @@ from .settings import Settings
 T = TypeVar("T")
 _log = logging.getLogger("foldmark")
 _TRIES = 3  # of a write whose lease was lost, or whose session another one changed
-
-
-class _Stale(Exception):
-    """The session has been changed by another since it was loaded."""
 
 
 class Keeper:
@@ -62,6 +60,7 @@ class Keeper:
         self._lock = threading.RLock()
         self._holder = leases.new_holder()
         self._held = False
+        self._heartbeat: _Heartbeat | None = None
         self._stale = False
         self._closed = threading.Event()
         self._where: str | Path = ""
@@ -105,6 +104,13 @@ class Keeper:
         log.forget_measured(max(loaded.settled, log.pivot.summary if log.pivot else 0))
         return log
 
+    def _kept_sizes(self, message: Message, sizes: tuple[Size, ...]) -> tuple[Size, ...]:
+        """A message's sizes as the store keeps them: counted as all others of the session are."""
+        known = self._row.estimate
+        if known == self.policy.estimate:
+            return sizes
+        return message_sizes(message, counter(known))
+
     def _viewing(self, log: Log) -> Viewer:
         return Viewer(log, self.policy, model=self.model, usable=self.room)
 
@@ -133,14 +139,15 @@ class Keeper:
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
         self._held = True
-        _Heartbeat(self).start()
+        if self._heartbeat is None:
+            self._heartbeat = _Heartbeat(self)
+            self._heartbeat.start()
 
-    def _renew(self) -> bool:
-        """Keep the lease; False where it is gone."""
-        if not self._held:
-            return False
-        self._held = self._store.take_lease(self._key, self._holder, self._settings.lease_seconds)
-        return self._held
+    def _renew(self) -> None:
+        """Keep the lease, if there is one; never take it again that was given back meanwhile."""
+        engine, seconds = self._store.engine, self._settings.lease_seconds
+        if self._held and not leases.renew(engine, self._key, self._holder, seconds):
+            self._held = False
 
     def release(self) -> None:
         """Let others write; the next write here asks for the lease again."""
@@ -160,7 +167,7 @@ class Keeper:
                     result, told = self._attempt(job)
                 except LeaseLost:
                     self._held = False
-                except _Stale:
+                except Outdated:
                     self._reload()
                 else:
                     self._bus.publish(told)
@@ -171,13 +178,11 @@ class Keeper:
         seconds = self._settings.lease_seconds
         if self._stale:
             self._reload()
-        with self._store.change(self._key, self._holder, seconds) as change:
-            if change.row.version != self._row.version:
-                raise _Stale
+        with self._store.change(self._row, self._holder, seconds) as change:
             self._stale = True
+            result = job(change)
             for hook, point, problem in self._reports:
                 change.event(events.HOOK_FAILED, hook=hook, point=point, problem=problem)
-            result = job(change)
         self._reports = []
         self._row = change.row_after()
         self._stale = False
@@ -197,11 +202,18 @@ class Keeper:
         _log.warning("hook %s was skipped at %s: %s", hook, point, problem)
         self._reports.append((hook, point, problem))
 
+    def _index_rest(self) -> None:
+        """Leave no long tail of messages that a search would have to look through."""
+        if self._held and self._row.places - self._row.indexed >= WORTH_INDEXING:
+            self._write(lambda change: change.index_all())
+
     def close(self) -> None:
         """Give the lease back and let the store go."""
         with self._lock:
             if self._closed.is_set():
                 return
+            with suppress(FoldmarkError):  # it is found without, only slower
+                self._index_rest()
             self._closed.set()
             with suppress(FoldmarkError):  # what cannot be given back ends by itself
                 self.release()
@@ -210,7 +222,7 @@ class Keeper:
 
 
 class _Heartbeat(threading.Thread):
-    """Renews a session's lease for as long as the session is there and holds it."""
+    """Renews a session's lease whenever it has one, for as long as the session is there."""
 
     def __init__(self, keeper: Keeper) -> None:
         super().__init__(name=f"foldmark-lease-{keeper.id}", daemon=True)
@@ -224,8 +236,7 @@ class _Heartbeat(threading.Thread):
             if keeper is None:
                 return
             try:
-                if not keeper._renew():  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-                    return
+                keeper._renew()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
             except FoldmarkError as error:
                 _log.warning("the lease of session %s was not renewed: %s", keeper.id, error)
             del keeper

@@ -145,10 +145,10 @@ class Looking(Keeper):
         return place
 
     def _act(self, number: int) -> Act:
-        for act in self._store.acts(self._key):
-            if act.number == number:
-                return act
-        raise BadInput(f"session {self.id} has no act {number}")
+        act = self._store.act(self._key, number)
+        if act is None:
+            raise BadInput(f"session {self.id} has no act {number}")
+        return act
 
     # --- events ---
 

@@ -58,7 +58,8 @@ class Saying(Looking):
             assert isinstance(part, ToolPart)  # noqa: S101 - `_open_call` found it so
             done = self.maker.settled(part, output, error=error, files=files, metadata=metadata)
             newer = self._log.settle(entry.ordinal + offset, done)
-            change.put(entry.index, entry.ordinal, entry.message, newer.message, newer.sizes)
+            sizes = self._kept_sizes(newer.message, newer.sizes)
+            change.put(entry.index, entry.ordinal, entry.message, newer.message, sizes)
             self._tell_part(change, newer, offset)
             return newer.message
 
@@ -69,10 +70,11 @@ class Saying(Looking):
 
         def job(change: Change) -> Message:
             old = self._log.last
-            if old is None or old.message.id != message.id:
+            if old is None or old.message.id != message.id or old.index + 1 != change.places:
                 raise BadInput(f"only the last message can still change, not {message.id!r}")
             newer = self._log.replace(message)
-            change.put(newer.index, newer.ordinal, old.message, message, newer.sizes)
+            sizes = self._kept_sizes(message, newer.sizes)
+            change.put(newer.index, newer.ordinal, old.message, message, sizes)
             change.event(events.MESSAGE_WRITTEN, **_told(newer))
             return message
 
@@ -81,7 +83,7 @@ class Saying(Looking):
     def _append(self, message: Message) -> Message:
         def job(change: Change) -> Message:
             sizes = message_sizes(message, self._count)
-            change.append(message, sizes)
+            change.append(message, self._kept_sizes(message, sizes))
             entry = self._log.append(message, sizes)
             change.event(events.MESSAGE_WRITTEN, **_told(entry))
             for offset in range(len(sizes)):

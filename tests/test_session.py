@@ -1,0 +1,68 @@
+"""A session, on both engines: said, shown, pruned, compacted, taken back, found again."""
+
+import asyncio
+
+import pytest
+
+import foldmark
+from foldmark.messages import Pending, TextPart, ToolPart
+
+
+def worked(session: foldmark.Session, steps: int = 40) -> None:
+    session.user("Fix the failing test; never touch the main branch")
+    for number in range(steps):
+        call = ToolPart(
+            tool="read", call_id=f"c{number}", state=Pending(input={"filePath": f"a{number}.py"})
+        )
+        session.record([TextPart(text="I look"), call])
+        session.result(f"c{number}", f"line {number} of a wheel\n" * 300)
+    session.record("All is well.")
+
+
+def opened(where: str, **more: object) -> foldmark.Session:
+    return foldmark.open(where, window=8_000, output=1_000, **more)
+
+
+def test_undo_gives_the_very_view_of_before(where: str) -> None:
+    with opened(where) as session:
+        worked(session)
+        views = [session.view()]
+        assert session.prune() is not None
+        views.append(session.view())
+        assert session.compact("The wheels turn.") is not None
+        views.append(session.view())
+        session.user("And now?")
+        session.record("More of the same.", tokens=None)
+        session.compact("The wheels still turn.")
+        session.undo()
+        session.undo()
+        session.undo()
+        assert session.view().messages[: len(views[0].messages)] == views[0].messages
+        session.redo()
+        session.redo()
+        session.redo()
+        assert session.view().pivot is not None
+        with pytest.raises(foldmark.FoldmarkError, match="nothing to redo"):
+            session.redo()
+
+
+def test_what_is_opened_again_is_what_was_closed(where: str) -> None:
+    with opened(where, session="mill") as session:
+        worked(session)
+        session.prune()
+        session.compact("The wheels turn.")
+        session.user("And now?")
+        view, plan = session.view(), session.plan(explain=False)
+    with opened(where, session="mill") as again:
+        assert again.view() == view
+        assert again.plan(explain=False) == plan
+
+
+def test_async_forms_do_the_same(where: str) -> None:
+    async def talk() -> int:
+        async with await foldmark.aopen(where, window=8_000, output=1_000) as session:
+            await session.auser("Hello")
+            await session.arecord("Hello to you")
+            return len(await session.amessages())
+
+    assert asyncio.run(talk()) == 2
