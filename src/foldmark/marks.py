@@ -3,23 +3,31 @@
 A pruned part has OpenCode's `time.compacted`; the marker of a pivot that was taken back, `undone`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from .log import Entry, Log
+from .log import Entry, Log, marker_part
 from .messages import AnyPart, CompactionPart, Completed, Message, Number, Time, ToolPart
 
 
-def marked_messages(log: Log) -> tuple[Message, ...]:
-    """All messages of a log, with its marks as they are now; what did not change is the same."""
-    return tuple(_marked(log, entry) for entry in log.entries.values())
+def marked_messages(log: Log, times: Mapping[int, Number] | None = None) -> tuple[Message, ...]:
+    """All messages of a log, with its marks as they are now; what did not change is the same.
+
+    `times` tells when pivots were taken back, by the places of their markers.
+    """
+    return tuple(_marked(log, entry, times or {}) for entry in log.entries.values())
 
 
-def unmarked(message: Message) -> Message:
+def unmarked(message: Message, *, undone: bool = True) -> Message:
     """A message without such marks, for a store that keeps them apart."""
-    return with_parts(message, lambda _, part: _part_unmarked(part))
+    if not message.is_user:
+        return with_parts(message, lambda _, part: _part_unmarked(part))
+    marker = marker_part(message) if undone else None
+    if marker is None:
+        return message
+    return with_parts(message, lambda _, part: _with_undone(part) if part is marker else part)
 
 
 def with_parts(message: Message, change: Callable[[int, AnyPart], AnyPart]) -> Message:
@@ -33,27 +41,33 @@ def _part_unmarked(part: AnyPart) -> AnyPart:
     match part:
         case ToolPart(state=Completed() as state) if _compacted(state):
             return replace(part, state=_with_mark(state, None))
-        case CompactionPart() if part.undone:
-            return replace(part, undone=UNSET)
         case _:
             return part
 
 
-def _marked(log: Log, entry: Entry) -> Message:
-    changed = False
-    parts = list(entry.message.parts)
-    for offset, part in enumerate(parts):
-        if isinstance(part, ToolPart) and isinstance(part.state, Completed):
-            at = log.marks.get(entry.ordinal + offset)
-            if at != (_compacted(part.state) or None):
-                parts[offset] = replace(part, state=_with_mark(part.state, at))
-                changed = True
-        elif isinstance(part, CompactionPart):
-            undone = entry.index in log.undone
-            if undone != bool(part.undone):
-                parts[offset] = replace(part, undone=1 if undone else UNSET)
-                changed = True
-    return replace(entry.message, parts=tuple(parts)) if changed else entry.message
+def _marked(log: Log, entry: Entry, times: Mapping[int, Number]) -> Message:
+    marker = marker_part(entry.message) if entry.message.is_user else None
+    undone = times.get(entry.index, 1) if entry.index in log.undone else UNSET
+
+    def marked(offset: int, part: AnyPart) -> AnyPart:
+        if part is marker:
+            return part if bool(undone) == bool(marker.undone) else _with_undone(marker, undone)
+        # The log knows of calls by assistants only.
+        if not isinstance(part, ToolPart) or entry.message.is_user:
+            return part
+        if not isinstance(part.state, Completed):
+            return part
+        at = log.marks.get(entry.ordinal + offset)
+        if at == (_compacted(part.state) or None):
+            return part
+        return replace(part, state=_with_mark(part.state, at))
+
+    return with_parts(entry.message, marked)
+
+
+def _with_undone(part: AnyPart, at: Number | UnsetType = UNSET) -> AnyPart:
+    assert isinstance(part, CompactionPart)  # noqa: S101 - it makes a message a marker
+    return replace(part, undone=at)
 
 
 def _compacted(state: Completed) -> Number:

@@ -4,7 +4,7 @@ Values only: who made them, where they are kept and what a model is shown of the
 elsewhere. Times are milliseconds since 1970. A field that was absent is UNSET, which is falsy.
 """
 
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import UNSET, UnsetType
 
@@ -211,6 +211,17 @@ AnyPart = (
     | RetryPart
     | Other
 )
+
+
+def kind_of(part: AnyPart) -> str:
+    """The kind of a part by its name in JSON; `other` where we do not know it."""
+    return _KINDS[type(part)]
+
+
+_KINDS: dict[type, str] = {
+    kind: "other" if kind is Other else str(kind.__struct_config__.tag)
+    for kind in get_args(AnyPart)
+}
 
 # --- messages ------------------------------------------------------------------------------
 

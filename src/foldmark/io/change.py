@@ -1,6 +1,6 @@
 """One transaction on one session: what is written in it is there whole, or not at all."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from time import time
 from typing import Any
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from foldmark.acts import Act, taken_back
 from foldmark.errors import StoreError
 from foldmark.events import Event
-from foldmark.messages import Message, Number, ToolPart
+from foldmark.messages import Message, Number, ToolPart, kind_of
 from foldmark.requests import Memory
 from foldmark.sizes import Size
 from foldmark.values import Json, encode
@@ -44,7 +44,7 @@ class Change:
         self.acts = row.acts
         self.settled = row.settled
         self.at = milliseconds()
-        self.events: list[Event] = []
+        self._told: list[tuple[str, Json]] = []  # the events: kinds and data
         self._tokens = row.tokens
         self._size = row.size
         self._indexed = row.indexed
@@ -69,7 +69,7 @@ class Change:
     ) -> None:
         """Put a newer state of a message in its place; it may have more parts if it is the last."""
         self._engine.run("DELETE FROM refs WHERE session = ? AND place = ?", (self._key, place))
-        self._forget_parts(place, old)
+        self._forget_parts(ordinal, old)
         data = self._keep(encode(new), place)
         self._engine.run(
             "UPDATE messages SET data = ? WHERE key = ?", (data, key_at(self._key, place))
@@ -80,25 +80,35 @@ class Change:
         if place < self._indexed:
             self._index_anew(place, old, new)
 
-    def _forget_parts(self, place: int, old: Message) -> None:
+    def _forget_parts(self, ordinal: int, old: Message) -> None:
+        where = "WHERE session = ? AND ordinal >= ? AND ordinal < ?"
+        span = (self._key, ordinal, ordinal + len(old.parts))
         rows = self._engine.read(
-            "SELECT coalesce(sum(fixed + body + attached), 0) FROM parts "
-            "WHERE session = ? AND place = ? AND ordinal >= ?",
-            (self._key, place, 0),
+            f"SELECT coalesce(sum(fixed + body + attached), 0) FROM parts {where}",  # noqa: S608
+            span,
         )
         self._tokens -= int(rows[0][0])
         self._size -= len(encode(old))
-        self._engine.run("DELETE FROM parts WHERE session = ? AND place = ?", (self._key, place))
+        self._engine.run(f"DELETE FROM parts {where}", span)  # noqa: S608 - constants
 
     def _index_anew(self, place: int, old: Message, new: Message) -> None:
         key = key_at(self._key, place)
         doc = self._engine.read("SELECT doc FROM messages WHERE key = ?", (key,))[0][0]
         if doc is None:
+            self._hand_on(key, old)
             self._engine.index(key, message_words(new), instead_of=message_words(old))
             return
         # It was found by the words of the message that it is a copy of.
         self._engine.run("UPDATE messages SET doc = NULL WHERE key = ?", (key,))
         self._engine.index(key, message_words(new))
+
+    def _hand_on(self, key: int, old: Message) -> None:
+        """Let copies of a message that changes be found by the words that they still have."""
+        heir = self._engine.read("SELECT min(key) FROM messages WHERE doc = ?", (key,))[0][0]
+        if heir is not None:
+            self._engine.run("UPDATE messages SET doc = NULL WHERE key = ?", (heir,))
+            self._engine.run("UPDATE messages SET doc = ? WHERE doc = ?", (heir, key))
+            self._engine.index(heir, message_words(old))
 
     def _part_rows(
         self, message: Message, sizes: Sequence[Size], place: int, ordinal: int
@@ -106,10 +116,10 @@ class Change:
         rows: list[tuple[object, ...]] = []
         for offset, (part, size) in enumerate(zip(message.parts, sizes, strict=True)):
             tool = clean(part.tool) if isinstance(part, ToolPart) else None
-            kind = clean(str(getattr(part.__struct_config__, "tag", "")))
-            figures = (size.fixed, size.body, size.attached)
-            rows.append((self._key, ordinal + offset, place, kind, tool, *figures))
-            self._tokens += size.total
+            kind = kind_of(part)
+            fixed, body, attached = size.fixed, size.body, size.attached
+            rows.append((self._key, ordinal + offset, place, kind, tool, fixed, body, attached))
+            self._tokens += fixed + body + attached
         return rows
 
     def _keep(self, data: bytes, place: int) -> bytes:
@@ -172,9 +182,9 @@ class Change:
         )
         return taken == 1
 
-    def prune(self, marks: dict[int, Number], **fields: Any) -> int:
-        """Mark parts as pruned, each with its time: one act, one statement, however many."""
-        data, last = packed_marks(marks)
+    def prune(self, ordinals: Iterable[int], at: list[Number] | Number, **fields: Any) -> int:
+        """Mark parts as pruned: one act, one statement, however many; see `packed_marks`."""
+        data, last = packed_marks(ordinals, at)
         number = self.act("prune", marks=data, last_mark=last, **fields)
         self.settled = self.places
         return number
@@ -222,30 +232,36 @@ class Change:
 
     def row_after(self) -> SessionRow:
         """The session as the transaction left it."""
-        events = self.row.events + len(self.events)
+        events = self.row.events + len(self._told)
         return replace(self.row_now(), events=events, version=self.row.version + 1)
 
     def event(self, kind: str, /, **data: Any) -> None:
         """Note that something happened; it is told when the transaction is done."""
-        number = self.row.events + len(self.events) + 1
-        event = Event(number=number, session=self.row.id, kind=kind, at=self.at, data=data)
-        self.events.append(event)
+        self._told.append((kind, data))
+
+    def events(self) -> Iterator[Event]:
+        """What happened, as it is told."""
+        for number, (kind, data) in enumerate(self._told, start=self.row.events + 1):
+            yield Event(number=number, session=self.row.id, kind=kind, at=self.at, data=data)
 
     def finish(self, *, lease: int | None = None) -> None:
         """Write what is kept of the session itself."""
         if self.places - self._indexed >= MOST_WAITING:
             self.index_all()
-        self._engine.run_many(
-            "INSERT INTO events (session, number, kind, at, data) VALUES (?, ?, ?, ?, ?)",
-            [(self._key, e.number, e.kind, e.at, encode(e.data)) for e in self.events],
-        )
+        last = self.row.events + len(self._told)
+        if self._told:
+            # All of one transaction in one row, under the number of the last.
+            self._engine.run(
+                "INSERT INTO events (session, number, at, data) VALUES (?, ?, ?, ?)",
+                (self._key, last, self.at, packed(encode(self._told))),
+            )
         renewed = f"coalesce({self._engine.now} + ?, expires)"
         self._engine.run(
             f"UPDATE sessions SET {_KEPT}, version = version + 1, expires = {renewed} "  # noqa: S608
             "WHERE key = ?",
             (
                 *(self.at, self.places, self.parts, self._tokens, self._size, self.acts),
-                *(self.row.events + len(self.events), self._indexed, self.settled),
+                *(last, self._indexed, self.settled),
                 *(lease, self._key),
             ),
         )

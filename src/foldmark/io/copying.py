@@ -18,7 +18,7 @@ from .words import message_words
 _CHUNK = 500
 _AS_THEY_ARE = {
     "parts": "ordinal, place, kind, tool, fixed, body, attached",
-    "events": "number, kind, at, data",
+    "events": "number, at, data",
 }
 _ACTS = (
     "number, kind, at, place, marker, summary, tail, tail_id, before, after, "

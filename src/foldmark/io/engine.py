@@ -5,14 +5,17 @@ SQL is written with ? for arguments. What the engines write differently is in th
 
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Protocol
+
+from foldmark.errors import StoreError
 
 from .schema import Dialect
 
 # postgresql://…, or key=value pairs as libpq takes them.
-_ADDRESS = re.compile(r"postgres(ql)?://|\s*(host|hostaddr|dbname|service|user)\s*=")
+_ADDRESS = re.compile(r"postgres(ql)?://|\s*(host|hostaddr|port|dbname|service|user|password)\s*=")
+_OTHER_ADDRESS = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 Row = tuple[Any, ...]
 Args = Sequence[object]
 
@@ -95,6 +98,12 @@ def open_engine(
         from .postgres import Postgres  # noqa: PLC0415 - psycopg comes with an extra
 
         return Postgres(text, durable=durable, wait=wait, make=make)
+    if _OTHER_ADDRESS.match(text):
+        kind = text.partition("://")[0].strip()
+        raise StoreError(kind, "no such kind of store; give a path, or postgresql://…")
     from .sqlite import Sqlite  # noqa: PLC0415 - so is sqlite3 left alone by those who do not use it
 
-    return Sqlite(Path(text).expanduser(), durable=durable, wait=wait, make=make)
+    path = Path(text)
+    with suppress(RuntimeError):  # nobody is called so: then the folder is
+        path = path.expanduser()
+    return Sqlite(path, durable=durable, wait=wait, make=make)

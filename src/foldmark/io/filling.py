@@ -8,18 +8,22 @@ from .change import Change
 from .engine import Engine
 from .rows import SessionRow
 
+_LATEST = 2**53  # milliseconds that a column, and JSON, hold exactly
+
 
 def fill(engine: Engine, row: SessionRow, log: Log) -> None:
     """Write a log into a session that has nothing yet; the caller holds a transaction."""
     change = Change(engine, row)
+    undone = {place: pivot for place in sorted(log.undone) if (pivot := _undone(log, place))}
     for entry in log.entries.values():
-        change.append(unmarked(entry.message), entry.sizes)
+        message = unmarked(entry.message, undone=entry.index in undone)
+        change.append(message, entry.sizes)
     if log.marks:
-        change.prune(log.marks)
+        change.prune(sorted(log.marks), [log.marks[ordinal] for ordinal in sorted(log.marks)])
     for pivot in log.pivots:
         _fill_pivot(change, log, pivot, undone=None)
-    for marker in sorted(log.undone):
-        _fill_undone(change, log, marker)
+    for pivot, at in undone.values():
+        _fill_pivot(change, log, pivot, undone=at)
     change.index_all()
     change.settled = 0
     change.event(
@@ -43,13 +47,18 @@ def _fill_pivot(change: Change, log: Log, pivot: Pivot, undone: int | None) -> N
     )
 
 
-def _fill_undone(change: Change, log: Log, marker: int) -> None:
-    """A pivot that was taken back before the session was written here."""
+def _undone(log: Log, marker: int) -> tuple[Pivot, int] | None:
+    """A pivot that was taken back before the session was written here, and when that was.
+
+    None where there is no summary, or no time as we keep it: then its mark stays in the message.
+    """
     message = log.entries[marker].message
     part = marker_part(message)
+    at = (part.undone if part else None) or 1
+    if part is None or not isinstance(at, int) or not 0 < at < _LATEST:
+        return None
     for place in log.summaries:
         info = log.entries[place].message.info
-        if place > marker and getattr(info, "parent_id", None) == message.id and part is not None:
-            pivot = Pivot(marker=marker, summary=place, tail_id=part.tail_start_id or None)
-            _fill_pivot(change, log, pivot, undone=int(part.undone or 1))
-            return
+        if place > marker and getattr(info, "parent_id", None) == message.id:
+            return Pivot(marker=marker, summary=place, tail_id=part.tail_start_id or None), at
+    return None

@@ -38,8 +38,9 @@ def collect(store: Store, *, older_than: float | None = None, dry_run: bool = Fa
     engine = store.engine
     before = engine.size()
     with engine.writing():
-        engine.lock_bodies(alone=True)
+        # Sessions first, then bodies: writers lock them in this order too.
         old = [] if older_than is None else _old(store, older_than)
+        engine.lock_bodies(alone=True)
         orphans = _orphans(engine)
         if not dry_run:
             for row in old:
@@ -59,11 +60,17 @@ def _old(store: Store, days: float) -> list[SessionRow]:
     engine = store.engine
     now = engine.read(f"SELECT {engine.now}")[0][0]
     kept_since = now - days * _DAY
-    return [
-        row
-        for row in store.sessions()
-        if row.updated < kept_since and (row.holder is None or (row.expires or 0) < now)
-    ]
+
+    def is_old(row: SessionRow) -> bool:
+        return row.updated < kept_since and (row.holder is None or (row.expires or 0) < now)
+
+    old: list[SessionRow] = []
+    for candidate in sorted(filter(is_old, store.sessions()), key=lambda row: row.key):
+        engine.lock_session(candidate.key)
+        row = store.find(candidate.id)  # someone may have begun to write to it meanwhile
+        if row is not None and is_old(row):
+            old.append(row)
+    return old
 
 
 def _orphans(engine: Engine) -> int:

@@ -49,6 +49,14 @@ def has_died(holder: str) -> bool:
         return True
     except OSError:
         return False
+    return _is_zombie(rest)
+
+
+def _is_zombie(process: str) -> bool:
+    """Whether a process has ended, and only waits for its parent to take note of that."""
+    with suppress(OSError):
+        told = Path(f"/proc/{process}/stat").read_text(errors="replace")
+        return told.rpartition(")")[2].split()[:1] == ["Z"]
     return False
 
 

@@ -1,16 +1,21 @@
 """Opening a session: what its view shows is read, and nothing else."""
 
+from msgspec.structs import replace
+
+from foldmark.acts import Act, taken_back
+from foldmark.events import PRUNED, QUEUED, REDONE, REVERTED, UNDONE
 from foldmark.log import Past, Pivot
 from foldmark.messages import Number
 from foldmark.requests import Memory
-from foldmark.values import Frozen, decoder
+from foldmark.values import Frozen, Json, decoder
 
 from .engine import Engine
 from .marking import unpacked_marks
-from .rows import IN_FORCE, Loaded, SessionRow, Stored, read_messages, whole
+from .rows import ACT, IN_FORCE, Loaded, SessionRow, Stored, act_row, read_messages, whole
 from .words import from_column
 
 _memory = decoder(Memory)
+_event = decoder(Json)
 
 
 class Slice(Frozen):
@@ -22,13 +27,16 @@ class Slice(Frozen):
 
 
 class _Reader:
-    """Reads one session at one moment; acts from `until` on count as not done."""
+    """Reads one session at one moment, as it is or as it was before an act."""
 
-    def __init__(self, engine: Engine, row: SessionRow, end: int, until: int | None) -> None:
+    def __init__(self, engine: Engine, row: SessionRow, end: int, before: int | None) -> None:
         self.engine = engine
         self.row = row
         self.end = end
-        self.until = 2**62 if until is None else until
+        self.in_force, self.args = IN_FORCE, ()
+        if before is not None:
+            self.in_force = f"number IN ({engine.numbers})"
+            self.args = (engine.many_numbers(in_force_before(engine, row.key, before, end)),)
 
     def pivots(self, where: str, *args: object) -> list[tuple[int, int, int | None, str | None]]:
         return [
@@ -41,8 +49,8 @@ class _Reader:
         ]
 
     def latest(self) -> tuple[int, int, int | None, str | None] | None:
-        where = f"{IN_FORCE} AND number < ? AND summary < ? ORDER BY marker DESC LIMIT 1"
-        found = self.pivots(where, self.until, self.end)
+        where = f"{self.in_force} AND summary < ? ORDER BY marker DESC LIMIT 1"
+        found = self.pivots(where, *self.args, self.end)
         return found[0] if found else None
 
     def memory(self, marker: int) -> Memory:
@@ -54,23 +62,23 @@ class _Reader:
         return _memory(whole(self.engine, [rows[0][0]])[0]) if rows else Memory()
 
     def undone(self, start: int) -> frozenset[int]:
-        where = f"summary >= ? AND NOT ({IN_FORCE} AND number < ?)"
-        return frozenset(row[0] for row in self.pivots(where, start, self.until))
+        where = f"summary >= ? AND NOT ({self.in_force})"
+        return frozenset(row[0] for row in self.pivots(where, start, *self.args))
 
     def gaps(self) -> list[tuple[int, int]]:
         """The ranges of places that reverts hide."""
         rows = self.engine.read(
             "SELECT tail, marker FROM acts WHERE session = ? AND kind = 'revert' "  # noqa: S608
-            f"AND {IN_FORCE} AND number < ? ORDER BY tail",
-            (self.row.key, self.until),
+            f"AND {self.in_force} ORDER BY tail",
+            (self.row.key, *self.args),
         )
         return [(row[0], row[1]) for row in rows]
 
     def marks(self, ordinal: int) -> dict[int, Number]:
         rows = self.engine.read(
             "SELECT marks FROM acts WHERE session = ? AND last_mark >= ? "  # noqa: S608 - constants
-            f"AND {IN_FORCE} AND number < ? ORDER BY number DESC",
-            (self.row.key, ordinal, self.until),
+            f"AND {self.in_force} ORDER BY number DESC",
+            (self.row.key, ordinal, *self.args),
         )
         found: dict[int, Number] = {}
         for (data,) in rows:  # the first of several that mark a part is the one that counts
@@ -89,8 +97,8 @@ def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded
         start = _start(latest, part)
         memory = reader.memory(latest[0]) if start else memory
     if latest is not None:
-        where = f"{IN_FORCE} AND number < ? AND summary < ? AND summary >= ? ORDER BY marker"
-        found = reader.pivots(where, reader.until, end, start)
+        where = f"{reader.in_force} AND summary < ? AND summary >= ? ORDER BY marker"
+        found = reader.pivots(where, *reader.args, end, start)
         pivots = [
             Pivot(marker=row[0], summary=row[1], tail_id=from_column(row[3])) for row in found
         ]
@@ -108,6 +116,34 @@ def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded
     )
     parts = row.parts if part.act is None or not messages else _parts_after(messages[-1])
     return Loaded(row=row, past=past, messages=messages, settled=row.settled, end=end, parts=parts)
+
+
+def in_force_before(engine: Engine, session: int, number: int, end: int) -> list[int]:
+    """The acts that were in force right before one, when there were so many messages.
+
+    What was undone and redone since is told by the events.
+    """
+    sql = f"SELECT {ACT} FROM acts WHERE session = ? AND number < ?"  # noqa: S608 - constants
+    acts = {act.number: act for act in map(act_row, engine.read(sql, (session, number)))}
+    rows = engine.read(
+        "SELECT kind, data FROM events WHERE session = ? AND kind IN (?, ?, ?, ?, ?) "
+        "ORDER BY number DESC",
+        (session, PRUNED, QUEUED, REVERTED, UNDONE, REDONE),
+    )
+    for kind, data in rows:
+        act = _event(bytes(data)).get("act")
+        if kind in {UNDONE, REDONE} and act in acts:
+            acts[act] = replace(acts[act], undone=None if kind == UNDONE else 1)
+        elif act == number and kind not in {UNDONE, REDONE}:
+            break
+    earlier = [_unfinished(act, end) for act in acts.values()]
+    reverted = taken_back(earlier)
+    return [act.number for act in earlier if act.undone is None and reverted[act.number] is None]
+
+
+def _unfinished(act: Act, end: int) -> Act:
+    """A pivot as it was when its summary was not there yet."""
+    return replace(act, summary=None) if act.summary is not None and act.summary >= end else act
 
 
 def segments(start: int, end: int, gaps: list[tuple[int, int]]) -> list[tuple[int, int]]:

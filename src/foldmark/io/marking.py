@@ -1,5 +1,6 @@
 """The marks of one prune, kept with it as one value: to set thousands costs what one costs."""
 
+from collections.abc import Iterable
 from operator import sub
 
 import msgspec
@@ -20,13 +21,14 @@ class Marks(Frozen):
 _decode = msgspec.json.Decoder(Marks).decode
 
 
-def packed_marks(marks: dict[int, Number]) -> tuple[bytes, int]:
-    """Marks as they are kept, and the highest ordinal among them."""
-    ordinals = sorted(marks)
-    steps = [ordinals[0], *map(sub, ordinals[1:], ordinals)]
-    times = list(map(marks.__getitem__, ordinals))
-    at = times[0] if times.count(times[0]) == len(times) else times
-    return packed(msgspec.json.encode(Marks(steps=steps, at=at))), ordinals[-1]
+def packed_marks(ordinals: Iterable[int], at: list[Number] | Number) -> tuple[bytes, int]:
+    """Marks as they are kept, and the highest ordinal among them.
+
+    Where each has a time of its own, ordinals and times are in order.
+    """
+    ordered = sorted(ordinals)
+    steps = [ordered[0], *map(sub, ordered[1:], ordered)]
+    return packed(msgspec.json.encode(Marks(steps=steps, at=at))), ordered[-1]
 
 
 def unpacked_marks(data: bytes) -> dict[int, Number]:

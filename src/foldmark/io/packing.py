@@ -62,7 +62,7 @@ def hollowed(data: bytes) -> tuple[bytes, dict[bytes, Body]]:
 
     It is not parsed: in JSON that we wrote, a quote that is not escaped begins or ends a text.
     """
-    if len(data) <= LONG and _SIGN not in data:
+    if len(data) <= 2 * LONG and _SIGN not in data:
         return data, {}
     # Escaped quotes are hidden first, so that what stands between two quotes is a text.
     masked = data.replace(b"\\\\", b"\0\0").replace(b'\\"', b"\0\0")
@@ -137,7 +137,9 @@ def _compressed(data: bytes, *, shaped: bool) -> bytes:
     name = "shaped" if shaped else "plain"
     held = getattr(_threads, name, None)
     if held is None:
-        held = zstd.ZstdCompressor(options=_options(), zstd_dict=_shapes() if shaped else None)
+        level = 1 if shaped else 3  # what is small hardly shrinks more, and is written often
+        given = _shapes() if shaped else None
+        held = zstd.ZstdCompressor(options=_options(level), zstd_dict=given)
         setattr(_threads, name, held)
     return held.compress(data, held.FLUSH_FRAME)
 
@@ -157,10 +159,9 @@ def unpacked(data: bytes) -> bytes:
     raise ValueError("damaged: an unknown kind of compression")
 
 
-@cache
-def _options() -> Mapping[int, int]:
-    level = zstd.CompressionParameter.compression_level
-    return {level: 3, zstd.CompressionParameter.checksum_flag: 1}
+def _options(level: int) -> Mapping[int, int]:
+    names = zstd.CompressionParameter
+    return {names.compression_level: level, names.checksum_flag: 1}
 
 
 @cache

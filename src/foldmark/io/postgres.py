@@ -4,20 +4,22 @@ Tables live in a schema of their own, `foldmark`. Words are indexed by PostgreSQ
 split them: its own splitting would keep paths and addresses whole, and differ from SQLite's.
 """
 
+import re
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import LiteralString, cast
-from urllib.parse import urlsplit
 
 from foldmark.errors import NoStore, StoreError
 
 from .engine import Args, Row
+from .files import harmless
 from .schema import VERSION, Dialect, migrate
 
 try:
     import psycopg
     from psycopg import errors, sql
+    from psycopg.conninfo import conninfo_to_dict
 except ModuleNotFoundError as missing:
     raise StoreError("PostgreSQL", "needs psycopg: pip install 'foldmark[postgres]'") from missing
 
@@ -52,6 +54,7 @@ class Postgres:
         self._wait = wait
         self._lock = RLock()
         self._depth = 0
+        self._closed = False
         self._held: psycopg.Connection[Row] | None = None
         try:
             with self._errors():
@@ -63,6 +66,8 @@ class Postgres:
     def _connection(self) -> "psycopg.Connection[Row]":
         if self._held is not None and not self._held.closed:
             return self._held
+        if self._closed:
+            raise StoreError(self.name, "the store was closed")
         if self._depth:
             raise StoreError(self.name, "the connection was lost; try again")
         settings = [
@@ -230,6 +235,7 @@ class Postgres:
     def close(self) -> None:
         """Let the connection go."""
         with self._lock:
+            self._closed = True
             if self._held is not None:
                 self._held.close()
 
@@ -259,6 +265,13 @@ _WHAT_TO_DO: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
 )
 
 
+_NO_ADDRESS = (
+    "this is no address of a PostgreSQL database; it looks like postgresql://user@host/name, and "
+    "@ : / in a password are written %40 %3A %2F"
+)
+_PORTS = re.compile(r"[\d,]*")
+
+
 def _what_to_do(error: "psycopg.Error") -> str:
     for kinds, known in _WHAT_TO_DO:
         if isinstance(error, kinds):
@@ -267,7 +280,7 @@ def _what_to_do(error: "psycopg.Error") -> str:
     if isinstance(error, psycopg.OperationalError):
         return f"the server cannot be reached, or was lost ({told or 'no reason given'})"
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
-        return "this is no address of a PostgreSQL database"
+        return _NO_ADDRESS
     return f"PostgreSQL says: {told}"
 
 
@@ -276,11 +289,17 @@ def _prepared(statement: str) -> "sql.SQL":
 
 
 def _shown(address: str) -> str:
-    """The address without its password."""
+    """The address as libpq reads it, without user and password.
+
+    What it takes for host, port or name may be the half of a password with @ or / in it, and would
+    be told in its errors: such an address is refused before it is used.
+    """
     try:
-        parts = urlsplit(address)
-        host = parts.hostname or ""
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        return "postgresql"
-    return f"postgresql://{host}{port}{parts.path}"
+        told = conninfo_to_dict(address)
+    except (psycopg.Error, ValueError):
+        raise StoreError("postgresql", _NO_ADDRESS) from None
+    host, port, name = (str(told.get(key) or "") for key in ("host", "port", "dbname"))
+    if "@" in host + name or _PORTS.fullmatch(port) is None:
+        raise StoreError("postgresql", _NO_ADDRESS)
+    host = "" if host.startswith("/") else host  # the folder of a socket
+    return harmless(f"postgresql://{host}{port and ':'}{port}/{name}")

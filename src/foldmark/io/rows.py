@@ -145,22 +145,22 @@ def read_places(engine: Engine, session: int, places: list[int]) -> list[Stored]
 def _stored(engine: Engine, session: int, rows: list[Row], *, sized: bool) -> list[Stored]:
     if not rows:
         return []
-    sizes = _sizes(engine, session, rows) if sized else {}
+    contents = whole(engine, [row[2] for row in rows])
+    messages = [decode_message(data) for data in contents]
+    end = rows[-1][1] + len(messages[-1].parts)
+    sizes = _sizes(engine, session, rows[0][1], end) if sized else {}
     found: list[Stored] = []
-    for (place, ordinal, _), data in zip(
-        rows, whole(engine, [row[2] for row in rows]), strict=True
-    ):
-        message = decode_message(data)
+    for (place, ordinal, _), message in zip(rows, messages, strict=True):
         last = ordinal + len(message.parts)
         held = tuple(sizes[number] for number in range(ordinal, last)) if sized else ()
         found.append(Stored(place=place, ordinal=ordinal, message=message, sizes=held))
     return found
 
 
-def _sizes(engine: Engine, session: int, messages: list[Row]) -> dict[int, Size]:
+def _sizes(engine: Engine, session: int, first: int, end: int) -> dict[int, Size]:
     rows = engine.read(
         "SELECT ordinal, fixed, body, attached FROM parts "
-        "WHERE session = ? AND ordinal >= ? AND place <= ? ORDER BY ordinal",
-        (session, messages[0][1], messages[-1][0]),
+        "WHERE session = ? AND ordinal >= ? AND ordinal < ?",
+        (session, first, end),
     )
     return {row[0]: Size(fixed=row[1], body=row[2], attached=row[3]) for row in rows}

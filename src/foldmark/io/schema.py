@@ -141,7 +141,6 @@ CREATE INDEX acts_pivots ON acts (session, marker)
 CREATE TABLE events (
   session %(big)s NOT NULL,
   number %(big)s NOT NULL,
-  kind TEXT NOT NULL,
   at %(big)s NOT NULL,
   data %(bytes)s NOT NULL,
   PRIMARY KEY (session, number)

@@ -1,7 +1,7 @@
 """Finding messages by their words, shown or folded."""
 
 from foldmark.log import handle, part_text
-from foldmark.messages import AnyPart, Message, ReasoningPart, TextPart, ToolPart
+from foldmark.messages import AnyPart, Message, ReasoningPart, TextPart, ToolPart, kind_of
 from foldmark.values import Frozen, to_plain
 
 from .engine import Engine
@@ -87,7 +87,7 @@ def _best(held: Stored, wanted: list[str], query: str) -> Hit | None:
         handle=handle(held.ordinal + offset),
         message=held.message.id,
         place=held.place,
-        kind=str(part.__struct_config__.tag),
+        kind=kind_of(part),
         tool=part.tool if isinstance(part, ToolPart) else None,
         snippet=_snippet(text, wanted, query),
         exact=score[0],

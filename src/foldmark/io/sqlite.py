@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
+from time import monotonic, sleep
 from typing import cast
 
 from foldmark.errors import NoStore, StoreError
@@ -71,23 +72,36 @@ class Sqlite:
                 path, timeout=wait, isolation_level=None, check_same_thread=False
             )
             try:
-                self._set_up(durable=durable)
+                self._set_up(durable=durable, wait=wait)
             except BaseException:
                 self._connection.close()
                 raise
 
-    def _set_up(self, *, durable: bool) -> None:
+    def _set_up(self, *, durable: bool, wait: float) -> None:
         run = self._connection.execute
         self._check_owner()
-        run("PRAGMA journal_mode = WAL")
+        self._log_ahead(monotonic() + wait)
         run(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         run("PRAGMA temp_store = MEMORY")
+        run("PRAGMA wal_autocheckpoint = 4000")  # pages, 16 MB: the same ones are written often
         if self._version() < VERSION:
             with self.writing():
                 version = self._version()  # another process may have been quicker
                 migrate(self, version)
                 run(f"PRAGMA application_id = {_OURS}")
                 run(f"PRAGMA user_version = {VERSION}")
+
+    def _log_ahead(self, deadline: float) -> None:
+        """Write ahead; SQLite does not wait for others who switch a new file to that as well."""
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or monotonic() > deadline:
+                    raise
+                sleep(0.01)
+            else:
+                return
 
     def _check_owner(self) -> None:
         """Refuse what is not ours, before anything is changed. A new file has no tables yet."""
@@ -251,8 +265,11 @@ class Sqlite:
 
 def _made(path: Path) -> bytes:
     """The first bytes of the file, which is made if there is none; its folder too."""
-    if not path.parent.exists():
-        path.parent.mkdir(parents=True, mode=0o700)
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "a path cannot hold a NUL character")
+    for folder in reversed(path.parents):  # `parents=True` would make all but the last for anyone
+        if not folder.exists():
+            folder.mkdir(mode=0o700, exist_ok=True)
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))

@@ -4,7 +4,7 @@ Knows rows and transactions. What a prune or a pivot means is told in `session`;
 spoken to, in `sqlite` and `postgres`.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,7 +23,7 @@ from . import leases
 from .change import Change, milliseconds
 from .engine import Engine, open_engine
 from .loading import Slice, load, segments
-from .packing import packed
+from .packing import packed, unpacked
 from .rows import (
     ACT,
     SESSION,
@@ -38,7 +38,7 @@ from .schema import key_at
 from .words import clean
 
 LATEST = "latest"
-_data = decoder(Json)
+_told = decoder(list[tuple[str, Json]])
 
 
 class LeaseLost(Exception):
@@ -181,14 +181,12 @@ class Store:
     def events(self, row: SessionRow, after: int, most: int = 1_000) -> list[Event]:
         """What happened to a session after an event, in order."""
         rows = self.engine.read(
-            "SELECT number, kind, at, data FROM events "
+            "SELECT number, at, data FROM events "
             "WHERE session = ? AND number > ? ORDER BY number LIMIT ?",
             (row.key, after, most),
         )
-        return [
-            Event(number=n, session=row.id, kind=kind, at=at, data=_data(bytes(data)))
-            for n, kind, at, data in rows
-        ]
+        found = [event for held in rows for event in _events(row.id, *held)]
+        return [event for event in found if event.number > after][:most]
 
     # --- writing ---
 
@@ -306,6 +304,13 @@ def _acts_until(key: int, last: int, *, whole: bool) -> tuple[str, tuple[int, ..
         f"{condition} AND ((kind = 'pivot' AND summary <= ?) OR (kind <> 'pivot' AND place <= ?))",
         (key, last, last + 1),
     )
+
+
+def _events(session: str, last: int, at: int, data: bytes) -> Iterator[Event]:
+    """The events of one transaction, which are kept under the number of the last."""
+    told = _told(unpacked(bytes(data)))
+    for number, (kind, held) in enumerate(told, start=last - len(told) + 1):
+        yield Event(number=number, session=session, kind=kind, at=at, data=held)
 
 
 def forked_info(info: SessionInfo, session_id: str, at: int) -> SessionInfo:

@@ -191,7 +191,8 @@ class _Lane:
         """Queue an item, without waiting; False where the loop is gone."""
         self._waiting.append(item)
         if len(self._waiting) > MOST_WAITING:
-            _discard(self._waiting.popleft())
+            with suppress(IndexError):  # it was ended just now
+                _discard(self._waiting.popleft())
             self._tell_dropped()
         try:
             self._wake()

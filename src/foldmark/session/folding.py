@@ -11,7 +11,6 @@ from foldmark.errors import BadInput
 from foldmark.io.change import Change
 from foldmark.log import marker_part
 from foldmark.messages import (
-    Number,
     Tokens,
 )
 from foldmark.pivot import marker_message, summary_message
@@ -53,8 +52,7 @@ class Folding(Saying):
             before = viewer.tokens
             self._log.mark(ordinals, at=change.at)
             after = viewer.tokens
-            marks: dict[int, Number] = dict.fromkeys(ordinals, change.at)
-            number = change.prune(marks, before=before, after=after)
+            number = change.prune(ordinals, change.at, before=before, after=after)
             change.event(events.PRUNED, act=number, parts=len(ordinals), before=before, after=after)
             return number
 
@@ -95,7 +93,7 @@ class Folding(Saying):
             if summary is None:
                 if pending is not None:
                     return pending
-                return self._act(self._write(lambda change: self._queue(change, auto, overflow)))
+                return self._act(self._write(lambda change: self._queued(change, auto, overflow)))
             if not summary.strip():
                 raise BadInput("a summary must not be empty")
             job = self._pivot_job(summary, pending, tokens, auto=auto, overflow=overflow)
@@ -133,6 +131,11 @@ class Folding(Saying):
         _, veto = self._hooks.compaction(asked)
         return veto is not None
 
+    def _queued(self, change: Change, auto: bool, overflow: bool) -> int:  # noqa: FBT001
+        """The compaction that another process has queued meanwhile, or a new one."""
+        pending = self.pending()
+        return pending.number if pending else self._queue(change, auto, overflow)
+
     def _queue(self, change: Change, auto: bool, overflow: bool) -> int:  # noqa: FBT001
         marker = marker_message(self.maker.made(self.id), auto=auto, overflow=overflow)
         sizes = message_sizes(marker, self._count)
@@ -158,11 +161,12 @@ class Folding(Saying):
             if self.limit is not None and self.policy.tail.capped:
                 check_window(self._log, self.policy, room, fixed=self.fixed)
             fold = session_fold(self._viewer, room, fixed=self.fixed, overflow=overflow)
-            if pending is None:
+            waiting = pending or self.pending()  # another process may have queued one meanwhile
+            if waiting is None:
                 number = self._queue(change, auto, overflow)
                 marker = change.places - 1
             else:
-                number, marker = pending.number, pending.marker or 0
+                number, marker = waiting.number, waiting.marker or 0
             if not change.claim(number, self._holder):
                 raise BadInput(f"compaction {number} of session {self.id} is another's, or done")
             change.event(events.STARTED, act=number)

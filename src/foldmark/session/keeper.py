@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -174,7 +174,7 @@ class Keeper:
                     return result
         raise leases.busy(self._store.engine, self._key, self.id)
 
-    def _attempt(self, job: Callable[[Change], T]) -> tuple[T, list[Event]]:
+    def _attempt(self, job: Callable[[Change], T]) -> tuple[T, Iterator[Event]]:
         seconds = self._settings.lease_seconds
         if self._stale:
             self._reload()
@@ -186,7 +186,7 @@ class Keeper:
         self._reports = []
         self._row = change.row_after()
         self._stale = False
-        return result, change.events
+        return result, change.events()
 
     def _load_changed(self, change: Change) -> int:
         """Load the session as it is inside a transaction; the tokens of its view."""

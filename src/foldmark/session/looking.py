@@ -122,7 +122,10 @@ class Looking(Keeper):
         """The whole session, as `opencode export` writes it, with its marks."""
         part = Slice(everything=True)
         loaded = self._store.load(self._key, part, estimate=self.policy.estimate)
-        return Transcript(info=loaded.row.info, messages=marked_messages(self._built(loaded)))
+        pivots = self._store.acts(self._key, "pivot")
+        times = {act.marker or 0: act.undone for act in pivots if act.undone is not None}
+        messages = marked_messages(self._built(loaded), times)
+        return Transcript(info=loaded.row.info, messages=messages)
 
     @property
     def info(self) -> SessionRow:

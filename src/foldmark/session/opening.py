@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from foldmark.errors import BadInput
+from foldmark.errors import BadInput, StoreError
 from foldmark.io.rows import SessionRow
 from foldmark.io.store import LATEST, Store
 from foldmark.messages import SessionInfo, Time
@@ -73,4 +73,9 @@ def _row(store: Store, session: str | None, maker: Maker, estimate: str) -> Sess
     now = maker.now()
     name = session or maker.session_id()
     info = SessionInfo(id=name, time=Time(created=now, updated=now))
-    return store.create(info, estimate=estimate)
+    try:
+        return store.create(info, estimate=estimate)
+    except StoreError:
+        if found := store.find(name):  # another process was quicker
+            return found
+        raise

@@ -14,6 +14,7 @@ from foldmark.messages import (
     Message,
     Tokens,
     ToolPart,
+    kind_of,
 )
 from foldmark.sizes import message_sizes
 from foldmark.values import Json
@@ -98,7 +99,7 @@ class Saying(Looking):
             events.PART_WRITTEN,
             handle=handle(entry.ordinal + offset),
             place=entry.index,
-            kind=str(part.__struct_config__.tag),
+            kind=kind_of(part),
             tokens=entry.sizes[offset].total,
         )
 

@@ -1,0 +1,463 @@
+"""What hooks may change, and that none of them can break or hold up a session."""
+
+import asyncio
+import itertools
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from foldmark.log import Log, handle
+from foldmark.presets import FOLDMARK
+from foldmark.prune import Prune
+from foldmark.session import hooks as module
+from foldmark.session.hooks import (
+    POINTS,
+    BeforeCompact,
+    BeforeContinue,
+    BeforePrune,
+    Compaction,
+    CompactionChange,
+    HookRunner,
+    OnView,
+)
+from foldmark.tokens import round4
+from foldmark.view import View, Viewer
+
+SOON = 20.0  # seconds in which a loaded machine does what takes a millisecond
+SHORT = 0.05  # seconds after which a hook counts as hung
+NOTHING = Prune(prune=(), keep=(), tokens=0)
+COMPACTION = Compaction(
+    session="s", auto=True, overflow=False, tokens=9, context=("a",), prompt="p"
+)
+VIEW = Viewer(Log(round4), FOLDMARK).view()
+# How a runner asks at each point, and what it gives where there are no hooks.
+ASKED: dict[str, tuple[Callable[[HookRunner], object], object]] = {
+    "before_prune": (lambda runner: runner.kept(NOTHING), set()),
+    "before_compact": (lambda runner: runner.compaction(COMPACTION), (COMPACTION, None)),
+    "before_continue": (lambda runner: runner.may_continue("s"), True),
+    "on_view": (lambda runner: runner.view(VIEW), VIEW),
+}
+AT_EVERY_POINT = pytest.mark.parametrize("point", POINTS)
+
+
+class Hook:
+    """A hook that answers at one point what it is given, or what a function returns."""
+
+    def __init__(self, point: str, answer: Callable[[Any], Any]) -> None:
+        self.given: list[Any] = []
+        self._answer = answer
+        setattr(self, point, self._asked)
+
+    def _asked(self, given: Any) -> Any:
+        self.given.append(given)
+        return self._answer(given)
+
+
+class Runner(HookRunner):
+    """A runner that remembers what it was told of problems."""
+
+    def __init__(self, *hooks: object, seconds: float = SOON) -> None:
+        self.problems: list[tuple[str, str, str]] = []
+        super().__init__(hooks, seconds=seconds, report=self._remember)
+
+    def _remember(self, *problem: str) -> None:
+        name, point, words = problem
+        self.problems.append((name, point, words))
+
+
+def hook_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("foldmark-hook")]
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """What hooks of a test hang at; it is opened at the end, and their threads end."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+    for thread in hook_threads():
+        thread.join(SOON)
+        assert not thread.is_alive()
+
+
+# --- what they may change -------------------------------------------------------------------
+
+
+@AT_EVERY_POINT
+def test_without_a_hook_for_a_point_nothing_changes_and_no_thread_is_started(
+    point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Elsewhere:
+        before_prune = before_compact = before_continue = on_view = None
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a thread")
+
+    monkeypatch.setattr(module.threading, "Thread", refuse)
+    ask, without = ASKED[point]
+    elsewhere = [Hook(other, lambda _: 1 // 0) for other in POINTS if other != point]
+    for hooks in ([], [object(), Elsewhere()], elsewhere):
+        runner = Runner(*hooks)
+        assert ask(runner) == without
+        assert runner.problems == []
+
+
+def test_parts_are_kept_by_ordinal_and_by_handle() -> None:
+    answers: list[Any] = [[3, handle(26)], iter((4, "h1F ")), {5: "x"}, (n for n in (6,)), (), None]
+    asked = [Hook("before_prune", lambda _, answer=answer: answer) for answer in answers]
+    runner = Runner(*asked)
+    assert runner.kept(NOTHING) == {3, 26, 4, 31, 5, 6}
+    assert [hook.given for hook in asked] == [[NOTHING]] * len(asked)
+    assert runner.problems == []
+
+
+def test_each_hook_sees_the_compaction_as_the_one_before_left_it() -> None:
+    changes = [
+        CompactionChange(context=("b", "c")),
+        None,
+        CompactionChange(prompt="q"),
+        CompactionChange(prompt="", context=("d",)),
+    ]
+    asked = [Hook("before_compact", lambda _, change=change: change) for change in changes]
+    with_context = replace(COMPACTION, context=("a", "b", "c"))
+    with_prompt = replace(with_context, prompt="q")
+    assert Runner(*asked).compaction(COMPACTION) == (
+        replace(with_prompt, context=("a", "b", "c", "d"), prompt=""),
+        None,
+    )
+    seen = [COMPACTION, with_context, with_context, with_prompt]
+    assert [hook.given for hook in asked] == [[compaction] for compaction in seen]
+
+
+def test_the_first_veto_ends_a_compaction() -> None:
+    first = Hook("before_compact", lambda _: CompactionChange(context=("b",)))
+    second = Hook("before_compact", lambda _: CompactionChange(veto="not now", prompt="q"))
+    third = Hook("before_compact", lambda _: CompactionChange(veto="never"))
+    changed, veto = Runner(first, second, third).compaction(COMPACTION)
+    assert (changed, veto) == (replace(COMPACTION, context=("a", "b")), "not now")
+    assert third.given == []
+
+
+def test_a_veto_without_words_is_a_veto() -> None:
+    hook = Hook("before_compact", lambda _: CompactionChange(veto=""))
+    assert Runner(hook).compaction(COMPACTION) == (COMPACTION, "Hook gives no reason")
+
+
+@pytest.mark.parametrize(
+    ("answers", "may"), [([None, True], True), ([True, False, None], False), ([False], False)]
+)
+def test_one_hook_is_enough_to_stop_a_session(answers: list[bool | None], *, may: bool) -> None:
+    asked = [Hook("before_continue", lambda _, answer=answer: answer) for answer in answers]
+    runner = Runner(*asked)
+    assert runner.may_continue("the session") is may
+    assert asked[0].given == ["the session"]
+    assert runner.problems == []
+
+
+def test_each_hook_sees_the_view_of_the_one_before() -> None:
+    asked = [
+        Hook("on_view", lambda view: replace(view, tokens=view.tokens + 1)),
+        Hook("on_view", lambda _: None),
+        Hook("on_view", lambda view: replace(view, tokens=view.tokens * 10)),
+    ]
+    assert Runner(*asked).view(VIEW) == replace(VIEW, tokens=(VIEW.tokens + 1) * 10)
+
+
+def test_one_object_may_have_all_methods_async_or_not() -> None:
+    class Both:
+        async def before_prune(self, prune: Prune) -> list[int]:
+            await asyncio.sleep(0)
+            return [7, *prune.ordinals]
+
+        async def before_compact(self, compaction: Compaction) -> CompactionChange | None:
+            await asyncio.sleep(0)
+            return CompactionChange(prompt=f"{compaction.prompt}!")
+
+        def before_continue(self, session: str) -> bool:
+            return session != "s"
+
+        async def on_view(self, view: View) -> View | None:
+            return replace(view, tokens=5)
+
+    both = Both()
+    parts: tuple[BeforePrune, BeforeCompact, BeforeContinue, OnView] = (both, both, both, both)
+    runner = Runner(parts[0])
+    assert runner.kept(NOTHING) == {7}
+    assert runner.compaction(COMPACTION) == (replace(COMPACTION, prompt="p!"), None)
+    assert not runner.may_continue("s")
+    assert runner.view(VIEW).tokens == 5
+    assert runner.problems == []
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_hook_sees_the_context_of_its_caller_and_cannot_change_it(*, is_async: bool) -> None:
+    word = ContextVar("word", default="default")
+
+    def plain(_: object) -> bool:
+        seen.append(word.get())
+        word.set("changed by the hook")
+        return True
+
+    async def later(given: object) -> bool:
+        await asyncio.sleep(0)
+        return plain(given)
+
+    seen: list[str] = []
+    reset = word.set("of the caller")
+    assert Runner(Hook("before_continue", later if is_async else plain)).may_continue("s")
+    assert seen == [word.get()] == ["of the caller"]
+    word.reset(reset)
+
+
+# --- what they cannot break -----------------------------------------------------------------
+
+
+def failing(given: object) -> object:
+    raise ValueError("broken on purpose")
+
+
+async def failing_later(given: object) -> object:
+    return failing(given)
+
+
+def leaving(given: object) -> object:
+    sys.exit("left on purpose")
+
+
+async def cancelled(given: object) -> object:
+    raise asyncio.CancelledError
+
+
+@AT_EVERY_POINT
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        (failing, "ValueError: broken on purpose"),
+        (failing_later, "ValueError: broken on purpose"),
+        (leaving, "SystemExit: left on purpose"),
+        (cancelled, "CancelledError"),
+    ],
+)
+def test_a_hook_that_raises_is_reported_and_passed_over(
+    point: str, broken: Callable[[Any], Any], problem: str
+) -> None:
+    ask, without = ASKED[point]
+    other = Hook(point, lambda _: None)
+    runner = Runner(Hook(point, broken), other)
+    assert ask(runner) == without
+    ((name, where, words),) = runner.problems
+    assert (name, where) == ("Hook", point)
+    assert problem in words
+    assert len(other.given) == 1
+
+
+WRONG: list[tuple[str, Any, str]] = [
+    ("before_prune", 5, "5"),
+    ("before_prune", "h1", "h1"),
+    ("before_prune", b"\x01", "not a list"),
+    ("before_prune", [1, 2.0], "2.0"),
+    ("before_prune", [1, True], "True"),
+    ("before_prune", [1, None], "None"),
+    ("before_prune", [1, "part_1"], "part_1"),
+    ("before_prune", (1 // n for n in (1, 0)), "ZeroDivisionError"),
+    ("before_prune", itertools.repeat(1), "more than 1,000,000"),
+    ("before_compact", "no", "'no'"),
+    ("before_compact", {"veto": "no"}, "CompactionChange"),
+    ("before_compact", replace(CompactionChange(), veto=True), "veto"),
+    ("before_compact", replace(CompactionChange(), prompt=b"x"), "prompt"),
+    ("before_compact", replace(CompactionChange(), context="line"), "context"),
+    ("before_compact", replace(CompactionChange(), context=("a", 1)), "context"),
+    ("before_continue", 0, "0"),
+    ("before_continue", "False", "'False'"),
+    ("on_view", VIEW.messages, "not a View"),
+    ("on_view", replace(VIEW, messages=[]), "fields"),
+    ("on_view", replace(VIEW, messages=("hello",)), "fields"),
+    ("on_view", replace(VIEW, places=("1",)), "fields"),
+    ("on_view", replace(VIEW, tokens=None), "fields"),
+    ("on_view", replace(VIEW, pivot=1), "fields"),
+]
+
+
+@pytest.mark.parametrize(
+    ("point", "answer", "problem"), WRONG, ids=[f"{w[0]}-{n}" for n, w in enumerate(WRONG)]
+)
+def test_an_answer_that_is_none_is_reported_and_passed_over(
+    point: str, answer: object, problem: str
+) -> None:
+    ask, without = ASKED[point]
+    runner = Runner(Hook(point, lambda _: answer))
+    assert ask(runner) == without
+    ((name, where, words),) = runner.problems
+    assert (name, where) == ("Hook", point)
+    assert problem in words
+
+
+def test_a_method_that_cannot_be_called_is_reported() -> None:
+    class Odd:
+        before_continue = "yes"
+
+        def on_view(self, view: View, more: object, most: object) -> None: ...
+
+    runner = Runner(Odd(), Odd)
+    assert runner.may_continue("s")
+    assert runner.view(VIEW) == VIEW
+    assert [(name, point) for name, point, _ in runner.problems] == [
+        ("Odd", "before_continue"),
+        ("Odd", "before_continue"),
+        ("Odd", "on_view"),
+        ("Odd", "on_view"),
+    ]
+
+
+# --- what they cannot hold up ---------------------------------------------------------------
+
+
+@AT_EVERY_POINT
+def test_a_hook_that_hangs_is_reported_and_not_asked_again_while_it_does(
+    point: str, gate: threading.Event
+) -> None:
+    hanging = Hook(point, lambda _: gate.wait(SOON) and None)
+    runner = Runner(hanging, seconds=SHORT)
+    ask, without = ASKED[point]
+    assert [ask(runner) for _ in range(3)] == [without] * 3
+    assert runner.problems == [
+        ("Hook", point, "took longer than 0.05 s"),
+        ("Hook", point, "still hangs in an earlier call"),
+        ("Hook", point, "still hangs in an earlier call"),
+    ]
+    (thread,) = hook_threads()
+    assert thread.daemon
+    gate.set()
+    thread.join(SOON)
+    assert len(hanging.given) == 1
+
+
+def test_other_hooks_are_asked_beside_one_that_hangs(gate: threading.Event) -> None:
+    hanging = Hook("before_prune", lambda _: [2] if gate.wait(SOON) else None)
+    other = Hook("before_prune", lambda _: [1])
+    runner = Runner(hanging, other, seconds=SHORT)
+    runner.kept(NOTHING)
+    runner._seconds = SOON  # pyright: ignore[reportPrivateUsage]
+    assert runner.kept(NOTHING) == {1}
+    assert len(hook_threads()) == 1
+
+
+def test_a_late_answer_is_never_used_but_a_hook_that_is_back_is_asked_again(
+    gate: threading.Event,
+) -> None:
+    hook = Hook("before_continue", lambda _: not gate.wait(SOON))  # a veto, when it comes
+    runner = Runner(hook, seconds=SHORT)
+    assert runner.may_continue("first")
+    (thread,) = hook_threads()
+    gate.set()
+    thread.join(SOON)
+    assert len(runner.problems) == 1
+    runner._seconds = SOON  # pyright: ignore[reportPrivateUsage]
+    assert not runner.may_continue("second")
+    assert hook.given == ["first", "second"]
+    assert len(runner.problems) == 1
+
+
+def test_an_answer_that_hangs_while_it_is_read_is_a_hook_that_hangs(gate: threading.Event) -> None:
+    def slowly(_: object) -> Iterator[int]:
+        yield 1
+        gate.wait(SOON)
+
+    runner = Runner(Hook("before_prune", slowly), seconds=SHORT)
+    assert runner.kept(NOTHING) == set()
+    assert [words for *_, words in runner.problems] == ["took longer than 0.05 s"]
+
+
+def test_an_async_hook_is_cancelled_at_the_limit_and_its_thread_ends() -> None:
+    ended = threading.Semaphore(0)
+
+    async def endless(_: object) -> bool:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.release()
+        return False
+
+    runner = Runner(Hook("before_continue", endless), seconds=SHORT)
+    for count in (1, 2):
+        assert runner.may_continue("s")
+        assert ended.acquire(timeout=SOON)
+        for thread in hook_threads():
+            thread.join(SOON)
+        assert hook_threads() == []
+        assert [words for *_, words in runner.problems] == ["took longer than 0.05 s"] * count
+
+
+# --- hooks of installed packages ------------------------------------------------------------
+
+
+OFFERED = """
+class Veto:
+    def before_continue(self, session):
+        return False
+
+class Broken:
+    def __init__(self):
+        raise ValueError("broken on purpose")
+
+ready = Veto()
+"""
+ENTRY_POINTS = """[foldmark.hooks]
+e_class = offered:Veto
+d_broken = offered:Broken
+c_missing = offered:nothing_such
+b_absent = no_such_module
+a_leaving = leaving
+f_object = offered:ready
+g_module = offered
+
+[other.group]
+x = offered:Veto
+"""
+FIND = """
+import logging
+from foldmark.session.hooks import HookRunner, found_hooks
+logging.basicConfig(format="%(levelname)s %(name)s %(message)s")
+hooks = found_hooks()
+print([getattr(hook, "__name__", type(hook).__name__) for hook in hooks])
+print(HookRunner(hooks[:1], report=print).may_continue("s"))
+"""
+
+
+def found(folder: Path, entries: bytes) -> tuple[list[str], str]:
+    """What a program prints and logs that finds the hooks of a package in this folder."""
+    info = folder / "offered-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_bytes(entries)
+    (folder / "offered.py").write_text(OFFERED)
+    (folder / "leaving.py").write_text("import sys; sys.exit(3)")
+    code = f"import sys; sys.path.insert(0, {str(folder)!r})\n{FIND}"
+    command = [sys.executable, "-W", "error", "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines(), run.stderr
+
+
+def test_hooks_of_installed_packages_are_found_by_name_and_broken_ones_are_logged(
+    tmp_path: Path,
+) -> None:
+    printed, logged = found(tmp_path, ENTRY_POINTS.encode())
+    assert printed == ["['Veto', 'Veto', 'offered']", "False"]
+    for name in ("a_leaving", "b_absent", "c_missing", "d_broken"):
+        assert f"ERROR foldmark the hook {name} " in logged
+    assert logged.count("ERROR foldmark ") == 4
+    assert "ValueError: broken on purpose" in logged
+
+
+def test_packages_that_cannot_be_read_are_logged_and_offer_no_hooks(tmp_path: Path) -> None:
+    printed, logged = found(tmp_path, b"[foldmark.hooks]\nx = \xff\n")
+    assert printed == ["[]", "True"]
+    assert logged.startswith("ERROR foldmark installed packages cannot be searched")
