@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import foldmark
 from foldmark.io.loading import Slice
@@ -30,7 +30,7 @@ from foldmark.messages import (
 )
 from foldmark.presets import FOLDMARK
 from foldmark.tokens import counter
-from foldmark.values import encode, from_plain
+from foldmark.values import Json, encode, from_plain
 
 from .core import pivot
 from .measure import millis
@@ -294,13 +294,14 @@ def _records(path: Path) -> list[Any]:
         held: Any = json.loads(text)
     except ValueError:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
-    if isinstance(held, dict) and isinstance(held.get("messages"), list):
-        return held["messages"]
-    return held if isinstance(held, list) else [held]
+    if isinstance(held, dict):
+        inner: Any = cast("Json", held).get("messages")
+        return cast("list[Any]", inner) if isinstance(inner, list) else [held]
+    return cast("list[Any]", held) if isinstance(held, list) else [held]
 
 
-def _as_message(place: int, record: Any) -> dict[str, Any]:
-    if isinstance(record, dict) and {"info", "parts"} <= set(record):
-        return record  # an OpenCode export
-    part = {"type": "record", "record": record}
+def _as_message(place: int, record: Any) -> Json:
+    if isinstance(record, dict) and {"info", "parts"} <= set(cast("Json", record)):
+        return cast("Json", record)  # an OpenCode export
+    part: Json = {"type": "record", "record": record}
     return {"info": {"role": "assistant", "id": f"m{place}"}, "parts": [part]}

@@ -387,7 +387,8 @@ def test_an_argument_is_checked_as_a_file_is(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *((key, value) for key in SECONDS for value in (0, -1, float("inf"), float("nan"), 1e9)),
+        *((key, value) for key in SECONDS for value in (-1, float("inf"), float("nan"), 1e9)),
+        *((key, 0) for key in ("lease_seconds", "hook_seconds")),
         *((key, value) for key in ("window", "input", "output") for value in (0, -1)),
         *((key, -1) for key in ("reserved", "tail_tokens", "output_cap")),
         *(("threshold", value) for value in (0, -0.5, 1.5, float("inf"))),
@@ -409,7 +410,7 @@ def test_what_makes_no_sense_is_refused_by_its_key(folder: Path, key: str, value
 
 def test_the_rules_are_the_policy_with_what_is_set_beside_it() -> None:
     for name, policy in PRESETS.items():
-        assert Settings(policy=name).rules() == policy
+        assert Settings(policy=name, wait_seconds=0).rules() == policy
     rules = Settings(
         **{key: values[1] for key, values in EXAMPLES.items() if key not in ("policy", "threshold")}
     ).rules()

@@ -1,6 +1,7 @@
 """A session, on both engines: said, shown, pruned, compacted, taken back, found again."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def worked(session: foldmark.Session, steps: int = 40) -> None:
     session.record("All is well.")
 
 
-def opened(where: str, **more: object) -> foldmark.Session:
+def opened(where: str, **more: Any) -> foldmark.Session:
     return foldmark.open(where, window=8_000, output=1_000, **more)
 
 

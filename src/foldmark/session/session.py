@@ -69,8 +69,8 @@ class Session(Folding):
             info = forked_info(self.info.info, name, self.maker.now())
             row = self._store.fork(self._key, info, place)
         settings = self._settings
-        wait, durable = settings.wait_seconds, settings.durable
-        store = Store.open(self._where, durable=durable, wait=wait)
+        wait = max(settings.wait_seconds, 1.0)
+        store = Store.open(self._where, durable=settings.durable, wait=wait)
         fork = Session(store, row, settings, self.policy)
         fork.prepare(self._where, self._given_hooks)
         fork.fixed = self.fixed

@@ -117,7 +117,8 @@ class Settings(Frozen):
                 raise BadPolicy(f"{key} is {tokens}; it must be {least} or more tokens")
         for key in _SECONDS:
             seconds = getattr(self, key)
-            if not 0 < seconds <= _MOST_SECONDS:
+            waits = key == "wait_seconds" and seconds == 0  # not to wait at all makes sense
+            if not (0 < seconds <= _MOST_SECONDS or waits):
                 raise BadPolicy(
                     f"{key} is {seconds}; it must be more than 0 seconds, and a day at most"
                 )
