@@ -8,14 +8,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
-from foldmark.cli.app import app
+import foldmark
+from foldmark.cli.app import app, run
 from foldmark.io.files import write_private
+from foldmark.io.store import Store
+from foldmark.log import Log
 from foldmark.messages import (
     AssistantInfo,
     Completed,
     Message,
+    Pending,
     SessionInfo,
     TextPart,
     ToolPart,
@@ -23,6 +28,8 @@ from foldmark.messages import (
     UserInfo,
     encode_transcript,
 )
+from foldmark.presets import FOLDMARK as PRESET
+from foldmark.tokens import counter
 
 FOLDMARK = Path(sys.executable).with_name("foldmark")
 STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
@@ -88,3 +95,45 @@ def stored(folder: Path, transcript: Transcript, name: str = "session.json") -> 
     path = folder / name
     write_private(path, encode_transcript(transcript))
     return path
+
+
+def ended(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """The exit code, output and complaints of the program, run in this process: it is quicker."""
+    code = run(list(map(str, arguments)))
+    output, errors = capsys.readouterr()
+    return code, output, errors
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line with which the program refuses something, run in this process."""
+    code, output, errors = ended(capsys, *arguments)
+    assert (code, output) == (2, "")
+    assert errors.startswith("foldmark: ")
+    assert errors.count("\n") == 1
+    assert not STEERING.search(errors)
+    return errors
+
+
+def filled(where: str, *transcripts: Transcript) -> str:
+    """A store with these sessions in it."""
+    store = Store.open(where, durable=False)
+    for transcript in transcripts:
+        log = Log(counter(PRESET.estimate), transcript.messages)
+        store.fill(transcript.info, log, estimate=PRESET.estimate)
+    store.close()
+    return where
+
+
+def worked(where: str, session_id: str = "ses_live", *, steps: int = 30) -> str:
+    """A store with a session that was pruned (act 1), compacted (act 2), and went on."""
+    with foldmark.open(where, session=session_id, window=8_000, output=1_000) as session:
+        session.user("Mend the wheel; never touch the sluice")
+        for number in range(steps):
+            read = Pending(input={"filePath": f"/mill/wheel_{number}.py"})
+            session.record([ToolPart(tool="read", call_id=f"c{number}", state=read)])
+            session.result(f"c{number}", f"tooth {number} of a wheel\n" * 300)
+        assert session.prune() is not None
+        assert session.compact("## Goal\nThe wheels turn.") is not None
+        session.user("And now the millstone?")
+        session.record("The millstone turns as well.")
+    return where

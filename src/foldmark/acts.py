@@ -47,7 +47,9 @@ class Act(Frozen):
         back_to = (self.tail or 1) - 1
         if other.kind != "pivot":
             return other.place > back_to + 1
-        found = other.marker if other.summary is None else other.summary
+        # One that was queued by then, and completed only after the revert, is not of its past.
+        waited = other.summary is None or other.summary >= self.place
+        found = other.marker if waited else other.summary
         return (found or 0) > back_to
 
     @property

@@ -1,4 +1,4 @@
-"""The command line: `foldmark inspect`, `plan` and `demo`.
+"""The command line: transcripts looked at, and sessions kept in a store.
 
 `main` is the entry point. It imports typer and rich late, since they come with an extra only.
 """

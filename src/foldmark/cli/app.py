@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from io import TextIOWrapper
@@ -12,7 +12,19 @@ import typer
 
 from foldmark.errors import FoldmarkError
 
-from . import demo, inspect, plan
+from . import (
+    demo,
+    events,
+    exporting,
+    importing,
+    inspect,
+    keeping,
+    plan,
+    searching,
+    sessions,
+    show,
+    undoing,
+)
 from .text import plain
 
 FAILED = 2
@@ -28,9 +40,34 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("inspect", epilog=inspect.EXAMPLE)(inspect.inspect)
-app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
-app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
+_COMMANDS: dict[str, tuple[tuple[str, Callable[..., None], str], ...]] = {
+    "One transcript": (
+        ("inspect", inspect.inspect, inspect.EXAMPLE),
+        ("plan", plan.plan, plan.EXAMPLE),
+        ("demo", demo.demo, demo.EXAMPLE),
+    ),
+    "Sessions in a store": (
+        ("import", importing.import_files, importing.EXAMPLE),
+        ("sessions", sessions.sessions, sessions.EXAMPLE),
+        ("show", show.show_session, show.EXAMPLE),
+        ("search", searching.search, searching.SEARCH_EXAMPLE),
+        ("recall", searching.recall, searching.RECALL_EXAMPLE),
+        ("events", events.events, events.EXAMPLE),
+        ("export", exporting.export, exporting.EXAMPLE),
+    ),
+    "Going back": (
+        ("undo", undoing.undo, undoing.UNDO_EXAMPLE),
+        ("revert", undoing.revert, undoing.REVERT_EXAMPLE),
+        ("fork", undoing.fork, undoing.FORK_EXAMPLE),
+    ),
+    "Keeping a store": (
+        ("gc", keeping.gc, keeping.GC_EXAMPLE),
+        ("backup", keeping.back_up, keeping.BACKUP_EXAMPLE),
+    ),
+}
+for _panel, _held in _COMMANDS.items():
+    for _name, _command, _example in _held:
+        app.command(_name, epilog=_example, rich_help_panel=_panel)(_command)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so

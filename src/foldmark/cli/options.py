@@ -44,6 +44,22 @@ MaxSize = Annotated[
     ),
 ]
 DEFAULT_POLICY = FOLDMARK.name
+StorePlace = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="WHERE",
+        help="The store: a file, or a postgresql:// address. Else the one of the settings "
+        "(foldmark.toml, FOLDMARK_STORE), else foldmark.db.",
+        show_default=False,
+    ),
+]
+SessionName = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="A session: its id, a beginning that only it has, or `latest`."
+    ),
+]
 
 
 def policy_named(name: str) -> Policy:

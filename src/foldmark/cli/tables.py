@@ -29,9 +29,9 @@ QUIET = "dim"
 _TIGHT, _FULL = 0.75, 1.0
 _BAR_TRACK = "grey23"
 # Columns that give way where a terminal is narrow, with their shares of what is left.
-_CUT = {"about": 2}
-_WRAPPED = {"reason": 3}
-_NUMBERS = frozenset({"tokens", "outputs"})
+_CUT = {"about": 2, "title": 2}
+_WRAPPED = {"reason": 3, "snippet": 3}
+_NUMBERS = frozenset({"tokens", "outputs", "messages", "size", "pivots", "pruned", "act"})
 
 
 def show(*pieces: RenderableType, commands: Sequence[str] = ()) -> None:
@@ -110,7 +110,7 @@ def listing(columns: Sequence[str], rows: Iterable[Row]) -> Table:
         pad_edge=False,
         padding=(0, 1, 0, 0),
         header_style=QUIET,
-        expand=True,
+        expand=any(name in _CUT or name in _WRAPPED for name in columns),
     )
     for name in columns:
         if name in _CUT:

@@ -47,6 +47,18 @@ def number(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def ago(seconds: float) -> str:
+    """How long ago something was, in the one unit that matters."""
+    whole = max(0, int(seconds))
+    if whole < _MINUTE:
+        return "just now"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min ago"
+    if whole < 2 * _DAY:
+        return f"{whole // _HOUR} h ago"
+    return f"{whole // _DAY:,} days ago"
+
+
 def duration(seconds: float) -> str:
     """A time in the two units that matter."""
     whole = int(seconds)

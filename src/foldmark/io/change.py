@@ -253,7 +253,7 @@ class Change:
             # All of one transaction in one row, under the number of the last.
             self._engine.run(
                 "INSERT INTO events (session, number, at, data) VALUES (?, ?, ?, ?)",
-                (self._key, last, self.at, packed(encode(self._told))),
+                (self._key, last, self.at, encode(self._told)),
             )
         renewed = f"coalesce({self._engine.now} + ?, expires)"
         self._engine.run(

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from secrets import token_hex
 
-from foldmark.errors import SessionBusy
+from foldmark.errors import NoSession, SessionBusy
 
 from .engine import Engine
 
@@ -66,7 +66,9 @@ def take(engine: Engine, session: int, holder: str, seconds: float) -> bool:
     if _take(engine, session, holder, seconds, free, holder):
         return True
     rows = engine.read("SELECT holder FROM sessions WHERE key = ?", (session,))
-    other = rows[0][0] if rows else None
+    if not rows:
+        raise NoSession(engine.name, f"number {session}")
+    other = rows[0][0]
     if other is None or not has_died(other):
         return False
     return _take(engine, session, holder, seconds, "holder = ?", other)

@@ -1,5 +1,7 @@
 """Opening a session: what its view shows is read, and nothing else."""
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from foldmark.acts import Act, taken_back
@@ -11,11 +13,21 @@ from foldmark.values import Frozen, Json, decoder
 
 from .engine import Engine
 from .marking import unpacked_marks
-from .rows import ACT, IN_FORCE, Loaded, SessionRow, Stored, act_row, read_messages, whole
+from .rows import (
+    ACT,
+    IN_FORCE,
+    Loaded,
+    SessionRow,
+    Stored,
+    act_row,
+    read_messages,
+    read_told,
+    whole,
+)
 from .words import from_column
 
 _memory = decoder(Memory)
-_event = decoder(Json)
+_CHUNK = 200
 
 
 class Slice(Frozen):
@@ -125,20 +137,28 @@ def in_force_before(engine: Engine, session: int, number: int, end: int) -> list
     """
     sql = f"SELECT {ACT} FROM acts WHERE session = ? AND number < ?"  # noqa: S608 - constants
     acts = {act.number: act for act in map(act_row, engine.read(sql, (session, number)))}
-    rows = engine.read(
-        "SELECT kind, data FROM events WHERE session = ? AND kind IN (?, ?, ?, ?, ?) "
-        "ORDER BY number DESC",
-        (session, PRUNED, QUEUED, REVERTED, UNDONE, REDONE),
-    )
-    for kind, data in rows:
-        act = _event(bytes(data)).get("act")
+    for kind, data in _events_backwards(engine, session):
+        act = data.get("act")
         if kind in {UNDONE, REDONE} and act in acts:
             acts[act] = replace(acts[act], undone=None if kind == UNDONE else 1)
-        elif act == number and kind not in {UNDONE, REDONE}:
+        elif kind in {PRUNED, QUEUED, REVERTED} and act == number:
             break
     earlier = [_unfinished(act, end) for act in acts.values()]
     reverted = taken_back(earlier)
     return [act.number for act in earlier if act.undone is None and reverted[act.number] is None]
+
+
+def _events_backwards(engine: Engine, session: int) -> Iterator[tuple[str, Json]]:
+    """Kinds and data of all events, the newest first."""
+    last = 2**62
+    while rows := engine.read(
+        "SELECT number, data FROM events WHERE session = ? AND number < ? "
+        "ORDER BY number DESC LIMIT ?",
+        (session, last, _CHUNK),
+    ):
+        for number, data in rows:
+            yield from reversed(read_told(data))
+            last = number
 
 
 def _unfinished(act: Act, end: int) -> Act:

@@ -7,7 +7,7 @@ from foldmark.errors import BadInput, StoreError
 from foldmark.log import Past
 from foldmark.messages import Message, SessionInfo, decode_message
 from foldmark.sizes import Size
-from foldmark.values import Frozen, decoder
+from foldmark.values import Frozen, Json, decoder
 
 from .engine import Engine, Row
 from .packing import filled, referred, unpacked
@@ -25,6 +25,7 @@ ACT = (
 )
 _ACT_FIELDS = tuple(ACT.split(", "))
 _info = decoder(SessionInfo)
+_told = decoder(list[tuple[str, Json]])
 
 
 class SessionRow(Frozen):
@@ -86,6 +87,14 @@ def act_row(row: Row) -> Act:
     for name in ("tail_id", "failed"):
         fields[name] = from_column(fields[name])
     return Act(**fields)
+
+
+def read_told(data: bytes) -> list[tuple[str, Json]]:
+    """Kinds and data of the events of one transaction, which are kept in one row."""
+    try:
+        return _told(bytes(data))
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"damaged: {error}", source="an event") from None
 
 
 class Bodies:

@@ -26,7 +26,7 @@ from .schema import VERSION, Dialect, migrate
 _MAGIC = b"SQLite format 3\0"
 _OURS = 0x464F4C44  # "FOLD", in the header that SQLite keeps for its users
 _DIALECT = Dialect(
-    key="INTEGER PRIMARY KEY",
+    key="INTEGER PRIMARY KEY AUTOINCREMENT",  # a number is never given twice
     big="INTEGER",
     bytes="BLOB",
     narrow="WITHOUT ROWID",

@@ -17,13 +17,13 @@ from foldmark.errors import NoSession, StoreError
 from foldmark.events import FORKED, Event
 from foldmark.log import Log
 from foldmark.messages import SessionInfo
-from foldmark.values import Json, decoder, encode
+from foldmark.values import encode
 
 from . import leases
 from .change import Change, milliseconds
 from .engine import Engine, open_engine
 from .loading import Slice, load, segments
-from .packing import packed, unpacked
+from .packing import packed
 from .rows import (
     ACT,
     SESSION,
@@ -32,13 +32,13 @@ from .rows import (
     Stored,
     act_row,
     read_messages,
+    read_told,
     session_row,
 )
 from .schema import key_at
 from .words import clean
 
 LATEST = "latest"
-_told = decoder(list[tuple[str, Json]])
 
 
 class LeaseLost(Exception):
@@ -308,7 +308,7 @@ def _acts_until(key: int, last: int, *, whole: bool) -> tuple[str, tuple[int, ..
 
 def _events(session: str, last: int, at: int, data: bytes) -> Iterator[Event]:
     """The events of one transaction, which are kept under the number of the last."""
-    told = _told(unpacked(bytes(data)))
+    told = read_told(data)
     for number, (kind, held) in enumerate(told, start=last - len(told) + 1):
         yield Event(number=number, session=session, kind=kind, at=at, data=held)
 

@@ -101,7 +101,10 @@ class Folding(Saying):
 
     def pending(self) -> Act | None:
         """The compaction that is queued, if one is."""
-        waiting = [act for act in self._store.acts(self._key, "pivot") if _waits(act)]
+        acts = self._store.acts(self._key, "pivot")
+        # What a newer pivot has folded is not waited for, until that one is taken back.
+        folded = max((act.marker or 0 for act in acts if act.in_force), default=-1)
+        waiting = [act for act in acts if _waits(act) and (act.marker or 0) > folded]
         return waiting[-1] if waiting else None
 
     def cancel(self, reason: str = "cancelled") -> Act | None:

@@ -1,0 +1,129 @@
+"""`foldmark gc` and `backup`: a store kept for years."""
+
+import math
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from foldmark.errors import BadInput
+from foldmark.io.files import harmless, size_text
+from foldmark.io.keeping import Freed, backup, collect
+from foldmark.io.store import Store
+from foldmark.values import Json
+
+from .opening import existing_store
+from .options import AsJson, StorePlace
+from .tables import QUIET, section, show, show_json, words
+from .text import number
+
+GC_EXAMPLE = "Example: foldmark gc --older-than 90 --dry-run"
+BACKUP_EXAMPLE = "Example: foldmark backup sessions-of-may.db"
+
+_MOST_LISTED = 20
+
+Days = Annotated[
+    float | None,
+    typer.Option(
+        "--older-than",
+        metavar="DAYS",
+        min=0,
+        help="Remove sessions, too, that nobody wrote to for so many days.",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Remove sessions without asking.")]
+Destination = Annotated[str, typer.Argument(metavar="DEST", help="A file that is not there yet.")]
+
+
+def gc(
+    *,
+    older_than: Days = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    store: StorePlace = None,
+    json: AsJson = False,
+) -> None:
+    """Remove what no session refers to; and if asked, sessions that are old.
+
+    A session that someone is writing to is never removed.
+    """
+    if older_than is not None and not math.isfinite(older_than):
+        raise typer.BadParameter(f"{older_than} is no number of days")
+    with existing_store(store) as opened:
+        if dry_run:
+            freed = collect(opened, older_than=older_than, dry_run=True)
+        elif older_than is None or yes or _allowed(opened, older_than, json=json):
+            freed = collect(opened, older_than=older_than)
+        else:
+            show(Text("Nothing was removed."))
+            return
+    if json:
+        show_json(_as_json(freed, dry_run=dry_run))
+    else:
+        _tell(freed, dry_run=dry_run)
+
+
+def _allowed(store: Store, days: float, *, json: bool) -> bool:
+    """Whether the sessions that would go may go, if there are any."""
+    old = collect(store, older_than=days, dry_run=True).sessions
+    if not old:
+        return True
+    if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        told = number(len(old), "session")
+        raise BadInput(
+            f"{told} would be removed for good; give --yes to do so, --dry-run to see which"
+        )
+    show(section(f"{number(len(old), 'session')} would be removed for good", _listed(old)))
+    return typer.confirm("Remove them?")
+
+
+def _listed(sessions: tuple[str, ...]) -> Text:
+    names = [words(name, "cyan") for name in sessions[:_MOST_LISTED]]
+    rest = len(sessions) - len(names)
+    if rest:
+        names.append(Text(f"… and {rest:,} more", style=QUIET))
+    return Text("\n").join(names)
+
+
+def _as_json(freed: Freed, *, dry_run: bool) -> Json:
+    return {
+        "dry_run": dry_run,
+        "sessions": list(freed.sessions),
+        "bodies": freed.bodies,
+        "before": freed.before,
+        "after": freed.after,
+    }
+
+
+def _tell(freed: Freed, *, dry_run: bool) -> None:
+    bodies = number(freed.bodies, "unused body", "unused bodies")
+    what = f"{number(len(freed.sessions), 'session')} and {bodies}"
+    if dry_run:
+        title = f"Would remove {what}; the store has {size_text(freed.before)}"
+    else:
+        title = f"Removed {what}: {size_text(freed.before)} → {size_text(freed.after)}"
+    show(section(title, *([_listed(freed.sessions)] if freed.sessions else [])))
+
+
+def back_up(destination: Destination, *, store: StorePlace = None, json: AsJson = False) -> None:
+    """Copy the whole store, as of one moment, into a new file that only you may read.
+
+    The file is a store itself: look into it with --store, or bring it back with import.
+    """
+    path = Path(destination)
+    with existing_store(store) as opened:
+        count = len(opened.sessions())
+        try:
+            backup(opened, path)
+            size = path.stat().st_size
+        except (OSError, ValueError) as error:
+            cause = getattr(error, "strerror", None) or error
+            raise BadInput(f"cannot be written: {cause}", source=harmless(destination)) from None
+    if json:
+        show_json({"path": destination, "size": size, "sessions": count})
+    else:
+        told = f"{number(count, 'session')}, {size_text(size)}"
+        show(words(f"Wrote {destination}: {told}.", most=1_000))

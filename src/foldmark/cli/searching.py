@@ -1,0 +1,86 @@
+"""`foldmark search` and `recall`: what was said in a session, shown to the model or not."""
+
+import sys
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from foldmark.errors import BadInput
+from foldmark.io.packing import as_bytes
+from foldmark.io.words import words as split_words
+from foldmark.session.looking import Found
+
+from .exporting import write_bytes
+from .opening import opened_session
+from .options import AsJson, SessionName, StorePlace
+from .tables import QUIET, Row, listing, section, show, show_json, words
+from .text import harmless_line, number, plain
+
+SEARCH_EXAMPLE = "Example: foldmark search latest broken wheel --most 5"
+RECALL_EXAMPLE = "Example: foldmark recall latest h3f > output.txt"
+
+_STATES = {"shown": "", "pruned": "yellow", "folded": "magenta"}
+_MOST = 20
+
+Query = Annotated[
+    list[str],
+    typer.Argument(metavar="QUERY", help="Words that must all be there; each may be a beginning."),
+]
+Most = Annotated[int, typer.Option("--most", min=1, max=1_000, help="Show so many at most.")]
+Handle = Annotated[
+    str, typer.Argument(metavar="HANDLE", help="As placeholders and search results tell it: h3f.")
+]
+
+
+def search(
+    session: SessionName,
+    query: Query,
+    *,
+    most: Most = _MOST,
+    store: StorePlace = None,
+    json: AsJson = False,
+) -> None:
+    """Find where words were said: exact matches first, then the newest."""
+    text = " ".join(query)
+    wanted = split_words(text)
+    if not wanted:
+        raise BadInput(f"{plain(text)!r} has no word to look for: give letters or digits")
+    with opened_session(store, session) as (opened, _, row):
+        found = opened.search(text, most=most)
+    if json:
+        show_json({"id": row.id, "query": text, "found": found})
+    elif not found:
+        show(words(f"Nothing in session {row.id} holds: {text}"))
+    else:
+        title = f"{number(len(found), 'part')} of session {plain(row.id)}"
+        table = listing(("handle", "state", "what", "snippet"), _rows(found, wanted))
+        show(section(title, table, note=f"Read one whole: foldmark recall {plain(row.id)} HANDLE"))
+
+
+def _rows(found: Iterable[Found], wanted: list[str]) -> Iterable[Row]:
+    for hit in found:
+        snippet = words(hit.snippet, most=400)
+        snippet.highlight_words(wanted, "bold yellow", case_sensitive=False)
+        yield (
+            Text(hit.handle, style="cyan"),
+            Text(hit.state, style=_STATES[hit.state] or QUIET),
+            words(hit.tool or hit.kind, most=16),
+            snippet,
+        )
+
+
+def recall(
+    session: SessionName, handle: Handle, *, store: StorePlace = None, json: AsJson = False
+) -> None:
+    """Print the content behind a handle: its very bytes, where no terminal reads them."""
+    with opened_session(store, session) as (opened, _, row):
+        content = opened.recall(handle)
+    if json:
+        show_json({"id": row.id, "handle": handle, "content": content})
+    elif sys.stdout.isatty():
+        for line in content.splitlines():
+            sys.stdout.write(f"{harmless_line(line)}\n")
+    else:
+        write_bytes(as_bytes(content))

@@ -1,0 +1,73 @@
+"""Sessions in stores, for tests: filled, worked on, told in values that can be compared."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import foldmark
+from foldmark.io.rows import SessionRow
+from foldmark.io.store import Store
+from foldmark.log import Log
+from foldmark.messages import (
+    Message,
+    Pending,
+    SessionInfo,
+    TextPart,
+    ToolPart,
+    Transcript,
+    encode_transcript,
+)
+from foldmark.tokens import counter
+from foldmark.values import encode
+from foldmark.view import View
+
+
+def opened(where: str, session: str | None = None, **more: Any) -> foldmark.Session:
+    """A session with a small window, so that there is something to prune."""
+    given: dict[str, Any] = {"window": 8_000, "output": 1_000, "durable": False, **more}
+    return foldmark.open(where, session=session, **given)
+
+
+def fill(
+    where: str, messages: Iterable[Message], session: str = "s", estimate: str = "classes"
+) -> SessionRow:
+    """Write a whole session into a store."""
+    store = Store.open(where, durable=False)
+    try:
+        log = Log(counter(estimate), messages)
+        return store.fill(SessionInfo(id=session), log, estimate=estimate)
+    finally:
+        store.close()
+
+
+def exported(where: str, session: str = "s") -> Any:
+    """The JSON value of a stored session."""
+    with opened(where, session) as found:
+        return plain(found.export())
+
+
+def plain(transcript: Transcript) -> Any:
+    return json.loads(encode_transcript(transcript))
+
+
+def bytes_of(view: View) -> bytes:
+    return encode(view.messages)
+
+
+def call(name: str, file: str = "a.py", tool: str = "read") -> ToolPart:
+    return ToolPart(tool=tool, call_id=name, state=Pending(input={"filePath": file}))
+
+
+def step(session: foldmark.Session, name: str, output: str, file: str = "a.py") -> None:
+    """One step of work: words, a call, its result."""
+    session.record([TextPart(text="I look"), call(name, file)])
+    session.result(name, output)
+
+
+def work(session: foldmark.Session, steps: int = 30, words: Sequence[str] = ("wheel",)) -> None:
+    """A session with enough in it to be pruned and folded."""
+    session.user("Fix the failing test; never touch the main branch")
+    for number in range(steps):
+        word = words[number % len(words)]
+        step(session, f"c{number}", f"line {number} of a {word}\n" * 150, f"a{number}.py")
+    session.record("All is well.")

@@ -1,0 +1,381 @@
+"""Many processes, one store: no word is lost, nothing is done twice, and nobody waits for ever."""
+
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import foldmark
+from foldmark.io.keeping import collect
+from foldmark.io.rows import Stored, read_messages
+from foldmark.io.store import Store
+from foldmark.log import part_text
+from foldmark.messages import Message, TextPart
+
+from .test_kill import all_events, check_pivots, check_sums
+from .victim import store_of
+
+TEAM = 8
+LIMIT = 150.0  # seconds in which even a busy machine is done, if nobody hangs
+SESSIONS, VISITS, ROUNDS = 50, 12, 8
+# Long enough to be kept apart; few, so that one is let go while another process takes it up.
+LONG = tuple(f"The wheel {number} turns.\n" * 300 for number in range(4))
+_spawning = multiprocessing.get_context("spawn")
+
+
+class Member:
+    """A process that does one thing and gives its result, or asks and is told on the way."""
+
+    def __init__(self, target: Callable[..., Any], *args: Any) -> None:
+        self.line, other = _spawning.Pipe()
+        self._process = _spawning.Process(target=_run, args=(other, target, args), daemon=True)
+        self._process.start()
+        other.close()
+
+    def told(self) -> Any:
+        """What it says next; fails where it failed, or says nothing for too long."""
+        assert self.line.poll(LIMIT), "a process hangs"
+        try:
+            went_well, said = self.line.recv()
+        except EOFError:
+            pytest.fail("a process ended without a word; see what it complained of")
+        assert went_well, said
+        return said
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join(30)
+        self._process.close()
+        self.line.close()
+
+
+def _run(line: Connection, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    try:
+        line.send((True, target(line, *args)))
+    except BaseException:  # noqa: BLE001 - the test is to see it
+        line.send((False, traceback.format_exc()))
+
+
+@contextmanager
+def members(jobs: Sequence[tuple[Any, ...]]) -> Generator[list[Member]]:
+    started: list[Member] = []
+    try:
+        for target, *args in jobs:
+            started.append(Member(target, *args))
+        yield started
+    finally:
+        for member in started:
+            member.end()
+
+
+def together(target: Callable[..., Any], *args: Any) -> list[Any]:
+    """What the processes of a team give back that all begin at the same moment."""
+    start = _spawning.Barrier(TEAM)
+    with members([(target, start, number, *args) for number in range(TEAM)]) as team:
+        return [member.told() for member in team]
+
+
+def opened(where: str, name: str, **more: Any) -> foldmark.Session:
+    settings: dict[str, Any] = {"window": 8_000, "output": 1_000, "wait_seconds": 60, **more}
+    return foldmark.open(where, session=name, **settings)
+
+
+def messages_of(session: foldmark.Session) -> list[Stored]:
+    row = session.info
+    return read_messages(store_of(session).engine, row.key, 0, row.places, sized=False)
+
+
+def check_session(session: foldmark.Session, said: Sequence[Sequence[str]]) -> None:
+    """All that each process said is there, once, in its order; and all is whole."""
+    found = messages_of(session)
+    places = {held.message.id: held.place for held in found}
+    assert len(places) == len(found) == session.info.places
+    for ids in said:
+        assert [places[message] for message in ids] == sorted(places[message] for message in ids)
+    pivots = [act for act in session.acts() if act.kind == "pivot"]
+    check_pivots(found, pivots)
+    own = {held.message.id for held in found if held.place in {act.marker for act in pivots}}
+    own |= {held.message.id for held in found if held.place in {act.summary for act in pivots}}
+    assert places.keys() - own == {message for ids in said for message in ids}
+    assert [event.number for event in all_events(session)] == list(
+        range(1, session.info.events + 1)
+    )
+    check_sums(session)
+    assert session.plan().tokens >= 0
+
+
+# --- one session -------------------------------------------------------------------------------
+
+
+def take_turns(line: Connection, start: Barrier, number: int, where: str) -> list[str]:
+    """Come back to one session again and again; the ids of what was said."""
+    chance = Random(number)  # noqa: S311 - no secrets here
+    said: list[str] = []
+    start.wait(LIMIT)
+    for turn in range(6):
+        with opened(where, "shared") as session:
+            # At once, while others may be about to do the same, or have just done it.
+            with suppress(foldmark.BadInput):
+                session.compact(chance.choice((None, None, "In a hurry.")))
+            texts = [f"{number}.{turn} {chance.choice(LONG)}" for _ in range(chance.randint(1, 4))]
+            said += [session.user(text).id for text in texts]
+            if chance.random() < 0.4:
+                session.prune()
+            if chance.random() < 0.5 and session.pending():
+                session.compact(f"So far, says {number}.")
+            if chance.random() < 0.2:
+                session.compact(f"All in one, says {number}.")
+    return said
+
+
+def test_processes_that_share_a_session_lose_nothing(where: str) -> None:
+    said = together(take_turns, where)
+    with opened(where, "shared") as session:
+        check_session(session, said)
+        assert len([act for act in session.acts() if act.state in {"queued", "claimed"}]) <= 1
+        assert any(act.kind == "pivot" and act.summary for act in session.acts())
+
+
+# --- many sessions ------------------------------------------------------------------------------
+
+
+def visit(line: Connection, start: Barrier, number: int, where: str) -> list[tuple[str, str]]:
+    """Look in at sessions by chance; what was said, and where."""
+    chance = Random(number)  # noqa: S311 - no secrets here
+    said: list[tuple[str, str]] = []
+    start.wait(LIMIT)
+    for _ in range(VISITS):
+        name = f"session {chance.randrange(SESSIONS)}"
+        with opened(where, name) as session:
+            said.append((name, session.user(LONG[0]).id))
+            reply = session.record(chance.choice(LONG))
+            changed = TextPart(text=chance.choice(LONG))
+            session.update(replace(reply, parts=(replace(reply.parts[0], text=changed.text),)))
+            said.append((name, reply.id))
+            if chance.random() < 0.2:
+                session.compact("So far, so good.")
+    return said
+
+
+def keep_clean(line: Connection, where: str) -> int:
+    """Remove what nobody refers to, again and again, until told to end; how often that was."""
+    store = Store.open(where, wait=60)
+    rounds = 0
+    while not line.poll():
+        collect(store)
+        time.sleep(0.05)  # others have to write, after all
+        rounds += 1
+    store.close()
+    return rounds
+
+
+def test_a_store_of_many_sessions_is_kept_clean_while_all_are_written_to(where: str) -> None:
+    Store.open(where).close()
+    with members([(keep_clean, where)]) as cleaners:
+        visits = together(visit, where)
+        cleaners[0].line.send("enough")
+        assert cleaners[0].told() > 0
+    names = {name for said in visits for name, _ in said}
+    texts: set[str] = set()
+    for name in sorted(names):
+        with opened(where, name) as session:
+            ids = [[message for own, message in said if own == name] for said in visits]
+            check_session(session, ids)
+            texts |= {text for held in messages_of(session) for text in long_texts(held.message)}
+    assert texts <= set(LONG)
+    store = Store.open(where)
+    collect(store)
+    sizes = store.engine.read("SELECT size, count(*) FROM bodies GROUP BY size, digest")
+    store.close()
+    lengths = Counter(len(text) for text in texts)
+    assert Counter(size for size, _ in sizes if size in lengths) == lengths
+
+
+def long_texts(message: Message) -> list[str]:
+    return [text for part in message.parts if len(text := part_text(part)) > 2_048]
+
+
+# --- one new store ------------------------------------------------------------------------------
+
+
+def open_all(line: Connection, start: Barrier, number: int, stores: list[str]) -> list[str]:
+    said: list[str] = []
+    for where in stores:
+        start.wait(LIMIT)
+        with opened(where, "new") as session:
+            said.append(session.user(f"I am {number}").id)
+    return said
+
+
+def test_a_new_file_and_a_new_session_may_be_opened_by_all_at_once(tmp_path: Path) -> None:
+    stores = [str(tmp_path / f"{number}.db") for number in range(20)]
+    said = together(open_all, stores)
+    for number, where in enumerate(stores):
+        with opened(where, "new") as session:
+            check_session(session, [[ids[number]] for ids in said])
+
+
+# --- one queued compaction ----------------------------------------------------------------------
+
+
+def race(line: Connection, start: Barrier, number: int, where: str) -> list[tuple[int, str]]:
+    """Complete what is queued, if it still is; which acts that were, and what came of it."""
+    seen: list[tuple[int, str]] = []
+    for turn in range(ROUNDS):
+        if number == turn % TEAM:
+            with opened(where, "queued") as session:
+                session.user(f"{turn} {LONG[0]}")
+                session.compact()
+        start.wait(LIMIT)
+        with opened(where, "queued") as session:
+            if number % 2:
+                session.user("Now it is mine to write.")  # and nobody else's, until it is closed
+            if pending := session.pending():
+                seen.append((pending.number, completed(session, pending.number)))
+        start.wait(LIMIT)
+    return seen
+
+
+def completed(session: foldmark.Session, number: int) -> str:
+    try:
+        act = session.compact(f"Summary by {os.getpid()}.")
+    except foldmark.BadInput:
+        return "refused"
+    assert act is not None
+    return "completed" if act.number == number else "made anew"
+
+
+def test_a_queued_compaction_is_completed_by_exactly_one(where: str) -> None:
+    found = together(race, where)
+    done = Counter(number for seen in found for number, how in seen if how == "completed")
+    queued = {number for seen in found for number, _ in seen}
+    assert len(queued) >= ROUNDS
+    assert done == dict.fromkeys(queued, 1)
+    # Who has the lease sees what is so; who has not may be late between the look and the call.
+    assert {how for seen in found[1::2] for _, how in seen} == {"completed"}
+    with opened(where, "queued") as session:
+        pivots = [act for act in session.acts() if act.kind == "pivot"]
+        check_pivots(messages_of(session), pivots)
+        assert all(act.state == "done" for act in pivots)
+        check_sums(session)
+
+
+def test_a_queued_compaction_that_a_newer_one_has_folded_is_not_waited_for(where: str) -> None:
+    with opened(where, "queued") as session:
+        first = session.user(LONG[0])
+        session.compact()
+        session.revert(first.id)
+        for text in LONG:
+            session.user(text)
+            session.record(text)
+        newer = session.compact()
+        session.undo()  # of the revert: now both are queued
+        done = session.compact("So far.")
+        assert done is not None
+        assert newer is not None
+        assert done.number == newer.number
+        assert session.pending() is None
+        assert session.compact("So far, so good.") is not None
+        session.undo()
+        session.undo()
+        assert session.pending() is not None
+
+
+# --- a session that is removed meanwhile --------------------------------------------------------
+
+
+def test_who_writes_to_a_removed_session_does_not_write_to_the_next_one(where: str) -> None:
+    with opened(where, "removed") as session:
+        session.user("Mine.")
+        session.release()
+        time.sleep(0.01)
+        assert collect(store_of(session), older_than=0).sessions == ("removed",)
+        with opened(where, "next") as following:
+            other = following.user("Another's.")
+            following.release()
+            with pytest.raises(foldmark.StoreError, match="there is no session"):
+                session.user("Mine again.")
+            assert [held.message.id for held in messages_of(following)] == [other.id]
+
+
+# --- one holder ---------------------------------------------------------------------------------
+
+
+def speak(line: Connection, where: str, settings: dict[str, float]) -> None:
+    """Say what one is told to; None where another one holds the session."""
+    with opened(where, "held", **settings) as session:
+        line.send((True, os.getpid()))
+        while text := line.recv():
+            try:
+                line.send((True, session.user(text).id))
+            except foldmark.SessionBusy:
+                line.send((True, None))
+
+
+def asked(member: Member, text: str) -> str | None:
+    member.line.send(text)
+    return member.told()
+
+
+def test_who_comes_second_is_told_who_holds_the_session(where: str) -> None:
+    with members([(speak, where, {})]) as (holder,):
+        process = holder.told()
+        first = asked(holder, "Mine.")
+        assert first
+        with opened(where, "held", wait_seconds=0.3) as session:
+            began = time.monotonic()
+            with pytest.raises(foldmark.SessionBusy, match=f"by process {process} on ") as caught:
+                session.user("And mine?")
+            assert 0.3 <= time.monotonic() - began < 20
+            assert caught.value.session == "held"
+            assert caught.value.seconds > 0
+            assert [held.message.id for held in messages_of(session)] == [first]
+            assert session.view().messages
+            holder.line.send("")
+            assert holder.told() is None  # it has closed
+            second = session.user("And mine!").id
+            check_session(session, [[first], [second]])
+
+
+@pytest.mark.parametrize("other_one", ["stays", "goes"])
+def test_who_was_stopped_for_longer_than_its_lease_overwrites_nothing(
+    where: str, other_one: str
+) -> None:
+    stays = other_one == "stays"
+    brief = {"lease_seconds": 1.0, "wait_seconds": 0.5}
+    with members([(speak, where, brief)]) as (stopped,):
+        process = stopped.told()
+        said = [asked(stopped, "Mine.")]
+        os.kill(process, signal.SIGSTOP)
+        try:
+            with opened(where, "held") as other:
+                said.append(other.user(LONG[0]).id)
+                if not stays:
+                    other.close()
+                stopped.line.send("Mine again.")  # the first that it sees when it wakes up
+                os.kill(process, signal.SIGCONT)
+                late = stopped.told()
+                assert (late is None) == stays
+                if stays:
+                    said.append(other.user("Still mine.").id)
+        finally:
+            os.kill(process, signal.SIGCONT)
+        said += [late] if late else []
+        said.append(asked(stopped, "Mine at last."))
+        stopped.line.send("")
+        assert stopped.told() is None
+    with opened(where, "held") as session:
+        assert [held.message.id for held in messages_of(session)] == said
+        check_session(session, [[message for message in said if message]])
