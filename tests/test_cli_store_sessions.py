@@ -109,9 +109,12 @@ def test_a_diff_tells_what_one_act_did_and_nothing_that_came_later(where: str):
 def test_the_diff_of_a_revert_takes_messages_out(where: str):
     worked(where)
     printed("revert", "latest", "h5", "--store", where)
+    with foldmark.open(where, session="ses_live") as opened:
+        opened.user("Grind something else")
     changes = answered("show", "latest", "--diff", "3", "--store", where)["changes"]
     assert "The wheels turn." in json.dumps([h for h in changes if h["change"] == "removed"])
     assert "tooth 4" in json.dumps([h for h in changes if h["change"] == "added"])
+    assert "something else" not in json.dumps(changes)
 
 
 def test_a_diff_of_imported_acts_is_of_them_alone(where: str):
@@ -304,8 +307,9 @@ def test_one_who_writes_is_named_and_readers_are_not_kept_waiting(where: str):
 # --- events --------------------------------------------------------------------------------
 
 
-def test_events_are_told_line_by_line(where: str, capsys: Capture):
+def test_events_are_told_line_by_line(where: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch):
     worked(where)
+    monkeypatch.setattr("foldmark.cli.events._AT_ONCE", 7)
     output = printed("events", "latest", "--json", "--store", where)
     events = [json.loads(line) for line in output.splitlines()]
     assert [event["number"] for event in events] == list(range(1, len(events) + 1))

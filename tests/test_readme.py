@@ -10,6 +10,7 @@ import pytest
 from foldmark.io.files import write_private
 from foldmark.lab.generate import generate
 from foldmark.messages import encode_transcript
+from foldmark.session.settings import load_settings
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 MAKEFILE = (Path(__file__).parents[1] / "Makefile").read_text()
@@ -38,12 +39,19 @@ def test_commands_in_the_readme_run(tmp_path: Path) -> None:
         line.partition("#")[0].split() for block in blocks("sh") for line in block.splitlines()
     ]
     ours = [line for line in lines if line[:1] == ["foldmark"]]
-    assert len(ours) == 3
+    assert len(ours) == 12
     for command in ours:
         program = [sys.executable, "-c", "from foldmark.cli import main; main()", *command[1:]]
         run = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stderr
         assert run.stdout
+
+
+def test_settings_in_the_readme_are_settings(tmp_path: Path) -> None:
+    (code,) = blocks("toml")
+    (tmp_path / "foldmark.toml").write_text(code)
+    found = load_settings(tmp_path, {})
+    assert (found.policy, found.reserved, found.wait_seconds) == ("foldmark", 20_000, 10)
 
 
 def test_the_verbs_of_make_exist() -> None:

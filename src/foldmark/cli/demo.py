@@ -14,12 +14,16 @@ from rich.text import Text
 
 from foldmark.inspection import inspection
 from foldmark.io.files import write_private
+from foldmark.io.store import Store
 from foldmark.lab.generate import generate
 from foldmark.limits import model_limits
+from foldmark.log import Log
 from foldmark.messages import Transcript, encode_transcript
 from foldmark.presets import FOLDMARK
+from foldmark.session.opening import open as open_session
+from foldmark.tokens import counter
 
-from .demonstration import Demonstration, Example, Figures, Kept, Outcome
+from .demonstration import SUMMARY, Demonstration, Example, Figures, Kept, Outcome
 from .inspect import overview
 from .options import AsJson
 from .plan import planned
@@ -29,6 +33,7 @@ from .text import harmless_line, number
 
 EXAMPLE = "Example: foldmark demo --seed 11"
 MODEL, MESSAGES, OUTPUT_CHARS = "anthropic:claude-sonnet-4-5", 900, 2_500
+_ON_THE_STORE = ("show latest", "search latest wheel", "undo latest", "sessions")
 _ROWS, _RECALLED_LINES, _LONGEST_LINE = 5, 3, 200
 
 Seed = Annotated[int, typer.Option("--seed", help="Another number makes another session.")]
@@ -37,8 +42,8 @@ Seed = Annotated[int, typer.Option("--seed", help="Another number makes another 
 def demo(*, seed: Seed = 7, json: AsJson = False) -> None:
     """Make a session that is too long for its model, and show how it is made to fit.
 
-    No model is asked and nothing is sent anywhere. The session stays in a private folder, so
-    that the other commands can be tried on it.
+    No model is asked and nothing is sent anywhere. The session stays in a private folder, as a
+    file and in a store, so that the other commands can be tried on it.
     """
     limit = model_limits(MODEL)
     transcript = generate(
@@ -48,16 +53,33 @@ def demo(*, seed: Seed = 7, json: AsJson = False) -> None:
     made = Demonstration(transcript, limit)
     if json:
         outcome = msgspec.structs.asdict(made.outcome())
-        show_json({"path": str(path), "seed": seed, "model": MODEL, **outcome})
+        store = _kept(transcript, path.with_name("agent.db"))
+        show_json(
+            {"path": str(path), "store": str(store), "seed": seed, "model": MODEL, **outcome}
+        )
     else:
+        pieces = [*_opening(made, transcript), *_closing(made.outcome())]
+        store = _kept(transcript, path.with_name("agent.db"))
         commands = [f"foldmark {command} {path}" for command in ("inspect", "plan")]
-        show(*_opening(made, transcript), *_closing(made.outcome()), commands=commands)
+        commands += [f"foldmark {command} --store {store}" for command in _ON_THE_STORE]
+        show(*pieces, commands=commands)
 
 
 def _stored(transcript: Transcript) -> Path:
     """The session as a file, in a folder that only this user may enter."""
     path = Path(tempfile.mkdtemp(prefix="foldmark-demo-")) / "session.json"
     write_private(path, encode_transcript(transcript))
+    return path
+
+
+def _kept(transcript: Transcript, path: Path) -> Path:
+    """The same session in a store, pruned and compacted there."""
+    with Store.open(path) as store:
+        log = Log(counter(FOLDMARK.estimate), transcript.messages)
+        store.fill(transcript.info, log, estimate=FOLDMARK.estimate)
+    with open_session(path, session="latest", model=MODEL) as session:
+        session.prune()
+        session.compact(SUMMARY)
     return path
 
 
