@@ -7,6 +7,7 @@ import pytest
 
 import foldmark
 from foldmark.messages import Pending, TextPart, ToolPart
+from foldmark.session.hooks import Compaction, CompactionChange
 
 
 def worked(session: foldmark.Session, steps: int = 40) -> None:
@@ -67,3 +68,42 @@ def test_async_forms_do_the_same(where: str) -> None:
             return len(await session.amessages())
 
     assert asyncio.run(talk()) == 2
+
+
+def test_a_queued_compaction_is_completed_once_and_by_its_number(where: str) -> None:
+    with opened(where) as session:
+        worked(session, steps=3)
+        queued = session.compact()
+        assert queued is not None
+        assert session.compact() == queued
+        assert session.view().pivot is None
+        with pytest.raises(foldmark.BadInput, match="not waiting"):
+            session.compact("Another.", act=queued.number + 1)
+        done = session.compact("The wheels turn.", act=queued.number)
+        assert done is not None
+        assert (done.number, done.state) == (queued.number, "done")
+        with pytest.raises(foldmark.BadInput, match="not waiting"):
+            session.compact("Again.", act=queued.number)
+        assert [act.kind for act in session.acts()] == ["pivot"]
+
+
+def test_an_automatic_compaction_is_none_where_the_policy_is_not(where: str) -> None:
+    with opened(where, auto=False) as session:
+        worked(session, steps=3)
+        assert session.compact("All is well.", auto=True) is None
+        assert session.compact("All is well.") is not None
+
+
+class Wishes:
+    def before_compact(self, compaction: Compaction) -> CompactionChange:
+        return CompactionChange(context=(f"{compaction.tokens} tokens",), prompt="Be brief.")
+
+
+def test_what_a_hook_wishes_of_a_summary_is_found_with_its_marker(where: str) -> None:
+    with opened(where, hooks=[Wishes()]) as session:
+        session.user("Hello")
+        tokens = session.tokens
+        session.compact()
+        told = session.events()[-1]
+        assert told.kind == "compaction.queued"
+        assert (told.data["context"], told.data["prompt"]) == ([f"{tokens} tokens"], "Be brief.")

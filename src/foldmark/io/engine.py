@@ -101,6 +101,8 @@ def open_engine(
     if _OTHER_ADDRESS.match(text):
         kind = text.partition("://")[0].strip()
         raise StoreError(kind, "no such kind of store; give a path, or postgresql://…")
+    if text == ":memory:":
+        raise StoreError(text, "a store is kept in a file; give a path")
     from .sqlite import Sqlite  # noqa: PLC0415 - so is sqlite3 left alone by those who do not use it
 
     path = Path(text)

@@ -74,6 +74,8 @@ class Postgres:
             "-c search_path=foldmark",
             f"-c lock_timeout={int(self._wait * 1000)}",
             "-c client_min_messages=warning",
+            # A machine that vanished in the middle of a transaction must not hold others up.
+            "-c idle_in_transaction_session_timeout=60000",
             f"-c synchronous_commit={'on' if self._durable else 'off'}",
         ]
         self._held = psycopg.connect(

@@ -81,23 +81,22 @@ class Folding(Saying):
         auto: bool = False,
         overflow: bool = False,
         tokens: Tokens | None = None,
+        act: int | None = None,
     ) -> Act | None:
         """Queue a compaction, or with a summary complete it: the queued one, else a new one.
 
-        None where a hook forbids it.
+        With `act`, only the queued one of that number. None where a hook forbids it, or where it
+        is automatic and the policy is not.
         """
+        if summary is not None and not summary.strip():
+            raise BadInput("a summary must not be empty")
         with self._lock:
-            pending = self.pending()
-            if pending is None and self._vetoed(auto=auto, overflow=overflow):
+            asked = self._asked(auto=auto, overflow=overflow)
+            if asked is None:
                 return None
             if summary is None:
-                if pending is not None:
-                    return pending
-                return self._act(self._write(lambda change: self._queued(change, auto, overflow)))
-            if not summary.strip():
-                raise BadInput("a summary must not be empty")
-            job = self._pivot_job(summary, pending, tokens, auto=auto, overflow=overflow)
-            return self._act(self._write(job))
+                return self._act(self._write(lambda change: self._queued(change, asked)))
+            return self._act(self._write(self._pivot_job(summary, asked, tokens, act)))
 
     def pending(self) -> Act | None:
         """The compaction that is queued, if one is."""
@@ -122,51 +121,54 @@ class Folding(Saying):
             number = self._write(job) if self.pending() else None
             return None if number is None else self._act(number)
 
-    def _vetoed(self, *, auto: bool, overflow: bool) -> bool:
-        asked = Compaction(
-            session=self.id,
-            auto=auto,
-            overflow=overflow,
-            tokens=self.tokens,
-            context=(),
-            prompt=None,
-        )
-        _, veto = self._hooks.compaction(asked)
-        return veto is not None
+    def _asked(self, *, auto: bool, overflow: bool) -> Compaction | None:
+        """The compaction as hooks leave it; one that is queued already is not asked for again."""
+        asked = Compaction(session=self.id, auto=auto, overflow=overflow, tokens=self.tokens)
+        if self.pending() is not None:
+            return asked
+        if auto and not self.policy.auto:
+            return None
+        changed, veto = self._hooks.compaction(asked)
+        return changed if veto is None else None
 
-    def _queued(self, change: Change, auto: bool, overflow: bool) -> int:  # noqa: FBT001
-        """The compaction that another process has queued meanwhile, or a new one."""
+    def _queued(self, change: Change, asked: Compaction) -> int:
+        """The compaction that is queued, by another process perhaps, or a new one."""
         pending = self.pending()
-        return pending.number if pending else self._queue(change, auto, overflow)
+        return pending.number if pending else self._queue(change, asked)
 
-    def _queue(self, change: Change, auto: bool, overflow: bool) -> int:  # noqa: FBT001
-        marker = marker_message(self.maker.made(self.id), auto=auto, overflow=overflow)
+    def _queue(self, change: Change, asked: Compaction) -> int:
+        marker = marker_message(self.maker.made(self.id), auto=asked.auto, overflow=asked.overflow)
         sizes = message_sizes(marker, self._count)
         before = self._viewer.tokens
         number = change.act("pivot", marker=change.places, before=before)
         change.append(marker, self._kept_sizes(marker, sizes))
         self._log.append(marker, sizes)
-        change.event(events.QUEUED, act=number, message=marker.id, auto=auto, before=before)
+        # Who makes the summary, here or elsewhere, finds with the event what hooks wished.
+        wishes = {"context": list(asked.context), "prompt": asked.prompt}
+        change.event(
+            events.QUEUED,
+            act=number,
+            message=marker.id,
+            auto=asked.auto,
+            before=before,
+            **{name: wish for name, wish in wishes.items() if wish},
+        )
         return number
 
     def _pivot_job(
-        self,
-        summary: str,
-        pending: Act | None,
-        tokens: Tokens | None,
-        *,
-        auto: bool,
-        overflow: bool,
+        self, summary: str, asked: Compaction, tokens: Tokens | None, act: int | None
     ) -> Callable[[Change], int]:
         def job(change: Change) -> int:
             before = self._viewer.tokens
             room = self.room or USUAL_ROOM
             if self.limit is not None and self.policy.tail.capped:
                 check_window(self._log, self.policy, room, fixed=self.fixed)
-            fold = session_fold(self._viewer, room, fixed=self.fixed, overflow=overflow)
-            waiting = pending or self.pending()  # another process may have queued one meanwhile
+            fold = session_fold(self._viewer, room, fixed=self.fixed, overflow=asked.overflow)
+            waiting = self.pending()  # asked here, where no other process can change it
+            if act is not None and (waiting is None or waiting.number != act):
+                raise BadInput(f"compaction {act} of session {self.id} is not waiting any more")
             if waiting is None:
-                number = self._queue(change, auto, overflow)
+                number = self._queue(change, asked)
                 marker = change.places - 1
             else:
                 number, marker = waiting.number, waiting.marker or 0
