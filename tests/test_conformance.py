@@ -12,6 +12,7 @@ import pytest
 from foldmark.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "foldmark"
 PAGE = ROOT / "docs" / "conformance.md"
 HEADER = "| rule | preset | code | test |"
 NOTHING = "—"
@@ -59,6 +60,8 @@ def functions(file: str) -> frozenset[str]:
 
 def imported(name: str) -> object:
     module, *path = name.split(".")
+    while (PACKAGE / module.replace(".", "/")).is_dir():
+        module = f"{module}.{path.pop(0)}"
     held: object = import_module(f"foldmark.{module}")
     for attribute in path:
         held = getattr(held, attribute)
