@@ -144,13 +144,13 @@ class Driver:
 
     # --- operations that shape the view ---
 
-    def do_prune(self, number: int) -> None:
+    def do_prune(self, _: int) -> None:
         self._act(self.session.prune)
 
     def do_compact(self, number: int) -> None:
         self._act(lambda: self.session.compact(f"Summary {number}: all is well."))
 
-    def do_queue(self, number: int) -> None:
+    def do_queue(self, _: int) -> None:
         view, waits = bytes_of(self.session.view()), self.session.pending()
         act = self.session.compact()
         assert act is not None
@@ -165,10 +165,13 @@ class Driver:
         if self.session.pending() is not None:
             self.do_compact(number)
 
-    def do_cancel(self, number: int) -> None:
+    def do_cancel(self, _: int) -> None:
         view = bytes_of(self.session.view())
-        self.session.cancel("no\0 \ud83d reason")
-        assert self.session.pending() is None
+        while (waits := self.session.pending()) is not None:  # undoing a revert may bring one back
+            failed = self.session.cancel("no\0 \ud83d reason")
+            assert failed is not None
+            assert (failed.number, failed.failed) == (waits.number, "no\0 \ud83d reason")
+        assert self.session.cancel() is None
         assert bytes_of(self.session.view()) == view
 
     def do_revert(self, number: int) -> None:
@@ -195,7 +198,7 @@ class Driver:
 
     # --- taking back ---
 
-    def do_undo(self, number: int) -> None:
+    def do_undo(self, _: int) -> None:
         fresh = self.fresh
         try:
             act = self.session.undo()
@@ -208,7 +211,7 @@ class Driver:
             assert bytes_of(self.session.view()) == fresh[1]
         self.fresh = None
 
-    def do_redo(self, number: int) -> None:
+    def do_redo(self, _: int) -> None:
         view = bytes_of(self.session.view())
         try:
             act = self.session.redo()
@@ -260,14 +263,14 @@ class Driver:
 
     # --- other objects ---
 
-    def do_reopen(self, number: int) -> None:
+    def do_reopen(self, _: int) -> None:
         view, plan = self.session.view(), self.session.plan(explain=False)
         self.session.close()
         self.session = self._opened(self.session.id)
         assert told(self.session.view()) == told(view)
         assert self.session.plan(explain=False) == plan
 
-    def do_fork(self, number: int) -> None:
+    def do_fork(self, _: int) -> None:
         """What is done to a fork is not done to its origin."""
         view = told(self.session.view())
         with self.session.fork() as fork:

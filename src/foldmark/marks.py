@@ -50,8 +50,8 @@ def _marked(log: Log, entry: Entry, times: Mapping[int, Number]) -> Message:
     undone = times.get(entry.index, 1) if entry.index in log.undone else UNSET
 
     def marked(offset: int, part: AnyPart) -> AnyPart:
-        if part is marker:
-            return part if bool(undone) == bool(marker.undone) else _with_undone(marker, undone)
+        if marker is not None and part is marker:
+            return part if bool(undone) == bool(marker.undone) else _with_undone(part, undone)
         # The log knows of calls by assistants only.
         if not isinstance(part, ToolPart) or entry.message.is_user:
             return part

@@ -259,11 +259,20 @@ _WHAT_TO_DO: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
         "another process has held it for too long; try again",
     ),
     ((errors.DataCorrupted, errors.IndexCorrupted), "the database is damaged; restore a backup"),
+)
+# Who is refused while connecting is told in words alone.
+_AT_THE_DOOR = (
     (
-        (errors.InvalidPassword, errors.InvalidAuthorizationSpecification),
+        re.compile(r'FATAL: database ".*" does not exist'),
+        "there is no database of this name; create it",
+    ),
+    (
+        re.compile(
+            r"FATAL: (password authentication failed|role .* does not exist|no pg_hba.conf entry)"
+            r"|no password supplied"
+        ),
         "the server refuses this user or password",
     ),
-    ((errors.InvalidCatalogName,), "there is no database of this name; create it first"),
 )
 
 
@@ -279,6 +288,9 @@ def _what_to_do(error: "psycopg.Error") -> str:
         if isinstance(error, kinds):
             return known
     told = " ".join(str(error).split())
+    for pattern, known in _AT_THE_DOOR:
+        if pattern.search(told):
+            return known
     if isinstance(error, psycopg.OperationalError):
         return f"the server cannot be reached, or was lost ({told or 'no reason given'})"
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
@@ -297,9 +309,11 @@ def _shown(address: str) -> str:
     be told in its errors: such an address is refused before it is used.
     """
     try:
-        told = conninfo_to_dict(address)
+        told = {} if "\0" in address else conninfo_to_dict(address)
     except (psycopg.Error, ValueError):
-        raise StoreError("postgresql", _NO_ADDRESS) from None
+        told = {}
+    if not told:
+        raise StoreError("postgresql", _NO_ADDRESS)
     host, port, name = (str(told.get(key) or "") for key in ("host", "port", "dbname"))
     if "@" in host + name or _PORTS.fullmatch(port) is None:
         raise StoreError("postgresql", _NO_ADDRESS)

@@ -1,14 +1,17 @@
 """Finding messages by their words, shown or folded."""
 
-from foldmark.log import handle, part_text
-from foldmark.messages import AnyPart, Message, ReasoningPart, TextPart, ToolPart, kind_of
-from foldmark.values import Frozen, to_plain
+from bisect import bisect_left
+
+from foldmark.log import handle
+from foldmark.messages import Message, ToolPart, kind_of
+from foldmark.values import Frozen
 
 from .engine import Engine
 from .rows import SessionRow, Stored, read_messages, read_places
 from .schema import ALL_KEYS, key_at
-from .words import message_words, strings, words
+from .words import message_words, searched_text, words
 
+_MOST_WORDS = 32
 _AROUND = 60  # characters on each side of what was found
 _MORE = 2  # so many times more are looked at than are told, to put the best first
 
@@ -43,8 +46,13 @@ def _candidates(engine: Engine, row: SessionRow, wanted: list[str], most: int) -
     """Messages that may hold the words: by the index, and the newest, which are not in it yet."""
     recent = read_messages(engine, row.key, row.indexed, row.places, sized=False)
     held = [one for one in reversed(recent) if _holds(one.message, wanted)][:most]
-    places = _indexed(engine, row, wanted, most - len(held))
-    return held + read_places(engine, row.key, places)
+    # A whole page may be searched for; an engine is asked for its most telling words.
+    telling = sorted(wanted, key=len, reverse=True)[:_MOST_WORDS]
+    places = _indexed(engine, row, telling, most - len(held))
+    found = read_places(engine, row.key, places)
+    if len(wanted) > _MOST_WORDS:
+        found = [one for one in found if _holds(one.message, wanted)]
+    return held + found
 
 
 def _indexed(engine: Engine, row: SessionRow, wanted: list[str], most: int) -> list[int]:
@@ -65,8 +73,9 @@ def _indexed(engine: Engine, row: SessionRow, wanted: list[str], most: int) -> l
 
 
 def _holds(message: Message, wanted: list[str]) -> bool:
-    known = message_words(message)
-    return all(any(word.startswith(begin) for word in known) for begin in wanted)
+    known = sorted(message_words(message))
+    places = ((bisect_left(known, begin), begin) for begin in wanted)
+    return all(place < len(known) and known[place].startswith(begin) for place, begin in places)
 
 
 def _best(held: Stored, wanted: list[str], query: str) -> Hit | None:
@@ -76,7 +85,7 @@ def _best(held: Stored, wanted: list[str], query: str) -> Hit | None:
     for offset, part in enumerate(held.message.parts):
         text = searched_text(part)
         lowered = text.lower()
-        score = (exactly in lowered, sum(word in lowered for word in wanted))
+        score = (exactly in lowered, sum(word in lowered for word in wanted[:_MOST_WORDS]))
         if score[1] and (best is None or score > best[0]):
             best = score, offset, text
     if best is None:
@@ -94,20 +103,9 @@ def _best(held: Stored, wanted: list[str], query: str) -> Hit | None:
     )
 
 
-def searched_text(part: AnyPart) -> str:
-    """What is searched of a part: what it says, and what a tool was asked."""
-    text = part_text(part)
-    if isinstance(part, TextPart | ReasoningPart):
-        return text
-    if isinstance(part, ToolPart):
-        asked = "\n".join(strings([part.tool, part.state.input or {}, part.state.title or ""]))
-        return f"{text}\n{asked}"
-    return "\n".join(strings(to_plain(part)))
-
-
 def _snippet(text: str, wanted: list[str], query: str) -> str:
     lowered = text.lower()
-    places = [lowered.find(begin) for begin in (query.strip().lower(), *wanted)]
+    places = (lowered.find(begin) for begin in (query.strip().lower(), *wanted))
     found = next((place for place in places if place >= 0), 0)
     start, end = max(0, found - _AROUND), found + len(query) + _AROUND
     piece = " ".join(text[start:end].split())

@@ -31,7 +31,7 @@ _DIALECT = Dialect(
     bytes="BLOB",
     narrow="WITHOUT ROWID",
     search="CREATE VIRTUAL TABLE words USING fts5(text, content='', detail=none, columnsize=0, "
-    "tokenize='unicode61 remove_diacritics 0')",
+    "tokenize='ascii')",  # words are split and folded by us: all beyond ASCII is left alone
 )
 _WHAT_TO_DO = {
     sqlite3.SQLITE_FULL: "the disk is full; free some of it and try again, nothing was lost",
@@ -45,6 +45,8 @@ _WHAT_TO_DO = {
     sqlite3.SQLITE_IOERR: "the disk failed or is full; check it and try again",
     sqlite3.SQLITE_TOOBIG: "one message is larger than SQLite can hold (1 GB)",
 }
+# A damaged file may hold texts that are none, and sizes beyond all memory.
+_COMPLAINTS = (sqlite3.Error, UnicodeDecodeError, MemoryError)
 
 
 class Sqlite:
@@ -162,7 +164,7 @@ class Sqlite:
         try:
             with self._lock:
                 return self._connection.execute(sql, args).fetchall()
-        except sqlite3.Error as error:
+        except _COMPLAINTS as error:
             raise self._told(error) from None
 
     def run(self, sql: str, args: Args = ()) -> int:
@@ -178,14 +180,14 @@ class Sqlite:
         try:
             with self._lock:
                 self._connection.executemany(sql, rows)
-        except sqlite3.Error as error:
+        except _COMPLAINTS as error:
             raise self._told(error) from None
 
     def _execute(self, sql: str, args: Args) -> sqlite3.Cursor:
         try:
             with self._lock:
                 return self._connection.execute(sql, args)
-        except sqlite3.Error as error:
+        except _COMPLAINTS as error:
             raise self._told(error) from None
 
     def many_numbers(self, numbers: Iterable[int]) -> object:
@@ -250,12 +252,14 @@ class Sqlite:
         """What SQLite and the disk complain of, in words that say what to do."""
         try:
             yield
-        except sqlite3.Error as error:
+        except _COMPLAINTS as error:
             raise self._told(error) from None
         except OSError as error:
             raise StoreError(self.name, f"cannot be used: {error.strerror}") from None
 
-    def _told(self, error: sqlite3.Error) -> StoreError:
+    def _told(self, error: Exception) -> StoreError:
+        if not isinstance(error, sqlite3.Error):
+            return StoreError(self.name, _WHAT_TO_DO[sqlite3.SQLITE_CORRUPT])
         if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
             return StoreError(self.name, "the store was closed")
         code = cast("int | None", getattr(error, "sqlite_errorcode", None))

@@ -72,6 +72,14 @@ class Store:
         """Let the database go."""
         self.engine.close()
 
+    def __enter__(self) -> "Store":
+        """Use it in a `with`, and it is closed at the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
     # --- sessions ---
 
     def sessions(self) -> list[SessionRow]:

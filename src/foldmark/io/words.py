@@ -8,7 +8,16 @@ import re
 from collections.abc import Iterator
 from typing import Any, cast
 
-from foldmark.messages import Message
+from foldmark.log import part_text
+from foldmark.messages import (
+    AnyPart,
+    Completed,
+    Failed,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+)
 from foldmark.values import Json, to_plain
 
 # A word is letters and digits; of Chinese, Japanese and Korean, each character is one.
@@ -33,7 +42,18 @@ def words(text: str) -> list[str]:
 
 def message_words(message: Message) -> set[str]:
     """All words by which a message can be found: those of its parts, which are what is found."""
-    return set(words("\n".join(strings([to_plain(part) for part in message.parts]))))
+    return set(words("\n".join([searched_text(part) for part in message.parts])))
+
+
+def searched_text(part: AnyPart) -> str:
+    """What is searched of a part: what it says, and what a tool was asked."""
+    if isinstance(part, TextPart | ReasoningPart):
+        return part.text
+    if isinstance(part, ToolPart):
+        asked = "\n".join(strings([part.tool, part.state.input or {}, part.state.title or ""]))
+        given = part_text(part) if isinstance(part.state, Completed | Failed) else ""
+        return f"{given}\n{asked}"
+    return "\n".join(strings(to_plain(part)))
 
 
 def strings(value: Any) -> Iterator[str]:

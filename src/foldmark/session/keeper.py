@@ -8,8 +8,8 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -84,8 +84,20 @@ class Keeper:
 
     def _reload(self) -> None:
         part = Slice(dangling=self.policy.view.dangling_tail == "everything")
-        loaded = self._store.load(self._key, part, estimate=self.policy.estimate)
-        self._adopt(loaded)
+        with self._undamaged():
+            loaded = self._store.load(self._key, part, estimate=self.policy.estimate)
+            self._adopt(loaded)
+
+    @contextmanager
+    def _undamaged(self) -> Generator[None]:
+        """Rows that do not fit together are told as damage: what is read was written whole."""
+        try:
+            yield
+        except (LookupError, ValueError, TypeError) as error:
+            raise StoreError(
+                self._store.name,
+                f"session {self.id} is damaged ({error!r}); restore a backup of it",
+            ) from error
 
     def _adopt(self, loaded: Loaded) -> None:
         self._row = loaded.row

@@ -45,8 +45,12 @@ class Looking(Keeper):
     def view(self, *, before: int | None = None) -> View:
         """What the model is shown now, or was shown before an act."""
         with self._lock:
-            viewer = self._fresh() if before is None else self._viewing(self._log_before(before))
-            view = viewer.view()
+            if before is None:
+                view = self._fresh().view()
+            else:
+                log = self._log_before(before)
+                with self._undamaged():
+                    view = self._viewing(log).view()
         return self._hooks.view(view) if before is None else view
 
     def plan(self, *, explain: bool = True) -> Plan:
@@ -89,7 +93,7 @@ class Looking(Keeper):
         with self._lock:
             viewer = self._fresh()
             places, marks = set(viewer.view().places), self._log.marks
-            with self._store.engine.reading():
+            with self._store.engine.reading(), self._undamaged():
                 row = self._store.row(self._key)
                 hits = search(self._store.engine, row, query, most)
         found: list[Found] = []
@@ -116,15 +120,17 @@ class Looking(Keeper):
         held = None if ordinal is None else self._store.holding(self._key, ordinal)
         if held is None or ordinal is None:
             raise BadInput(f"{name!r} is no handle of session {self.id}")
-        return part_text(held.message.parts[ordinal - held.ordinal])
+        with self._undamaged():
+            return part_text(held.message.parts[ordinal - held.ordinal])
 
     def export(self) -> Transcript:
         """The whole session, as `opencode export` writes it, with its marks."""
         part = Slice(everything=True)
-        loaded = self._store.load(self._key, part, estimate=self.policy.estimate)
-        pivots = self._store.acts(self._key, "pivot")
-        times = {act.marker or 0: act.undone for act in pivots if act.undone is not None}
-        messages = marked_messages(self._built(loaded), times)
+        with self._undamaged():
+            loaded = self._store.load(self._key, part, estimate=self.policy.estimate)
+            pivots = self._store.acts(self._key, "pivot")
+            times = {act.marker or 0: act.undone for act in pivots if act.undone is not None}
+            messages = marked_messages(self._built(loaded), times)
         return Transcript(info=loaded.row.info, messages=messages)
 
     @property
@@ -135,7 +141,8 @@ class Looking(Keeper):
     def _log_before(self, act: int) -> Log:
         part = Slice(act=act, dangling=self.policy.view.dangling_tail == "everything")
         self._act(act)
-        return self._built(self._store.load(self._key, part, estimate=self.policy.estimate))
+        with self._undamaged():
+            return self._built(self._store.load(self._key, part, estimate=self.policy.estimate))
 
     def _place(self, message: str) -> int:
         place = self._store.place_of(self._key, message)
