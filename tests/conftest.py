@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from .stores import ENGINES, new_database, postgres_server
+from .stores import ENGINES, cleared, new_database, postgres_server
 
 # The machine may be busy: no deadlines. FOLDMARK_EXAMPLES=5000 looks harder.
 settings.register_profile(
@@ -45,9 +45,15 @@ def postgres() -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="session")
+def shared_database(postgres: str) -> str:
+    """A database that tests use one after the other: to make and remove hundreds takes minutes."""
+    return new_database(postgres)
+
+
 @pytest.fixture(params=ENGINES)
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A new store on each engine: a path, or an address."""
     if request.param == "sqlite":
         return str(tmp_path / "store.db")
-    return new_database(request.getfixturevalue("postgres"))
+    return cleared(request.getfixturevalue("shared_database"))

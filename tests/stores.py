@@ -45,3 +45,17 @@ def new_database(address: str) -> str:
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
     return address.replace("/postgres?", f"/{name}?")
+
+
+def cleared(address: str) -> str:
+    """The address of a database that holds nothing of ours any more."""
+    import psycopg  # noqa: PLC0415 - only where it is asked for
+
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        connection.execute("SET client_min_messages = error")
+        connection.execute("DROP SCHEMA IF EXISTS foldmark CASCADE")
+    return address

@@ -131,7 +131,7 @@ def test_hidden_words_are_found(where: str) -> None:
         session.revert(first.id)
         session.user("A rhino")
         hit = session.search("giraffe")[0]
-        assert (hit.state, session.recall(hit.handle)) == ("folded", "A giraffe")
+        assert (hit.state, session.recall(hit.handle)) == ("reverted", "A giraffe")
         session.undo()
         assert session.search("giraffe")[0].state == "shown"
 

@@ -317,7 +317,10 @@ def test_a_hook_vetoes_a_compaction(where: str) -> None:
         mark = last(session)
         assert session.compact(auto=True) is None
         assert session.compact("Folded.", auto=True) is None
-        assert since(session, mark) == []
+        told = since(session, mark)
+        assert kinds(told) == [events.FAILED] * 2
+        assert all(event.data["reason"] == "vetoed: not now" for event in told)
+        assert session.acts() == []
         assert session.compact("Folded.") is not None
 
 

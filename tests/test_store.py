@@ -136,13 +136,13 @@ _names = iter(f"s{number}" for number in range(10**9))
 def comes_back(where: str, messages: list[Any]) -> None:
     """Filled and exported, a transcript is the same JSON value."""
     name = next(_names)
-    data = {"info": {"id": name, "title": 'a "\ue0011f'}, "messages": messages}
+    data = {"info": {"id": name, "title": 'a "\ue0011f'}, "messages": messages, "\ue000extra": [1]}
     written = json.dumps(data).encode()
     transcript = decode_transcript(written)
     store = Store.open(where, durable=False)
     try:
         log = Log(counter("classes"), transcript.messages)
-        store.fill(transcript.info, log, estimate="classes")
+        store.fill(transcript.info, log, estimate="classes", extra=transcript.extra)
     finally:
         store.close()
     assert exported(where, name) == json.loads(written)

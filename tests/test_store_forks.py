@@ -193,7 +193,7 @@ def test_a_session_is_made_once(where: str) -> None:
     store.close()
     with opened(where, "s") as session:
         assert len(session.view().messages) == 1
-    with pytest.raises(FoldmarkError, match="must not be empty"):
+    with pytest.raises(FoldmarkError, match="cannot be the id"):
         opened(where, " ")
 
 

@@ -38,7 +38,9 @@ def test_any_row_of_operations_in_postgres(
     Driver(address, policy, uuid4().hex).run(row)
 
 
-def test_what_was_undone_last_is_redone_first(where: str) -> None:
+def test_what_was_undone_last_is_redone_first(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However quick it all was."""
+    monkeypatch.setattr("foldmark.io.change.milliseconds", lambda: 1_700_000_000_000)
     with opened(where) as session:
         work(session)
         assert session.prune()
@@ -70,6 +72,22 @@ def test_a_queued_compaction_counts_from_its_summary(where: str) -> None:
         assert session.undo().number == queued.number
         assert bytes_of(session.view()) == before
         assert session.undo().number == pruned.number
+
+
+def test_what_was_queued_before_a_revert_and_completed_after_it_is_not_reverted(where: str) -> None:
+    with opened(where) as session:
+        session.user("One")
+        queued = session.compact()
+        second = session.user("Two")
+        session.user("Three")
+        session.revert(second.id)
+        session.compact("Folded.")
+        view = bytes_of(session.view())
+        assert queued
+        session.undo(queued.number)
+        session.redo(queued.number)
+        assert bytes_of(session.view()) == view
+        assert [act.state for act in session.acts()] == ["done", "done"]
 
 
 def test_an_act_is_taken_back_as_long_as_any_revert_reaches_it(where: str) -> None:

@@ -45,6 +45,8 @@ class Act(Frozen):
     def reaches(self, other: "Act") -> bool:
         """Whether this revert takes back an act that came before it."""
         back_to = (self.tail or 1) - 1
+        if other.kind == "revert" and (other.tail or 0) <= back_to < (other.marker or 0):
+            return True  # it hides what this one goes back to
         if other.kind != "pivot":
             return other.place > back_to + 1
         # One that was queued by then, and completed only after the revert, is not of its past.

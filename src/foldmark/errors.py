@@ -37,7 +37,8 @@ class UnknownModel(FoldmarkError):
         hint = f" Did you mean {', '.join(nearest)}?" if nearest else ""
         super().__init__(
             f"no limits are known for the model {model!r}.{hint} "
-            "Give its window: Limit(context=…) in Python, --window N on the command line."
+            "Give its window: window=… in Python (Limit(context=…) in the core), "
+            "--window N on the command line."
         )
 
 

@@ -213,6 +213,11 @@ AnyPart = (
 )
 
 
+def has_result(part: AnyPart) -> bool:
+    """Whether a part is a call of a tool that has come to its end."""
+    return isinstance(part, ToolPart) and isinstance(part.state, Completed | Failed)
+
+
 def kind_of(part: AnyPart) -> str:
     """The kind of a part by its name in JSON; `other` where we do not know it."""
     return _KINDS[type(part)]

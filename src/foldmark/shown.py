@@ -60,6 +60,11 @@ class Result(Block, tag="tool-result"):
 class Shown(Frozen, tag_field="role"):
     """A message as a model is shown it."""
 
+    @property
+    def role(self) -> str:
+        """Whose side it stands on: user, assistant or tool."""
+        return str(self.__struct_config__.tag)
+
 
 class FromUser(Shown, tag="user"):
     """The user's side."""

@@ -54,9 +54,7 @@ def demo(*, seed: Seed = 7, json: AsJson = False) -> None:
     if json:
         outcome = msgspec.structs.asdict(made.outcome())
         store = _kept(transcript, path.with_name("agent.db"))
-        show_json(
-            {"path": str(path), "store": str(store), "seed": seed, "model": MODEL, **outcome}
-        )
+        show_json({"path": str(path), "store": str(store), "seed": seed, "model": MODEL, **outcome})
     else:
         pieces = [*_opening(made, transcript), *_closing(made.outcome())]
         store = _kept(transcript, path.with_name("agent.db"))
@@ -76,7 +74,7 @@ def _kept(transcript: Transcript, path: Path) -> Path:
     """The same session in a store, pruned and compacted there."""
     with Store.open(path) as store:
         log = Log(counter(FOLDMARK.estimate), transcript.messages)
-        store.fill(transcript.info, log, estimate=FOLDMARK.estimate)
+        store.fill(transcript.info, log, estimate=FOLDMARK.estimate, extra=transcript.extra)
     with open_session(path, session="latest", model=MODEL) as session:
         session.prune()
         session.compact(SUMMARY)

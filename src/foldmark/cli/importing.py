@@ -173,7 +173,7 @@ class Importer:
                 file, f"session {info.id} is in {store.name} already; give it another id: --as ID"
             )
         log = Log(counter(self._policy.estimate), transcript.messages)
-        row = store.fill(info, log, estimate=self._policy.estimate)
+        row = store.fill(info, log, estimate=self._policy.estimate, extra=transcript.extra)
         self._note(file, row, pivots=len(log.pivots), pruned=len(log.marks))
 
     # --- stores ---

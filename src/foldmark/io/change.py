@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from foldmark.acts import Act, taken_back
 from foldmark.errors import StoreError
 from foldmark.events import Event
-from foldmark.messages import Message, Number, ToolPart, kind_of
+from foldmark.messages import Message, Number, ToolPart, has_result, kind_of
 from foldmark.requests import Memory
 from foldmark.sizes import Size
 from foldmark.values import Json, encode
@@ -24,6 +24,10 @@ from .words import clean, column, message_words
 # What is shown is quickly looked through: words are indexed when messages are folded, when a
 # session is closed, or when so many messages wait for it.
 MOST_WAITING, WORTH_INDEXING = 2_048, 256
+
+
+# The kind, in its narrow row, of a tool's part that waits for its result.
+CALL = "call"
 
 
 def milliseconds() -> int:
@@ -117,6 +121,8 @@ class Change:
         for offset, (part, size) in enumerate(zip(message.parts, sizes, strict=True)):
             tool = clean(part.tool) if isinstance(part, ToolPart) else None
             kind = kind_of(part)
+            if tool is not None and not has_result(part):
+                kind = CALL
             fixed, body, attached = size.fixed, size.body, size.attached
             rows.append((self._key, ordinal + offset, place, kind, tool, fixed, body, attached))
             self._tokens += fixed + body + attached

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from msgspec import UnsetType
+
 from foldmark.acts import Act
 from foldmark.errors import BadInput, StoreError
 from foldmark.log import Past
-from foldmark.messages import Message, SessionInfo, decode_message
+from foldmark.messages import Message, SessionInfo, Transcript, decode_message
 from foldmark.sizes import Size
-from foldmark.values import Frozen, Json, decoder
+from foldmark.values import Extra, Frozen, Json, decoder
 
 from .engine import Engine, Row
 from .packing import filled, referred, unpacked
@@ -24,7 +26,7 @@ ACT = (
     "claimed, failed, undone, reverted"
 )
 _ACT_FIELDS = tuple(ACT.split(", "))
-_info = decoder(SessionInfo)
+_shell = decoder(Transcript)
 _told = decoder(list[tuple[str, Json]])
 
 
@@ -34,6 +36,7 @@ class SessionRow(Frozen):
     key: int
     id: str
     info: SessionInfo
+    extra: Extra | UnsetType  # what stood beside info and messages where it came from
     estimate: str  # the counter by which its tokens were counted
     created: int
     updated: int
@@ -75,7 +78,8 @@ def session_row(row: Row) -> SessionRow:
     names = SESSION.split(", ")
     fields: dict[str, Any] = dict(zip(names, row, strict=True))
     try:
-        fields["info"] = _info(unpacked(_blob(fields["info"])))
+        shell = _shell(unpacked(_blob(fields["info"])))
+        fields |= {"info": shell.info, "extra": shell.extra}
     except ValueError as error:
         raise BadInput(f"damaged: {error}", source=f"session {fields['id']}") from None
     return SessionRow(**fields)

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import RLock
 from time import monotonic, sleep
 from typing import cast
+from urllib.parse import quote
 
 from foldmark.errors import NoStore, StoreError
 
@@ -70,9 +71,8 @@ class Sqlite:
             header = _made(path)
             if header and header != _MAGIC:
                 raise StoreError(self.name, _WHAT_TO_DO[sqlite3.SQLITE_NOTADB])
-            self._connection = sqlite3.connect(
-                path, timeout=wait, isolation_level=None, check_same_thread=False
-            )
+            self._frozen = _is_frozen(path.absolute())
+            self._connection = _connected(path.absolute(), wait, frozen=self._frozen)
             try:
                 self._set_up(durable=durable, wait=wait)
             except BaseException:
@@ -82,6 +82,8 @@ class Sqlite:
     def _set_up(self, *, durable: bool, wait: float) -> None:
         run = self._connection.execute
         self._check_owner()
+        if self._frozen:
+            return
         self._log_ahead(monotonic() + wait)
         run(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         run("PRAGMA temp_store = MEMORY")
@@ -265,6 +267,20 @@ class Sqlite:
         code = cast("int | None", getattr(error, "sqlite_errorcode", None))
         known = _WHAT_TO_DO.get((code or 0) & 0xFF)
         return StoreError(self.name, known or f"SQLite says: {error}")
+
+
+def _is_frozen(path: Path) -> bool:
+    """Whether nothing can be written here: then no log can be kept beside the file, either."""
+    writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    return not writable and not Path(f"{path}-wal").exists()
+
+
+def _connected(path: Path, wait: float, *, frozen: bool) -> sqlite3.Connection:
+    """A connection to the file, never to what a name like `file:…` would mean to SQLite."""
+    name = f"file:{quote(str(path))}?mode=ro&immutable=1" if frozen else str(path)
+    return sqlite3.connect(
+        name, uri=frozen, timeout=wait, isolation_level=None, check_same_thread=False
+    )
 
 
 def _made(path: Path) -> bytes:

@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from foldmark.acts import Act
-from foldmark.errors import NoSession, StoreError
+from foldmark.errors import BadInput, NoSession, StoreError
 from foldmark.events import FORKED, Event
 from foldmark.log import Log
-from foldmark.messages import SessionInfo
-from foldmark.values import encode
+from foldmark.messages import SessionInfo, Transcript
+from foldmark.values import Extra, encode
 
 from . import leases
-from .change import Change, milliseconds
+from .change import CALL, Change, milliseconds
 from .engine import Engine, open_engine
 from .loading import Slice, load, segments
 from .packing import packed
@@ -114,13 +114,16 @@ class Store:
         with self.engine.writing():
             return self._create(info, estimate)
 
-    def _create(self, info: SessionInfo, estimate: str) -> SessionRow:
+    def _create(
+        self, info: SessionInfo, estimate: str, extra: Extra | UnsetType = UNSET
+    ) -> SessionRow:
+        shell = Transcript(info=info, messages=(), extra=extra)
         now = milliseconds()
         made = self.engine.run(
             "INSERT INTO sessions (id, info, estimate, created, updated, places, parts, tokens, "
             "size, acts, events, indexed, settled, version) "
             "VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT (id) DO NOTHING",
-            (clean(info.id), packed(encode(info)), estimate, now, now),
+            (clean(info.id), packed(encode(shell)), estimate, now, now),
         )
         row = self.find(info.id)
         if made != 1 or row is None:
@@ -159,6 +162,23 @@ class Store:
         )
         return self.message_at(key, rows[0][0]) if rows else None
 
+    def waiting(self, key: int, before: int) -> Iterator[tuple[Stored, int]]:
+        """Calls below an ordinal that wait for their results, the newest first."""
+        rows = self.engine.read(
+            "SELECT ordinal FROM parts WHERE session = ? AND ordinal < ? AND kind = ? "
+            "ORDER BY ordinal DESC",
+            (key, before, CALL),
+        )
+        for (ordinal,) in rows:
+            held = self.holding(key, ordinal)
+            if held is not None:
+                yield held, ordinal - held.ordinal
+
+    def hidden(self, key: int, place: int) -> bool:
+        """Whether a revert hides a place."""
+        gaps = (act for act in self.acts(key, "revert") if act.in_force)
+        return any((act.tail or 0) <= place < (act.marker or 0) for act in gaps)
+
     def place_of(self, key: int, message_id: str) -> int | None:
         """Where a message stands, by its id; the newest of several that is not hidden."""
         rows = self.engine.read(
@@ -191,10 +211,10 @@ class Store:
         rows = self.engine.read(
             "SELECT number, at, data FROM events "
             "WHERE session = ? AND number > ? ORDER BY number LIMIT ?",
-            (row.key, after, most),
+            (row.key, after, max(most, 0)),
         )
         found = [event for held in rows for event in _events(row.id, *held)]
-        return [event for event in found if event.number > after][:most]
+        return [event for event in found if event.number > after][: max(most, 0)]
 
     # --- writing ---
 
@@ -221,12 +241,19 @@ class Store:
         """Try to become, or stay, the one who may write."""
         return leases.take(self.engine, key, holder, seconds)
 
-    def fill(self, info: SessionInfo, log: Log, *, estimate: str) -> SessionRow:
+    def fill(
+        self,
+        info: SessionInfo,
+        log: Log,
+        *,
+        estimate: str,
+        extra: Extra | UnsetType = UNSET,
+    ) -> SessionRow:
         """A new session with all that a log holds: messages, marks and pivots."""
         from .filling import fill  # noqa: PLC0415 - it needs this module
 
         with self.engine.writing():
-            row = self._create(info, estimate)
+            row = self._create(info, estimate, extra)
             fill(self.engine, row, log)
         return self.row(row.key)
 
@@ -237,7 +264,7 @@ class Store:
             change = Change(self.engine, old)
             change.index_all()
             change.finish()
-            new = self._create(info, old.estimate)
+            new = self._create(info, old.estimate, old.extra)
             last = old.places - 1 if place is None else place
             self._copy(old, new, last, whole=place is None)
             begun = Change(self.engine, self.row(new.key))
@@ -319,6 +346,13 @@ def _events(session: str, last: int, at: int, data: bytes) -> Iterator[Event]:
     told = read_told(data)
     for number, (kind, held) in enumerate(told, start=last - len(told) + 1):
         yield Event(number=number, session=session, kind=kind, at=at, data=held)
+
+
+def checked_id(name: str) -> str:
+    """A name that a session may have; BadInput where it may not."""
+    if not isinstance(name, str) or not name.strip() or name == LATEST or name != clean(name):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
+        raise BadInput(f"{name!r} cannot be the id of a session; give another")
+    return name
 
 
 def forked_info(info: SessionInfo, session_id: str, at: int) -> SessionInfo:

@@ -24,6 +24,9 @@ from foldmark.values import Json, to_plain
 _SIGNS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_SIGNS}]|[^\W_{_SIGNS}]+")
 _LONGEST = 64
+# What colours a terminal's output is no word, and must not stick to one.
+_ESCAPE = "\x1b"
+_STEERING = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _DATA = re.compile(r"data:[\w.+-]+/[\w.+-]+[;,]")
 # Names and figures of ours and of providers, by which nobody looks for a message.
 _NOT_WORDS = frozenset(
@@ -37,6 +40,8 @@ _NOT_WORDS = frozenset(
 
 def words(text: str) -> list[str]:
     """The words of a text, in their order."""
+    if _ESCAPE in text:
+        text = _STEERING.sub(" ", text)
     return [word[:_LONGEST] for word in _WORD.findall(text.lower())]
 
 

@@ -129,7 +129,10 @@ class Folding(Saying):
         if auto and not self.policy.auto:
             return None
         changed, veto = self._hooks.compaction(asked)
-        return changed if veto is None else None
+        if veto is None:
+            return changed
+        self._write(lambda change: change.event(events.FAILED, reason=f"vetoed: {veto}"))
+        return None
 
     def _queued(self, change: Change, asked: Compaction) -> int:
         """The compaction that is queued, by another process perhaps, or a new one."""
@@ -259,7 +262,7 @@ class Folding(Saying):
         """Go back to a message: what came after it is hidden, what was folded since is shown."""
 
         def job(change: Change) -> int:
-            place = self._place(message)
+            place = self._place(message, hidden=True)
             before = self._viewer.tokens
             number = change.revert(place)
             after = self._load_changed(change)
@@ -268,7 +271,7 @@ class Folding(Saying):
             return number
 
         with self._lock:
-            self._place(message)
+            self._place(message, hidden=True)
             return self._act(self._write(job))
 
 

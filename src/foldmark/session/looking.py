@@ -24,7 +24,7 @@ from .bus import Subscriber
 from .diff import ViewDiff, view_diff
 from .keeper import Keeper
 
-State = Literal["shown", "pruned", "folded"]
+State = Literal["shown", "pruned", "folded", "reverted"]
 
 
 class Found(Frozen):
@@ -101,6 +101,8 @@ class Looking(Keeper):
             state: State = "shown" if hit.place in places else "folded"
             if state == "shown" and (ordinal_of(hit.handle) or 0) in marks:
                 state = "pruned"
+            if state == "folded" and self._store.hidden(self._key, hit.place):
+                state = "reverted"
             found.append(
                 Found(
                     handle=hit.handle,
@@ -124,14 +126,14 @@ class Looking(Keeper):
             return part_text(held.message.parts[ordinal - held.ordinal])
 
     def export(self) -> Transcript:
-        """The whole session, as `opencode export` writes it, with its marks."""
+        """The session as `opencode export` writes it, with its marks; not what a revert hides."""
         part = Slice(everything=True)
         with self._undamaged():
             loaded = self._store.load(self._key, part, estimate=self.policy.estimate)
             pivots = self._store.acts(self._key, "pivot")
             times = {act.marker or 0: act.undone for act in pivots if act.undone is not None}
             messages = marked_messages(self._built(loaded), times)
-        return Transcript(info=loaded.row.info, messages=messages)
+        return Transcript(info=loaded.row.info, messages=messages, extra=loaded.row.extra)
 
     @property
     def info(self) -> SessionRow:
@@ -144,12 +146,15 @@ class Looking(Keeper):
         with self._undamaged():
             return self._built(self._store.load(self._key, part, estimate=self.policy.estimate))
 
-    def _place(self, message: str) -> int:
+    def _place(self, message: str, *, hidden: bool = False) -> int:
+        """Where a message stands, by its id or handle; by this, it may be one a revert hides."""
         place = self._store.place_of(self._key, message)
         if place is None:
             ordinal = ordinal_of(message)
             held = None if ordinal is None else self._store.holding(self._key, ordinal)
             place = None if held is None else held.place
+            if place is not None and not hidden and self._store.hidden(self._key, place):
+                place = None
         if place is None:
             raise BadInput(f"there is no message {message!r} in session {self.id}")
         return place

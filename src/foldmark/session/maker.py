@@ -23,9 +23,10 @@ from foldmark.messages import (
     Time,
     ToolPart,
     UserInfo,
+    decode_message,
 )
 from foldmark.pivot import Made
-from foldmark.values import Json, Other
+from foldmark.values import Json, Other, encode
 
 Content = str | Sequence[AnyPart] | Message
 # Steps that end with calls of tools, where the program does not say how they ended.
@@ -104,6 +105,17 @@ class Maker:
         attached = tuple(files) or UNSET
         return replace(part, state=Completed(output=output, attachments=attached, **kept))
 
+    def checked(self, message: Message) -> Message:
+        """The message, if it can be read again as it is; what is stored must be."""
+        try:
+            decode_message(encode(message))
+        except BadInput as error:
+            at = f" at {error.place.lstrip('$.')}" if error.place else ""
+            raise BadInput(f"this is no message{at}: {error.cause}") from None
+        except TypeError as error:
+            raise BadInput(f"this is no message: {error}") from None
+        return message
+
     def model_ref(self, model: str) -> ModelRef | None:
         """A model by its two names."""
         provider, _, name = model.rpartition(":")
@@ -124,6 +136,8 @@ class Maker:
             return content.parts
         if isinstance(content, str):
             content = (TextPart(text=content),)
+        if not isinstance(content, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
+            raise BadInput(f"a text, parts or a message is expected, not {type(content).__name__}")
         return tuple([self._named(part, message) for part in content])
 
     def _named(self, part: AnyPart, message: str | None) -> AnyPart:

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from foldmark.errors import BadInput, StoreError
+from foldmark.errors import StoreError
 from foldmark.io.rows import SessionRow
-from foldmark.io.store import LATEST, Store
+from foldmark.io.store import LATEST, Store, checked_id
 from foldmark.messages import SessionInfo, Time
 from foldmark.policy import Policy
 
@@ -65,8 +65,8 @@ def open_store(settings: Settings) -> Store:
 def _row(store: Store, session: str | None, maker: Maker, estimate: str) -> SessionRow:
     if session == LATEST:
         return store.named(LATEST)
-    if session is not None and not session.strip():
-        raise BadInput("a session's id must not be empty")
+    if session is not None:
+        checked_id(session)
     found = None if session is None else store.find(session)
     if found is not None:
         return found

@@ -1,6 +1,8 @@
 """Writing to a session: what the user says, what the model answers, what tools give back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
 
 from foldmark import events
 from foldmark.errors import BadInput
@@ -8,12 +10,11 @@ from foldmark.io.change import Change
 from foldmark.log import Entry, handle
 from foldmark.messages import (
     AnyPart,
-    Completed,
-    Failed,
     FilePart,
     Message,
     Tokens,
     ToolPart,
+    has_result,
     kind_of,
 )
 from foldmark.sizes import message_sizes
@@ -51,20 +52,50 @@ class Saying(Looking):
         files: Sequence[FilePart] = (),
         metadata: Json | None = None,
     ) -> Message:
-        """Record what a call of a tool gave back."""
+        """Record what a call of a tool gave back, however late."""
+        if not isinstance(output, str):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
+            raise BadInput(f"an output is a text, not {type(output).__name__}")
+
+        def done(part: AnyPart) -> ToolPart:
+            assert isinstance(part, ToolPart)  # noqa: S101 - it was found as one
+            return self.maker.settled(part, output, error=error, files=files, metadata=metadata)
 
         def job(change: Change) -> Message:
-            entry, offset = self._open_call(call_id)
-            part = entry.message.parts[offset]
-            assert isinstance(part, ToolPart)  # noqa: S101 - `_open_call` found it so
-            done = self.maker.settled(part, output, error=error, files=files, metadata=metadata)
-            newer = self._log.settle(entry.ordinal + offset, done)
+            found = self._open_call(call_id)
+            if found is None:
+                return self._settle_folded(change, call_id, done)
+            entry, offset = found
+            newer = self._log.settle(entry.ordinal + offset, done(entry.message.parts[offset]))
+            self.maker.checked(newer.message)
             sizes = self._kept_sizes(newer.message, newer.sizes)
             change.put(entry.index, entry.ordinal, entry.message, newer.message, sizes)
             self._tell_part(change, newer, offset)
             return newer.message
 
         return self._write(job)
+
+    def _settle_folded(
+        self, change: Change, call_id: str, done: Callable[[AnyPart], ToolPart]
+    ) -> Message:
+        """A result whose call was folded meanwhile is put where it belongs: it can be recalled."""
+        waiting: list[str] = []
+        for held, offset in self._store.waiting(self._key, change.parts):
+            part = held.message.parts[offset]
+            name = _call_name(part, held.ordinal + offset)
+            if name != call_id or self._store.hidden(self._key, held.place):
+                waiting.append(name)
+                continue
+            parts = held.message.parts
+            newer = replace(held.message, parts=(*parts[:offset], done(part), *parts[offset + 1 :]))
+            self.maker.checked(newer)
+            sizes = message_sizes(newer, self._count)
+            kept = self._kept_sizes(newer, sizes)
+            change.put(held.place, held.ordinal, held.message, newer, kept)
+            entry = Entry(message=newer, index=held.place, ordinal=held.ordinal, sizes=sizes)
+            self._tell_part(change, entry, offset)
+            return newer
+        known = f"; these do: {', '.join(waiting[:5])}" if waiting else "; none does"
+        raise BadInput(f"no call {call_id!r} waits for a result{known}")
 
     def update(self, message: Message) -> Message:
         """Put a newer state of the last message in its place, as a stream goes on."""
@@ -73,6 +104,7 @@ class Saying(Looking):
             old = self._log.last
             if old is None or old.message.id != message.id or old.index + 1 != change.places:
                 raise BadInput(f"only the last message can still change, not {message.id!r}")
+            self.maker.checked(message)
             newer = self._log.replace(message)
             sizes = self._kept_sizes(message, newer.sizes)
             change.put(newer.index, newer.ordinal, old.message, message, sizes)
@@ -82,6 +114,8 @@ class Saying(Looking):
         return self._write(job)
 
     def _append(self, message: Message) -> Message:
+        self.maker.checked(message)
+
         def job(change: Change) -> Message:
             sizes = message_sizes(message, self._count)
             change.append(message, self._kept_sizes(message, sizes))
@@ -103,21 +137,20 @@ class Saying(Looking):
             tokens=entry.sizes[offset].total,
         )
 
-    def _open_call(self, call_id: str) -> tuple[Entry, int]:
-        """The newest call of this id that waits for its result."""
-        waiting: list[str] = []
+    def _open_call(self, call_id: str) -> tuple[Entry, int] | None:
+        """The newest call of this id that is shown and waits for its result."""
         for entry in reversed(self._log.entries.values()):
             for offset, part in enumerate(entry.message.parts):
-                if not isinstance(part, ToolPart):
+                if has_result(part) or not isinstance(part, ToolPart):
                     continue
-                name = part.call_id or handle(entry.ordinal + offset)
-                if isinstance(part.state, Completed | Failed):
-                    continue
-                if name == call_id:
+                if _call_name(part, entry.ordinal + offset) == call_id:
                     return entry, offset
-                waiting.append(name)
-        known = f"; these do: {', '.join(waiting[:5])}" if waiting else "; none does"
-        raise BadInput(f"no call {call_id!r} waits for a result{known}")
+        return None
+
+
+def _call_name(part: AnyPart, ordinal: int) -> str:
+    """The id of a call; its handle where it has none."""
+    return (part.call_id if isinstance(part, ToolPart) else "") or handle(ordinal)
 
 
 def _told(entry: Entry) -> Json:

@@ -10,10 +10,11 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from foldmark.acts import Act
 from foldmark.events import Event
-from foldmark.io.store import Store, forked_info
-from foldmark.messages import AnyPart, Message, Transcript
+from foldmark.io.store import Store, checked_id, forked_info
+from foldmark.messages import AnyPart, FilePart, Message, Tokens, Transcript
 from foldmark.plan import Plan
 from foldmark.shown import AnyShown
+from foldmark.values import Json
 from foldmark.view import View
 
 from .diff import ViewDiff
@@ -65,7 +66,7 @@ class Session(Folding):
         """A new session that begins as this one is, or was at a message."""
         with self._lock:
             place = None if message is None else self._place(message)
-            name = session or self.maker.session_id()
+            name = self.maker.session_id() if session is None else checked_id(session)
             info = forked_info(self.info.info, name, self.maker.now())
             row = self._store.fork(self._key, info, place)
         settings = self._settings
@@ -82,13 +83,30 @@ class Session(Folding):
         """`user`, async."""
         return await _in_thread(self.user, content, **info)
 
-    async def arecord(self, reply: str | Sequence[AnyPart] | Message, **info: Any) -> Message:
+    async def arecord(
+        self,
+        reply: str | Sequence[AnyPart] | Message,
+        *,
+        tokens: Tokens | None = None,
+        finish: str | None = None,
+        **info: Any,
+    ) -> Message:
         """`record`, async."""
-        return await _in_thread(self.record, reply, **info)
+        return await _in_thread(self.record, reply, tokens=tokens, finish=finish, **info)
 
-    async def aresult(self, call_id: str, output: str, **more: Any) -> Message:
+    async def aresult(
+        self,
+        call_id: str,
+        output: str,
+        *,
+        error: bool = False,
+        files: Sequence[FilePart] = (),
+        metadata: Json | None = None,
+    ) -> Message:
         """`result`, async."""
-        return await _in_thread(self.result, call_id, output, **more)
+        return await _in_thread(
+            self.result, call_id, output, error=error, files=files, metadata=metadata
+        )
 
     async def aupdate(self, message: Message) -> Message:
         """`update`, async."""
@@ -134,9 +152,19 @@ class Session(Folding):
         """`prune`, async."""
         return await _in_thread(self.prune)
 
-    async def acompact(self, summary: str | None = None, **more: Any) -> Act | None:
+    async def acompact(
+        self,
+        summary: str | None = None,
+        *,
+        auto: bool = False,
+        overflow: bool = False,
+        tokens: Tokens | None = None,
+        act: int | None = None,
+    ) -> Act | None:
         """`compact`, async."""
-        return await _in_thread(self.compact, summary, **more)
+        return await _in_thread(
+            self.compact, summary, auto=auto, overflow=overflow, tokens=tokens, act=act
+        )
 
     async def acancel(self, reason: str = "cancelled") -> Act | None:
         """`cancel`, async."""
