@@ -65,8 +65,9 @@ class Saying(Looking):
             if found is None:
                 return self._settle_folded(change, call_id, done)
             entry, offset = found
-            newer = self._log.settle(entry.ordinal + offset, done(entry.message.parts[offset]))
-            self.maker.checked(newer.message)
+            part = done(entry.message.parts[offset])
+            self.maker.checked(_with_part(entry.message, offset, part))
+            newer = self._log.settle(entry.ordinal + offset, part)
             sizes = self._kept_sizes(newer.message, newer.sizes)
             change.put(entry.index, entry.ordinal, entry.message, newer.message, sizes)
             self._tell_part(change, newer, offset)
@@ -85,9 +86,7 @@ class Saying(Looking):
             if name != call_id or self._store.hidden(self._key, held.place):
                 waiting.append(name)
                 continue
-            parts = held.message.parts
-            newer = replace(held.message, parts=(*parts[:offset], done(part), *parts[offset + 1 :]))
-            self.maker.checked(newer)
+            newer = self.maker.checked(_with_part(held.message, offset, done(part)))
             sizes = message_sizes(newer, self._count)
             kept = self._kept_sizes(newer, sizes)
             change.put(held.place, held.ordinal, held.message, newer, kept)
@@ -146,6 +145,11 @@ class Saying(Looking):
                 if _call_name(part, entry.ordinal + offset) == call_id:
                     return entry, offset
         return None
+
+
+def _with_part(message: Message, offset: int, part: AnyPart) -> Message:
+    parts = (*message.parts[:offset], part, *message.parts[offset + 1 :])
+    return replace(message, parts=parts)
 
 
 def _call_name(part: AnyPart, ordinal: int) -> str:
