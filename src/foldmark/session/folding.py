@@ -40,39 +40,29 @@ class Folding(Saying):
 
     def prune(self) -> Act | None:
         """Hide old tool outputs by marks; None where there is nothing to hide."""
-
-        def job(change: Change) -> int | None:
-            viewer = self._viewer
-            planned = viewer.pruner.plan(
-                start=view_start(self._log, self.policy.view), usable=self.room, explain=False
-            )
-            ordinals = self._spared(planned)
-            if not ordinals:
-                return None
-            before = viewer.tokens
-            self._log.mark(ordinals, at=change.at)
-            after = viewer.tokens
-            number = change.prune(ordinals, change.at, before=before, after=after)
-            change.event(events.PRUNED, act=number, parts=len(ordinals), before=before, after=after)
-            return number
-
         with self._lock:
-            if not self._may_prune():
+            self._fresh()
+            planned = self._planned()
+            if not planned.prune:
                 return None
-            number = self._write(job)
+            kept = self._hooks.kept(planned)  # before the transaction: others need not wait for it
+            number = self._write(lambda change: self._prune(change, kept))
             return None if number is None else self._act(number)
 
-    def _may_prune(self) -> bool:
-        """Whether there is anything to prune: asking for that needs no lease."""
-        viewer = self._fresh()
+    def _planned(self) -> Prune:
         start = view_start(self._log, self.policy.view)
-        return bool(viewer.pruner.plan(start=start, usable=self.room, explain=False).prune)
+        return self._viewer.pruner.plan(start=start, usable=self.room, explain=False)
 
-    def _spared(self, planned: Prune) -> list[int]:
-        if not planned.prune:
-            return []
-        kept = self._hooks.kept(planned)
-        return [ordinal for ordinal in planned.ordinals if ordinal not in kept]
+    def _prune(self, change: Change, kept: set[int]) -> int | None:
+        ordinals = [ordinal for ordinal in self._planned().ordinals if ordinal not in kept]
+        if not ordinals:
+            return None
+        before = self._viewer.tokens
+        self._log.mark(ordinals, at=change.at)
+        after = self._viewer.tokens
+        number = change.prune(ordinals, change.at, before=before, after=after)
+        change.event(events.PRUNED, act=number, parts=len(ordinals), before=before, after=after)
+        return number
 
     def compact(
         self,
