@@ -107,3 +107,27 @@ def test_what_a_hook_wishes_of_a_summary_is_found_with_its_marker(where: str) ->
         told = session.events()[-1]
         assert told.kind == "compaction.queued"
         assert (told.data["context"], told.data["prompt"]) == ([f"{tokens} tokens"], "Be brief.")
+
+
+class Stops:
+    def before_continue(self, session: str) -> bool:
+        return not session.startswith("stop")
+
+
+def test_a_hook_decides_whether_a_loop_goes_on(where: str) -> None:
+    for name, expected in (("go", True), ("stop", False)):
+        with opened(where, session=name, hooks=[Stops()]) as session:
+            assert session.may_continue() is expected
+            assert asyncio.run(session.amay_continue()) is expected
+
+
+def test_every_blocking_call_has_an_async_form() -> None:
+    plain = {"subscribe", "prepare"}  # these wait for nothing
+    calls = {
+        name
+        for name in dir(foldmark.Session)
+        if not name.startswith("_") and callable(getattr(foldmark.Session, name))
+    }
+    blocking = {name for name in calls if f"a{name}" in calls}
+    rest = calls - blocking - {f"a{name}" for name in blocking}
+    assert rest <= plain

@@ -79,6 +79,10 @@ class Looking(Keeper):
         with self._lock:
             return tokens_used(self._fresh(), fixed=self.fixed)
 
+    def may_continue(self) -> bool:
+        """Whether hooks let a loop go on by itself after a compaction."""
+        return self._hooks.may_continue(self.id)
+
     def acts(self) -> list[Act]:
         """The prunes, pivots and reverts so far, oldest first."""
         return self._store.acts(self._key)

@@ -128,6 +128,10 @@ class Session(Folding):
         """`pressure`, async."""
         return await _in_thread(self.pressure)
 
+    async def amay_continue(self) -> bool:
+        """`may_continue`, async."""
+        return await _in_thread(self.may_continue)
+
     async def aacts(self) -> list[Act]:
         """`acts`, async."""
         return await _in_thread(self.acts)
@@ -165,6 +169,10 @@ class Session(Folding):
         return await _in_thread(
             self.compact, summary, auto=auto, overflow=overflow, tokens=tokens, act=act
         )
+
+    async def apending(self) -> Act | None:
+        """`pending`, async."""
+        return await _in_thread(self.pending)
 
     async def acancel(self, reason: str = "cancelled") -> Act | None:
         """`cancel`, async."""
