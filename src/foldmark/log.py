@@ -80,6 +80,7 @@ class Past(Frozen):
     memory: Memory = Memory()
     pivots: tuple[Pivot, ...] = ()  # in force, as far as they are shown
     undone: frozenset[int] = frozenset()  # markers of pivots that were taken back
+    put_by: frozenset[int] = frozenset()  # their summaries: a marker may lie before the log
     marks: Mapping[int, Number] = {}
 
 
@@ -117,7 +118,8 @@ class Log:
         self.summaries: list[int] = []  # every message that calls itself a summary
         self.pivots: list[Pivot] = list(past.pivots)
         self.undone: set[int] = set(past.undone)  # markers of pivots that were taken back
-        self.put_by: set[int] = set()  # these markers and their summaries: never shown
+        # These markers and their summaries: never shown.
+        self.put_by: set[int] = set(past.put_by)
         self.requests = Requests(past.memory)
         self.touched: dict[str, list[tuple[int, Target]]] = {}  # by file: who read or wrote it
         self.restored: int = 0  # how often pruned outputs were shown again

@@ -73,9 +73,10 @@ class _Reader:
         )
         return _memory(whole(self.engine, [rows[0][0]])[0]) if rows else Memory()
 
-    def undone(self, start: int) -> frozenset[int]:
+    def undone(self, start: int) -> list[tuple[int, int]]:
+        """Markers and summaries of pivots that are not in force."""
         where = f"summary >= ? AND NOT ({self.in_force})"
-        return frozenset(row[0] for row in self.pivots(where, start, *self.args))
+        return [(row[0], row[1]) for row in self.pivots(where, start, *self.args)]
 
     def gaps(self) -> list[tuple[int, int]]:
         """The ranges of places that reverts hide."""
@@ -118,12 +119,14 @@ def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded
     for first, last in segments(start, end, reader.gaps()):
         messages += read_messages(engine, row.key, first, last, sized=sized)
     first_ordinal = messages[0].ordinal if messages else row.parts
+    undone = reader.undone(start)
     past = Past(
         place=messages[0].place if messages else end,
         ordinal=first_ordinal,
         memory=memory,
         pivots=tuple(pivots),
-        undone=reader.undone(start),
+        undone=frozenset(marker for marker, _ in undone),
+        put_by=frozenset(summary for _, summary in undone),
         marks=reader.marks(first_ordinal),
     )
     parts = row.parts if part.act is None or not messages else _parts_after(messages[-1])
