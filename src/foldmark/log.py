@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from msgspec import UNSET
-from msgspec.structs import replace as replaced
 
 from .messages import (
     AnyPart,
@@ -32,6 +31,7 @@ from .messages import (
     TextPart,
     ToolPart,
     UserInfo,
+    with_part,
 )
 from .requests import Memory, Requests
 from .sizes import Size, message_sizes
@@ -197,8 +197,7 @@ class Log:
         if found is None or not isinstance(found[0].message.parts[found[1]], ToolPart):
             raise ValueError(f"{handle(ordinal)} is no tool call")
         entry, offset = found
-        parts = (*entry.message.parts[:offset], part, *entry.message.parts[offset + 1 :])
-        message = replaced(entry.message, parts=parts)
+        message = with_part(entry.message, offset, part)
         if entry is self.last and self._is_at_end(entry):
             return self.replace(message)
         return self._settle_older(entry, message, offset)

@@ -7,6 +7,7 @@ elsewhere. Times are milliseconds since 1970. A field that was absent is UNSET, 
 from typing import Any, get_args
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from .values import Json, Other, Value, decoder, encode
 
@@ -312,6 +313,11 @@ _message = decoder(Message)
 def decode_transcript(data: bytes) -> Transcript:
     """The session that an `opencode export` file holds; BadInput where it holds none."""
     return _transcript(data)
+
+
+def with_part(message: Message, offset: int, part: AnyPart) -> Message:
+    """A message with another part in the place of one."""
+    return replace(message, parts=(*message.parts[:offset], part, *message.parts[offset + 1 :]))
 
 
 def decode_message(data: bytes) -> Message:

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from foldmark.acts import Act, taken_back
+from foldmark.acts import taken_back
 from foldmark.errors import StoreError
 from foldmark.events import Event
 from foldmark.messages import Message, Number, ToolPart, has_result, kind_of
@@ -17,7 +17,7 @@ from foldmark.values import Json, encode
 from .engine import Engine
 from .marking import packed_marks
 from .packing import Body, hollowed, packed, packed_body, with_keys
-from .rows import ACT, SessionRow, act_row, read_messages
+from .rows import PART, SessionRow, read_acts, read_messages
 from .schema import key_at
 from .words import clean, column, message_words
 
@@ -55,10 +55,10 @@ class Change:
 
     # --- messages ---
 
-    def append(self, message: Message, sizes: Sequence[Size]) -> int:
-        """Add a message at the end; its place."""
+    def append(self, message: Message, sizes: Sequence[Size], encoded: bytes | None = None) -> int:
+        """Add a message at the end; its place. It may have been encoded already."""
         place, ordinal = self.places, self.parts
-        data = self._keep(encode(message), place)
+        data = self._keep(encoded or encode(message), place)
         self._engine.run(
             INSERT_MESSAGE,
             message_row(self._key, place, ordinal, message, data),
@@ -131,13 +131,7 @@ class Change:
     def _keep(self, data: bytes, place: int) -> bytes:
         """The bytes of a row, its long texts put apart."""
         self._size += len(data)
-        hollow, bodies = hollowed(data)
-        if bodies:
-            keys = kept(self._engine, bodies)
-            hollow = with_keys(hollow, keys)
-            rows = [(self._key, place, key) for key in sorted(set(keys.values()))]
-            self._engine.run_many(_INSERT_REF, rows)
-        return packed(hollow)
+        return kept_row(self._engine, data, self._key, place)
 
     # --- acts ---
 
@@ -198,7 +192,7 @@ class Change:
     def take_back(self, number: int, *, undone: bool) -> None:
         """Take an act back, or put it in force again; with what a revert took back."""
         # Each a millisecond later at least, so that what was undone last is known.
-        newest = max((act.undone or 0 for act in self._all_acts()), default=0)
+        newest = max((act.undone or 0 for act in read_acts(self._engine, self._key)), default=0)
         self.change_act(number, undone=max(self.at, newest + 1) if undone else None)
         self._settle_reverts()
 
@@ -210,16 +204,12 @@ class Change:
 
     def _settle_reverts(self) -> None:
         """Note of each act by which revert it is taken back, as the acts are now."""
-        acts = self._all_acts()
+        acts = read_acts(self._engine, self._key)
         reverted = taken_back(acts)
         for act in acts:
             if act.reverted != reverted[act.number]:
                 self.change_act(act.number, reverted=reverted[act.number])
         self.settled = self.places
-
-    def _all_acts(self) -> list[Act]:
-        sql = f"SELECT {ACT} FROM acts WHERE session = ?"  # noqa: S608 - constants
-        return [act_row(row) for row in self._engine.read(sql, (self._key,))]
 
     # --- events, and the end ---
 
@@ -279,7 +269,18 @@ class Change:
         self._indexed = self.places
 
 
-def kept(engine: Engine, bodies: dict[bytes, Body]) -> dict[bytes, int]:
+def kept_row(engine: Engine, data: bytes, session: int, place: int) -> bytes:
+    """The bytes of a row as a store keeps them: its long texts are put apart."""
+    hollow, bodies = hollowed(data)
+    if bodies:
+        keys = _kept(engine, bodies)
+        hollow = with_keys(hollow, keys)
+        rows = [(session, place, key) for key in sorted(set(keys.values()))]
+        engine.run_many(_INSERT_REF, rows)
+    return packed(hollow)
+
+
+def _kept(engine: Engine, bodies: dict[bytes, Body]) -> dict[bytes, int]:
     """The keys of these bodies; the ones that are new are stored."""
     engine.lock_bodies(alone=False)
     keys: dict[bytes, int] = {}
@@ -327,8 +328,5 @@ _KEPT = (
     "updated = ?, places = ?, parts = ?, tokens = ?, size = ?, acts = ?, events = ?, "
     "indexed = ?, settled = ?"
 )
-_INSERT_PART = (
-    "INSERT INTO parts (session, ordinal, place, kind, tool, fixed, body, attached) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-)
+_INSERT_PART = f"INSERT INTO parts (session, {PART}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constants
 _INSERT_REF = "INSERT INTO refs (session, place, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"

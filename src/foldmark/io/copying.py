@@ -8,22 +8,18 @@ from collections.abc import Iterator
 from foldmark.errors import StoreError
 from foldmark.values import encode
 
-from .change import INSERT_MESSAGE, kept, message_row
+from .change import INSERT_MESSAGE, kept_row, message_row
 from .engine import Engine, Row
-from .packing import hollowed, packed, with_keys
-from .rows import SESSION, SessionRow, read_messages, session_row, whole
+from .rows import ACT, PART, SESSION, SessionRow, read_messages, session_row, whole
 from .schema import key_at
 from .words import message_words
 
 _CHUNK = 500
 _AS_THEY_ARE = {
-    "parts": "ordinal, place, kind, tool, fixed, body, attached",
+    "parts": PART,
     "events": "number, at, data",
 }
-_ACTS = (
-    "number, kind, at, place, marker, summary, tail, tail_id, before, after, "
-    "claimed, failed, undone, reverted, marks, last_mark, memory"
-)
+_ACTS = f"{ACT}, marks, last_mark, memory"
 
 
 def copy_session(source: Engine, row: SessionRow, target: Engine) -> SessionRow:
@@ -56,7 +52,7 @@ def _copy_messages(
     source: Engine, row: SessionRow, target: Engine, key: int, places: range
 ) -> None:
     for held in read_messages(source, row.key, places.start, places.stop, sized=False):
-        data = _kept_again(target, encode(held.message), key, held.place)
+        data = kept_row(target, encode(held.message), key, held.place)
         target.run(INSERT_MESSAGE, message_row(key, held.place, held.ordinal, held.message, data))
         target.index(key_at(key, held.place), message_words(held.message))
 
@@ -65,21 +61,8 @@ def _copy_act(source: Engine, target: Engine, key: int, act: Row) -> None:
     *fields, memory = act
     if memory is not None:
         marker = fields[4]
-        memory = _kept_again(target, whole(source, [memory])[0], key, marker)
+        memory = kept_row(target, whole(source, [memory])[0], key, marker)
     target.run(_insert("acts", _ACTS), (key, *fields, memory))
-
-
-def _kept_again(target: Engine, data: bytes, session: int, place: int) -> bytes:
-    """The bytes of a row as the other store keeps them, its long texts put apart there."""
-    hollow, bodies = hollowed(data)
-    if bodies:
-        keys = kept(target, bodies)
-        hollow = with_keys(hollow, keys)
-        target.run_many(
-            "INSERT INTO refs (session, place, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-            [(session, place, body) for body in sorted(set(keys.values()))],
-        )
-    return packed(hollow)
 
 
 def _rows(source: Engine, table: str, columns: str, session: int) -> Iterator[Row]:

@@ -130,7 +130,7 @@ def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded
         marks=reader.marks(first_ordinal),
     )
     parts = row.parts if part.act is None or not messages else _parts_after(messages[-1])
-    return Loaded(row=row, past=past, messages=messages, settled=row.settled, end=end, parts=parts)
+    return Loaded(row=row, past=past, messages=messages, end=end, parts=parts)
 
 
 def in_force_before(engine: Engine, session: int, number: int, end: int) -> list[int]:

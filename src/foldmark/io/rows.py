@@ -25,6 +25,7 @@ ACT = (
     "number, kind, at, place, marker, summary, tail, tail_id, before, after, "
     "claimed, failed, undone, reverted"
 )
+PART = "ordinal, place, kind, tool, fixed, body, attached"
 _ACT_FIELDS = tuple(ACT.split(", "))
 _shell = decoder(Transcript)
 _told = decoder(list[tuple[str, Json]])
@@ -68,7 +69,6 @@ class Loaded(Frozen):
     row: SessionRow
     past: Past
     messages: list[Stored]
-    settled: int
     end: int
     parts: int
 
@@ -91,6 +91,14 @@ def act_row(row: Row) -> Act:
     for name in ("tail_id", "failed"):
         fields[name] = from_column(fields[name])
     return Act(**fields)
+
+
+def read_acts(engine: Engine, session: int, kind: str | None = None) -> list[Act]:
+    """What was done to a session, oldest first."""
+    where = "" if kind is None else " AND kind = ?"
+    args = (session,) if kind is None else (session, kind)
+    sql = f"SELECT {ACT} FROM acts WHERE session = ?{where} ORDER BY number"  # noqa: S608
+    return [act_row(row) for row in engine.read(sql, args)]
 
 
 def read_told(data: bytes) -> list[tuple[str, Json]]:

@@ -26,11 +26,13 @@ from .loading import Slice, load, segments
 from .packing import packed
 from .rows import (
     ACT,
+    PART,
     SESSION,
     Loaded,
     SessionRow,
     Stored,
     act_row,
+    read_acts,
     read_messages,
     read_told,
     session_row,
@@ -174,10 +176,14 @@ class Store:
             if held is not None:
                 yield held, ordinal - held.ordinal
 
+    def gaps(self, key: int) -> list[range]:
+        """The places that reverts hide."""
+        reverts = (act for act in self.acts(key, "revert") if act.in_force)
+        return [range(act.tail or 0, act.marker or 0) for act in reverts]
+
     def hidden(self, key: int, place: int) -> bool:
         """Whether a revert hides a place."""
-        gaps = (act for act in self.acts(key, "revert") if act.in_force)
-        return any((act.tail or 0) <= place < (act.marker or 0) for act in gaps)
+        return any(place in gap for gap in self.gaps(key))
 
     def place_of(self, key: int, message_id: str) -> int | None:
         """Where a message stands, by its id; the newest of several that is not hidden."""
@@ -185,20 +191,13 @@ class Store:
             "SELECT place FROM messages WHERE key >= ? AND key < ? AND id = ? ORDER BY key DESC",
             (key_at(key, 0), key_at(key + 1, 0), clean(message_id)),
         )
-        gaps = [
-            (act.tail or 0, act.marker or 0) for act in self.acts(key, "revert") if act.in_force
-        ]
-        for (place,) in rows:
-            if not any(first <= place < last for first, last in gaps):
-                return place
-        return None
+        gaps = self.gaps(key)
+        shown = (place for (place,) in rows if not any(place in gap for gap in gaps))
+        return next(shown, None)
 
     def acts(self, key: int, kind: str | None = None) -> list[Act]:
         """What was done to a session, oldest first."""
-        where = "" if kind is None else " AND kind = ?"
-        args = (key,) if kind is None else (key, kind)
-        sql = f"SELECT {ACT} FROM acts WHERE session = ?{where} ORDER BY number"  # noqa: S608
-        return [act_row(row) for row in self.engine.read(sql, args)]
+        return read_acts(self.engine, key, kind)
 
     def act(self, key: int, number: int) -> Act | None:
         """An act by its number."""
@@ -275,9 +274,7 @@ class Store:
     def _copy(self, old: SessionRow, new: SessionRow, last: int, *, whole: bool) -> None:
         run = self.engine.run
         acts = _acts_until(old.key, last, whole=whole)
-        gaps = [
-            (act.tail or 0, act.marker or 0) for act in self.acts(old.key, "revert") if act.in_force
-        ]
+        gaps = [(gap.start, gap.stop) for gap in self.gaps(old.key)]
         for first, end in segments(0, last + 1, gaps):
             span = (new.key, old.key, first, end)
             where = "WHERE session = ? AND place >= ? AND place < ?"
@@ -319,7 +316,7 @@ _COPY_MESSAGES = (
     "FROM messages WHERE key >= ? AND key < ?"
 )
 _COPIED = {
-    "parts": "ordinal, place, kind, tool, fixed, body, attached",
+    "parts": PART,
     "refs": "place, body",
 }
 

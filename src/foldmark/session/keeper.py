@@ -83,10 +83,13 @@ class Keeper:
     # --- the log ---
 
     def _reload(self) -> None:
-        part = Slice(dangling=self.policy.view.dangling_tail == "everything")
         with self._undamaged():
-            loaded = self._store.load(self._key, part, estimate=self.policy.estimate)
+            loaded = self._store.load(self._key, self._slice(), estimate=self.policy.estimate)
             self._adopt(loaded)
+
+    def _slice(self, act: int | None = None) -> Slice:
+        """What the view needs of the session, now or before an act."""
+        return Slice(act=act, dangling=self.policy.view.dangling_tail == "everything")
 
     @contextmanager
     def _undamaged(self) -> Generator[None]:
@@ -113,7 +116,7 @@ class Keeper:
             log.skip(held.place, held.ordinal)
             log.append(held.message, held.sizes if known else None)
         log.skip(loaded.end, loaded.parts)
-        log.forget_measured(max(loaded.settled, log.pivot.summary if log.pivot else 0))
+        log.forget_measured(max(loaded.row.settled, log.pivot.summary if log.pivot else 0))
         return log
 
     def _kept_sizes(self, message: Message, sizes: tuple[Size, ...]) -> tuple[Size, ...]:
@@ -203,9 +206,8 @@ class Keeper:
     def _load_changed(self, change: Change) -> int:
         """Load the session as it is inside a transaction; the tokens of its view."""
         row = change.row_now()
-        part = Slice(dangling=self.policy.view.dangling_tail == "everything")
         sized = row.estimate == self.policy.estimate
-        self._log = self._built(load(self._store.engine, row, part, sized=sized))
+        self._log = self._built(load(self._store.engine, row, self._slice(), sized=sized))
         self._viewer = self._viewing(self._log)
         return self._viewer.tokens
 

@@ -10,11 +10,10 @@ from foldmark.events import Event
 from foldmark.io.loading import Slice
 from foldmark.io.rows import SessionRow
 from foldmark.io.searching import search
+from foldmark.limits import Limit
 from foldmark.log import Log, ordinal_of, part_text
 from foldmark.marks import marked_messages
-from foldmark.messages import (
-    Transcript,
-)
+from foldmark.messages import Transcript
 from foldmark.overflow import pressure
 from foldmark.plan import Plan, session_plan, tokens_used
 from foldmark.values import Frozen
@@ -56,22 +55,21 @@ class Looking(Keeper):
     def plan(self, *, explain: bool = True) -> Plan:
         """What prune and compact would do, and why."""
         with self._lock:
-            viewer = self._fresh()
-            if self.limit is None:
-                raise BadPolicy("no window is known; give model=… or window=…")
-            return session_plan(
-                viewer, self.limit, model=self.model, fixed=self.fixed, explain=explain
-            )
+            viewer, limit = self._fresh(), self._window()
+            return session_plan(viewer, limit, model=self.model, fixed=self.fixed, explain=explain)
 
     def pressure(self) -> float:
         """Used ÷ usable; over 1 is too much."""
         with self._lock:
-            viewer = self._fresh()
-            if self.limit is None:
-                raise BadPolicy("no window is known; give model=… or window=…")
-            if self.limit.context == 0:
+            viewer, limit = self._fresh(), self._window()
+            if limit.context == 0:
                 return 0.0
             return pressure(tokens_used(viewer, fixed=self.fixed), self.room)
+
+    def _window(self) -> Limit:
+        if self.limit is None:
+            raise BadPolicy("no window is known; give model=… or window=…")
+        return self.limit
 
     @property
     def tokens(self) -> int:
@@ -97,6 +95,7 @@ class Looking(Keeper):
         with self._lock:
             viewer = self._fresh()
             places, marks = set(viewer.view().places), self._log.marks
+            gaps = self._store.gaps(self._key)
             with self._store.engine.reading(), self._undamaged():
                 row = self._store.row(self._key)
                 hits = search(self._store.engine, row, query, most)
@@ -105,7 +104,7 @@ class Looking(Keeper):
             state: State = "shown" if hit.place in places else "folded"
             if state == "shown" and (ordinal_of(hit.handle) or 0) in marks:
                 state = "pruned"
-            if state == "folded" and self._store.hidden(self._key, hit.place):
+            if state == "folded" and any(hit.place in gap for gap in gaps):
                 state = "reverted"
             found.append(
                 Found(
@@ -145,7 +144,7 @@ class Looking(Keeper):
         return self._store.row(self._key)
 
     def _log_before(self, act: int) -> Log:
-        part = Slice(act=act, dangling=self.policy.view.dangling_tail == "everything")
+        part = self._slice(act)
         self._act(act)
         with self._undamaged():
             return self._built(self._store.load(self._key, part, estimate=self.policy.estimate))

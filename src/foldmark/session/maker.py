@@ -105,16 +105,17 @@ class Maker:
         attached = tuple(files) or UNSET
         return replace(part, state=Completed(output=output, attachments=attached, **kept))
 
-    def checked(self, message: Message) -> Message:
-        """The message, if it can be read again as it is; what is stored must be."""
+    def checked(self, message: Message) -> bytes:
+        """The JSON of a message, if it can be read again; what is stored must be."""
         try:
-            decode_message(encode(message))
+            data = encode(message)
+            decode_message(data)
         except BadInput as error:
             at = f" at {error.place.lstrip('$.')}" if error.place else ""
             raise BadInput(f"this is no message{at}: {error.cause}") from None
         except TypeError as error:
             raise BadInput(f"this is no message: {error}") from None
-        return message
+        return data
 
     def model_ref(self, model: str) -> ModelRef | None:
         """A model by its two names."""

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-from msgspec.structs import replace
-
 from foldmark import events
 from foldmark.errors import BadInput
 from foldmark.io.change import Change
@@ -16,6 +14,7 @@ from foldmark.messages import (
     ToolPart,
     has_result,
     kind_of,
+    with_part,
 )
 from foldmark.sizes import message_sizes
 from foldmark.values import Json
@@ -66,7 +65,7 @@ class Saying(Looking):
                 return self._settle_folded(change, call_id, done)
             entry, offset = found
             part = done(entry.message.parts[offset])
-            self.maker.checked(_with_part(entry.message, offset, part))
+            self.maker.checked(with_part(entry.message, offset, part))
             newer = self._log.settle(entry.ordinal + offset, part)
             sizes = self._kept_sizes(newer.message, newer.sizes)
             change.put(entry.index, entry.ordinal, entry.message, newer.message, sizes)
@@ -86,7 +85,8 @@ class Saying(Looking):
             if name != call_id or self._store.hidden(self._key, held.place):
                 waiting.append(name)
                 continue
-            newer = self.maker.checked(_with_part(held.message, offset, done(part)))
+            newer = with_part(held.message, offset, done(part))
+            self.maker.checked(newer)
             sizes = message_sizes(newer, self._count)
             kept = self._kept_sizes(newer, sizes)
             change.put(held.place, held.ordinal, held.message, newer, kept)
@@ -113,11 +113,11 @@ class Saying(Looking):
         return self._write(job)
 
     def _append(self, message: Message) -> Message:
-        self.maker.checked(message)
+        data = self.maker.checked(message)
 
         def job(change: Change) -> Message:
             sizes = message_sizes(message, self._count)
-            change.append(message, self._kept_sizes(message, sizes))
+            change.append(message, self._kept_sizes(message, sizes), data)
             entry = self._log.append(message, sizes)
             change.event(events.MESSAGE_WRITTEN, **_told(entry))
             for offset in range(len(sizes)):
@@ -145,11 +145,6 @@ class Saying(Looking):
                 if _call_name(part, entry.ordinal + offset) == call_id:
                     return entry, offset
         return None
-
-
-def _with_part(message: Message, offset: int, part: AnyPart) -> Message:
-    parts = (*message.parts[:offset], part, *message.parts[offset + 1 :])
-    return replace(message, parts=parts)
 
 
 def _call_name(part: AnyPart, ordinal: int) -> str:
