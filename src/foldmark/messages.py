@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from .values import Json, Other, Value, decoder, encode
 
 Number = int | float
+# Under the name of its wire in a text's metadata: a block that we keep as it came.
+BLOCK = "block"
 
 
 class Cache(Value):
@@ -92,6 +94,7 @@ class FilePart(Part, tag="file"):
     url: str
     filename: str | UnsetType = UNSET
     source: Json | UnsetType = UNSET
+    metadata: Json | UnsetType = UNSET
 
 
 class State(Value, tag_field="status"):
@@ -214,6 +217,20 @@ AnyPart = (
 )
 
 
+def is_opaque(part: AnyPart) -> bool:
+    """Whether a part holds what only its own provider can read, as its wire wrote it."""
+    return (
+        isinstance(part, TextPart)
+        and bool(part.metadata)
+        and any(isinstance(held, dict) and BLOCK in held for held in part.metadata.values())
+    )
+
+
+def told_error(state: Completed) -> bool:
+    """Whether an output was told as an error by its wire."""
+    return bool(state.metadata) and state.metadata.get("is_error") is True
+
+
 def has_result(part: AnyPart) -> bool:
     """Whether a part is a call of a tool that has come to its end."""
     return isinstance(part, ToolPart) and isinstance(part.state, Completed | Failed)
@@ -233,13 +250,14 @@ _KINDS: dict[type, str] = {
 
 
 class Info(Value, tag_field="role"):
-    """What is said of a message beside its parts."""
+    """What is said of a message beside its parts; `wire`: what its wire said that we do not."""
 
     id: str
     session_id: str | UnsetType = UNSET
     time: Time | UnsetType = UNSET
     agent: str | UnsetType = UNSET
     variant: str | UnsetType = UNSET
+    wire: Json | UnsetType = UNSET
 
 
 class UserInfo(Info, tag="user"):
@@ -284,6 +302,15 @@ class Message(Value):
         return isinstance(self.info, UserInfo)
 
 
+class Origin(Value):
+    """Where an imported session comes from, and what stood before its messages in each request."""
+
+    format: str | UnsetType = UNSET
+    system: str | UnsetType = UNSET
+    tools: Any = UNSET
+    wire: Json | UnsetType = UNSET  # the system prompt as its wire wrote it
+
+
 class SessionInfo(Value):
     """What is said of a session beside its messages."""
 
@@ -297,6 +324,7 @@ class SessionInfo(Value):
     summary: Json | UnsetType = UNSET
     permission: Any = UNSET
     time: Time | UnsetType = UNSET
+    origin: Origin | UnsetType = UNSET
 
 
 class Transcript(Value):

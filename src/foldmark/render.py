@@ -22,6 +22,8 @@ from .messages import (
     SubtaskPart,
     TextPart,
     ToolPart,
+    is_opaque,
+    told_error,
 )
 from .policy import ViewRules
 from .shown import (
@@ -78,8 +80,8 @@ class Renderer:
         tokens = MESSAGE_OVERHEAD
         for part, size in zip(entry.message.parts, entry.sizes, strict=True):
             match part:
-                case TextPart() if not part.ignored and self._says(part.text):
-                    content.append(Text(text=part.text))
+                case TextPart() if self._is_shown(part):
+                    content.append(_text(part))
                     tokens += size.fixed
                 case FilePart() if part.mime not in EXPANDED:
                     content.append(_media(part))
@@ -91,7 +93,8 @@ class Renderer:
                     pass
         if not content:
             return Cell(index=entry.index, shown=(), tokens=0, by_assistant=False)
-        shown = (FromUser(content=tuple(content)),)
+        wire = entry.message.info.wire or None
+        shown = (FromUser(content=tuple(content), wire=wire),)
         return Cell(index=entry.index, shown=shown, tokens=tokens, by_assistant=False)
 
     def _assistant(self, entry: Entry, info: AssistantInfo) -> Cell:
@@ -100,48 +103,65 @@ class Renderer:
             return Cell(index=entry.index, shown=(), tokens=0, by_assistant=False)
         if info.error and not _was_cut_short(info, entry.message):
             return Cell(index=entry.index, shown=(), tokens=0, by_assistant=True)
-        content: list[Text | Reasoning | Call] = []
+        content: list[Text | Media | Reasoning | Call] = []
         results: list[Result] = []
         tokens = 0
+        own = self._is_own(info)
         for offset, part in enumerate(entry.message.parts):
             if isinstance(part, ToolPart):
-                call, result, cost = self._tool(entry, offset, part)
+                call, result, cost = self._tool(entry, offset, part, own=own)
                 content.append(call)
                 results.append(result)
                 tokens += cost
-            elif said := self._said(part, info):
+            elif said := self._said(part, own=own):
                 content.append(said)
                 tokens += entry.sizes[offset].fixed
         shown: list[AnyShown] = []
         if content:
-            shown.append(FromAssistant(content=tuple(content)))
+            wire = (info.wire or None) if own else None
+            shown.append(FromAssistant(content=tuple(content), wire=wire))
             tokens += MESSAGE_OVERHEAD
         if results:
             shown.append(FromTools(content=tuple(results)))
             tokens += MESSAGE_OVERHEAD
         return Cell(index=entry.index, shown=tuple(shown), tokens=tokens, by_assistant=True)
 
-    def _said(self, part: AnyPart, info: AssistantInfo) -> Text | Reasoning | None:
-        """What a part of an answer says in words, if anything."""
-        if isinstance(part, ReasoningPart):
-            return self._reasoning(part, info)
-        if isinstance(part, TextPart) and not part.ignored and self._says(part.text):
-            return Text(text=part.text)
-        return None
+    def _is_own(self, info: AssistantInfo) -> bool:
+        """Whether the model that will read the view may have written this; an unnamed one may."""
+        return not self._model or not info.model_id or self._model == _model_name(info)
+
+    def _said(self, part: AnyPart, *, own: bool) -> Text | Media | Reasoning | None:
+        """What a part of an answer says in words, if anything; what is opaque, to its model only."""
+        match part:
+            case ReasoningPart():
+                return self._reasoning(part, own=own)
+            case TextPart() if own and self._is_shown(part):
+                return _text(part)
+            case TextPart() if not part.ignored and self._says(part.text):
+                return Text(text=part.text)
+            case FilePart() if self._rules.valid:
+                return _media(part)
+            case _:
+                return None
+
+    def _is_shown(self, part: TextPart) -> bool:
+        return not part.ignored and (self._says(part.text) or is_opaque(part))
 
     def _says(self, text: str) -> bool:
         """Whether a text may be shown: some providers refuse one of white space alone."""
         return bool(text.strip()) if self._rules.valid else text != ""
 
-    def _reasoning(self, part: ReasoningPart, info: AssistantInfo) -> Text | Reasoning | None:
+    def _reasoning(self, part: ReasoningPart, *, own: bool) -> Text | Reasoning | None:
         """The thinking of another model is words like any other: its signature is not valid."""
-        if self._model and self._model != _model_name(info):
+        if not own:
             return Text(text=part.text) if self._says(part.text) else None
         if not part.metadata and not self._says(part.text):
             return None
         return Reasoning(text=part.text, provider_options=part.metadata or None)
 
-    def _tool(self, entry: Entry, offset: int, part: ToolPart) -> tuple[Call, Result, int]:
+    def _tool(
+        self, entry: Entry, offset: int, part: ToolPart, *, own: bool
+    ) -> tuple[Call, Result, int]:
         ordinal = entry.ordinal + offset
         size = entry.sizes[offset]
         call_id = self._call_id(part, ordinal)
@@ -154,16 +174,27 @@ class Renderer:
                 output = Output(type="text", value=text)
                 tokens = size.fixed + self._log.count(text)
             case Completed():
-                output = Output(type="text", value=part.state.output)
+                kind = "error-text" if told_error(part.state) else "text"
+                output = Output(type=kind, value=part.state.output)
                 if part.state.attachments is not UNSET:
                     attached = tuple(_media(held) for held in part.state.attachments)
             case Failed():
                 output = Output(type="error-text", value=part.state.error)
             case _:
                 output = Output(type="error-text", value=self._rules.interrupted)
-        call = Call(tool_call_id=call_id, tool_name=part.tool, input=part.state.input or {})
+        options = (part.metadata or None) if own else None
+        call = Call(
+            tool_call_id=call_id,
+            tool_name=part.tool,
+            input=part.state.input or {},
+            provider_options=options,
+        )
         result = Result(
-            tool_call_id=call_id, tool_name=part.tool, output=output, attachments=attached
+            tool_call_id=call_id,
+            tool_name=part.tool,
+            output=output,
+            attachments=attached,
+            provider_options=options,
         )
         return call, result, tokens
 
@@ -208,8 +239,17 @@ def is_summary(message: Message) -> bool:
     return isinstance(message.info, AssistantInfo) and bool(message.info.summary)
 
 
+def _text(part: TextPart) -> Text:
+    return Text(text=part.text, provider_options=part.metadata or None)
+
+
 def _media(part: FilePart) -> Media:
-    return Media(data=part.url, media_type=part.mime, filename=part.filename or None)
+    return Media(
+        data=part.url,
+        media_type=part.mime,
+        filename=part.filename or None,
+        provider_options=part.metadata or None,
+    )
 
 
 def _model_name(info: AssistantInfo) -> str:

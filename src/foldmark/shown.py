@@ -9,7 +9,9 @@ from .values import Frozen, Json
 
 
 class Block(Frozen, tag_field="type", omit_defaults=True, rename="camel"):
-    """A piece of a shown message."""
+    """A piece of a shown message, with what its own provider wants back of it."""
+
+    provider_options: Any = None
 
 
 class Text(Block, tag="text"):
@@ -19,10 +21,9 @@ class Text(Block, tag="text"):
 
 
 class Reasoning(Block, tag="reasoning"):
-    """The model's own thinking, with what its provider wants back of it."""
+    """The model's own thinking."""
 
     text: str
-    provider_options: Any = None
 
 
 class Media(Block, tag="file"):
@@ -57,8 +58,10 @@ class Result(Block, tag="tool-result"):
     attachments: tuple[Media, ...] = ()
 
 
-class Shown(Frozen, tag_field="role"):
-    """A message as a model is shown it."""
+class Shown(Frozen, tag_field="role", omit_defaults=True):
+    """A message as a model is shown it; `wire` is what its own wire said of it beside the content."""
+
+    wire: Any = None
 
     @property
     def role(self) -> str:
@@ -75,7 +78,7 @@ class FromUser(Shown, tag="user"):
 class FromAssistant(Shown, tag="assistant"):
     """The model's side."""
 
-    content: tuple[Text | Reasoning | Call, ...]
+    content: tuple[Text | Media | Reasoning | Call, ...]
 
 
 class FromTools(Shown, tag="tool"):

@@ -12,6 +12,7 @@ from .messages import (
     ReasoningPart,
     TextPart,
     ToolPart,
+    is_opaque,
 )
 from .tokens import Counter
 from .values import Frozen, encode
@@ -46,6 +47,8 @@ def part_size(part: AnyPart, count: Counter) -> Size:
     # The most frequent first: this is asked of every part of every message.
     if isinstance(part, ToolPart):
         return _tool_size(part, count)
+    if is_opaque(part):
+        return Size(fixed=count(encode(part.metadata).decode()))
     if isinstance(part, TextPart | ReasoningPart):
         ignored = isinstance(part, TextPart) and part.ignored
         return NOTHING if ignored else Size(fixed=count(part.text))

@@ -1,0 +1,406 @@
+"""Anthropic's Messages API.
+
+Facts of this wire: results are blocks of the user's message after the call, before anything else
+it says; thinking goes back only with its signature; a `cache_control` marks the end of a prefix
+that is cached, four in a request at most; the system prompt stands beside the messages.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from msgspec import UNSET
+
+from foldmark.errors import BadInput
+from foldmark.messages import (
+    BLOCK,
+    AnyPart,
+    Cache,
+    FilePart,
+    Pending,
+    ReasoningPart,
+    TextPart,
+    Tokens,
+    ToolPart,
+)
+from foldmark.shown import (
+    AnyShown,
+    Call,
+    FromAssistant,
+    FromTools,
+    FromUser,
+    Media,
+    Reasoning,
+    Result,
+    Text,
+)
+from foldmark.values import Json
+
+from .breakpoints import with_breakpoints
+from .files import data_url, url_parts
+from .model import (
+    RESULT,
+    Answer,
+    Read,
+    Reply,
+    as_number,
+    is_joined,
+    kept,
+    object_at,
+    objects,
+    opaque,
+    options,
+    text_at,
+    without,
+)
+from .names import NOTHING_TO_READ, Names
+from .pieces import CHARS, FILE, KEPT, Pieces, texts_of
+
+_KEY = "anthropic"
+_FORM = "form"  # whether the content was a text or a list, where that is not the usual
+_OUTLINE = "outline"
+_FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool-calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content-filter",
+}
+# Blocks by which a list is known to be of OpenAI's chat.
+_CHAT_BLOCKS = frozenset({"image_url", "input_audio", "refusal", "file"})
+
+
+class Anthropic:
+    """The codec."""
+
+    name = "anthropic"
+    key = _KEY
+    provider = "anthropic"
+
+    # --- recognising ---
+
+    def recognises(self, messages: Sequence[Json]) -> bool:
+        """Whether this list can be of this wire."""
+        return all(_can_be(message) for message in messages)
+
+    def recognises_reply(self, response: Json) -> bool:
+        """Whether this is a response of this wire."""
+        is_message = response.get("type") == "message" and response.get("role") == "assistant"
+        return is_message and isinstance(response.get("content"), list)
+
+    # --- reading ---
+
+    def read(self, message: Json) -> Read:
+        """One message."""
+        role = text_at(message, "role")
+        if role not in ("user", "assistant"):
+            raise BadInput(f"'{role}' is no role of an Anthropic message")
+        content = message.get("content")
+        rest = without(message, "role", "content")
+        if isinstance(content, str):
+            if role == "assistant":
+                rest[_FORM] = "text"
+            return Read(role=role, parts=(TextPart(text=content),), rest=rest)
+        blocks = objects(content, "'content'")
+        parts: list[AnyPart] = []
+        answers: list[Answer] = []
+        for block in blocks:
+            if block.get("type") == "tool_result" and role == "user":
+                answers.append(_answer(block))
+            else:
+                parts.append(read_block(block))
+        if role == "user" and not answers and _is_one_text(parts):
+            rest[_FORM] = "list"
+        return Read(role=role, parts=tuple(parts), answers=tuple(answers), rest=rest)
+
+    def read_reply(self, response: Json) -> Reply:
+        """A whole response."""
+        read = self.read({"role": "assistant", "content": response.get("content")})
+        stop = response.get("stop_reason")
+        return Reply(
+            read=read,
+            tokens=usage_tokens(response.get("usage")),
+            finish=_FINISH.get(stop, "other") if isinstance(stop, str) else "other",
+            model=str(response.get("model") or ""),
+            rest=without(response, "content"),
+        )
+
+    # --- writing ---
+
+    def write(self, shown: Sequence[AnyShown], *, as_is: bool) -> list[Json]:
+        """Shown messages on this wire."""
+        names = None if as_is else Names(longest=128)
+        written: list[Json] = []
+        last: AnyShown | None = None
+        for message in shown:
+            wrote = _message(message, names)
+            if isinstance(last, FromTools) and _goes_along(message, as_is=as_is):
+                # What the user says after results stands in one message with them.
+                written[-1]["content"] += _as_blocks(wrote["content"])
+                written[-1] |= without(wrote, "role", "content")
+            else:
+                written.append(wrote)
+            last = message
+        return written if as_is else with_breakpoints(written)
+
+    def system(self, text: str) -> list[Json]:
+        """None: it stands beside the messages."""
+        del text
+        return []
+
+    def write_reply(self, shown: Sequence[AnyShown], rest: Json) -> Json:
+        """A response again."""
+        written = self.write(shown[:1], as_is=True)
+        return {**rest, "content": _as_blocks(written[0]["content"])}
+
+
+def _can_be(message: Json) -> bool:
+    content = message.get("content")
+    if message.get("role") not in ("user", "assistant") or "tool_calls" in message:
+        return False
+    if isinstance(content, str):
+        return True
+    if not isinstance(content, list):
+        return False
+    kinds = {
+        cast("Json", block).get("type") if isinstance(block, dict) else None
+        for block in cast("list[object]", content)
+    }
+    return None not in kinds and not kinds & _CHAT_BLOCKS
+
+
+def usage_tokens(usage: object) -> Tokens | None:
+    """What was measured."""
+    if not isinstance(usage, dict):
+        return None
+    told = cast("Json", usage)
+    read = as_number(told.get("cache_read_input_tokens"))
+    write = as_number(told.get("cache_creation_input_tokens"))
+    given, made = as_number(told.get("input_tokens")), as_number(told.get("output_tokens"))
+    return Tokens(
+        input=given,
+        output=made,
+        reasoning=0,
+        total=given + made + read + write,
+        cache=Cache(read=read, write=write),
+    )
+
+
+def read_block(block: Json) -> AnyPart:
+    """One block of a message, a result excepted."""
+    match block.get("type"):
+        case "text":
+            rest = without(block, "type", "text")
+            return TextPart(text=text_at(block, "text"), metadata=kept(_KEY, rest))
+        case "thinking":
+            rest = without(block, "type", "thinking")
+            return ReasoningPart(text=text_at(block, "thinking"), metadata=kept(_KEY, rest))
+        case "redacted_thinking" if isinstance(block.get("data"), str):
+            rest = without(block, "type", "data")
+            metadata = {_KEY: {**rest, "redactedData": block["data"]}}
+            return ReasoningPart(text="", metadata=metadata)
+        case "tool_use":
+            rest = without(block, "type", "id", "name", "input")
+            return ToolPart(
+                tool=text_at(block, "name"),
+                call_id=text_at(block, "id"),
+                state=Pending(input=object_at(block, "input")),
+                metadata=kept(_KEY, rest),
+            )
+        case "image" | "document" if (file := _file(block)) is not None:
+            return file
+        case str():
+            return opaque(_KEY, block, _readable(block))
+        case _:
+            raise BadInput("a block of content has no type")
+
+
+def _readable(block: Json) -> str:
+    """What of a block that only this wire knows others may read: a compaction's summary, a text."""
+    for name in ("content", "text"):
+        held = block.get(name)
+        if isinstance(held, str):
+            return held
+    source = block.get("source")
+    if isinstance(source, dict) and cast("Json", source).get("type") == "text":
+        return str(cast("Json", source).get("data") or "")
+    return ""
+
+
+def _file(block: Json) -> FilePart | None:
+    """An image or document that is inline or has an address; None for other sources."""
+    source = block.get("source")
+    if not isinstance(source, dict):
+        return None
+    given = cast("Json", source)
+    rest = without(block, "type", "source")
+    if block["type"] == "document":
+        rest["document"] = True
+    match given:
+        case {"type": "base64", "media_type": str(mime), "data": str(data)} if len(given) == 3:
+            return FilePart(mime=mime, url=data_url(mime, data), metadata=kept(_KEY, rest))
+        case {"type": "url", "url": str(url)} if len(given) == 2:
+            mime = "application/pdf" if block["type"] == "document" else "image/*"
+            return FilePart(mime=mime, url=url, metadata=kept(_KEY, rest))
+        case _:
+            return None
+
+
+def _answer(block: Json) -> Answer:
+    content = block.get("content", UNSET)
+    rest = without(block, "type", "tool_use_id", "content")
+    is_error = block.get("is_error") is True
+    if is_error:
+        del rest["is_error"]
+    call_id = text_at(block, "tool_use_id")
+    if isinstance(content, str):
+        return Answer(call_id=call_id, output=content, is_error=is_error, rest=rest, raw=block)
+    pieces = Pieces()
+    if content is UNSET or content is None:
+        rest[_FORM] = "absent" if content is UNSET else "null"
+    else:
+        _take_pieces(pieces, objects(content, "'content' of a tool_result"))
+        rest[_OUTLINE] = pieces.outline
+    return Answer(
+        call_id=call_id,
+        output=pieces.text,
+        is_error=is_error,
+        files=tuple(pieces.files),
+        rest=rest,
+        raw=block,
+    )
+
+
+def _take_pieces(pieces: Pieces, blocks: list[Json]) -> None:
+    for block in blocks:
+        kind, text = block.get("type"), block.get("text")
+        if kind == "text" and isinstance(text, str):
+            pieces.add_text(text, without(block, "type", "text"))
+        elif kind in ("image", "document") and (file := _file(block)) is not None:
+            pieces.add_file(file, {})
+        else:
+            pieces.add_other(block)
+
+
+def _is_one_text(parts: Sequence[AnyPart]) -> bool:
+    """What is written as a bare text where nothing else is said."""
+    return len(parts) == 1 and isinstance(parts[0], TextPart) and not parts[0].metadata
+
+
+# --- writing -------------------------------------------------------------------------------
+
+
+def _goes_along(message: AnyShown, *, as_is: bool) -> bool:
+    if not isinstance(message, FromUser):
+        return False
+    return not as_is or is_joined(message)
+
+
+def _message(message: AnyShown, names: Names | None) -> Json:
+    match message:
+        case FromTools():
+            return {"role": "user", "content": [_result(held, names) for held in message.content]}
+        case FromUser() | FromAssistant():
+            role = "user" if isinstance(message, FromUser) else "assistant"
+            own = options(message.wire, _KEY)
+            form = own.get(_FORM, "text" if role == "user" else "list")
+            blocks = [found for held in message.content if (found := _block(held, names))]
+            content: Any = blocks
+            if form == "text" and len(blocks) == 1 and set(blocks[0]) == {"type", "text"}:
+                content = blocks[0]["text"]
+            elif not blocks and names is not None:
+                content = [{"type": "text", "text": NOTHING_TO_READ}]
+            rest = without(own, _FORM, "verbatim", "covers") if names is None else {}
+            return {"role": role, "content": content, **rest}
+
+
+def _block(block: Text | Media | Reasoning | Call, names: Names | None) -> Json | None:
+    own = options(block.provider_options, _KEY)
+    match block:
+        case Text() if isinstance(own.get(BLOCK), dict):
+            return dict(own[BLOCK])
+        case Text():
+            return _text(block, own) if names is None or block.text.strip() else None
+        case Reasoning():
+            return _thinking(block, own, as_is=names is None)
+        case Media():
+            return _media(block, own)
+        case Call():
+            call_id, name = block.tool_call_id, block.tool_name
+            if names is not None:
+                call_id, name = names.call_id(call_id), names.tool(name)
+            rest = without(own, RESULT)
+            return {"type": "tool_use", "id": call_id, "name": name, "input": block.input, **rest}
+
+
+def _text(block: Text, own: Json) -> Json:
+    return {"type": "text", "text": block.text, **own}
+
+
+def _thinking(block: Reasoning, own: Json, *, as_is: bool) -> Json | None:
+    if "redactedData" in own:
+        return {
+            "type": "redacted_thinking",
+            "data": own["redactedData"],
+            **without(own, "redactedData"),
+        }
+    if not as_is and not own.get("signature"):
+        return None  # unsigned thinking is refused
+    return {"type": "thinking", "thinking": block.text, **own}
+
+
+def _media(block: Media, own: Json) -> Json:
+    mime, data = url_parts(block.data)
+    mime = mime or block.media_type
+    is_document = bool(own.get("document")) or mime == "application/pdf"
+    if data is None:
+        source: Json = {"type": "url", "url": block.data}
+    else:
+        source = {"type": "base64", "media_type": mime, "data": data}
+    kind = "document" if is_document else "image"
+    return {"type": kind, "source": source, **without(own, "document")}
+
+
+def _result(result: Result, names: Names | None) -> Json:
+    own = options(options(result.provider_options, _KEY), RESULT)
+    call_id = result.tool_call_id if names is None else names.call_id(result.tool_call_id)
+    block: Json = {"type": "tool_result", "tool_use_id": call_id}
+    content = _content(result, own)
+    if content is not UNSET:
+        block["content"] = content
+    if result.output.type == "error-text":
+        block["is_error"] = True
+    return block | without(own, _FORM, _OUTLINE, "order")
+
+
+def _content(result: Result, own: Json) -> Any:
+    text = result.output.value
+    outline = own.get(_OUTLINE)
+    if isinstance(outline, list):
+        texts = texts_of(text, cast("list[Json]", outline))
+        if texts is not None:
+            return _outlined(cast("list[Json]", outline), texts, result.attachments)
+    elif own.get(_FORM) and not text:
+        return UNSET if own[_FORM] == "absent" else None
+    if not result.attachments:
+        return text
+    files = [_media(held, options(held.provider_options, _KEY)) for held in result.attachments]
+    return [{"type": "text", "text": text}, *files] if text.strip() else files
+
+
+def _outlined(outline: list[Json], texts: list[str], files: Sequence[Media]) -> list[Json]:
+    rest = iter(texts)
+    blocks: list[Json] = []
+    for piece in outline:
+        if CHARS in piece:
+            blocks.append({"type": "text", "text": next(rest), **piece.get(KEPT, {})})
+        elif FILE not in piece:
+            blocks.append(piece[KEPT])
+        elif int(piece[FILE]) < len(files):
+            file: Media = files[int(piece[FILE])]
+            blocks.append(_media(file, options(file.provider_options, _KEY)))
+    return blocks
+
+
+def _as_blocks(content: Any) -> list[Json]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content

@@ -1,0 +1,57 @@
+"""A tool's output that a wire gave in several pieces: one text for us, the pieces on the way back.
+
+Pieces of text are joined by line breaks, files are put beside them; an outline remembers how they
+stood, by lengths, so that no text is kept twice. It no longer fits where the text has changed (a
+pruned output has), and then the text goes back in one piece.
+"""
+
+from collections.abc import Sequence
+
+from foldmark.messages import FilePart
+from foldmark.values import Json
+
+CHARS, FILE, KEPT = "chars", "file", "kept"
+
+
+class Pieces:
+    """Collects the pieces of an output."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.outline: list[Json] = []
+        self.files: list[FilePart] = []
+        self._texts: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """All texts."""
+        return "\n".join(self._texts)
+
+    def add_text(self, text: str, rest: Json) -> None:
+        """A piece of text, and what else its block says."""
+        self._texts.append(text)
+        self.outline.append({CHARS: len(text), **({KEPT: rest} if rest else {})})
+
+    def add_file(self, file: FilePart, rest: Json) -> None:
+        """A file."""
+        self.outline.append({FILE: len(self.files), **({KEPT: rest} if rest else {})})
+        self.files.append(file)
+
+    def add_other(self, block: Json) -> None:
+        """A block that is neither."""
+        self.outline.append({KEPT: block})
+
+
+def texts_of(text: str, outline: Sequence[Json]) -> list[str] | None:
+    """The pieces of text that an outline tells of; None where it does not fit the text."""
+    lengths = [int(piece[CHARS]) for piece in outline if CHARS in piece]
+    if not lengths:
+        return [] if not text else None
+    if sum(lengths) + len(lengths) - 1 != len(text):
+        return None
+    found: list[str] = []
+    start = 0
+    for length in lengths:
+        found.append(text[start : start + length])
+        start += length + 1
+    return found

@@ -1,0 +1,50 @@
+"""Plain JSON of what a program has at hand: dicts, or the objects of the providers' SDKs."""
+
+from typing import Any, cast
+
+from foldmark.errors import BadInput
+from foldmark.values import Json
+
+_DEEPEST = 200
+
+
+def plain(value: object) -> Any:
+    """Plain JSON of a value; BadInput where it is none."""
+    return _plain(value, 0)
+
+
+def plain_object(value: object) -> Json:
+    """The same of what must be an object."""
+    found = plain(value)
+    if not isinstance(found, dict):
+        raise BadInput(f"an object is expected, not {type(value).__name__}")
+    return cast("Json", found)
+
+
+def _plain(value: object, depth: int) -> Any:
+    if depth > _DEEPEST:
+        raise BadInput("nested too deeply")
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, dict):
+        return _plain_dict(cast("dict[object, object]", value), depth)
+    if isinstance(value, list | tuple):
+        return [_plain(held, depth + 1) for held in cast("list[object]", value)]
+    return _of_object(value, depth)
+
+
+def _plain_dict(value: dict[object, object], depth: int) -> Json:
+    found: Json = {}
+    for name, held in value.items():
+        if not isinstance(name, str):
+            raise BadInput(f"the name of a field is a text, not {type(name).__name__}")
+        found[name] = _plain(held, depth + 1)
+    return found
+
+
+def _of_object(value: object, depth: int) -> Any:
+    """The official SDKs' objects are pydantic models; fields that were not given stay absent."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise BadInput(f"{type(value).__name__} is neither JSON nor an SDK's object")
+    return _plain(dump(mode="json", by_alias=True, exclude_unset=True), depth + 1)
