@@ -82,7 +82,7 @@ def decoder(kind: type[T]) -> Callable[[bytes], T]:
     def decode(data: bytes) -> T:
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return strict.decode(data)
-        return from_plain(_parsed(data), kind)
+        return from_plain(parsed(data), kind)
 
     return decode
 
@@ -138,7 +138,8 @@ def _fields(value: Value) -> Iterator[tuple[str, Any]]:
             yield wire, to_plain(held)
 
 
-def _parsed(data: bytes) -> object:
+def parsed(data: bytes) -> object:
+    """Plain JSON data; BadInput says where it is none."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as error:

@@ -1,8 +1,8 @@
-"""Transcripts from files, and files that only their owner may read.
+"""Files to read, and files that only their owner may read.
 
 Whatever is wrong with a file is said as BadInput: which file, where in it, and why. Only regular
 files and standard input are read, and never more than a limit: the rest could hang or fill the
-memory. What the JSON means is told in `messages`.
+memory. What is in them is told elsewhere.
 """
 
 import errno
@@ -11,21 +11,15 @@ import re
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from foldmark.errors import BadInput
-from foldmark.messages import Transcript, decode_transcript
 
 MOST_BYTES = 512 * 2**20
 STANDARD_INPUT = "-"
-
-_CHUNK = 2**20
-_NUL = b"\0"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_NOT_A_TRANSCRIPT = "not a transcript (an `opencode export` is an object with info and messages)"
 
 # What a parser says of JSON types, in plain words.
 _TYPES = {
@@ -41,16 +35,6 @@ _MISSING = re.compile(r"Object missing required field `(.+)`")
 _MISTYPED = re.compile(r"Expected `(.+)`, got `(.+)`")
 _UNKNOWN = re.compile(r"Invalid value (.+)", re.DOTALL)
 _MALFORMED = "JSON is malformed: "
-
-
-def read_transcript(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> Transcript:
-    """The transcript in a file; `-` is standard input."""
-    name = os.fspath(path)
-    source = "standard input" if name == STANDARD_INPUT else harmless(name)
-    try:
-        return _decoded(_content(name, most_bytes))
-    except BadInput as error:
-        raise BadInput(error.cause, source=source, place=error.place) from None
 
 
 def write_private(path: str | os.PathLike[str], data: bytes) -> None:
@@ -85,18 +69,18 @@ def size_text(size: int) -> str:
 # --- reading -------------------------------------------------------------------------------
 
 
-def _content(name: str, most_bytes: int) -> bytes:
-    if name == STANDARD_INPUT:
-        # None where a program was started without it.
-        standard: BinaryIO | None = getattr(sys.stdin, "buffer", None)
-        if standard is None:
-            raise BadInput("there is no standard input to read")
-        return _bounded(standard, most_bytes)
-    with _opened(name) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > most_bytes:
-            raise _too_large(f"the file has {size_text(size)}", most_bytes)
-        return _bounded(file, most_bytes)
+@contextmanager
+def opened_input(name: str) -> Generator[BinaryIO]:
+    """A regular file, or standard input, to be read."""
+    if name != STANDARD_INPUT:
+        with _opened(name) as file:
+            yield file
+        return
+    # None where a program was started without it.
+    standard: BinaryIO | None = getattr(sys.stdin, "buffer", None)
+    if standard is None:
+        raise BadInput("there is no standard input to read")
+    yield standard
 
 
 def _opened(name: str) -> BinaryIO:
@@ -132,27 +116,8 @@ def _refusal(mode: int) -> str | None:
     return "this is a device, not a regular file"
 
 
-def _bounded(file: BinaryIO, most_bytes: int) -> bytes:
-    return b"".join(_chunks(file, most_bytes))
-
-
-def _chunks(file: BinaryIO, most_bytes: int) -> Iterator[bytes]:
-    """The content piece by piece, refused at the first byte that is binary or too many."""
-    so_far = 0
-    try:
-        while chunk := file.read(_CHUNK):
-            found = chunk.find(_NUL)
-            if found >= 0:
-                raise BadInput("a binary file, not JSON text", place=f"byte {so_far + found}")
-            so_far += len(chunk)
-            if so_far > most_bytes:
-                raise _too_large("there is more", most_bytes)
-            yield chunk
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}") from None
-
-
-def _too_large(what: str, most_bytes: int) -> BadInput:
+def too_large(what: str, most_bytes: int) -> BadInput:
+    """That there is more than the limit."""
     return BadInput(
         f"{what}, but the limit is {size_text(most_bytes)}; "
         "raise it: --max-size on the command line, most_bytes=… in Python"
@@ -162,17 +127,7 @@ def _too_large(what: str, most_bytes: int) -> BadInput:
 # --- what is wrong with the JSON -----------------------------------------------------------
 
 
-def _decoded(data: bytes) -> Transcript:
-    data = data.removeprefix(_BYTE_ORDER_MARK)
-    if not data or data.isspace():
-        raise BadInput("it is empty")
-    try:
-        return decode_transcript(data)
-    except BadInput as error:
-        raise _text_problem(data) or _in_plain_words(error) from None
-
-
-def _text_problem(data: bytes) -> BadInput | None:
+def text_problem(data: bytes) -> BadInput | None:
     """What is wrong with bytes that are no text at all; a parser tells it as bad JSON."""
     try:
         data.decode()
@@ -182,7 +137,8 @@ def _text_problem(data: bytes) -> BadInput | None:
     return None
 
 
-def _in_plain_words(error: BadInput) -> BadInput:
+def in_plain_words(error: BadInput) -> BadInput:
+    """What a parser says of JSON, as people say it."""
     cause, place = error.cause, error.place
     if cause == "Input data was truncated":
         return BadInput("the JSON ends too early; the file was cut off", place=place)
@@ -196,7 +152,7 @@ def _in_plain_words(error: BadInput) -> BadInput:
         cause = f"expected {_type_words(mistyped[1])}, got {_type_words(mistyped[2])}"
     else:
         return error
-    return BadInput(cause if place else f"{_NOT_A_TRANSCRIPT}: {cause}", place=place or "$")
+    return BadInput(cause, place=place)
 
 
 def _malformed(problem: str) -> str:

@@ -116,11 +116,10 @@ class Anthropic:
     def read_reply(self, response: Json) -> Reply:
         """A whole response."""
         read = self.read({"role": "assistant", "content": response.get("content")})
-        stop = response.get("stop_reason")
         return Reply(
             read=read,
             tokens=usage_tokens(response.get("usage")),
-            finish=_FINISH.get(stop, "other") if isinstance(stop, str) else "other",
+            finish=finish_of_stop(response.get("stop_reason"), read.parts),
             model=str(response.get("model") or ""),
             rest=without(response, "content"),
         )
@@ -167,6 +166,13 @@ def _can_be(message: Json) -> bool:
         for block in cast("list[object]", content)
     }
     return None not in kinds and not kinds & _CHAT_BLOCKS
+
+
+def finish_of_stop(reason: object, parts: Sequence[AnyPart]) -> str:
+    """How an answer ended, in our words; where it is not told, its calls tell."""
+    if isinstance(reason, str):
+        return _FINISH.get(reason, "other")
+    return "tool-calls" if any(isinstance(part, ToolPart) for part in parts) else "stop"
 
 
 def usage_tokens(usage: object) -> Tokens | None:

@@ -98,8 +98,10 @@ class Weaver:
         return True
 
     def ready(self) -> Iterator[Message]:
-        """Messages that need not wait any longer."""
-        while self._held and (self._first not in self._waiting or len(self._held) > self._most):
+        """Messages that need not wait any longer; the last one may still be extended."""
+        while len(self._held) > 1:
+            if self._first in self._waiting and len(self._held) <= self._most:
+                return
             yield self._hand_on()
 
     def rest(self) -> Iterator[Message]:

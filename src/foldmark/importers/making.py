@@ -1,0 +1,117 @@
+"""Messages as importers make them: ids and times come from the transcript."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from msgspec import UNSET, UnsetType
+
+from foldmark.messages import (
+    AnyPart,
+    AssistantInfo,
+    CompactionPart,
+    Message,
+    Number,
+    TextPart,
+    Time,
+    Tokens,
+    ToolPart,
+    UserInfo,
+)
+from foldmark.values import Json
+
+_LATEST = 2**53
+
+
+def moment(stamp: object) -> int | None:
+    """Milliseconds since 1970 for a time as transcripts write it: ISO 8601, seconds, or these."""
+    if isinstance(stamp, str):
+        return _iso(stamp)
+    if isinstance(stamp, int | float) and not isinstance(stamp, bool) and 0 < stamp < _LATEST:
+        # Seconds until the year 5138; milliseconds from 1973 on.
+        return int(stamp * 1000) if stamp < 10**11 else int(stamp)
+    return None
+
+
+def _iso(stamp: str) -> int | None:
+    try:
+        when = datetime.fromisoformat(stamp)
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=UTC)
+        return int(when.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None
+
+
+def user_message(
+    id: str, parts: Iterable[AnyPart], at: Number | None, *, wire: Json | None = None
+) -> Message:
+    """A message of the user."""
+    info = UserInfo(id=id, time=_created(at), wire=wire or UNSET)
+    return Message(info=info, parts=tuple(parts))
+
+
+def assistant_message(  # noqa: PLR0913 - what transcripts tell of an answer
+    id: str,
+    parts: Iterable[AnyPart],
+    at: Number | None,
+    *,
+    model: tuple[str, str] = ("", ""),
+    tokens: Tokens | None = None,
+    finish: str = "",
+    cost: Number | None = None,
+    wire: Json | None = None,
+) -> Message:
+    """An answer of a model, by the names of its provider and its own."""
+    held = tuple(parts)
+    info = AssistantInfo(
+        id=id,
+        time=_created(at),
+        provider_id=model[0] or UNSET,
+        model_id=model[1] or UNSET,
+        tokens=tokens or UNSET,
+        finish=finish or finish_of(held),
+        cost=UNSET if cost is None else cost,
+        wire=wire or UNSET,
+    )
+    return Message(info=info, parts=held)
+
+
+def finish_of(parts: Iterable[AnyPart]) -> str:
+    """How a step ended, where the transcript does not tell."""
+    return "tool-calls" if any(isinstance(part, ToolPart) for part in parts) else "stop"
+
+
+def note(text: str) -> TextPart:
+    """A text that the program put into the context, not the user."""
+    return TextPart(text=text, synthetic=True)
+
+
+def folded(  # noqa: PLR0913 - a pivot has two messages
+    id: str,
+    summary: Iterable[AnyPart],
+    at: Number | None,
+    *,
+    auto: bool,
+    tail: str | None = None,
+    model: tuple[str, str] = ("", ""),
+    wire: Json | None = None,
+) -> tuple[Message, Message]:
+    """A recorded compaction as a pivot: its marker, and its summary."""
+    marker = Message(
+        info=UserInfo(id=f"{id}-marker", time=_created(at), wire=wire or UNSET),
+        parts=(CompactionPart(auto=auto, tail_start_id=tail or UNSET),),
+    )
+    info = AssistantInfo(
+        id=f"{id}-summary",
+        parent_id=marker.id,
+        time=_created(at),
+        summary=True,
+        finish="stop",
+        provider_id=model[0] or UNSET,
+        model_id=model[1] or UNSET,
+    )
+    return marker, Message(info=info, parts=tuple(summary))
+
+
+def _created(at: Number | None) -> Time | UnsetType:
+    return UNSET if at is None else Time(created=at)

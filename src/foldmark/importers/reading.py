@@ -1,0 +1,218 @@
+"""Reading a transcript of any format: as steps, or whole.
+
+Says which line is wrong, and goes on after it only where that is wanted.
+"""
+
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+
+from msgspec import UnsetType
+from msgspec.structs import replace
+
+from foldmark.errors import BadInput
+from foldmark.io.files import MOST_BYTES, in_plain_words, text_problem
+from foldmark.messages import (
+    Completed,
+    Message,
+    Number,
+    Origin,
+    SessionInfo,
+    Time,
+    ToolPart,
+    Transcript,
+    with_part,
+)
+from foldmark.values import Extra, Frozen
+from foldmark.wire.weaving import Late, settled
+
+from .format import Format, Importer, Opened, Pruned, Reverted, Step, format_named, recognised
+from .source import Record, Source, opened_source
+
+
+OPENCODE = "opencode"
+
+
+class Skipped(Frozen):
+    """A record that could not be read, and was left out."""
+
+    line: int
+    cause: str
+
+
+class Reading:
+    """A file being read in its format."""
+
+    def __init__(self, source: Source, format: Format, *, lenient: bool) -> None:
+        """Take an open source, its format, and whether to go on after what cannot be read."""
+        self.source = source
+        self.format = format
+        self.skipped: list[Skipped] = []
+        self._lenient = lenient
+        self._importer = format.importer(source.name)
+
+    @property
+    def importer(self) -> Importer:
+        """What reads the records; its tally counts them."""
+        return self._importer
+
+    def steps(self) -> Iterator[Step]:
+        """What the file says."""
+        for record in self.source.records():
+            try:
+                # All of a record or nothing: what is skipped leaves no half behind.
+                steps = list(self._taken(record))
+            except BadInput as error:
+                self._skip(record, error)
+                continue
+            yield from steps
+        yield from self._importer.end()
+
+    def _taken(self, record: Record) -> Iterable[Step]:
+        return self._importer.take(self._importer.decode(record.data), record.line)
+
+    def _skip(self, record: Record, error: BadInput) -> None:
+        told = text_problem(record.data) or in_plain_words(error)
+        line = _line(record, told.place)
+        if not self._lenient:
+            raise BadInput(told.cause, source=self.source.name, place=line)
+        self.skipped.append(Skipped(line=record.line, cause=told.cause))
+
+
+def _line(record: Record, place: str | None) -> str:
+    """Where it is: the line of the file, and where in it, as far as that is known."""
+    whole = place or ""
+    if whole.startswith("line "):
+        number, found, more = whole.removeprefix("line ").partition(", ")
+        if number.isdecimal():
+            return f"line {int(number) + record.line - 1}{found}{more}"
+    return f"line {record.line}, {whole}" if whole else f"line {record.line}"
+
+
+@contextmanager
+def opened_reading(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    lenient: bool = False,
+    most_bytes: int = MOST_BYTES,
+) -> Generator[Reading]:
+    """A file to be read, its format recognised from its content where none is given."""
+    named = format_named(format) if format else None
+    with opened_source(path, most_bytes=most_bytes) as source:
+        yield Reading(source, named or recognised(source.head), lenient=lenient)
+
+
+# --- whole sessions ------------------------------------------------------------------------
+
+
+class Sessions:
+    """Puts steps together to whole sessions."""
+
+    def __init__(self, format: str) -> None:
+        """Take the format's name."""
+        self._format = format
+        self._infos: dict[str, SessionInfo] = {}
+        self._extras: dict[str, Extra | UnsetType] = {}
+        self._messages: dict[str, list[Message]] = {}
+        self._now = ""
+
+    def take(self, step: Step) -> None:
+        """Take one step."""
+        match step:
+            case Opened(info=info, extra=extra):
+                self._now = info.id
+                self._infos[info.id] = with_origin(info, self._format)
+                self._extras[info.id] = extra
+                self._messages.setdefault(info.id, [])
+            case Message():
+                self._messages[self._now].append(step)
+            case Late():
+                self._change(step.answer.call_id, lambda part: _answered(part, step))
+            case Pruned(calls=calls, at=at):
+                for call in calls:
+                    self._change(call, lambda part: _pruned(part, at))
+            case Reverted(message=message):
+                self._revert(message)
+
+    def transcripts(self) -> list[Transcript]:
+        """The sessions so far."""
+        return [
+            Transcript(info=info, messages=tuple(self._messages[name]), extra=self._extras[name])
+            for name, info in self._infos.items()
+        ]
+
+    def _change(self, call: str, change: Callable[[ToolPart], ToolPart]) -> None:
+        """Change the newest call of this id."""
+        messages = self._messages[self._now]
+        for place in range(len(messages) - 1, -1, -1):
+            for offset, part in enumerate(messages[place].parts):
+                if isinstance(part, ToolPart) and part.call_id == call:
+                    messages[place] = with_part(messages[place], offset, change(part))
+                    return
+
+    def _revert(self, message: str | None) -> None:
+        messages = self._messages[self._now]
+        while messages and messages[-1].id != message:
+            messages.pop()
+
+
+def with_origin(info: SessionInfo, format: str) -> SessionInfo:
+    """What is said of a session, and which format it came from; OpenCode's is our own."""
+    if format == OPENCODE:
+        return info
+    return replace(info, origin=replace(info.origin or Origin(), format=format))
+
+
+def _answered(part: ToolPart, late: Late) -> ToolPart:
+    return settled(part, late.answer, late.key, late.at)
+
+
+def _pruned(part: ToolPart, at: Number | None) -> ToolPart:
+    if not isinstance(part.state, Completed):
+        return part
+    time = replace(part.state.time or Time(), compacted=at or 1)
+    return replace(part, state=replace(part.state, time=time))
+
+
+def read_sessions(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    lenient: bool = False,
+    most_bytes: int = MOST_BYTES,
+) -> list[Transcript]:
+    """All sessions of a file."""
+    with opened_reading(path, format=format, lenient=lenient, most_bytes=most_bytes) as reading:
+        sessions = Sessions(reading.format.name)
+        for step in reading.steps():
+            sessions.take(step)
+        return sessions.transcripts()
+
+
+def read_transcript(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    pick: int | None = None,
+    lenient: bool = False,
+    most_bytes: int = MOST_BYTES,
+) -> Transcript:
+    """The session in a file of any format; `-` is standard input.
+
+    Of several sessions in one file it is the one that `pick` tells, counted from 1, or the one
+    with the most messages.
+    """
+    found = read_sessions(path, format=format, lenient=lenient, most_bytes=most_bytes)
+    return picked(found, pick, os.fspath(path))
+
+
+def picked(found: list[Transcript], pick: int | None, name: str) -> Transcript:
+    """The session that is meant."""
+    if not found:
+        raise BadInput("there is no session in it", source=name)
+    if pick is None:
+        return max(found, key=lambda transcript: len(transcript.messages))
+    if not 1 <= pick <= len(found):
+        raise BadInput(f"it has {len(found)} sessions; there is no number {pick}", source=name)
+    return found[pick - 1]

@@ -1,0 +1,206 @@
+"""A transcript as it lies in a file: lines of JSON, one JSON document, or lines of text.
+
+Read piece by piece: of lines, never more than one is held beside those that were looked at to
+recognise the format. Only regular files and standard input are read. What the JSON means is told
+by the importers.
+"""
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Literal, cast
+
+import msgspec
+
+from foldmark.errors import BadInput
+from foldmark.io.files import MOST_BYTES, STANDARD_INPUT, harmless, opened_input, too_large
+from foldmark.values import Frozen, Json, parsed
+
+Shape = Literal["lines", "document", "text"]
+Document = dict[str, msgspec.Raw] | list[msgspec.Raw]
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NUL = b"\0"
+_PEEKED_LINES, _PEEKED_BYTES = 40, 2**18
+_document = msgspec.json.Decoder(Document)
+_value = msgspec.json.Decoder(msgspec.Raw)
+
+
+class Record(Frozen, gc=False):
+    """One line, or a whole document, and where it begins."""
+
+    line: int
+    data: bytes
+
+
+class Head(Frozen):
+    """What is looked at to recognise a format."""
+
+    shape: Shape
+    lines: tuple[Json, ...] = ()  # the first that are objects
+    document: Any = None  # a document, or a first line alone: its fields or items, undecoded
+    text: str = ""  # the beginning of what is no JSON
+
+    @property
+    def fields(self) -> dict[str, msgspec.Raw]:
+        """The fields of a document that is an object."""
+        return cast(
+            "dict[str, msgspec.Raw]", self.document if isinstance(self.document, dict) else {}
+        )
+
+    @property
+    def items(self) -> list[msgspec.Raw]:
+        """The items of a document that is a list."""
+        return cast("list[msgspec.Raw]", self.document if isinstance(self.document, list) else [])
+
+    def field(self, name: str) -> Any:
+        """A field of a document, decoded."""
+        raw = self.fields.get(name)
+        return None if raw is None else msgspec.json.decode(raw)
+
+    def item(self, place: int) -> Any:
+        """An item of a document that is a list, decoded."""
+        return msgspec.json.decode(self.items[place]) if place < len(self.items) else None
+
+
+class Source:
+    """A file being read."""
+
+    def __init__(self, file: BinaryIO, name: str, most_bytes: int) -> None:
+        """Look at the beginning of an open file."""
+        self.name = name
+        self.position = 0  # bytes read so far
+        self._file = file
+        self._most = most_bytes
+        self._line = 0
+        self._peeked: list[Record] = []
+        self.head = self._looked()
+
+    def records(self) -> Iterator[Record]:
+        """All records, from the first."""
+        yield from self._peeked
+        self._peeked = []
+        if self.head.shape != "document":
+            yield from self._lines()
+
+    # --- the beginning ---
+
+    def _looked(self) -> Head:
+        first = next(self._lines(), None)
+        if first is None:
+            raise BadInput("it is empty")
+        self._peeked.append(first)
+        if first.data.lstrip()[:1] not in (b"{", b"["):
+            return self._looked_at_text()
+        if _is_json(first.data):
+            return self._looked_at_lines()
+        second = next(self._lines(), None)
+        if second is not None:
+            self._peeked.append(second)
+            # A line of another document's middle is no object, or is not alone on it.
+            if second.data.lstrip()[:1] == b"{" and _is_json(second.data):
+                return self._looked_at_lines()
+        return self._looked_at_document()
+
+    def _looked_at_text(self) -> Head:
+        self._peek()
+        text = b"".join(record.data for record in self._peeked)
+        return Head(shape="text", text=text.decode("utf-8", "replace"))
+
+    def _looked_at_lines(self) -> Head:
+        self._peek()
+        found: list[Json] = []
+        for record in self._peeked:
+            try:
+                value = parsed(record.data)
+            except BadInput:
+                continue
+            if isinstance(value, dict):
+                found.append(cast("Json", value))
+        document = _fields(self._peeked[0].data) if len(self._peeked) == 1 else None
+        return Head(shape="lines", lines=tuple(found), document=document)
+
+    def _looked_at_document(self) -> Head:
+        data = b"".join([*(record.data for record in self._peeked), *self._rest()])
+        self._peeked = [Record(line=1, data=data)]
+        document = _fields(data)
+        if document is None:
+            parsed(data)  # says what is wrong
+            raise BadInput("a transcript is an object or a list")
+        return Head(shape="document", document=document)
+
+    def _peek(self) -> None:
+        size = sum(len(record.data) for record in self._peeked)
+        for record in self._lines():
+            self._peeked.append(record)
+            size += len(record.data)
+            if len(self._peeked) >= _PEEKED_LINES or size >= _PEEKED_BYTES:
+                # Text is looked at for as long as it may take to tell what it is.
+                if record.data.lstrip()[:1] in (b"{", b"[") or size >= _PEEKED_BYTES:
+                    break
+
+    # --- reading ---
+
+    def _lines(self) -> Iterator[Record]:
+        """Lines that say something; each is refused where it is binary or too long."""
+        try:
+            while line := self._file.readline(self._most + 1):
+                self._line += 1
+                if self._line == 1:
+                    line = line.removeprefix(_BYTE_ORDER_MARK)
+                self._check(line, self._most)
+                self.position += len(line)
+                if not line.isspace() and line:
+                    yield Record(line=self._line, data=line)
+        except OSError as error:
+            raise BadInput(f"cannot be read: {error.strerror}") from None
+
+    def _rest(self) -> Iterator[bytes]:
+        try:
+            while chunk := self._file.read(2**20):
+                self.position += len(chunk)
+                self._check(chunk, self._most)
+                if self.position > self._most:
+                    raise too_large("there is more", self._most)
+                yield chunk
+        except OSError as error:
+            raise BadInput(f"cannot be read: {error.strerror}") from None
+
+    def _check(self, data: bytes, most: int) -> None:
+        found = data.find(_NUL)
+        if found >= 0:
+            place = f"byte {self.position + found}"
+            raise BadInput("a binary file, not JSON text", place=place)
+        if len(data) > most:
+            raise too_large(f"line {self._line} is longer", most)
+
+
+@contextmanager
+def opened_source(
+    path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES
+) -> Generator[Source]:
+    """A file to be read; BadInput names it."""
+    name = os.fspath(path)
+    told = "standard input" if name == STANDARD_INPUT else harmless(name)
+    try:
+        with opened_input(name) as file:
+            yield Source(file, told, most_bytes)
+    except BadInput as error:
+        if error.source is not None:
+            raise
+        raise BadInput(error.cause, source=told, place=error.place) from None
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        _value.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _fields(data: bytes) -> Document | None:
+    try:
+        return _document.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
