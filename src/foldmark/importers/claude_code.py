@@ -8,7 +8,7 @@ before an earlier prompt takes that one back. Lines of subagents are sessions of
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -24,7 +24,6 @@ from foldmark.messages import (
 )
 from foldmark.values import Json, encode
 from foldmark.wire.anthropic import Anthropic, finish_of_stop, usage_tokens
-from foldmark.wire.model import Answer
 
 from .format import Format, Opened, Pruned, Reverted, Step, Tally, decoder
 from .making import assistant_message, folded, moment, note, user_message
@@ -45,7 +44,7 @@ class ApiMessage(Struct, gc=False):
     id: str | UnsetType = UNSET
     model: str | UnsetType = UNSET
     usage: Any = UNSET
-    stop_reason: str | None | UnsetType = UNSET
+    stop_reason: str | UnsetType | None = UNSET
 
 
 class Line(Struct, gc=False, rename="camel"):
@@ -54,7 +53,7 @@ class Line(Struct, gc=False, rename="camel"):
     type: str
     subtype: str | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
-    parent_uuid: str | None | UnsetType = UNSET
+    parent_uuid: str | UnsetType | None = UNSET
     timestamp: str | UnsetType = UNSET
     session_id: str | UnsetType = UNSET
     cwd: str | UnsetType = UNSET
@@ -66,18 +65,20 @@ class Line(Struct, gc=False, rename="camel"):
     message: ApiMessage | UnsetType = UNSET
     compact_metadata: Json | UnsetType = UNSET
     microcompact_metadata: Json | UnsetType = UNSET
-    attachment: Any = UNSET
+    attachment: Json | UnsetType = UNSET
     summary: Any = UNSET
     custom_title: str | UnsetType = UNSET
+
+
+_decode = decoder(Line)
 
 
 class ClaudeCode:
     """Reads one file."""
 
-    decode = staticmethod(decoder(Line))
-
     def __init__(self, name: str) -> None:
         """Take the file's name, for lines that name no session."""
+        self.decode = _decode
         self.tally = Tally()
         self._name = name
         self._threads: dict[str, _Thread] = {}
@@ -93,7 +94,7 @@ class ClaudeCode:
             if record.type in ("user", "assistant"):
                 self.tally.messages += 1
             yield from self._switch(record)
-            assert self._now is not None  # noqa: S101 - a thread was just chosen
+            assert self._now is not None
             yield from self._now.take(record)
 
     def end(self) -> Iterator[Step]:
@@ -207,7 +208,7 @@ class _Thread:
         last = self._woven.last
         tokens = usage_tokens(given.usage)
         if last is not None and given.id and last.id == given.id:
-            assert isinstance(last.info, AssistantInfo)  # noqa: S101 - it has the id of an answer
+            assert isinstance(last.info, AssistantInfo)
             info = replace(last.info, tokens=tokens or last.info.tokens)
             parts = last.parts + read.parts
             info = replace(info, finish=finish_of_stop(given.stop_reason, parts))
@@ -243,7 +244,8 @@ class _Thread:
             calls = told.get("compactedToolIds")
             yield from self._woven.flush()
             if isinstance(calls, list):
-                yield Pruned(calls=tuple(str(call) for call in calls), at=_at(record))
+                names = tuple(str(call) for call in cast("list[object]", calls))
+                yield Pruned(calls=names, at=_at(record))
 
     def _folded(self, record: Line, parts: tuple[AnyPart, ...]) -> Iterator[Step]:
         """The summary of a compaction; an older version writes it without its boundary."""
@@ -266,9 +268,9 @@ class _Thread:
         """The message from which on all were kept, in newer versions."""
         for name, first in (("preservedSegment", "headUuid"), ("preservedMessages", "uuids")):
             held = told.get(name)
-            found = held.get(first) if isinstance(held, dict) else None
+            found = cast("Json", held).get(first) if isinstance(held, dict) else None
             if isinstance(found, list):
-                found = found[0] if found else None
+                found = cast("list[object]", found)[0] if found else None
             if isinstance(found, str) and found in self._lines:
                 return self._lines[found][1]
         return None
@@ -299,13 +301,11 @@ def _by_program(part: AnyPart) -> AnyPart:
 
 def _attached(record: Line) -> tuple[AnyPart, ...]:
     """What the program put into the context; a command that waited is the user's own."""
-    held = record.attachment
-    if isinstance(held, dict):
-        if isinstance(prompt := held.get("prompt"), str) and held.get("type") == "queued_command":
-            return (TextPart(text=prompt),)
-        if isinstance(content := held.get("content"), str):
-            return (note(content),)
-    return (note(encode(held).decode()),)
+    held = record.attachment or {}
+    prompt, content = held.get("prompt"), held.get("content")
+    if isinstance(prompt, str) and held.get("type") == "queued_command":
+        return (TextPart(text=prompt),)
+    return (note(content if isinstance(content, str) else encode(held).decode()),)
 
 
 def _recognises(head: Head) -> bool:

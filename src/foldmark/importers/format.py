@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -62,8 +63,9 @@ class Importer(Protocol):
 
     tally: Tally
 
-    def decode(self, data: bytes) -> Any:
-        """A record's bytes as `take` wants them; see `decoder`."""
+    @property
+    def decode(self) -> Callable[[bytes], Any]:
+        """Turns a record's bytes into what `take` wants; see `decoder`."""
         ...
 
     def take(self, record: Any, line: int) -> Iterable[Step]:
@@ -133,8 +135,6 @@ _HOMES = (
 @cache
 def formats() -> tuple[Format, ...]:
     """All formats that are known, our own first."""
-    from importlib.util import find_spec
-
     own = [
         cast("Format", import_module(f".{home}", __package__).FORMAT)
         for home in _HOMES

@@ -50,7 +50,7 @@ def user_message(
     return Message(info=info, parts=tuple(parts))
 
 
-def assistant_message(  # noqa: PLR0913 - what transcripts tell of an answer
+def assistant_message(
     id: str,
     parts: Iterable[AnyPart],
     at: Number | None,
@@ -86,7 +86,7 @@ def note(text: str) -> TextPart:
     return TextPart(text=text, synthetic=True)
 
 
-def folded(  # noqa: PLR0913 - a pivot has two messages
+def folded(
     id: str,
     summary: Iterable[AnyPart],
     at: Number | None,

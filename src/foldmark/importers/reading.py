@@ -29,7 +29,6 @@ from foldmark.wire.weaving import Late, settled
 from .format import Format, Importer, Opened, Pruned, Reverted, Step, format_named, recognised
 from .source import Record, Source, opened_source
 
-
 OPENCODE = "opencode"
 
 

@@ -134,10 +134,10 @@ class Source:
         for record in self._lines():
             self._peeked.append(record)
             size += len(record.data)
-            if len(self._peeked) >= _PEEKED_LINES or size >= _PEEKED_BYTES:
-                # Text is looked at for as long as it may take to tell what it is.
-                if record.data.lstrip()[:1] in (b"{", b"[") or size >= _PEEKED_BYTES:
-                    break
+            # Text is looked at for as long as it may take to tell what it is.
+            is_json = record.data.lstrip()[:1] in (b"{", b"[")
+            if size >= _PEEKED_BYTES or (is_json and len(self._peeked) >= _PEEKED_LINES):
+                break
 
     # --- reading ---
 
