@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from foldmark.errors import BadInput
 from foldmark.messages import (
     AnyPart,
-    AssistantInfo,
     Message,
     SessionInfo,
     TextPart,
@@ -26,7 +25,7 @@ from foldmark.values import Json, encode
 from foldmark.wire.anthropic import Anthropic, finish_of_stop, usage_tokens
 
 from .format import Format, Opened, Pruned, Reverted, Step, Tally, decoder
-from .making import assistant_message, folded, moment, note, user_message
+from .making import assistant_message, folded, moment, note, user_message, with_info
 from .source import Head
 from .woven import Woven
 
@@ -93,17 +92,14 @@ class ClaudeCode:
         elif record.type in ("user", "assistant", "attachment", "system"):
             if record.type in ("user", "assistant"):
                 self.tally.messages += 1
-            yield from self._switch(record)
-            assert self._now is not None
-            yield from self._now.take(record)
+            thread = self._thread(record)
+            yield from self._switch(thread)
+            yield from thread.take(record)
 
     def end(self) -> Iterator[Step]:
         """What is held."""
-        for thread in self._threads.values():
-            if thread is not self._now:
-                yield Opened(info=thread.info)
-                self._now = thread
-            yield from thread.end()
+        if self._now is not None:
+            yield from self._now.end()
 
     def _entitle(self, record: Line) -> Iterator[Step]:
         """The newest title given by hand, else the first that the program gave."""
@@ -115,15 +111,16 @@ class ClaudeCode:
                 if self._now is main:
                     yield Opened(info=main.info)
 
-    def _switch(self, record: Line) -> Iterator[Step]:
+    def _thread(self, record: Line) -> "_Thread":
         name = (record.agent_id or "subagent") if record.is_sidechain else ""
-        thread = self._threads.get(name)
-        if thread is None:
-            thread = _Thread(self._info(record, name), self.tally)
-            self._threads[name] = thread
+        if name not in self._threads:
+            self._threads[name] = _Thread(self._info(record, name), self.tally)
+        return self._threads[name]
+
+    def _switch(self, thread: "_Thread") -> Iterator[Step]:
         if thread is not self._now:
             if self._now is not None:
-                yield from self._now.pause()
+                yield from self._now.end()
             self._now = thread
             yield Opened(info=thread.info)
 
@@ -168,9 +165,6 @@ class _Thread:
             yield from self._said(record, record.message)
         self._remember(record)
 
-    def pause(self) -> Iterator[Step]:
-        yield from self._woven.flush()
-
     def end(self) -> Iterator[Step]:
         yield from self._woven.flush()
 
@@ -207,12 +201,11 @@ class _Thread:
         read = _wire.read({"role": "assistant", "content": given.content})
         last = self._woven.last
         tokens = usage_tokens(given.usage)
-        if last is not None and given.id and last.id == given.id:
-            assert isinstance(last.info, AssistantInfo)
-            info = replace(last.info, tokens=tokens or last.info.tokens)
+        if last is not None and given.id and last.id == given.id and not last.is_user:
             parts = last.parts + read.parts
-            info = replace(info, finish=finish_of_stop(given.stop_reason, parts))
-            self._woven.extend(replace(last, info=info, parts=parts))
+            finish = finish_of_stop(given.stop_reason, parts)
+            told = {"finish": finish, "tokens": tokens} if tokens else {"finish": finish}
+            self._woven.extend(with_info(replace(last, parts=parts), **told))
             return
         model = given.model or ""
         message = assistant_message(
@@ -225,8 +218,7 @@ class _Thread:
         )
         if model == _SYNTHETIC:
             # It was told to the user, never to the model.
-            error = {"name": "SyntheticMessage"}
-            message = replace(message, info=replace(message.info, error=error))
+            message = with_info(message, error={"name": "SyntheticMessage"})
         self._model = model
         yield from self._add(message)
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Any
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from foldmark.messages import (
     AnyPart,
@@ -58,8 +60,6 @@ def assistant_message(
     model: tuple[str, str] = ("", ""),
     tokens: Tokens | None = None,
     finish: str = "",
-    cost: Number | None = None,
-    wire: Json | None = None,
 ) -> Message:
     """An answer of a model, by the names of its provider and its own."""
     held = tuple(parts)
@@ -70,10 +70,13 @@ def assistant_message(
         model_id=model[1] or UNSET,
         tokens=tokens or UNSET,
         finish=finish or finish_of(held),
-        cost=UNSET if cost is None else cost,
-        wire=wire or UNSET,
     )
     return Message(info=info, parts=held)
+
+
+def with_info(message: Message, **fields: Any) -> Message:
+    """A message of which more is said: its cost, an error, what its wire kept."""
+    return replace(message, info=replace(message.info, **fields))
 
 
 def finish_of(parts: Iterable[AnyPart]) -> str:
@@ -93,7 +96,6 @@ def folded(
     *,
     auto: bool,
     tail: str | None = None,
-    model: tuple[str, str] = ("", ""),
     wire: Json | None = None,
 ) -> tuple[Message, Message]:
     """A recorded compaction as a pivot: its marker, and its summary."""
@@ -107,8 +109,6 @@ def folded(
         time=_created(at),
         summary=True,
         finish="stop",
-        provider_id=model[0] or UNSET,
-        model_id=model[1] or UNSET,
     )
     return marker, Message(info=info, parts=tuple(summary))
 

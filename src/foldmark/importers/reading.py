@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 
-from msgspec import UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
@@ -112,7 +112,7 @@ class Sessions:
         """Take the format's name."""
         self._format = format
         self._infos: dict[str, SessionInfo] = {}
-        self._extras: dict[str, Extra | UnsetType] = {}
+        self._extras: dict[str, Extra] = {}
         self._messages: dict[str, list[Message]] = {}
         self._now = ""
 
@@ -122,7 +122,8 @@ class Sessions:
             case Opened(info=info, extra=extra):
                 self._now = info.id
                 self._infos[info.id] = with_origin(info, self._format)
-                self._extras[info.id] = extra
+                if extra:
+                    self._extras[info.id] = extra
                 self._messages.setdefault(info.id, [])
             case Message():
                 self._messages[self._now].append(step)
@@ -137,7 +138,9 @@ class Sessions:
     def transcripts(self) -> list[Transcript]:
         """The sessions so far."""
         return [
-            Transcript(info=info, messages=tuple(self._messages[name]), extra=self._extras[name])
+            Transcript(
+                info=info, messages=tuple(self._messages[name]), extra=self._extras.get(name, UNSET)
+            )
             for name, info in self._infos.items()
         ]
 
