@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from foldmark.inspection import Inspection, inspection, newest_model
-from foldmark.io.files import read_transcript
+from foldmark.importers.reading import read_transcript
 from foldmark.log import Log, handle
 from foldmark.messages import (
     AnyPart,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from foldmark.io.files import read_transcript
+from foldmark.importers.reading import read_transcript
 from foldmark.io.store import Store
 from foldmark.log import Log
 from foldmark.messages import (

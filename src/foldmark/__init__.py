@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         WindowTooSmall,
     )
     from .events import Event
-    from .io.files import read_transcript
+    from .importers.reading import read_transcript
     from .limits import Limit, model_limits
     from .log import Log
     from .messages import Message
@@ -63,7 +63,7 @@ _HOMES = {
     "model_limits": "limits",
     "open": "session.opening",
     "preset": "presets",
-    "read_transcript": "io.files",
+    "read_transcript": "importers.reading",
     "session_plan": "plan",
 }
 

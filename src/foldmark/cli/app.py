@@ -16,6 +16,7 @@ from . import (
     demo,
     events,
     exporting,
+    formats,
     importing,
     inspect,
     keeping,
@@ -44,6 +45,7 @@ _COMMANDS: dict[str, tuple[tuple[str, Callable[..., None], str], ...]] = {
     "One transcript": (
         ("inspect", inspect.inspect, inspect.EXAMPLE),
         ("plan", plan.plan, plan.EXAMPLE),
+        ("formats", formats.formats, formats.EXAMPLE),
         ("demo", demo.demo, demo.EXAMPLE),
     ),
     "Sessions in a store": (

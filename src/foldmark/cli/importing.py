@@ -13,8 +13,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.text import Text
 
 from foldmark.errors import BadInput, FoldmarkError
+from foldmark.importers.reading import read_transcript
 from foldmark.io.copying import copy_session
-from foldmark.io.files import MOST_BYTES, STANDARD_INPUT, harmless, read_transcript
+from foldmark.io.files import MOST_BYTES, STANDARD_INPUT, harmless
 from foldmark.io.loading import Slice
 from foldmark.io.rows import SessionRow
 from foldmark.io.sqlite import Sqlite

@@ -9,7 +9,19 @@ from foldmark.inspection import Inspection, Piece, inspection
 from foldmark.io.files import MOST_BYTES
 from foldmark.view import Viewer
 
-from .options import DEFAULT_POLICY, AsJson, File, MaxSize, PolicyName, opened, policy_named
+from .options import (
+    DEFAULT_POLICY,
+    AsJson,
+    File,
+    FormatName,
+    Lenient,
+    MaxSize,
+    Pick,
+    PolicyName,
+    Wanted,
+    opened,
+    policy_named,
+)
 from .tables import QUIET, About, Row, bars, count, facts, listing, section, show, show_json, words
 from .text import duration, number, within
 
@@ -32,11 +44,15 @@ def inspect(
     *,
     json: AsJson = False,
     policy: PolicyName = DEFAULT_POLICY,
+    format: FormatName = None,
+    pick: Pick = None,
+    lenient: Lenient = False,
     max_size: MaxSize = MOST_BYTES,
 ) -> None:
     """Show where the tokens of a session are: by kind, by tool, and in the largest parts."""
     rules = policy_named(policy)
-    transcript, log = opened(file, rules, max_size)
+    wanted = Wanted(format=format, pick=pick, lenient=lenient, max_size=max_size)
+    transcript, log = opened(file, rules, wanted)
     figures = inspection(Viewer(log, rules), transcript.info)
     if json:
         show_json(figures)

@@ -2,16 +2,21 @@
 
 import os
 import re
+import sys
 from typing import Annotated
 
 import typer
 
-from foldmark.io.files import MOST_BYTES, read_transcript, size_text
+from foldmark.importers.reading import ReadFile, picked, read_file
+from foldmark.io.files import MOST_BYTES, size_text
 from foldmark.log import Log
 from foldmark.messages import Transcript
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, PRESETS, preset
 from foldmark.tokens import counter
+from foldmark.values import Frozen
+
+from .text import plain
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|b|k|kb|kib|m|mb|mib|g|gb|gib)", re.IGNORECASE)
 _FACTORS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
@@ -27,7 +32,30 @@ def size_in_bytes(text: str | int) -> int:
 
 File = Annotated[
     str,
-    typer.Argument(metavar="FILE", help="A session from `opencode export`; - is standard input."),
+    typer.Argument(
+        metavar="FILE",
+        help="A transcript of any format that is known (`foldmark formats`); - is standard input.",
+    ),
+]
+FormatName = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="Read it as this format, where its content does not tell; see `foldmark formats`.",
+    ),
+]
+Lenient = Annotated[
+    bool, typer.Option("--lenient", help="Leave out lines that cannot be read, and say which.")
+]
+Pick = Annotated[
+    int | None,
+    typer.Option(
+        "--pick",
+        metavar="N",
+        min=1,
+        help="Of a file with several sessions, the one of this number; else the longest.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 PolicyName = Annotated[
@@ -40,7 +68,7 @@ MaxSize = Annotated[
         metavar="SIZE",
         parser=size_in_bytes,
         show_default=size_text(MOST_BYTES),
-        help="Refuse a file that is larger than this.",
+        help="Refuse a line, or a document, that is larger than this.",
     ),
 ]
 DEFAULT_POLICY = FOLDMARK.name
@@ -67,7 +95,31 @@ def policy_named(name: str) -> Policy:
     return preset(name).in_environment(os.environ)
 
 
-def opened(file: str, policy: Policy, max_size: int) -> tuple[Transcript, Log]:
-    """A transcript, and the log that holds it."""
-    transcript = read_transcript(file, most_bytes=max_size)
+class Wanted(Frozen):
+    """How a file is to be read, and which of its sessions is meant."""
+
+    format: str | None = None
+    lenient: bool = False
+    pick: int | None = None
+    max_size: int = MOST_BYTES
+
+
+def opened(file: str, policy: Policy, wanted: Wanted) -> tuple[Transcript, Log]:
+    """The session that is meant, and the log that holds it; says which, if there are others."""
+    read = read_wanted(file, wanted)
+    place = picked(read, wanted.pick, file)
+    transcript = read.sessions[place]
+    if wanted.pick is None and len(read.sessions) > 1:
+        sys.stderr.write(
+            f"foldmark: the longest of {len(read.sessions)} sessions, number {place + 1}; "
+            "another one: --pick N\n"
+        )
     return transcript, Log(counter(policy.estimate), transcript.messages)
+
+
+def read_wanted(file: str, wanted: Wanted) -> ReadFile:
+    """A file, with a word on each line that was left out."""
+    read = read_file(file, format=wanted.format, lenient=wanted.lenient, most_bytes=wanted.max_size)
+    for skipped in read.skipped:
+        sys.stderr.write(plain(f"foldmark: left out line {skipped.line}: {skipped.cause}") + "\n")
+    return read

@@ -17,7 +17,19 @@ from foldmark.prune import Decision
 from foldmark.values import Json
 from foldmark.view import Viewer
 
-from .options import DEFAULT_POLICY, AsJson, File, MaxSize, PolicyName, opened, policy_named
+from .options import (
+    DEFAULT_POLICY,
+    AsJson,
+    File,
+    FormatName,
+    Lenient,
+    MaxSize,
+    Pick,
+    PolicyName,
+    Wanted,
+    opened,
+    policy_named,
+)
 from .planned import Planned, report
 from .tables import show, show_json
 
@@ -74,13 +86,17 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     threshold: Threshold = None,
     auto: Auto = None,
     prune: Pruning = None,
+    format: FormatName = None,
+    pick: Pick = None,
+    lenient: Lenient = False,
     max_size: MaxSize = MOST_BYTES,
 ) -> None:
     """Show what prune and compact would do to a session now, and why. Nothing is changed."""
     rules = policy_named(policy).adjusted(
         auto=auto, prune=prune, reserved=reserved, threshold=threshold
     )
-    transcript, log = opened(file, rules, max_size)
+    wanted = Wanted(format=format, pick=pick, lenient=lenient, max_size=max_size)
+    transcript, log = opened(file, rules, wanted)
     name = model or newest_model(log) or ""
     limit = _limits(name, file) if window is None else _narrowed(name, window)
     viewer = Viewer(log, rules, model=name, usable=usable(rules, limit, name))

@@ -170,7 +170,8 @@ def recognised(head: Head) -> Format:
         return found[0]
     if found:
         raise BadInput(f"it can be of {_names(found, ' or ')}; say which: --format NAME")
-    raise BadInput(f"its format is not recognised; tried: {_names(formats())}; --format NAME")
+    tried = _names(formats())
+    raise BadInput(f"not a transcript of a format that is known (tried: {tried}); --format NAME")
 
 
 def _names(held: Sequence[Format], between: str = ", ") -> str:

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.io.files import MOST_BYTES, in_plain_words, text_problem
+from foldmark.io.files import MOST_BYTES, harmless, in_plain_words, text_problem
 from foldmark.messages import (
     Completed,
     Message,
@@ -72,7 +72,8 @@ class Reading:
 
     def _skip(self, record: Record, error: BadInput) -> None:
         told = text_problem(record.data) or in_plain_words(error)
-        line = _line(record, told.place)
+        alone = self.source.head.document is not None
+        line = told.place if alone and told.place else _line(record, told.place)
         if not self._lenient:
             raise BadInput(told.cause, source=self.source.name, place=line)
         self.skipped.append(Skipped(line=record.line, cause=told.cause))
@@ -177,19 +178,43 @@ def _pruned(part: ToolPart, at: Number | None) -> ToolPart:
     return replace(part, state=replace(part.state, time=time))
 
 
-def read_sessions(
+class ReadFile(Frozen):
+    """All that a file says: its sessions, and its own count of what is in them."""
+
+    format: str
+    sessions: list[Transcript]
+    messages: int
+    calls: int
+    results: int
+    skipped: tuple[Skipped, ...]
+
+
+def read_file(
     path: str | os.PathLike[str],
     *,
     format: str | None = None,
     lenient: bool = False,
     most_bytes: int = MOST_BYTES,
-) -> list[Transcript]:
-    """All sessions of a file."""
+) -> ReadFile:
+    """A file of any format, whole."""
     with opened_reading(path, format=format, lenient=lenient, most_bytes=most_bytes) as reading:
         sessions = Sessions(reading.format.name)
         for step in reading.steps():
             sessions.take(step)
-        return sessions.transcripts()
+    tally = reading.importer.tally
+    return ReadFile(
+        format=reading.format.name,
+        sessions=sessions.transcripts(),
+        messages=tally.messages,
+        calls=tally.calls,
+        results=tally.results,
+        skipped=tuple(reading.skipped),
+    )
+
+
+def read_sessions(path: str | os.PathLike[str], *, format: str | None = None) -> list[Transcript]:
+    """All sessions of a file."""
+    return read_file(path, format=format).sessions
 
 
 def read_transcript(
@@ -205,16 +230,18 @@ def read_transcript(
     Of several sessions in one file it is the one that `pick` tells, counted from 1, or the one
     with the most messages.
     """
-    found = read_sessions(path, format=format, lenient=lenient, most_bytes=most_bytes)
-    return picked(found, pick, os.fspath(path))
+    read = read_file(path, format=format, lenient=lenient, most_bytes=most_bytes)
+    return read.sessions[picked(read, pick, os.fspath(path))]
 
 
-def picked(found: list[Transcript], pick: int | None, name: str) -> Transcript:
-    """The session that is meant."""
+def picked(read: ReadFile, pick: int | None, name: str) -> int:
+    """The place of the session that is meant, counted from 0."""
+    found = read.sessions
     if not found:
-        raise BadInput("there is no session in it", source=name)
+        raise BadInput("there is no session in it", source=harmless(name))
     if pick is None:
-        return max(found, key=lambda transcript: len(transcript.messages))
+        return max(range(len(found)), key=lambda place: len(found[place].messages))
     if not 1 <= pick <= len(found):
-        raise BadInput(f"it has {len(found)} sessions; there is no number {pick}", source=name)
-    return found[pick - 1]
+        held = "1 session" if len(found) == 1 else f"{len(found)} sessions"
+        raise BadInput(f"it holds {held}; there is no number {pick}", source=harmless(name))
+    return pick - 1

@@ -6,21 +6,31 @@ by the importers.
 """
 
 import os
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, Literal, cast
 
 import msgspec
 
 from foldmark.errors import BadInput
-from foldmark.io.files import MOST_BYTES, STANDARD_INPUT, harmless, opened_input, too_large
-from foldmark.values import Frozen, Json, parsed
+from foldmark.io.files import (
+    MOST_BYTES,
+    STANDARD_INPUT,
+    harmless,
+    in_plain_words,
+    opened_input,
+    text_problem,
+    too_large,
+)
+from foldmark.values import HALF_PAIR, Frozen, Json, parsed
 
 Shape = Literal["lines", "document", "text"]
 Document = dict[str, msgspec.Raw] | list[msgspec.Raw]
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NUL = b"\0"
+_PIECE = 2**20
 _PEEKED_LINES, _PEEKED_BYTES = 40, 2**18
 _document = msgspec.json.Decoder(Document)
 _value = msgspec.json.Decoder(msgspec.Raw)
@@ -55,12 +65,11 @@ class Head(Frozen):
 
     def field(self, name: str) -> Any:
         """A field of a document, decoded."""
-        raw = self.fields.get(name)
-        return None if raw is None else msgspec.json.decode(raw)
+        return _decoded(self.fields.get(name))
 
     def item(self, place: int) -> Any:
         """An item of a document that is a list, decoded."""
-        return msgspec.json.decode(self.items[place]) if place < len(self.items) else None
+        return _decoded(self.items[place]) if place < len(self.items) else None
 
 
 class Source:
@@ -73,6 +82,8 @@ class Source:
         self._file = file
         self._most = most_bytes
         self._line = 0
+        self._is_text = False
+        self._passed: deque[Record] = deque(maxlen=_PEEKED_LINES)  # lines that are blank
         self._peeked: list[Record] = []
         self.head = self._looked()
 
@@ -103,31 +114,37 @@ class Source:
         return self._looked_at_document()
 
     def _looked_at_text(self) -> Head:
+        self._is_text = True  # of which blank lines are a part
+        self._peeked[:0] = self._passed
         self._peek()
+        for record in self._peeked:
+            if problem := text_problem(record.data):
+                raise BadInput(problem.cause, place=f"line {record.line}")
         text = b"".join(record.data for record in self._peeked)
-        return Head(shape="text", text=text.decode("utf-8", "replace"))
+        return Head(shape="text", text=text.decode())
 
     def _looked_at_lines(self) -> Head:
         self._peek()
         found: list[Json] = []
+        problem: BadInput | None = None
         for record in self._peeked:
             try:
                 value = parsed(record.data)
-            except BadInput:
+            except BadInput as error:
+                told = text_problem(record.data) or in_plain_words(error)
+                problem = problem or BadInput(told.cause, place=f"line {record.line}")
                 continue
             if isinstance(value, dict):
                 found.append(cast("Json", value))
+        if problem is not None and not found:
+            raise problem
         document = _fields(self._peeked[0].data) if len(self._peeked) == 1 else None
         return Head(shape="lines", lines=tuple(found), document=document)
 
     def _looked_at_document(self) -> Head:
         data = b"".join([*(record.data for record in self._peeked), *self._rest()])
         self._peeked = [Record(line=1, data=data)]
-        document = _fields(data)
-        if document is None:
-            parsed(data)  # says what is wrong
-            raise BadInput("a transcript is an object or a list")
-        return Head(shape="document", document=document)
+        return Head(shape="document", document=_fields(data))
 
     def _peek(self) -> None:
         size = sum(len(record.data) for record in self._peeked)
@@ -135,44 +152,53 @@ class Source:
             self._peeked.append(record)
             size += len(record.data)
             # Text is looked at for as long as it may take to tell what it is.
-            is_json = record.data.lstrip()[:1] in (b"{", b"[")
+            is_json = not self._is_text and record.data.lstrip()[:1] in (b"{", b"[")
             if size >= _PEEKED_BYTES or (is_json and len(self._peeked) >= _PEEKED_LINES):
                 break
 
     # --- reading ---
 
     def _lines(self) -> Iterator[Record]:
-        """Lines that say something; each is refused where it is binary or too long."""
-        try:
-            while line := self._file.readline(self._most + 1):
-                self._line += 1
-                if self._line == 1:
-                    line = line.removeprefix(_BYTE_ORDER_MARK)
-                self._check(line, self._most)
-                self.position += len(line)
-                if not line.isspace() and line:
-                    yield Record(line=self._line, data=line)
-        except OSError as error:
-            raise BadInput(f"cannot be read: {error.strerror}") from None
+        """Lines that say something, and all of a text; each refused where it is too long."""
+        while line := self._whole_line():
+            self._line += 1
+            if self._line == 1:
+                line = line.removeprefix(_BYTE_ORDER_MARK)
+            record = Record(line=self._line, data=line)
+            if self._is_text or (line and not line.isspace()):
+                yield record
+            elif line:
+                self._passed.append(record)
+
+    def _whole_line(self) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        while piece := self._read(self._file.readline):
+            pieces.append(piece)
+            size += len(piece)
+            if size > self._most:
+                raise too_large(f"line {self._line + 1} is longer", self._most)
+            if len(piece) < _PIECE or piece.endswith(b"\n"):
+                break
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _rest(self) -> Iterator[bytes]:
+        while piece := self._read(self._file.read):
+            if self.position > self._most:
+                raise too_large("there is more", self._most)
+            yield piece
+
+    def _read(self, read: Callable[[int], bytes]) -> bytes:
         try:
-            while chunk := self._file.read(2**20):
-                self.position += len(chunk)
-                self._check(chunk, self._most)
-                if self.position > self._most:
-                    raise too_large("there is more", self._most)
-                yield chunk
+            piece = read(_PIECE)
         except OSError as error:
             raise BadInput(f"cannot be read: {error.strerror}") from None
-
-    def _check(self, data: bytes, most: int) -> None:
-        found = data.find(_NUL)
+        found = piece.find(_NUL)
         if found >= 0:
             place = f"byte {self.position + found}"
             raise BadInput("a binary file, not JSON text", place=place)
-        if len(data) > most:
-            raise too_large(f"line {self._line} is longer", most)
+        self.position += len(piece)
+        return piece
 
 
 @contextmanager
@@ -195,12 +221,25 @@ def _is_json(data: bytes) -> bool:
     try:
         _value.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if not HALF_PAIR.search(data):
+            return False
+        with suppress(BadInput):
+            parsed(data)
+            return True
         return False
     return True
 
 
-def _fields(data: bytes) -> Document | None:
-    try:
+def _fields(data: bytes) -> Document:
+    """What a document is made of, decoded no further than it must be."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _document.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    try:
+        found = parsed(data)
+    except BadInput as error:
+        raise text_problem(data) or in_plain_words(error) from None
+    return cast("Document", found) if isinstance(found, dict | list) else []
+
+
+def _decoded(held: object) -> Any:
+    return msgspec.json.decode(held) if isinstance(held, msgspec.Raw) else held

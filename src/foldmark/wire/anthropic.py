@@ -11,6 +11,7 @@ from typing import Any, cast
 from msgspec import UNSET
 
 from foldmark.errors import BadInput
+from foldmark.media import media_text
 from foldmark.messages import (
     BLOCK,
     AnyPart,
@@ -25,7 +26,6 @@ from foldmark.messages import (
 from foldmark.shown import (
     AnyShown,
     Call,
-    FromAssistant,
     FromTools,
     FromUser,
     Media,
@@ -37,6 +37,7 @@ from foldmark.values import Json
 
 from .breakpoints import with_breakpoints
 from .files import data_url, url_parts
+from .lists import ORDER
 from .model import (
     RESULT,
     Answer,
@@ -57,6 +58,7 @@ from .pieces import CHARS, FILE, KEPT, Pieces, texts_of
 
 _KEY = "anthropic"
 _FORM = "form"  # whether the content was a text or a list, where that is not the usual
+_REST = "rest"  # what else a message said
 _OUTLINE = "outline"
 _FINISH = {
     "end_turn": "stop",
@@ -68,6 +70,12 @@ _FINISH = {
 }
 # Blocks by which a list is known to be of OpenAI's chat.
 _CHAT_BLOCKS = frozenset({"image_url", "input_audio", "refusal", "file"})
+_PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp", "image/*"})
+_PDF = "application/pdf"
+# The halves of a call: without the other half, they are refused.
+_HALVES = ("tool_use", "tool_result")
+_NOTES = (_FORM, _OUTLINE, ORDER)  # beside what a result says itself
+_NO_WORDS = "[The tool failed without a word.]"
 
 
 class Anthropic:
@@ -96,7 +104,8 @@ class Anthropic:
         if role not in ("user", "assistant"):
             raise BadInput(f"'{role}' is no role of an Anthropic message")
         content = message.get("content")
-        rest = without(message, "role", "content")
+        others = without(message, "role", "content")
+        rest: Json = {_REST: others} if others else {}
         if isinstance(content, str):
             if role == "assistant":
                 rest[_FORM] = "text"
@@ -107,6 +116,8 @@ class Anthropic:
         for block in blocks:
             if block.get("type") == "tool_result" and role == "user":
                 answers.append(_answer(block))
+            elif block.get("type") == "tool_use" and role == "user":
+                parts.append(opaque(_KEY, block))  # a user calls nothing
             else:
                 parts.append(read_block(block))
         if role == "user" and not answers and _is_one_text(parts):
@@ -140,7 +151,11 @@ class Anthropic:
             else:
                 written.append(wrote)
             last = message
-        return written if as_is else with_breakpoints(written)
+        if as_is:
+            return written
+        for message in written:
+            message["content"] = message["content"] or [{"type": "text", "text": NOTHING_TO_READ}]
+        return with_breakpoints(written)
 
     def system(self, text: str) -> list[Json]:
         """None: it stands beside the messages."""
@@ -161,11 +176,11 @@ def _can_be(message: Json) -> bool:
         return True
     if not isinstance(content, list):
         return False
-    kinds = {
+    kinds = [
         cast("Json", block).get("type") if isinstance(block, dict) else None
         for block in cast("list[object]", content)
-    }
-    return None not in kinds and not kinds & _CHAT_BLOCKS
+    ]
+    return all(isinstance(kind, str) and kind not in _CHAT_BLOCKS for kind in kinds)
 
 
 def finish_of_stop(reason: object, parts: Sequence[AnyPart]) -> str:
@@ -254,7 +269,7 @@ def _file(block: Json) -> FilePart | None:
 
 def _answer(block: Json) -> Answer:
     content = block.get("content", UNSET)
-    rest = without(block, "type", "tool_use_id", "content")
+    rest = without(block, "type", "tool_use_id", "content", *_NOTES)
     is_error = block.get("is_error") is True
     if is_error:
         del rest["is_error"]
@@ -303,34 +318,31 @@ def _goes_along(message: AnyShown, *, as_is: bool) -> bool:
 
 
 def _message(message: AnyShown, names: Names | None) -> Json:
-    match message:
-        case FromTools():
-            return {"role": "user", "content": [_result(held, names) for held in message.content]}
-        case FromUser() | FromAssistant():
-            role = "user" if isinstance(message, FromUser) else "assistant"
-            own = options(message.wire, _KEY)
-            form = own.get(_FORM, "text" if role == "user" else "list")
-            blocks = [found for held in message.content if (found := _block(held, names))]
-            content: Any = blocks
-            if form == "text" and len(blocks) == 1 and set(blocks[0]) == {"type", "text"}:
-                content = blocks[0]["text"]
-            elif not blocks and names is not None:
-                content = [{"type": "text", "text": NOTHING_TO_READ}]
-            rest = without(own, _FORM, "verbatim", "covers") if names is None else {}
-            return {"role": role, "content": content, **rest}
+    if isinstance(message, FromTools):
+        return {"role": "user", "content": [_result(held, names) for held in message.content]}
+    role = "user" if isinstance(message, FromUser) else "assistant"
+    own = options(message.wire, _KEY)
+    form = own.get(_FORM, "text" if role == "user" else "list")
+    found = (_block(held, names, role) for held in message.content)
+    blocks = [block for block in found if block is not None]
+    content: Any = blocks
+    if form == "text" and len(blocks) == 1 and set(blocks[0]) == {"type", "text"}:
+        content = blocks[0]["text"]
+    return {"role": role, "content": content, **(options(own, _REST) if names is None else {})}
 
 
-def _block(block: Text | Media | Reasoning | Call, names: Names | None) -> Json | None:
+def _block(block: Text | Media | Reasoning | Call, names: Names | None, role: str) -> Json | None:
     own = options(block.provider_options, _KEY)
     match block:
         case Text() if isinstance(own.get(BLOCK), dict):
-            return dict(own[BLOCK])
+            is_taken = names is None or own[BLOCK].get("type") not in _HALVES
+            return dict(own[BLOCK]) if is_taken else _words(block.text)
         case Text():
-            return _text(block, own) if names is None or block.text.strip() else None
+            return {**_said(block.text), **own} if names is None else _words(block.text, own)
         case Reasoning():
             return _thinking(block, own, as_is=names is None)
         case Media():
-            return _media(block, own)
+            return _media(block, own) if names is None else _taken_media(block, own, role)
         case Call():
             call_id, name = block.tool_call_id, block.tool_name
             if names is not None:
@@ -339,8 +351,13 @@ def _block(block: Text | Media | Reasoning | Call, names: Names | None) -> Json 
             return {"type": "tool_use", "id": call_id, "name": name, "input": block.input, **rest}
 
 
-def _text(block: Text, own: Json) -> Json:
-    return {"type": "text", "text": block.text, **own}
+def _said(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _words(text: str, own: Json | None = None) -> Json | None:
+    """A text that may be shown: one of white space alone is refused."""
+    return {**_said(text), **(own or {})} if text.strip() else None
 
 
 def _thinking(block: Reasoning, own: Json, *, as_is: bool) -> Json | None:
@@ -358,7 +375,7 @@ def _thinking(block: Reasoning, own: Json, *, as_is: bool) -> Json | None:
 def _media(block: Media, own: Json) -> Json:
     mime, data = url_parts(block.data)
     mime = mime or block.media_type
-    is_document = bool(own.get("document")) or mime == "application/pdf"
+    is_document = bool(own.get("document")) or mime == _PDF
     if data is None:
         source: Json = {"type": "url", "url": block.data}
     else:
@@ -367,45 +384,70 @@ def _media(block: Media, own: Json) -> Json:
     return {"type": kind, "source": source, **without(own, "document")}
 
 
+def _taken_media(block: Media, own: Json, role: str = "user") -> Json:
+    """A file as it is taken: pictures and documents of the user, texts as documents."""
+    mime, data = url_parts(block.data)
+    mime = mime or block.media_type
+    is_there = data is not None or block.data.startswith(("https://", "http://"))
+    if role == "user" and is_there and (mime in _PICTURES or mime == _PDF):
+        return _media(block, own)
+    text = media_text(block.data, block.media_type)
+    if role == "user" and text is not None and text.strip():
+        source = {"type": "text", "media_type": "text/plain", "data": text}
+        return {"type": "document", "source": source, **without(own, "document")}
+    return _said(NOTHING_TO_READ)
+
+
 def _result(result: Result, names: Names | None) -> Json:
     own = options(options(result.provider_options, _KEY), RESULT)
     call_id = result.tool_call_id if names is None else names.call_id(result.tool_call_id)
     block: Json = {"type": "tool_result", "tool_use_id": call_id}
-    content = _content(result, own)
+    content = _content(result, own, as_is=names is None)
     if content is not UNSET:
         block["content"] = content
     if result.output.type == "error-text":
         block["is_error"] = True
-    return block | without(own, _FORM, _OUTLINE, "order")
+        if names is not None and not content:
+            block["content"] = _NO_WORDS  # an error must say something
+    return block | without(own, *_NOTES)
 
 
-def _content(result: Result, own: Json) -> Any:
+def _content(result: Result, own: Json, *, as_is: bool) -> Any:
     text = result.output.value
     outline = own.get(_OUTLINE)
-    if isinstance(outline, list):
-        texts = texts_of(text, cast("list[Json]", outline))
-        if texts is not None:
-            return _outlined(cast("list[Json]", outline), texts, result.attachments)
-    elif own.get(_FORM) and not text:
+    texts = texts_of(text, outline)
+    if texts is not None:
+        files = [_attached(held, as_is=as_is) for held in result.attachments]
+        blocks = _outlined(cast("list[Json]", outline), texts, files)
+        return [block for block in blocks if as_is or _says(block)]
+    if own.get(_FORM) in ("absent", "null") and not text:
         return UNSET if own[_FORM] == "absent" else None
     if not result.attachments:
         return text
-    files = [_media(held, options(held.provider_options, _KEY)) for held in result.attachments]
-    return [{"type": "text", "text": text}, *files] if text.strip() else files
+    words = [_said(text)] if text.strip() else []
+    return words + [_attached(held, as_is=as_is) for held in result.attachments]
 
 
-def _outlined(outline: list[Json], texts: list[str], files: Sequence[Media]) -> list[Json]:
+def _attached(file: Media, *, as_is: bool) -> Json:
+    own = options(file.provider_options, _KEY)
+    return _media(file, own) if as_is else _taken_media(file, own)
+
+
+def _outlined(outline: list[Json], texts: list[str], files: list[Json]) -> list[Json]:
     rest = iter(texts)
     blocks: list[Json] = []
     for piece in outline:
         if CHARS in piece:
-            blocks.append({"type": "text", "text": next(rest), **piece.get(KEPT, {})})
+            blocks.append({**_said(next(rest)), **options(piece, KEPT)})
         elif FILE not in piece:
-            blocks.append(piece[KEPT])
-        elif int(piece[FILE]) < len(files):
-            file: Media = files[int(piece[FILE])]
-            blocks.append(_media(file, options(file.provider_options, _KEY)))
+            blocks.append(dict(options(piece, KEPT)))
+        elif (number := int(piece[FILE])) < len(files):
+            blocks.append(files[number])
     return blocks
+
+
+def _says(block: Json) -> bool:
+    return block.get("type") != "text" or bool(str(block.get("text") or "").strip())
 
 
 def _as_blocks(content: Any) -> list[Json]:

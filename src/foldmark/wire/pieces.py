@@ -5,7 +5,7 @@ stood, by lengths, so that no text is kept twice. It no longer fits where the te
 pruned output has), and then the text goes back in one piece.
 """
 
-from collections.abc import Sequence
+from typing import cast
 
 from foldmark.messages import FilePart
 from foldmark.values import Json
@@ -42,16 +42,27 @@ class Pieces:
         self.outline.append({KEPT: block})
 
 
-def texts_of(text: str, outline: Sequence[Json]) -> list[str] | None:
-    """The pieces of text that an outline tells of; None where it does not fit the text."""
-    lengths = [int(piece[CHARS]) for piece in outline if CHARS in piece]
+def texts_of(text: str, outline: object) -> list[str] | None:
+    """The pieces of text that an outline tells of; None where it is none, or does not fit."""
+    if not isinstance(outline, list):
+        return None
+    pieces = cast("list[object]", outline)
+    if not all(isinstance(piece, dict) and _is_piece(cast("Json", piece)) for piece in pieces):
+        return None
+    lengths: list[int] = [piece[CHARS] for piece in cast("list[Json]", pieces) if CHARS in piece]
     if not lengths:
         return [] if not text else None
-    if sum(lengths) + len(lengths) - 1 != len(text):
-        return None
     found: list[str] = []
     start = 0
     for length in lengths:
+        if start and text[start - 1 : start] != "\n":
+            return None
         found.append(text[start : start + length])
         start += length + 1
-    return found
+    return found if start == len(text) + 1 else None
+
+
+def _is_piece(piece: Json) -> bool:
+    """Whether it is as we write it: what is kept in a session may have come from elsewhere."""
+    numbers = [piece[name] for name in (CHARS, FILE) if name in piece]
+    return all(type(number) is int and number >= 0 for number in numbers)

@@ -1,5 +1,6 @@
 """Plain JSON of what a program has at hand: dicts, or the objects of the providers' SDKs."""
 
+from base64 import urlsafe_b64encode
 from typing import Any, cast
 
 from foldmark.errors import BadInput
@@ -24,8 +25,13 @@ def plain_object(value: object) -> Json:
 def _plain(value: object, depth: int) -> Any:
     if depth > _DEEPEST:
         raise BadInput("nested too deeply")
-    if value is None or isinstance(value, str | bool | int | float):
+    if value is None or isinstance(value, bool | int | float):
         return value
+    if isinstance(value, str):
+        return str.__str__(value)  # an SDK's enumerations are texts, and more
+    if isinstance(value, bytes):
+        # Dicts of Gemini's SDK hold signatures so; its objects write them in these digits.
+        return urlsafe_b64encode(value).decode()
     if isinstance(value, dict):
         return _plain_dict(cast("dict[object, object]", value), depth)
     if isinstance(value, list | tuple):
@@ -47,4 +53,9 @@ def _of_object(value: object, depth: int) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise BadInput(f"{type(value).__name__} is neither JSON nor an SDK's object")
-    return _plain(dump(mode="json", by_alias=True, exclude_unset=True), depth + 1)
+    try:
+        # An API may answer in shapes that its SDK does not know yet: no reason to warn.
+        found = dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{type(value).__name__} cannot be written as JSON: {error}") from None
+    return _plain(found, depth + 1)

@@ -1,0 +1,177 @@
+"""pi: `~/.pi/agent/sessions/<folder>/<time>_<session>.jsonl`, one entry a line.
+
+Facts of this format: the first line tells the session; results are messages of their own. Since
+version 2 entries form a tree, and the branch of the last one is in force: an entry that hangs on
+an earlier one takes back what came between. What was taken back is not kept here: where such a
+branch is taken up again, only what it shares with the newer one is there. A compaction names the
+first entry that was kept, which need not be a message.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from foldmark.messages import Message, SessionInfo, TextPart, Time
+from foldmark.values import Frozen, Json
+from foldmark.wire.model import Answer
+
+from .format import Format, Opened, Reverted, Step, Tally, decoder
+from .making import folded, moment
+from .pi_entries import NAME, Chosen, Line, Summary, read_entry, time_of
+from .source import Head
+from .woven import Woven
+
+_MOST_ENTRIES = 20_000
+_decode = decoder(Line)
+
+
+class Pi:
+    """Reads one file."""
+
+    def __init__(self, name: str) -> None:
+        """Take the file's name, for a file that names no session."""
+        self.decode = _decode
+        self.tally = Tally()
+        self._name = Path(name).stem
+        self._info: SessionInfo | None = None
+        self._woven = Woven(NAME, self.tally)
+        self._tree = _Tree()
+        self._last: str | None = None  # the newest message's id
+        self._chosen = Chosen()
+
+    def take(self, record: Line, line: int) -> Iterator[Step]:
+        """What an entry says."""
+        self._chosen = self._chosen.after(record)
+        if self._info is None:
+            self._info = self._told(record)
+            yield Opened(info=self._info)
+        if record.type == "session":
+            return
+        name = record.id or f"{self._info.id}-{line}"
+        held = read_entry(record, name, self._chosen)  # first of all: it may be unreadable
+        if record.type == "message":
+            self.tally.messages += 1
+        yield from self._taken_back(record)
+        match held:
+            case Answer():
+                yield from self._woven.answer(held, time_of(record))
+            case Message():
+                self._last = held.id
+                yield from self._woven.add(held)
+            case Summary():
+                yield from self._folded(record, name, held)
+            case None:
+                yield from self._entitle(record)
+        # In version 1 entries have no names, and are told by where they stand in the file.
+        entry = record.id or str(line - 1)
+        self._tree.add(entry, self._last, is_message=isinstance(held, Answer | Message))
+
+    def end(self) -> Iterator[Step]:
+        """What is held."""
+        yield from self._woven.flush()
+
+    # --- the session ---
+
+    def _told(self, record: Line) -> SessionInfo:
+        is_header = record.type == "session"
+        at = moment(record.timestamp)
+        return SessionInfo(
+            id=(record.id if is_header else "") or self._name,
+            directory=record.cwd if isinstance(record.cwd, str) else UNSET,
+            time=UNSET if at is None else Time(created=at, updated=at),
+        )
+
+    def _entitle(self, record: Line) -> Iterator[Step]:
+        if record.type == "session_info" and isinstance(record.name, str) and self._info:
+            self._info = replace(self._info, title=record.name or UNSET)
+            yield Opened(info=self._info)
+
+    # --- what changes the past ---
+
+    def _folded(self, record: Line, name: str, summary: Summary) -> Iterator[Step]:
+        yield from self._woven.flush()
+        pivot = folded(
+            name,
+            (TextPart(text=summary.text),),
+            time_of(record),
+            auto=False,  # it is not told
+            tail=self._tree.message_from(summary.first_kept),
+            wire={NAME: summary.told} if summary.told else None,
+        )
+        self._last = pivot[1].id
+        yield from pivot
+
+    def _taken_back(self, record: Line) -> Iterator[Step]:
+        if record.parent_id is UNSET:
+            return
+        target = self._tree.gone_back_to(record.parent_id)
+        if target is not UNSET and target != self._last:
+            yield from self._woven.flush()
+            yield Reverted(message=target)
+            self._last = target
+
+
+class _Place(Frozen, gc=False):
+    """An entry in the tree."""
+
+    parent: str | None
+    message: str | None  # the newest message once the entry is told
+    is_message: bool
+
+
+class _Tree:
+    """Which entries there are, and which of them lie on the branch in force."""
+
+    def __init__(self) -> None:
+        self._places: OrderedDict[str, _Place] = OrderedDict()
+        self._live: set[str] = set()
+        self._leaf: str | None = None
+
+    def add(self, entry: str, message: str | None, *, is_message: bool) -> None:
+        """Put an entry at the end of the branch."""
+        if entry in self._places:
+            return  # a name is given once, or a branch could end in itself
+        place = _Place(parent=self._leaf, message=message, is_message=is_message)
+        self._places[entry] = place
+        self._live.add(entry)
+        self._leaf = entry
+        if len(self._places) > _MOST_ENTRIES:
+            self._live.discard(self._places.popitem(last=False)[0])
+
+    def gone_back_to(self, parent: str | None) -> str | UnsetType | None:
+        """The message that is the last again; UNSET where the parent is not known."""
+        found = parent
+        while found is not None and found not in self._live:
+            if found not in self._places:
+                return UNSET  # its line was skipped, or it is too long ago
+            found = self._places[found].parent
+        while self._leaf is not None and self._leaf != found:
+            self._live.discard(self._leaf)
+            self._leaf = self._places[self._leaf].parent if self._leaf in self._places else None
+        return None if found is None else self._places[found].message
+
+    def message_from(self, entry: str) -> str | None:
+        """The first message on the branch at an entry or after it."""
+        is_there = False
+        for name, place in self._places.items():
+            is_there = is_there or name == entry
+            if is_there and place.is_message and name in self._live:
+                return place.message
+        return None
+
+
+def _recognises(head: Head) -> bool:
+    first: Json = head.lines[0] if head.lines else {}
+    is_header = first.get("type") == "session" and isinstance(first.get("id"), str)
+    return is_header and isinstance(first.get("cwd"), str)
+
+
+FORMAT = Format(
+    name=NAME,
+    about="pi, ~/.pi/agent/sessions",
+    recognises=_recognises,
+    importer=Pi,
+)

@@ -1,0 +1,330 @@
+"""The items of OpenAI's Responses API, read: what each says, and what is kept beside it.
+
+Kept under `openai` in a part's metadata: `item`, the fields of the item that begins with the part;
+`rest`, those of a block inside a message; `kind`, what it was where that is not the usual; `block`,
+a whole item that only this wire can write, or with `inside` a whole block of a message.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from foldmark.errors import BadInput
+from foldmark.messages import BLOCK, AnyPart, FilePart, Pending, ReasoningPart, TextPart, ToolPart
+from foldmark.values import Json
+
+from .files import url_parts
+from .model import Answer, Read, kept, kind_words, objects, opaque, text_at, without
+from .pieces import Pieces
+from .plain import plain_object
+
+KEY = "openai"
+ITEM, REST, KIND, INSIDE, ROLE = "item", "rest", "kind", "inside", "role"
+FIELD = "field"  # which field of an item holds the input of a call, or what a result carries
+ARGUMENTS = "arguments"  # as they came, where compact JSON would not give the same
+OUTLINE = "outline"  # how a text was given in pieces
+FORM = "form"  # how a message or an output was given, where not as usual
+BARE, UNTYPED, EASY = "bare", "untyped", "easy"  # a message: its content a text, no type, both
+AS_JSON, ALONE = "json", "alone"  # an output: any JSON, or one block that is not in a list
+
+CUSTOM = "custom_tool_call"
+ABOVE = ("system", "developer")  # roles above the user's
+TEXT_BLOCKS = frozenset(
+    {"input_text", "output_text", "refusal", "text", "summary_text", "reasoning_text"}
+)
+_FILE_BLOCKS = frozenset({"input_image", "input_file", "computer_screenshot"})
+# Results whose kind follows from their call.
+_USUAL_ANSWERS = frozenset({"function_call_output", "custom_tool_call_output"})
+# Items that the program sends, not the model.
+_FROM_PROGRAM = frozenset(
+    {"additional_tools", "mcp_approval_response", "compaction_trigger", "configuration_update"}
+)
+# Where a call that is neither a function's nor a custom tool's has its input.
+_INPUTS = ("arguments", "action", "operation", "input")
+_FORMS = {(True, False): BARE, (False, True): UNTYPED, (False, False): EASY}
+
+
+def read_item(item: Json) -> Read:
+    """One item; BadInput where it is none."""
+    kind = kind_of(item)
+    if kind == "message":
+        return _message(item)
+    if kind in _FROM_PROGRAM:
+        return Read(role="user", parts=(opaque(KEY, item),))
+    if is_answer(item):
+        return Read(role="user", answers=(read_answer(item),))
+    part: AnyPart
+    if kind == "reasoning":
+        part = _reasoning(item)
+    elif kind in ("function_call", CUSTOM):
+        part = _call(item, kind)
+    elif kind.endswith("_call") and isinstance(item.get("call_id"), str):
+        part = _other_call(item, kind)
+    else:
+        part = whole(item)
+    return Read(role="assistant", parts=(part,), joins=True)
+
+
+def whole(item: Json) -> TextPart:
+    """An item of the model's side that only this wire can write, with what others may read."""
+    output = item.get("output")
+    return opaque(KEY, item, output if isinstance(output, str) else "")
+
+
+def kind_of(item: Json) -> str:
+    """The type of an item, told or not."""
+    kind = item.get("type")
+    if isinstance(kind, str):
+        return kind
+    if kind is not None:
+        raise BadInput(f"'type' is {kind_words(kind)}, not a text")
+    if "role" in item:
+        return "message"
+    if set(item) <= {"id", "type"} and isinstance(item.get("id"), str):
+        return "item_reference"
+    raise BadInput("an item has neither a type nor a role")
+
+
+def is_answer(item: Json) -> bool:
+    """Whether an item is the result of a call that it names."""
+    kind = item.get("type")
+    is_output = isinstance(kind, str) and (
+        kind.endswith("_call_output") or kind == "tool_search_output"
+    )
+    return is_output and isinstance(item.get("call_id"), str)
+
+
+# --- messages ------------------------------------------------------------------------------
+
+
+def _message(item: Json) -> Read:
+    role, content = text_at(item, "role"), item.get("content")
+    if role not in ("user", "assistant", *ABOVE):
+        raise BadInput(f"'{role}' is no role of a message")
+    by_model = role == "assistant"
+    usual = "output_text" if by_model else "input_text"
+    if isinstance(content, str):
+        blocks: list[Json] = [{"type": usual, "text": content}]
+    else:
+        blocks = objects(content, "'content'")
+    parts = tuple(_block(block, usual) for block in blocks)
+    own: Json = {ITEM: without(item, "type", "role", "content")}
+    form = _FORMS.get(("type" in item, isinstance(content, list)))
+    if form is not None:
+        own[FORM] = form
+    if by_model and not parts:
+        return Read(role="assistant", parts=(whole(item),), joins=True)
+    if by_model:
+        return Read(role="assistant", parts=(_marked(parts[0], own), *parts[1:]), joins=True)
+    if not own[ITEM]:
+        del own[ITEM]
+    if role == "user":
+        return Read(role="user", parts=parts, rest=own)
+    # The role stands on each part too: a view may put several messages into one.
+    marked = tuple(_marked(part, {ROLE: role}) for part in parts)
+    return Read(role="system", parts=marked, rest={ROLE: role, **own})
+
+
+def _block(block: Json, usual: str) -> TextPart | FilePart:
+    """One block of a message; `usual` is the kind of text that its role speaks in."""
+    kind = text_at(block, "type")
+    if kind in TEXT_BLOCKS:
+        name = "refusal" if kind == "refusal" else "text"
+        own = _noted(without(block, "type", name), kind if kind != usual else "")
+        return TextPart(text=text_at(block, name), metadata=kept(KEY, own))
+    file = read_file(block)
+    return file or TextPart(text="", metadata={KEY: {BLOCK: block, INSIDE: True}})
+
+
+def read_file(block: Json) -> FilePart | None:
+    """A file that is inline or has an address; None where the provider keeps it."""
+    match block:
+        case {"type": "input_image" | "computer_screenshot" as kind, "image_url": str(url)} if (
+            block.get("file_id") is None
+        ):
+            own = _noted(without(block, "type", "image_url"))
+            mime = url_parts(url)[0] or "image/*"
+        case {"type": "input_file" as kind, "file_data": str(url)} if url_parts(url)[
+            1
+        ] is not None and not {"file_url", "file_id"} & set(block):
+            own = _noted(without(block, "type", "file_data", "filename"))
+            mime = url_parts(url)[0] or "application/octet-stream"
+        case {"type": "input_file" as kind, "file_url": str(url)} if url_parts(url)[
+            1
+        ] is None and not {"file_data", "file_id"} & set(block):
+            own = _noted(without(block, "type", "file_url", "filename"))
+            mime = "application/pdf"
+        case _:
+            return None
+    if kind != usual_file(mime):
+        own[KIND] = kind
+    name = block.get("filename") if kind == "input_file" else None
+    if name is not None and not isinstance(name, str):
+        return None
+    return FilePart(mime=mime, url=url, filename=name or UNSET, metadata=kept(KEY, own))
+
+
+def usual_file(mime: str) -> str:
+    """The kind of block that holds a file."""
+    return "input_image" if mime.startswith("image/") else "input_file"
+
+
+def _noted(rest: Json, kind: str = "") -> Json:
+    return {**({REST: rest} if rest else {}), **({KIND: kind} if kind else {})}
+
+
+def _marked(part: TextPart | FilePart, more: Json) -> TextPart | FilePart:
+    metadata = part.metadata or {}
+    return replace(part, metadata={**metadata, KEY: {**metadata.get(KEY, {}), **more}})
+
+
+# --- reasoning -----------------------------------------------------------------------------
+
+
+def _reasoning(item: Json) -> ReasoningPart:
+    summary = objects(item.get("summary") or [], "'summary'")
+    own: Json = {ITEM: without(item, "type", "summary")}
+    texts = _texts(summary)
+    is_plain = all(set(block) == {"type", "text"} for block in summary)
+    content = item.get("content")
+    thoughts = _texts(cast("list[object]", content)) if isinstance(content, list) else []
+    if len(texts) != len(summary) or not is_plain or (thoughts and not texts):
+        # The text does not tell the summary: it is kept.
+        own[ITEM]["summary"] = summary
+    elif len(texts) > 1 or texts == [""]:
+        own[OUTLINE] = [len(text) for text in texts]
+    return ReasoningPart(text="\n\n".join(texts or thoughts), metadata={KEY: own})
+
+
+def _texts(blocks: Sequence[object]) -> list[str]:
+    """The texts of a summary or of the thinking itself, where a model shows it."""
+    found: list[str] = []
+    for block in blocks:
+        match block:
+            case {"type": "summary_text" | "reasoning_text", "text": str(text)}:
+                found.append(text)
+            case _:
+                pass
+    return found
+
+
+# --- calls and results ---------------------------------------------------------------------
+
+
+def _call(item: Json, kind: str) -> ToolPart:
+    """A call of a function or of a custom tool, whose input is a text."""
+    field = "input" if kind == CUSTOM else "arguments"
+    raw = text_at(item, field)
+    own = _fields(item, "name", field)
+    if kind == CUSTOM:
+        own[KIND] = kind
+        given: Json = {"input": raw}
+    else:
+        given = arguments_input(raw)
+        if compact(given) != raw:
+            own[ARGUMENTS] = raw
+    return ToolPart(
+        tool=text_at(item, "name"),
+        call_id=text_at(item, "call_id"),
+        state=Pending(input=given),
+        metadata=kept(KEY, own),
+    )
+
+
+def _other_call(item: Json, kind: str) -> ToolPart:
+    """A call of a tool of OpenAI's own that the program runs: a shell, a patch, a search."""
+    field = next((name for name in _INPUTS if isinstance(item.get(name), dict)), "")
+    name = item.get("name")
+    own = {**_fields(item, field), KIND: kind, FIELD: field}
+    return ToolPart(
+        tool=name if isinstance(name, str) else kind.removesuffix("_call"),
+        call_id=item["call_id"],
+        state=Pending(input=item[field] if field else {}),
+        metadata={KEY: own},
+    )
+
+
+def _fields(item: Json, *taken: str) -> Json:
+    fields = without(item, "type", "call_id", *taken)
+    return {ITEM: fields} if fields else {}
+
+
+def read_answer(item: Json) -> Answer:
+    """The result of a call."""
+    field = next((name for name in ("output", "tools") if name in item), "")
+    rest = _fields(item, field)
+    if item["type"] not in _USUAL_ANSWERS:
+        rest[KIND] = item["type"]
+    if field != "output":
+        rest[FIELD] = field
+    carried = item.get(field)
+    pieces = Pieces()
+    if isinstance(carried, str):
+        text = carried
+    elif not field:
+        text = ""
+    elif (blocks := _blocks(carried)) is not None:
+        _take_pieces(pieces, blocks)
+        text, rest[OUTLINE] = pieces.text, pieces.outline
+        if carried is not blocks:
+            rest[FORM] = ALONE
+    else:
+        text, rest[FORM] = compact(carried), AS_JSON
+    return Answer(
+        call_id=item["call_id"], output=text, files=tuple(pieces.files), rest=rest, raw=item
+    )
+
+
+def _blocks(carried: object) -> list[Json] | None:
+    """The blocks that an output is made of, or the one that it is; None where it is other JSON."""
+    if isinstance(carried, dict) and read_file(cast("Json", carried)) is not None:
+        return [cast("Json", carried)]
+    if not isinstance(carried, list):
+        return None
+    found = cast("list[Any]", carried)
+    kinds = [cast("Json", held).get("type") if isinstance(held, dict) else None for held in found]
+    are_blocks = all(isinstance(kind, str) for kind in kinds)
+    return found if are_blocks and (TEXT_BLOCKS | _FILE_BLOCKS) & set(kinds) else None
+
+
+def _take_pieces(pieces: Pieces, blocks: list[Json]) -> None:
+    for block in blocks:
+        kind, text = block["type"], block.get("text")
+        if kind in TEXT_BLOCKS and isinstance(text, str):
+            usual = kind == "input_text"
+            pieces.add_text(text, without(block, "text", *(("type",) if usual else ())))
+        elif (file := read_file(block)) is not None:
+            pieces.add_file(file, {})
+        else:
+            pieces.add_other(block)
+
+
+# --- JSON inside texts ---------------------------------------------------------------------
+
+
+def compact(value: object) -> str:
+    """JSON as models write arguments."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        raise BadInput("nested too deeply, or a number too long") from None
+
+
+def arguments_input(arguments: str) -> Json:
+    """The input that arguments say; calls without any are written as nothing by some."""
+    found = arguments_object(arguments)
+    if found is not None:
+        return found
+    return {ARGUMENTS: arguments} if arguments.strip() else {}
+
+
+def arguments_object(arguments: str) -> Json | None:
+    """The object that arguments hold; None where a model wrote no such JSON."""
+    try:
+        return plain_object(msgspec.json.decode(arguments))
+    except (ValueError, RecursionError, msgspec.DecodeError, BadInput):
+        return None

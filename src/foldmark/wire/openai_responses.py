@@ -1,0 +1,471 @@
+"""OpenAI's Responses API.
+
+Facts of this wire: a list is made of items, of which several are one answer of the model; results
+are items of their own after their calls; arguments are JSON inside a text; thinking goes back only
+encrypted and before the item it led to; the system prompt stands beside the items.
+"""
+
+import json
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, cast
+
+from foldmark.messages import BLOCK, AnyPart, Cache, Tokens, ToolPart
+from foldmark.shown import (
+    AnyShown,
+    Call,
+    FromAssistant,
+    FromTools,
+    FromUser,
+    Media,
+    Reasoning,
+    Result,
+    Text,
+)
+from foldmark.values import Json
+
+from .files import url_parts
+from .model import RESULT, Read, Reply, as_number, objects, opaque, options, without
+from .names import Names
+from .openai_items import (
+    ABOVE,
+    ALONE,
+    ARGUMENTS,
+    AS_JSON,
+    BARE,
+    CUSTOM,
+    EASY,
+    FIELD,
+    FORM,
+    INSIDE,
+    ITEM,
+    KEY,
+    KIND,
+    OUTLINE,
+    REST,
+    ROLE,
+    TEXT_BLOCKS,
+    UNTYPED,
+    arguments_input,
+    arguments_object,
+    compact,
+    is_answer,
+    read_item,
+    usual_file,
+    whole,
+)
+from .openai_request import Request
+from .pieces import CHARS, FILE, KEPT, texts_of
+
+_ROLES = ("user", "assistant", *ABOVE)
+_BLOCKS = TEXT_BLOCKS - {"text"} | {"input_image", "input_file", "input_audio"}
+# Items beside messages, calls and their results by which a list is known to be of this wire.
+_KINDS = frozenset(
+    {
+        "reasoning",
+        "tool_search_output",
+        "compaction",
+        "compaction_trigger",
+        "item_reference",
+        "mcp_list_tools",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "additional_tools",
+        "configuration_update",
+        "program",
+        "program_output",
+    }
+)
+_INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content-filter"}
+# How OpenCode names fields of an item in the metadata of a part.
+_OPENCODE = {"itemId": "id", "reasoningEncryptedContent": "encrypted_content", "phase": "phase"}
+_BETWEEN = "\n\n"  # texts of a summary
+
+
+class OpenAIResponses:
+    """The codec."""
+
+    name = "openai-responses"
+    key = KEY
+    provider = "openai"
+
+    # --- recognising ---
+
+    def recognises(self, messages: Sequence[Json]) -> bool:
+        """Whether this list can be of this wire; bare messages alone do not tell."""
+        is_told = any(isinstance(item.get("type"), str) for item in messages)
+        return is_told and all(_can_be(item) for item in messages)
+
+    def recognises_reply(self, response: Json) -> bool:
+        """Whether this is a response of this wire."""
+        return response.get("object") == "response" and isinstance(response.get("output"), list)
+
+    # --- reading ---
+
+    def read(self, message: Json) -> Read:
+        """One item."""
+        return read_item(message)
+
+    def read_reply(self, response: Json) -> Reply:
+        """A whole response."""
+        items = objects(response.get("output"), "'output'")
+        parts: list[AnyPart] = []
+        answered = {item["call_id"] for item in items if is_answer(item)}
+        for item in items:
+            read = read_item(item)
+            call_id = item.get("call_id")
+            if isinstance(call_id, str) and call_id in answered:
+                parts.append(opaque(KEY, item))  # the provider ran this itself
+            else:
+                parts += read.parts if read.role == "assistant" else (whole(item),)
+        return Reply(
+            read=Read(role="assistant", parts=tuple(parts)),
+            tokens=usage_tokens(response.get("usage")),
+            finish=_finish(response, parts),
+            model=str(response.get("model") or ""),
+            rest=without(response, "output"),
+        )
+
+    # --- writing ---
+
+    def write(self, shown: Sequence[AnyShown], *, as_is: bool) -> list[Json]:
+        """Shown messages on this wire."""
+        items = _Items(None if as_is else Names(longest=64))
+        request = Request()
+        written: list[Json] = []
+        for place, message in enumerate(shown):
+            after = shown[place + 1] if place + 1 < len(shown) else None
+            found = items.of(message, after.content if isinstance(after, FromTools) else ())
+            written += found if as_is else request.taken(found, message.role)
+        return written
+
+    def system(self, text: str) -> list[Json]:
+        """None: it stands beside the items."""
+        del text
+        return []
+
+    def write_reply(self, shown: Sequence[AnyShown], rest: Json) -> Json:
+        """A response again."""
+        return {**rest, "output": self.write(shown[:1], as_is=True)}
+
+
+def _can_be(item: Json) -> bool:
+    kind = item.get("type")
+    if isinstance(kind, str) and kind != "message":
+        return kind in _KINDS or kind.endswith(("_call", "_call_output"))
+    if kind not in (None, "message") or item.get("role") not in _ROLES or "tool_calls" in item:
+        return False
+    content = item.get("content")
+    if not isinstance(content, list):
+        return isinstance(content, str)
+    return all(
+        isinstance(block, dict) and cast("Json", block).get("type") in _BLOCKS
+        for block in cast("list[object]", content)
+    )
+
+
+def usage_tokens(usage: object) -> Tokens | None:
+    """What was measured; what was cached is part of the input on this wire."""
+    if not isinstance(usage, dict):
+        return None
+    told = cast("Json", usage)
+    details = options(told, "input_tokens_details")
+    read = as_number(details.get("cached_tokens"))
+    write = as_number(details.get("cache_write_tokens"))
+    given, made = as_number(told.get("input_tokens")), as_number(told.get("output_tokens"))
+    thought = options(told, "output_tokens_details").get("reasoning_tokens")
+    return Tokens(
+        input=max(given - read - write, 0),
+        output=made,
+        reasoning=as_number(thought),
+        total=as_number(told.get("total_tokens")) or given + made,
+        cache=Cache(read=read, write=write),
+    )
+
+
+def _finish(response: Json, parts: Sequence[AnyPart]) -> str:
+    match response.get("status"):
+        case "completed":
+            return "tool-calls" if any(isinstance(part, ToolPart) for part in parts) else "stop"
+        case "incomplete":
+            reason = options(response, "incomplete_details").get("reason")
+            return _INCOMPLETE.get(reason, "other") if isinstance(reason, str) else "other"
+        case _:
+            return "other"
+
+
+# --- writing -------------------------------------------------------------------------------
+
+
+class _Items:
+    """Writes the items of messages, one after the other; with names, for a provider to take."""
+
+    def __init__(self, names: Names | None) -> None:
+        self._names = names
+        self._results: dict[str, Result] = {}  # of the last calls
+        self._written: list[Json] = []
+        self._open: Json | None = None  # the message that blocks go into
+        self._forms: list[tuple[Json, Json]] = []  # messages, and what is kept of them
+
+    def of(self, message: AnyShown, results: Sequence[Result]) -> list[Json]:
+        """The items of a message; `results` are those that come after it."""
+        if isinstance(message, FromTools):
+            return [self._result(result) for result in message.content]
+        self._results = {result.tool_call_id: result for result in results}
+        self._written, self._open, self._forms = [], None, []
+        match message:
+            case FromUser():
+                self._user(message)
+            case FromAssistant():
+                self._assistant(message)
+        if self._names is None:
+            for item, own in self._forms:
+                _form(item, own.get(FORM))
+        return self._written
+
+    def _user(self, message: FromUser) -> None:
+        own = options(message.wire, KEY)
+        usual = own.get(ROLE)
+        for block in message.content:
+            marks = options(block.provider_options, KEY)
+            role = marks.get(ROLE, usual)
+            role = role if role in ABOVE else "user"
+            if _is_item(block, marks):
+                self._add(dict(marks[BLOCK]))
+                continue
+            if self._open is None or self._open["role"] != role:
+                self._begin(role, own)
+            self._say(block, marks, "input_text")
+        if not message.content:
+            self._begin(usual if usual in ABOVE else "user", own)
+
+    def _assistant(self, message: FromAssistant) -> None:
+        for block in message.content:
+            own = options(block.provider_options, KEY)
+            match block:
+                case Reasoning():
+                    self._think(block, own)
+                case Call():
+                    self._add(self._call(block, own))
+                case Text() if _is_item(block, own):
+                    self._add(dict(own[BLOCK]))
+                case _:
+                    fields = _fields(own)
+                    if self._open is None or ITEM in own or _other_id(self._open, fields):
+                        self._begin("assistant", {**own, ITEM: fields})
+                    self._say(block, own, "output_text")
+
+    def _add(self, item: Json) -> None:
+        self._written.append(item)
+        self._open = None
+
+    def _begin(self, role: str, own: Json) -> None:
+        item: Json = {"type": "message", "role": role, "content": [], **options(own, ITEM)}
+        self._add(item)
+        self._forms.append((item, own))
+        self._open = item
+
+    def _say(self, block: Text | Media, own: Json, usual: str) -> None:
+        if self._open is not None:
+            self._open["content"].append(_block(block, own, usual))
+
+    def _think(self, block: Reasoning, own: Json) -> None:
+        item = {"type": "reasoning", "summary": _summary(block.text, own), **_fields(own)}
+        last = self._written[-1] if self._written else {}
+        is_same = last.get("type") == "reasoning" and last.get("id") == item.get("id")
+        if is_same and isinstance(own.get("itemId"), str):
+            # OpenCode has a part for each text of a summary.
+            last["summary"] = [*last["summary"], *item["summary"]]
+            last.update(without(item, "type", "summary"))
+        else:
+            self._add(item)
+
+    def _call(self, call: Call, own: Json) -> Json:
+        kind = own.get(KIND)
+        call_id, name = call.tool_call_id, call.tool_name
+        if self._names is not None:
+            call_id, name = self._names.call_id(call_id), self._names.tool(name)
+        if kind == CUSTOM:
+            item: Json = {"type": kind, "call_id": call_id, "name": name}
+            item["input"] = _text_input(call)
+        elif isinstance(kind, str) and self._keeps_kind(call.tool_call_id, kind):
+            item = {"type": kind, "call_id": call_id}
+            if own.get(FIELD):
+                item[own[FIELD]] = call.input
+        else:
+            arguments = _arguments(call, own, as_is=self._names is None)
+            fields = {} if isinstance(kind, str) else _fields(own)
+            return {
+                "type": "function_call",
+                "call_id": call_id,
+                "name": name,
+                "arguments": arguments,
+                **fields,
+            }
+        return item | _fields(own)
+
+    def _keeps_kind(self, call_id: str, kind: object) -> bool:
+        """Whether a result is written as it came: those of functions are made to fit, and those
+        of OpenAI's own tools must be what these tools give."""
+        if self._names is None:
+            return True
+        result = self._results.get(call_id)
+        if result is None or not isinstance(kind, str) or kind == CUSTOM:
+            return False
+        kept = options(options(result.provider_options, KEY), RESULT)
+        return KIND in kept and _came_so(result, kept)
+
+    def _result(self, result: Result) -> Json:
+        own = options(result.provider_options, KEY)
+        kept = options(own, RESULT)
+        kind, call_id = own.get(KIND), result.tool_call_id
+        if not self._keeps_kind(call_id, kind):
+            kept = {OUTLINE: kept.get(OUTLINE)}
+        if self._names is not None:
+            call_id = self._names.call_id(call_id)
+        usual = "custom_tool_call_output" if kind == CUSTOM else "function_call_output"
+        item = {"type": kept.get(KIND, usual), "call_id": call_id, **options(kept, ITEM)}
+        field = kept.get(FIELD, "output")
+        if field or result.output.value:
+            item[field or "output"] = _carried(result, kept)
+        return item
+
+
+def _is_item(block: Text | Media, own: Json) -> bool:
+    """Whether a text stands for a whole item."""
+    return isinstance(block, Text) and isinstance(own.get(BLOCK), dict) and INSIDE not in own
+
+
+def _fields(own: Json) -> Json:
+    """The fields of an item, as we keep them or as OpenCode does."""
+    if ITEM in own:
+        return options(own, ITEM)
+    named = {ours: own.get(theirs) for theirs, ours in _OPENCODE.items()}
+    return {name: held for name, held in named.items() if isinstance(held, str)}
+
+
+def _other_id(item: Json, fields: Json) -> bool:
+    return "id" in fields and item.get("id") != fields["id"]
+
+
+def _form(item: Json, form: object) -> None:
+    """Give a message the form in which it came."""
+    usual = "output_text" if item["role"] == "assistant" else "input_text"
+    match item["content"]:
+        case [{"type": kind, "text": str(text), **rest}] if (
+            form in (BARE, EASY) and kind == usual and not rest
+        ):
+            item["content"] = text
+        case _:
+            pass
+    if form in (UNTYPED, EASY):
+        del item["type"]
+
+
+def _block(block: Text | Media, own: Json, usual: str) -> Json:
+    """A block of a message."""
+    if isinstance(block, Media):
+        return _media(block, own)
+    if isinstance(own.get(BLOCK), dict):
+        return dict(own[BLOCK])
+    kind = own.get(KIND, usual)
+    name = "refusal" if kind == "refusal" else "text"
+    return {"type": kind, name: block.text, **options(own, REST)}
+
+
+def _media(block: Media, own: Json) -> Json:
+    mime, data = url_parts(block.data)
+    kind = own.get(KIND) or usual_file(mime or block.media_type)
+    if kind != "input_file":
+        return {"type": kind, "image_url": block.data, **options(own, REST)}
+    place = "file_url" if data is None else "file_data"
+    named = {"filename": block.filename} if block.filename else {}
+    return {"type": kind, place: block.data, **named, **options(own, REST)}
+
+
+def _summary(text: str, own: Json) -> list[Json]:
+    lengths = own.get(OUTLINE)
+    texts = [text] if text else []
+    if isinstance(lengths, list):
+        texts = _parted(text, cast("list[int]", lengths)) or texts
+    return [{"type": "summary_text", "text": held} for held in texts]
+
+
+def _parted(text: str, lengths: list[int]) -> list[str]:
+    """The texts of these lengths that a text was joined of; none where it was not."""
+    if sum(lengths) + len(_BETWEEN) * (len(lengths) - 1) != len(text):
+        return []
+    ends = accumulate(length + len(_BETWEEN) for length in lengths)
+    return [
+        text[end - len(_BETWEEN) - length : end - len(_BETWEEN)]
+        for end, length in zip(ends, lengths, strict=True)
+    ]
+
+
+def _arguments(call: Call, own: Json, *, as_is: bool) -> str:
+    raw = own.get(ARGUMENTS)
+    if not isinstance(raw, str) or arguments_input(raw) != call.input:
+        return compact(call.input)
+    is_taken = as_is or arguments_object(raw) is not None
+    return raw if is_taken else compact(call.input)
+
+
+def _text_input(call: Call) -> str:
+    """The input of a custom tool."""
+    match call.input:
+        case {"input": str(text), **rest} if not rest:
+            return text
+        case _:
+            return compact(call.input)
+
+
+def _carried(result: Result, kept: Json) -> Any:
+    """What a result carries."""
+    text = result.output.value
+    outline = kept.get(OUTLINE)
+    if isinstance(outline, list):
+        texts = texts_of(text, cast("list[Json]", outline))
+        if texts is not None:
+            blocks = _outlined(cast("list[Json]", outline), texts, result.attachments)
+            return blocks[0] if kept.get(FORM) == ALONE and blocks else blocks
+    elif kept.get(FORM) == AS_JSON and _is_json(text):
+        return json.loads(text)
+    if not result.attachments:
+        return text
+    files = [_media(held, options(held.provider_options, KEY)) for held in result.attachments]
+    return [{"type": "input_text", "text": text}, *files] if text.strip() else files
+
+
+def _outlined(outline: list[Json], texts: list[str], files: Sequence[Media]) -> list[Json]:
+    rest = iter(texts)
+    blocks: list[Json] = []
+    for piece in outline:
+        if CHARS in piece:
+            blocks.append({"type": "input_text", "text": next(rest), **piece.get(KEPT, {})})
+        elif FILE not in piece:
+            blocks.append(piece[KEPT])
+        elif int(piece[FILE]) < len(files):
+            file: Media = files[int(piece[FILE])]
+            blocks.append(_media(file, options(file.provider_options, KEY)))
+    return blocks
+
+
+def _came_so(result: Result, kept: Json) -> bool:
+    """Whether a result still says what its wire said: a pruned one does not."""
+    text = result.output.value
+    outline = kept.get(OUTLINE)
+    if isinstance(outline, list):
+        files = sum(FILE in piece for piece in cast("list[Json]", outline))
+        fits = texts_of(text, cast("list[Json]", outline)) is not None
+        return fits and files == len(result.attachments)
+    if kept.get(FORM) == AS_JSON:
+        return _is_json(text)
+    return bool(kept.get(FIELD, "output")) or not text
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
