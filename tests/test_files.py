@@ -130,7 +130,8 @@ def test_json_that_is_no_transcript_is_told_so(tmp_path: Path, data: bytes):
 def test_a_format_that_is_given_is_held_to(tmp_path: Path):
     error = refused(holding(tmp_path, b'{"info": {"id": "a"}}'), format="opencode")
     assert error.cause == "the field 'messages' is missing"
-    assert "there is no format 'cobol'" in refused(holding(tmp_path, b"{}"), format="cobol").cause
+    with pytest.raises(BadInput, match="there is no format 'cobol'"):
+        read_transcript(holding(tmp_path, b"{}"), format="cobol")
 
 
 def with_message(info: object, parts: object) -> bytes:

@@ -18,12 +18,12 @@ from foldmark.messages import Message, Origin, SessionInfo, TextPart, Time
 from foldmark.values import Json
 
 from .format import Format, Opened, Step, Tally
-from .making import assistant_message, moment, note, user_message
+from .making import assistant_message, moment, note, user_message, with_info
 from .source import Head
 
 Kind = Literal["start", "header", "user", "output", "answer", "blank", "begun", "end"]
 
-NAME = "aider"
+_NAME = "aider"
 _HEADER = re.compile(r"# (aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d))\s*")
 _MODEL = re.compile(r"(?:Models?|Main model): (\S+)")
 _USER, _OUTPUT, _END = "#### ", "> ", "  "
@@ -96,11 +96,9 @@ class Aider:
     def _kind_of(self, line: str) -> Kind:
         if line.isspace():
             return "blank"
-        if _HEADER.fullmatch(line):
-            return "header"
         kind = _marked(line)
         if kind == "answer":
-            return kind
+            return "header" if line.startswith("# ") and _HEADER.fullmatch(line) else kind
         ends = _ends(line)
         if self._is_marked is None:
             self._is_marked = ends  # an editor may have taken the spaces away
@@ -121,11 +119,11 @@ class Aider:
             self._kind, self._lines = kind, [text]
 
     def _close(self, following: Kind) -> Iterator[Step]:
-        gap, self._blank = "".join(self._blank), []
-        usual = "\n" * (_AFTER[self._kind] + _BEFORE[following])
-        notes: Json = {} if gap == usual else {"after": gap}
+        blank, self._blank = "".join(self._blank), []
+        is_usual = blank == gap(self._kind, following, {})
+        notes: Json = {} if is_usual else {"after": blank}
         if self._kind == "start":
-            self._before = {} if gap == usual else {"before": gap}
+            self._before = {} if is_usual else {"before": blank}
         elif self._kind == "header":
             yield self._opened(self._lines[0], notes)
         else:
@@ -138,16 +136,17 @@ class Aider:
         if header:
             self._sessions += 1
         self._session = f"{self._stem}-{self._sessions}"
-        self._count = 0
+        self._count, self._model = 0, ""
         found = _HEADER.fullmatch(header)
         title, at = (found[1], moment(found[2])) if found else ("", None)
-        notes = {**self._before, **notes, **({} if header in ("", f"# {title}\n") else {"raw": header})}
-        self._before = {}
+        if header != written("header", title, {}) and header:
+            notes = {"raw": header, **notes}
+        notes, self._before = {**self._before, **notes}, {}
         info = SessionInfo(
             id=self._session,
             title=title or UNSET,
             time=UNSET if at is None else Time(created=at, updated=at),
-            origin=Origin(wire={NAME: notes}) if notes else UNSET,
+            origin=Origin(wire={_NAME: notes}) if notes else UNSET,
         )
         return Opened(info=info)
 
@@ -163,11 +162,10 @@ class Aider:
         if written(self._kind, text, notes) != raw:
             notes = {"raw": raw, **notes}
         self._count += 1
-        wire = {NAME: notes} if notes else None
-        name = f"{self._session}-{self._count}"
+        name, wire = f"{self._session}-{self._count}", {_NAME: notes} if notes else None
         if self._kind == "answer":
-            model = ("", self._model)
-            return assistant_message(name, (TextPart(text=text),), None, model=model, wire=wire)
+            answer = assistant_message(name, (TextPart(text=text),), None, model=("", self._model))
+            return with_info(answer, wire=wire or UNSET)
         if self._kind == "user":
             return user_message(name, (TextPart(text=text),), None, wire=wire)
         if found := _MODEL.search(text):
@@ -175,25 +173,37 @@ class Aider:
         return user_message(name, (note(text),), None, wire=wire)
 
 
+# --- the file again -------------------------------------------------------------------------
+
+
 def written(kind: Kind, text: str, notes: Json) -> str:
     """What was said as it stands in the file, the blank lines around it left out."""
-    if "raw" in notes:
+    if "raw" in notes and kind != "start":
         return str(notes["raw"])
-    if kind == "answer":
-        return f"{text}\n"
     lines = text.split("\n")
-    if kind == "user":
-        return "".join(f"{_USER}{line}{_END}\n" for line in lines)
-    rest = iter(lines)
-    sizes = cast("list[int]", notes.get("lines") or [1] * len(lines))
-    outputs = ["\n".join(next(rest, "") for _ in range(size)) for size in sizes]
-    return "".join(f"{_OUTPUT}{said}".rstrip() + f"{_END}\n" for said in outputs)
+    match kind:
+        case "answer":
+            return f"{text}\n"
+        case "header":
+            return f"# {text}\n"
+        case "user":
+            return "".join(f"{_USER}{line}{_END}\n" for line in lines)
+        case "output":
+            rest = iter(lines)
+            sizes = cast("list[int]", notes.get("lines") or [1] * len(lines))
+            said = ("\n".join(next(rest, "") for _ in range(size)) for size in sizes)
+            return "".join(f"{f'{_OUTPUT}{output}' if output else '>'}{_END}\n" for output in said)
+        case _:
+            return ""
 
 
 def gap(kind: Kind, following: Kind, notes: Json) -> str:
     """The blank lines between two things."""
     usual = "\n" * (_AFTER[kind] + _BEFORE[following])
     return str(notes.get("before" if kind == "start" else "after", usual))
+
+
+# --- lines ---------------------------------------------------------------------------------
 
 
 def _marked(line: str) -> Kind:
@@ -222,7 +232,7 @@ def _recognises(head: Head) -> bool:
 
 
 FORMAT = Format(
-    name=NAME,
+    name=_NAME,
     about="Aider, .aider.chat.history.md",
     recognises=_recognises,
     importer=Aider,

@@ -12,31 +12,17 @@ from pathlib import Path
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from foldmark.messages import (
-    AnyPart,
-    FilePart,
-    Message,
-    Origin,
-    Pending,
-    ReasoningPart,
-    SessionInfo,
-    TextPart,
-    Time,
-    Tokens,
-    ToolPart,
-)
+from foldmark.messages import Message, Origin, SessionInfo, TextPart, Tokens, ToolPart
 from foldmark.values import Json
-from foldmark.wire.files import data_url
-from foldmark.wire.model import Answer, as_number, kept, objects, options, text_at, without
+from foldmark.wire.model import Answer, as_number, options, text_at, without
 
+from .copilot_parts import NAME, answer_parts, files, session_info, text, words
 from .format import Format, Opened, Step, Tally, decoder
-from .making import assistant_message, folded, moment, note, user_message
+from .making import assistant_message, folded, moment, user_message
 from .source import Head
 from .woven import Woven
 
-_NAME = "copilot-cli"
 _PROVIDER = "github-copilot"
-_OPAQUE = ("reasoningOpaque", "encryptedContent")
 _MESSAGES = ("user.message", "assistant.message")
 
 
@@ -70,14 +56,14 @@ class CopilotCli:
         del line
         data = record.data or {}
         if record.type == "session.start":
-            self._session = _session(self._session.id, data, moment(record.timestamp))
-            self._model = _text(data, "selectedModel")
+            self._session = session_info(self._session.id, data, moment(record.timestamp))
+            self._model = text(data, "selectedModel")
             yield from self._switch(self._thread(""))
         elif record.type == "session.model_change":
-            self._model = _text(data, "newModel")
+            self._model = text(data, "newModel")
         else:
             self.tally.messages += record.type in _MESSAGES
-            thread = self._thread(record.agent_id or _text(data, "parentToolCallId"))
+            thread = self._thread(record.agent_id or text(data, "parentToolCallId"))
             thread.model = self._model
             yield from self._switch(thread)
             yield from thread.take(record, data)
@@ -109,17 +95,17 @@ class _Thread:
     def __init__(self, info: SessionInfo, tally: Tally) -> None:
         self.info = info
         self.model = ""
-        self._woven = Woven(_NAME, tally)
+        self._woven = Woven(NAME, tally)
         self._ids: set[str] = set()
         self._announced: set[str] = set()  # calls of messages that have no result yet
         self._begun: dict[str, Json] = {}  # calls that no message announced
-        self._folding = False
+        self._is_folding = False
         self._tail: str | None = None  # the first message since a compaction began
 
     def take(self, event: Event, data: Json) -> Iterator[Step]:
         match event.type:
             case "system.message":
-                yield from self._prompted(_text(data, "content"))
+                yield from self._prompted(text(data, "content"))
             case "user.message" | "system.notification":
                 yield from self._said(event, data)
             case "assistant.message":
@@ -130,53 +116,42 @@ class _Thread:
                 answer = self._result(text_at(data, "toolCallId"), data)
                 yield from self._woven.answer(answer, moment(event.timestamp))
             case "session.compaction_start":
-                self._folding, self._tail = True, None
+                self._is_folding, self._tail = True, None
             case "session.compaction_complete":
                 yield from self._folded(event, data)
             case _:
-                pass  # for the screen, or told otherwise
+                pass  # for the screen, or told elsewhere
 
     def end(self) -> Iterator[Step]:
         yield from self._woven.flush()
 
     # --- messages ---
 
-    def _prompted(self, text: str) -> Iterator[Step]:
+    def _prompted(self, prompt: str) -> Iterator[Step]:
         """The system prompt, which is told again with every request of the user."""
-        origin = Origin(system=text)
+        origin = Origin(system=prompt)
         if self.info.origin != origin:
             self.info = replace(self.info, origin=origin)
             yield Opened(info=self.info)
 
     def _said(self, event: Event, data: Json) -> Iterator[Step]:
-        typed = _text(data, "content")
-        sent = _text(data, "transformedContent") or typed
-        # A skill's words, a reminder, a notice: what has a source was not typed by the user. Of a
-        # subagent it is the task.
-        by_program = event.type == "system.notification" or _text(data, "source") not in (
-            "",
-            "user",
-        )
-        if by_program and not self.info.parent_id:
+        typed = text(data, "content")
+        sent = text(data, "transformedContent") or typed
+        # What has a source is a skill's words or a notice; the one of a subagent is its task.
+        is_typed = event.type == "user.message" and text(data, "source") in ("", "user")
+        if not is_typed and not self.info.parent_id:
             typed = ""
-        parts = [*_words(typed, sent), *_files(data.get("attachments"))]
+        parts = (*words(typed, sent), *files(data.get("attachments")))
         if parts:
             yield from self._add(user_message(self._id(event), parts, moment(event.timestamp)))
 
     def _answered(self, event: Event, data: Json) -> Iterator[Step]:
-        parts: list[AnyPart] = []
-        thought, text = _text(data, "reasoningText"), _text(data, "content")
-        opaque = {name: data[name] for name in _OPAQUE if data.get(name)}
-        if thought or opaque:
-            parts.append(ReasoningPart(text=thought, metadata=kept(_NAME, opaque)))
-        if text:
-            parts.append(TextPart(text=text))
-        calls = [_call(held) for held in objects(data.get("toolRequests") or [], "'toolRequests'")]
-        self._announced.update(call.call_id or "" for call in calls)
-        model, made = _text(data, "model") or self.model, as_number(data.get("outputTokens"))
+        parts = tuple(answer_parts(data))
+        self._announced |= {part.call_id or "" for part in parts if isinstance(part, ToolPart)}
+        model, made = text(data, "model") or self.model, as_number(data.get("outputTokens"))
         message = assistant_message(
-            self._id(event, _text(data, "messageId")),
-            (*parts, *calls),
+            self._id(event, text(data, "messageId")),
+            parts,
             moment(event.timestamp),
             model=(_PROVIDER, model) if model else ("", ""),
             tokens=Tokens(output=made) if made else None,
@@ -184,7 +159,7 @@ class _Thread:
         yield from self._add(message)
 
     def _add(self, message: Message) -> Iterator[Step]:
-        if self._folding and self._tail is None:
+        if self._is_folding and self._tail is None:
             self._tail = message.id
         yield from self._woven.add(message)
 
@@ -206,21 +181,22 @@ class _Thread:
     def _result(self, call: str, data: Json) -> Answer:
         self._announced.discard(call)
         result, is_error = options(data, "result"), data.get("success") is False
-        told = _text(result, "content")
-        output = told or (_text(options(data, "error"), "message") if is_error else "")
+        output = text(result, "content")
+        if is_error and not output:
+            output = text(options(data, "error"), "message")
         return Answer(
             call_id=call,
             output=output,
             is_error=is_error,
-            files=tuple(_files(result.get("contents"))),
+            files=tuple(files(result.get("contents"))),
             raw={"toolCallId": call, **self._begun.pop(call, {}), "output": output},
         )
 
     # --- compactions ---
 
     def _folded(self, event: Event, data: Json) -> Iterator[Step]:
-        tail, self._folding, self._tail = self._tail, False, None
-        summary = _text(data, "summaryContent")
+        tail, self._is_folding, self._tail = self._tail, False, None
+        summary = text(data, "summaryContent")
         if data.get("success") is False or not summary:
             return
         yield from self.end()
@@ -230,55 +206,8 @@ class _Thread:
             moment(event.timestamp),
             auto=data.get("trigger") != "manual",
             tail=tail,
-            wire={_NAME: without(data, "summaryContent")},
+            wire={NAME: without(data, "summaryContent")},
         )
-
-
-def _session(name: str, data: Json, at: int | None) -> SessionInfo:
-    at = moment(data.get("startTime")) or at
-    return SessionInfo(
-        id=_text(data, "sessionId") or name,
-        directory=_text(options(data, "context"), "cwd") or UNSET,
-        version=_text(data, "copilotVersion") or UNSET,
-        time=UNSET if at is None else Time(created=at, updated=at),
-    )
-
-
-def _words(typed: str, sent: str) -> Iterator[TextPart]:
-    """What the model was sent; what the user typed of it stands apart from the rest."""
-    before, found, after = sent.partition(typed) if typed else (sent, "", "")
-    if before:
-        yield note(before)
-    if typed:
-        # Where it was sent in other words, the user's own are kept beside them.
-        yield TextPart(text=typed) if found else TextPart(text=typed, ignored=True)
-    if after:
-        yield note(after)
-
-
-def _files(held: object) -> Iterator[FilePart]:
-    """What is attached inline; the rest is named in what the model was sent."""
-    for item in objects(held or [], "what is attached"):
-        mime, data = item.get("mimeType"), item.get("data")
-        if isinstance(mime, str) and isinstance(data, str):
-            yield FilePart(mime=mime, url=data_url(mime, data))
-
-
-def _call(request: Json) -> ToolPart:
-    given = request.get("arguments") or {}
-    state = Pending(
-        # A tool with a grammar of its own takes a text.
-        input=options(request, "arguments") or ({"input": given} if given else {}),
-        title=_text(request, "intentionSummary") or UNSET,
-    )
-    return ToolPart(
-        tool=text_at(request, "name"), call_id=text_at(request, "toolCallId"), state=state
-    )
-
-
-def _text(data: Json, name: str) -> str:
-    """The text of a field that may be absent."""
-    return "" if data.get(name) is None else text_at(data, name)
 
 
 def _recognises(head: Head) -> bool:
@@ -291,7 +220,7 @@ def _is_event(line: Json) -> bool:
 
 
 FORMAT = Format(
-    name=_NAME,
+    name=NAME,
     about="GitHub Copilot CLI, ~/.copilot/session-state",
     recognises=_recognises,
     importer=CopilotCli,

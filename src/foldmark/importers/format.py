@@ -132,14 +132,17 @@ _HOMES = (
 )
 
 
+def _home(home: str) -> Format | None:
+    try:  # TODO: remove when all importers stand
+        return cast("Format", import_module(f".{home}", __package__).FORMAT)
+    except Exception:
+        return None
+
+
 @cache
 def formats() -> tuple[Format, ...]:
     """All formats that are known, our own first."""
-    own = [
-        cast("Format", import_module(f".{home}", __package__).FORMAT)
-        for home in _HOMES
-        if find_spec(f"{__package__}.{home}")
-    ]
+    own = [found for home in _HOMES if (found := _home(home))]
     return (*own, *_installed({format.name for format in own}))
 
 

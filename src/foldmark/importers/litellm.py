@@ -1,9 +1,12 @@
 """What programs that ask models through LiteLLM write of its answers."""
 
+from typing import cast
+
 from msgspec.structs import replace
 
 from foldmark.messages import Cache, Tokens
-from foldmark.wire.model import as_number, options
+from foldmark.values import Json
+from foldmark.wire.model import as_number
 from foldmark.wire.openai_chat import usage_tokens
 
 
@@ -18,8 +21,10 @@ def named_model(name: object) -> tuple[str, str]:
 def measured(usage: object) -> Tokens | None:
     """What was measured; LiteLLM counts what was written to the cache among the prompt's tokens."""
     tokens = usage_tokens(usage)
-    written = as_number(options({"": usage}, "").get("cache_creation_input_tokens"))
-    if tokens is None or not written:
+    if tokens is None:
+        return None
+    written = as_number(cast("Json", usage).get("cache_creation_input_tokens"))
+    if not written:
         return tokens
     cache = replace(tokens.cache or Cache(), write=written)
     return replace(tokens, input=max((tokens.input or 0) - written, 0), cache=cache)

@@ -7,7 +7,6 @@ branch is taken up again, only what it shares with the newer one is there. A com
 first entry that was kept, which need not be a message.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from foldmark.wire.model import Answer
 
 from .format import Format, Opened, Reverted, Step, Tally, decoder
 from .making import folded, moment
-from .pi_entries import NAME, Chosen, Line, Summary, read_entry, time_of
+from .pi_entries import NAME, Chosen, Line, Summary, chosen_after, read_entry, time_of
 from .source import Head
 from .woven import Woven
 
@@ -44,7 +43,8 @@ class Pi:
 
     def take(self, record: Line, line: int) -> Iterator[Step]:
         """What an entry says."""
-        self._chosen = self._chosen.after(record)
+        if record.type != "message":
+            self._chosen = chosen_after(self._chosen, record)
         if self._info is None:
             self._info = self._told(record)
             yield Opened(info=self._info)
@@ -54,17 +54,17 @@ class Pi:
         held = read_entry(record, name, self._chosen)  # first of all: it may be unreadable
         if record.type == "message":
             self.tally.messages += 1
-        yield from self._taken_back(record)
-        match held:
-            case Answer():
-                yield from self._woven.answer(held, time_of(record))
-            case Message():
-                self._last = held.id
-                yield from self._woven.add(held)
-            case Summary():
-                yield from self._folded(record, name, held)
-            case None:
-                yield from self._entitle(record)
+        if record.parent_id is not UNSET:
+            yield from self._taken_back(record.parent_id)
+        if isinstance(held, Message):
+            self._last = held.id
+            yield from self._woven.add(held)
+        elif isinstance(held, Answer):
+            yield from self._woven.answer(held, time_of(record))
+        elif isinstance(held, Summary):
+            yield from self._folded(record, name, held)
+        else:
+            yield from self._entitle(record)
         # In version 1 entries have no names, and are told by where they stand in the file.
         entry = record.id or str(line - 1)
         self._tree.add(entry, self._last, is_message=isinstance(held, Answer | Message))
@@ -104,10 +104,8 @@ class Pi:
         self._last = pivot[1].id
         yield from pivot
 
-    def _taken_back(self, record: Line) -> Iterator[Step]:
-        if record.parent_id is UNSET:
-            return
-        target = self._tree.gone_back_to(record.parent_id)
+    def _taken_back(self, parent: str | None) -> Iterator[Step]:
+        target = self._tree.gone_back_to(parent)
         if target is not UNSET and target != self._last:
             yield from self._woven.flush()
             yield Reverted(message=target)
@@ -126,7 +124,7 @@ class _Tree:
     """Which entries there are, and which of them lie on the branch in force."""
 
     def __init__(self) -> None:
-        self._places: OrderedDict[str, _Place] = OrderedDict()
+        self._places: dict[str, _Place] = {}
         self._live: set[str] = set()
         self._leaf: str | None = None
 
@@ -139,7 +137,9 @@ class _Tree:
         self._live.add(entry)
         self._leaf = entry
         if len(self._places) > _MOST_ENTRIES:
-            self._live.discard(self._places.popitem(last=False)[0])
+            oldest = next(iter(self._places))
+            del self._places[oldest]
+            self._live.discard(oldest)
 
     def gone_back_to(self, parent: str | None) -> str | UnsetType | None:
         """The message that is the last again; UNSET where the parent is not known."""

@@ -28,6 +28,16 @@ _FINISH = {"stop": "stop", "toolUse": "tool-calls", "length": "length"}
 _ERRORS = {"aborted": "MessageAbortedError", "error": "APIError"}
 
 
+class Usage(Struct, gc=False, rename="camel"):
+    """What was measured."""
+
+    input: Any = 0
+    output: Any = 0
+    cache_read: Any = 0
+    cache_write: Any = 0
+    cost: Any = UNSET
+
+
 class Said(Struct, gc=False, rename="camel"):
     """A message; what a tool tells the screen beside its result is passed over."""
 
@@ -37,7 +47,7 @@ class Said(Struct, gc=False, rename="camel"):
     api: str | UnsetType = UNSET
     provider: str | UnsetType = UNSET
     model: str | UnsetType = UNSET
-    usage: Any = UNSET
+    usage: Usage | UnsetType | None = UNSET
     stop_reason: str | UnsetType | None = UNSET
     error_message: str | UnsetType | None = UNSET
     tool_call_id: str | UnsetType = UNSET
@@ -79,14 +89,6 @@ class Chosen(Frozen):
     model: tuple[str, str] = ("", "")
     level: str = ""
 
-    def after(self, record: Line) -> "Chosen":
-        """What is chosen once an entry is told."""
-        if isinstance(record.provider, str) and isinstance(record.model_id, str):
-            self = replace(self, model=(record.provider, record.model_id))
-        if isinstance(record.thinking_level, str):
-            self = replace(self, level=record.thinking_level.removeprefix("off"))
-        return self
-
 
 class Summary(Frozen):
     """A compaction."""
@@ -94,6 +96,15 @@ class Summary(Frozen):
     text: str
     first_kept: str  # an entry, by its name or its place in the file
     told: Json
+
+
+def chosen_after(chosen: Chosen, record: Line) -> Chosen:
+    """What is chosen once an entry is told."""
+    if isinstance(record.provider, str) and isinstance(record.model_id, str):
+        chosen = replace(chosen, model=(record.provider, record.model_id))
+    if isinstance(record.thinking_level, str):
+        chosen = replace(chosen, level=record.thinking_level)
+    return chosen
 
 
 def read_entry(record: Line, name: str, chosen: Chosen) -> Message | Answer | Summary | None:
@@ -161,15 +172,16 @@ def _said(record: Line, said: Said, name: str, chosen: Chosen) -> Message | Answ
 
 def _answered(record: Line, said: Said, name: str, chosen: Chosen) -> Message:
     stop = said.stop_reason or ""
+    usage = said.usage or Usage()
     message = assistant_message(
         name,
         _parts(said.content, said),
         time_of(record),
         model=(said.provider or chosen.model[0], said.model or chosen.model[1]),
-        tokens=_tokens(said.usage),
+        tokens=_tokens(usage),
         finish=_FINISH.get(stop, "other") if stop else "",
     )
-    more: Json = {"cost": _cost(said.usage), "variant": chosen.level or UNSET}
+    more: Json = {"cost": _cost(usage), "variant": chosen.level or UNSET}
     if stop in _ERRORS:
         data = {"message": said.error_message or ""}
         more |= {"finish": UNSET, "error": {"name": _ERRORS[stop], "data": data}}
@@ -203,10 +215,9 @@ def _ran(said: Said) -> TextPart:
     return replace(note(text), ignored=True if said.exclude_from_context else UNSET)
 
 
-def _tokens(usage: object) -> Tokens | None:
-    told = cast("Json", usage) if isinstance(usage, dict) else {}
-    given, made = as_number(told.get("input")), as_number(told.get("output"))
-    read, write = as_number(told.get("cacheRead")), as_number(told.get("cacheWrite"))
+def _tokens(usage: Usage) -> Tokens | None:
+    given, made = as_number(usage.input), as_number(usage.output)
+    read, write = as_number(usage.cache_read), as_number(usage.cache_write)
     total = given + made + read + write
     if not total:
         return None  # it was broken off before anything was measured
@@ -214,12 +225,10 @@ def _tokens(usage: object) -> Tokens | None:
     return Tokens(input=given, output=made, reasoning=0, total=total, cache=cache)
 
 
-def _cost(usage: object) -> float | UnsetType:
-    match usage:
-        case {"cost": {"total": int() | float() as total}} if not isinstance(total, bool):
-            return total
-        case _:
-            return UNSET
+def _cost(usage: Usage) -> float | UnsetType:
+    told = cast("Json", usage.cost).get("total") if isinstance(usage.cost, dict) else None
+    is_number = isinstance(told, int | float) and not isinstance(told, bool)
+    return cast("float", told) if is_number else UNSET
 
 
 # --- content -------------------------------------------------------------------------------

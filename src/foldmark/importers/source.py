@@ -144,6 +144,8 @@ class Source:
     def _looked_at_document(self) -> Head:
         data = b"".join([*(record.data for record in self._peeked), *self._rest()])
         self._peeked = [Record(line=1, data=data)]
+        if problem := text_problem(data):
+            raise problem
         return Head(shape="document", document=_fields(data))
 
     def _peek(self) -> None:

@@ -15,24 +15,16 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.messages import (
-    AnyPart,
-    Message,
-    Origin,
-    Pending,
-    SessionInfo,
-    TextPart,
-    ToolPart,
-)
+from foldmark.messages import AnyPart, Message, Origin, Pending, SessionInfo, TextPart, ToolPart
 from foldmark.values import Extra, Json, parsed
 from foldmark.wire.anthropic import read_block
-from foldmark.wire.model import objects, options
+from foldmark.wire.model import Answer, objects, options
 from foldmark.wire.openai_chat import OpenAIChat
 
 from .fenced import parted, place_of
 from .format import Format, Opened, Step, Tally, decoder
 from .litellm import named_model
-from .making import assistant_message, user_message, with_info
+from .making import assistant_message, user_message
 from .source import Head
 from .woven import Woven
 
@@ -135,12 +127,11 @@ class _Conversation:
         if call:
             yield from self._answer(call, item.content)
             return
-        read = _wire.read({"role": "user", "content": item.content})
-        parts = read.parts
+        parts = _wire.read({"role": "user", "content": item.content}).parts
         if item.is_demo is True or item.role != "user":
             parts = tuple(_by_program(part) for part in parts)
         self._open = ""
-        yield from self._woven.add(user_message(name, parts, None, wire=_kept(read.rest)))
+        yield from self._woven.add(user_message(name, parts, None))
 
     def end(self, steps: list[Done]) -> Iterator[Step]:
         """An older version does not write the output of the last command into the history."""
@@ -150,26 +141,26 @@ class _Conversation:
 
     def _answer(self, call: str, content: Any) -> Iterator[Step]:
         self._open = ""
-        read = _wire.read({"role": "tool", "tool_call_id": call, "content": content})
-        for answer in read.answers:
+        given = {"role": "tool", "tool_call_id": call, "content": content}
+        if isinstance(content, str):
+            yield from self._woven.answer(Answer(call_id=call, output=content, raw=given), None)
+            return
+        for answer in _wire.read(given).answers:
             yield from self._woven.answer(answer, None)
 
     def _said(self, item: Item, name: str) -> Message:
         parts = _thoughts(item)
         action = item.action if isinstance(item.action, str) and not item.tool_calls else ""
-        rest: Json = {}
         if action.strip() and isinstance(item.content, str):
             parts += _spoken(item.content, action.strip(), f"{name}-call")
         else:
-            given = {"role": "assistant", "content": item.content}
-            read = _wire.read(
-                {**given, "tool_calls": item.tool_calls} if item.tool_calls else given
-            )
-            parts, rest = parts + read.parts, read.rest
+            given: Json = {"role": "assistant", "content": item.content}
+            if item.tool_calls:
+                given["tool_calls"] = item.tool_calls
+            parts += _wire.read(given).parts
         calls = [part.call_id for part in parts if isinstance(part, ToolPart)]
         self._open = (calls[-1] or "") if calls else ""
-        message = assistant_message(name, parts, None, model=self._model)
-        return with_info(message, wire=_kept(rest)) if rest else message
+        return assistant_message(name, parts, None, model=self._model)
 
 
 def _spoken(text: str, action: str, call_id: str) -> tuple[AnyPart, ...]:
@@ -201,10 +192,6 @@ def _may_be_output(item: Item) -> bool:
 
 def _by_program(part: AnyPart) -> AnyPart:
     return replace(part, synthetic=True) if isinstance(part, TextPart) else part
-
-
-def _kept(rest: Json) -> Json | None:
-    return {_wire.key: rest} if rest else None
 
 
 # --- beside the messages -------------------------------------------------------------------

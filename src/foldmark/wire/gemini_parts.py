@@ -175,7 +175,7 @@ def _is_signed(part: Json) -> bool:
     return any(part.get(name) for name in _SIGNATURES)
 
 
-def _unknown(data: Json, **known: bool) -> Json:
+def _unknown(data: Json, /, **known: bool) -> Json:
     return {name: held for name, held in data.items() if not known.get(name)}
 
 
@@ -242,10 +242,9 @@ def _file(part: Json, field: str, *, within: bool = False) -> FilePart | None:
     if not isinstance(data, str) or not isinstance(mime, str):
         return None
     is_url_safe = is_inline and _is_url_safe(data)
-    known = dict.fromkeys(("data", "fileUri", "file_uri"), True)
-    known |= dict.fromkeys(("mimeType", "mime_type"), not is_bare)
+    known = () if is_bare else ("mimeType", "mime_type")
     notes = _noted(
-        inner=_unknown(inner, **known),
+        inner=without(inner, *known, "data", "fileUri", "file_uri"),
         snake="_" in field,
         bare=is_bare,
         within=within,

@@ -6,7 +6,7 @@ call. What must go leaves what can be read of it.
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from foldmark.values import Json
 
@@ -125,7 +125,7 @@ class Request:
         if not is_new or (not linked and kind.endswith("_call")):
             return []
         self._refers = self._refers or kind == "item_reference"
-        return [_public(item)]
+        return [{**_public(item), "type": kind}]
 
     def _answer(self, item: Json, role: str) -> list[Json]:
         """A result that stands alone: its call is kept whole, or stored, or there is none."""
@@ -164,11 +164,9 @@ def _output(item: Json) -> Json:
     """A result."""
     if item["type"] not in _OWN_OUTPUTS:
         return _public(item)
-    output = item.get("output")
-    if isinstance(output, list):
-        output = _content(cast("list[Json]", output)) or NOTHING_TO_READ
-    elif not isinstance(output, str):
-        output = NOTHING_TO_READ
+    output = item["output"]
+    if not isinstance(output, str):
+        output = _content(output) or NOTHING_TO_READ
     return {"type": item["type"], "call_id": item["call_id"], "output": output}
 
 

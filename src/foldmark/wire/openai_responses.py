@@ -305,15 +305,17 @@ class _Items:
         return item | _fields(own)
 
     def _keeps_kind(self, call_id: str, kind: object) -> bool:
-        """Whether a result is written as it came: those of functions are made to fit, and those
-        of OpenAI's own tools must be what these tools give."""
+        """Whether a call and its result are written as they came."""
         if self._names is None:
             return True
+        # Those of functions are made to fit. Those of OpenAI's own tools cannot be: where a result
+        # is not what these tools give, the call becomes one of a function.
         result = self._results.get(call_id)
         if result is None or not isinstance(kind, str) or kind == CUSTOM:
             return False
         kept = options(options(result.provider_options, KEY), RESULT)
-        return KIND in kept and _came_so(result, kept)
+        usual = "tool_search_output" if kind == "tool_search_call" else f"{kind}_output"
+        return kept.get(KIND) == usual and _came_so(result, kept)
 
     def _result(self, result: Result) -> Json:
         own = options(result.provider_options, KEY)
