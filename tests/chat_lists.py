@@ -135,6 +135,7 @@ LISTS: dict[str, list[Json]] = {
         old_result("1"),
         tool("gone"),
     ],
+    "ids used twice": [calling(call("a"), call("a")), tool("a"), tool("a"), calling(call("a"))],
     "SWE-agent's results": [
         calling(call("a")),
         {"role": "tool", "content": "1", "tool_call_ids": ["a"], "agent": "main"},
@@ -149,7 +150,6 @@ LISTS: dict[str, list[Json]] = {
 }
 ODD: list[list[Json]] = [
     [calling(call("a")), user(), tool("a")],
-    [calling(call("a"), call("a")), tool("a"), user(), tool("a"), calling(call("a"))],
     [calling({**call("a"), "type": None}), tool("a")],
     [old_call(""), tool("function_f")],
 ]

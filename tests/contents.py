@@ -10,6 +10,7 @@ Json = dict[str, Any]
 DATA = PNG.partition(",")[2]
 SHOT = {"inlineData": {"mimeType": "image/png", "data": DATA}}
 PAPER = {"fileData": {"mimeType": "application/pdf", "fileUri": "gs://papers/one.pdf"}}
+SEARCH = {"toolCall": {"id": "t", "args": {"q": "a"}}}  # a kind that we do not know
 RAN = {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}}
 
 
@@ -139,9 +140,9 @@ RESPONSES = [
 SAID = [
     text("Hi"), text("Ha", thoughtSignature="c2ln"), text("Hm", thought=True), text(" "), SHOT,
     text("Hm", thought=True, thoughtSignature="c2ln"), text("", thoughtSignature="c2ln"), RAN,
-    text("no", thought=False), {"hologram": {"depth": 3}},
+    text("no", thought=False), SEARCH,
 ]  # fmt: skip
-ASKED = [text("Go"), text("And?"), text(""), SHOT, PAPER, {"hologram": {"depth": 3}}]
+ASKED = [text("Go"), text("And?"), text(""), SHOT, PAPER, SEARCH]
 _SNAKE = {
     "functionCall": "function_call",
     "functionResponse": "function_response",

@@ -66,6 +66,9 @@ def test_items_of_one_answer_are_one_message() -> None:
     assert [message.is_user for message in messages] == [True, False, False]
     kinds = [type(part) for part in messages[1].parts]
     assert kinds == [ReasoningPart, TextPart, ToolPart]
+    approval = item("mcp_approval_response", approval_request_id="a", approve=True)
+    approved = decode([item("mcp_approval_request", id="a"), approval], wire=WIRE).messages
+    assert [message.is_user for message in approved] == [False, True]
     ran = messages[1].parts[2]
     assert isinstance(ran, ToolPart)
     assert isinstance(ran.state, Completed)

@@ -20,8 +20,18 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.shown import Call, FromAssistant, FromTools, FromUser, Media, Output, Result, Text
-from foldmark.wire import decode, request
+from foldmark.shown import (
+    Call,
+    FromAssistant,
+    FromTools,
+    FromUser,
+    Media,
+    Output,
+    Reasoning,
+    Result,
+    Text,
+)
+from foldmark.wire import decode, decode_reply, request
 from foldmark.wire.names import NOTHING_TO_READ
 
 from .responses import (
@@ -145,14 +155,31 @@ def test_items_whose_thinking_is_gone_lose_the_ids_that_ask_for_it() -> None:
 
 
 def test_thinking_without_what_it_led_to_is_left_out() -> None:
-    alone = thought("Hm.", id="rs_1", encrypted_content="gAAA")
-    assert [held["type"] for held in again([asked("Go"), alone, asked("Go on")])].count(
-        "reasoning"
-    ) == 0
-    shown = [FromUser(content=(Text(text="Go"),)), *view(decode([alone], wire=WIRE).messages)]
-    sent = request([*shown, *view(decode([alone, said(" ")], wire=WIRE).messages)], WIRE)
-    assert "gAAA" not in json.dumps(sent)
+    own = {"openai": {"item": {"id": "rs_1", "encrypted_content": "gAAA"}}}
+    alone = Reasoning(text="Hm.", provider_options=own)
+    for after in ((), (Text(text=" "),)):
+        shown = [FromUser(content=(Text(text="Go"),)), FromAssistant(content=(alone, *after))]
+        sent = request(shown, WIRE)
+        assert_taken(sent)
+        assert sent[1] == {"type": "message", "role": "assistant", "content": NOTHING_TO_READ}
+    led = FromAssistant(content=(alone, Text(text="Hi")))
+    assert [held["type"] for held in request([led], WIRE)] == ["reasoning", "message"]
+
+
+def test_what_the_provider_ran_itself_goes_back_whole_and_once() -> None:
+    made = {"object": "response", "status": "completed", "output": [*PAIRS[7], said("Done.")]}
+    answer = decode_reply(made, wire=WIRE)
+    assert isinstance(answer.info, AssistantInfo)
+    assert answer.info.finish == "stop"
+    later = decode([asked("Go on"), PAIRS[7][1]], wire=WIRE).messages
+    sent = request(view([answer, *later]), WIRE)
+    assert [held["type"] for held in sent].count("shell_call_output") == 1
     assert_taken(sent)
+
+
+def test_what_codex_alone_knows_is_not_sent() -> None:
+    sent = again([asked("Go"), item("ghost_snapshot", ghost_commit={"id": "abc"}), said()])
+    assert [held["type"] for held in sent] == ["message", "message"]
 
 
 def test_an_id_is_sent_once_and_only_where_it_is_one() -> None:
@@ -168,6 +195,10 @@ def test_a_result_without_a_call_is_sent_as_words() -> None:
     assert_taken(sent)
     assert [held["type"] for held in sent] == ["message"] * len(sent)
     assert "the output" in json.dumps(sent)
+    for call_, ran in PAIRS[7:8] + PAIRS[9:12]:
+        twice = again([asked("Go"), call_, ran, ran])
+        assert_taken(twice[:3])
+        assert [held["type"] for held in twice[3:]] in ([], ["message"])
     kept = again(
         [asked("Go"), item("item_reference", id="fc_1"), result("c7", "the output"), said()]
     )

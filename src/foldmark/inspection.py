@@ -1,15 +1,15 @@
-"""Where the tokens of a session are: its messages, calls and marks in figures.
+"""A session in figures: its messages, calls and marks, where its tokens are, and what became of them.
 
-All is told in full size, as if nothing were hidden, beside what the view shows of it. Sizes come
-from the log. This module reads no file and draws no table.
+All is told in full size, as if nothing were hidden, beside what the view shows of it. This module
+reads no file and draws no table.
 """
 
 import heapq
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from .log import Entry, Log, handle
+from .growth import Compaction, Growth, Pruning, growth
+from .log import Log, handle
 from .messages import (
     AssistantInfo,
     Completed,
@@ -22,38 +22,25 @@ from .messages import (
     TextPart,
     ToolPart,
 )
-from .sizes import MESSAGE_OVERHEAD
+from .spending import Spent, spent, spent_together
 from .targets import target
-from .tokens import Counter as TokenCounter
 from .values import Frozen
 from .view import Viewer
+from .waste import (
+    Repeats,
+    Superseded,
+    repeats,
+    repeats_together,
+    superseded,
+    superseded_together,
+)
 
-Kind = Literal["user", "assistant", "reasoning", "tool_input", "tool_output", "file"]
 State = Literal["shown", "pruned", "folded"]
 
 FORMAT = "opencode"
 LARGEST = 10
 _LONGEST_LIFE = 10**11  # seconds; beyond it, times are nonsense
 _LABEL = 160
-
-
-class Kinds(Frozen):
-    """Tokens by what they are; a message's own wrapping counts for who sent it."""
-
-    user: int = 0
-    assistant: int = 0
-    reasoning: int = 0
-    tool_input: int = 0
-    tool_output: int = 0
-    file: int = 0
-
-
-class Spent(Frozen):
-    """The tokens of a whole log, nothing hidden."""
-
-    total: int
-    by_kind: Kinds
-    by_tool: dict[str, int]  # a tool's calls and results, the largest first
 
 
 class Seen(Frozen):
@@ -66,6 +53,7 @@ class Seen(Frozen):
 class Piece(Frozen):
     """One part, and what became of it."""
 
+    session: int
     handle: str
     name: str  # the tool, or the kind of any other part
     target: str
@@ -73,59 +61,106 @@ class Piece(Frozen):
     state: State
 
 
-class Folded(Frozen):
-    """A pivot by its places in the log, and the tokens of its summary."""
-
-    marker: int
-    summary: int
-    tail: int | None
-    tokens: int
-
-
 class Inspection(Frozen):
-    """A session in figures."""
+    """A session in figures, or several summed up; places and times are never mixed."""
 
     format: str
     title: str
     directory: str  # where the session worked
     models: tuple[str, ...]  # in the order in which they came
     seconds: float | None  # from the first to the last time that is known
-    messages: int
-    requests: int
+    sessions: int
+    messages: int  # these three as the transcript itself counts them, where it does
     tool_calls: int
     tool_results: int
+    log: int  # messages in the log
+    requests: int
     pivots: int
     pruned: int
     tokens: Spent
     view: Seen
     largest: tuple[Piece, ...]
-    folds: tuple[Folded, ...]
+    duplicated: Repeats
+    superseded: Superseded
+    compactions: tuple[Compaction, ...]
+    prunes: tuple[Pruning, ...]
 
 
-def inspection(viewer: Viewer, info: SessionInfo | None = None) -> Inspection:
-    """The figures of the session that a viewer shows."""
+def inspection(
+    viewer: Viewer,
+    info: SessionInfo | None = None,
+    *,
+    session: int = 1,
+    grown: Growth | None = None,
+) -> Inspection:
+    """The figures of the session that a viewer shows; its growth may be known already."""
     log = viewer.log
     states = [part.state for part in _tool_parts(log)]
+    folder = (info.directory or "") if info else ""
+    if grown is None and (log.pivots or log.marks):
+        grown = growth(log, viewer.policy, session=session, folder=folder)
     return Inspection(
-        format=FORMAT,
+        format=(info.origin.format or FORMAT) if info and info.origin else FORMAT,
         title=(info.title or "") if info else "",
-        directory=(info.directory or "") if info else "",
+        directory=folder,
         models=tuple(dict.fromkeys(model_names(log))),
         seconds=_seconds(log),
+        sessions=1,
         messages=len(log),
-        requests=len(log.requests.all),
         tool_calls=len(states),
         tool_results=sum(isinstance(state, Completed | Failed) for state in states),
+        log=len(log),
+        requests=len(log.requests.all),
         pivots=len(log.pivots),
         pruned=len(log.marks),
-        tokens=_spent(log),
+        tokens=spent(log, info),
         view=Seen(
             messages=sum(bool(cell.shown) for cell in viewer.cells.values()),
-            tokens=viewer.view().tokens,
+            tokens=viewer.tokens,
         ),
-        largest=_largest(viewer),
-        folds=tuple(_folds(log)),
+        largest=_largest(viewer, session),
+        duplicated=repeats(log, session),
+        superseded=superseded(log, session),
+        compactions=grown.compactions if grown else (),
+        prunes=grown.prunes if grown else (),
     )
+
+
+def inspected_together(found: Sequence[Inspection]) -> Inspection:
+    """The figures of several sessions as those of one."""
+    first = found[0]
+    if len(found) == 1:
+        return first
+    times = [one.seconds for one in found if one.seconds is not None]
+    pieces = (piece for one in found for piece in one.largest)
+    return Inspection(
+        format=first.format,
+        title="",
+        directory=first.directory if len({one.directory for one in found}) == 1 else "",
+        models=tuple(dict.fromkeys(name for one in found for name in one.models)),
+        seconds=sum(times) if times else None,
+        sessions=len(found),
+        messages=sum(one.messages for one in found),
+        tool_calls=sum(one.tool_calls for one in found),
+        tool_results=sum(one.tool_results for one in found),
+        log=sum(one.log for one in found),
+        requests=sum(one.requests for one in found),
+        pivots=sum(one.pivots for one in found),
+        pruned=sum(one.pruned for one in found),
+        tokens=spent_together(one.tokens for one in found),
+        view=Seen(
+            messages=sum(one.view.messages for one in found),
+            tokens=sum(one.view.tokens for one in found),
+        ),
+        largest=tuple(heapq.nlargest(LARGEST, pieces, key=lambda piece: piece.tokens)),
+        duplicated=repeats_together(one.duplicated for one in found),
+        superseded=superseded_together(one.superseded for one in found),
+        compactions=tuple(each for one in found for each in one.compactions),
+        prunes=tuple(each for one in found for each in one.prunes),
+    )
+
+
+# --- models and times ----------------------------------------------------------------------
 
 
 def model_names(log: Log) -> Iterator[str]:
@@ -160,40 +195,7 @@ def _seconds(log: Log) -> float | None:
     return seconds if seconds is not None and seconds < _LONGEST_LIFE else None
 
 
-# --- tokens --------------------------------------------------------------------------------
-
-
-def _spent(log: Log) -> Spent:
-    kinds: Counter[Kind] = Counter()
-    tools: Counter[str] = Counter()
-    for entry in log.entries.values():
-        kinds["user" if entry.message.is_user else "assistant"] += _overhead(entry)
-        for part, size in zip(entry.message.parts, entry.sizes, strict=True):
-            match part:
-                case ToolPart():
-                    output = size.body + size.attached + _error_tokens(part, log.count)
-                    kinds["tool_output"] += output
-                    kinds["tool_input"] += size.total - output
-                    tools[part.tool] += size.total
-                case ReasoningPart():
-                    kinds["reasoning"] += size.fixed
-                case FilePart():
-                    kinds["file"] += size.fixed
-                case _:
-                    kinds["user" if entry.message.is_user else "assistant"] += size.fixed
-    return Spent(total=kinds.total(), by_kind=Kinds(**kinds), by_tool=dict(tools.most_common()))
-
-
-def _error_tokens(part: ToolPart, count: TokenCounter) -> int:
-    """The tokens of an error, which a size holds together with its call's."""
-    return count(part.state.error) if isinstance(part.state, Failed) else 0
-
-
-def _overhead(entry: Entry) -> int:
-    """What the wrapping of a message costs; results travel in a message of their own."""
-    said = any(size.fixed for size in entry.sizes)
-    has_results = any(isinstance(part, ToolPart) for part in entry.message.parts)
-    return MESSAGE_OVERHEAD * (said + has_results)
+# --- parts ---------------------------------------------------------------------------------
 
 
 def _tool_parts(log: Log) -> Iterator[ToolPart]:
@@ -203,21 +205,18 @@ def _tool_parts(log: Log) -> Iterator[ToolPart]:
                 yield part
 
 
-# --- the largest parts, and the pivots -----------------------------------------------------
-
-
-def _largest(viewer: Viewer) -> tuple[Piece, ...]:
+def _largest(viewer: Viewer, session: int) -> tuple[Piece, ...]:
     sized = (
         (size.total, -entry.ordinal - offset)
         for entry in viewer.log.entries.values()
         for offset, size in enumerate(entry.sizes)
     )
-    places = set(viewer.view().places)
     largest = heapq.nlargest(LARGEST, (pair for pair in sized if pair[0]))
-    return tuple(_pieces(viewer.log, places, largest))
+    return tuple(_pieces(viewer, largest, session))
 
 
-def _pieces(log: Log, places: set[int], sized: Iterable[tuple[int, int]]) -> Iterator[Piece]:
+def _pieces(viewer: Viewer, sized: Iterable[tuple[int, int]], session: int) -> Iterator[Piece]:
+    log, places = viewer.log, viewer.cells
     for tokens, negated in sized:
         found = log.part_at(-negated)
         if found is None:
@@ -225,6 +224,7 @@ def _pieces(log: Log, places: set[int], sized: Iterable[tuple[int, int]]) -> Ite
         entry, offset = found
         name, label = _named(entry.message, offset)
         yield Piece(
+            session=session,
             handle=handle(-negated),
             name=name,
             target=label,
@@ -252,13 +252,3 @@ def _named(message: Message, offset: int) -> tuple[str, str]:
             return "user" if message.is_user else "assistant", part.text[:_LABEL]
         case _:
             return "other", ""
-
-
-def _folds(log: Log) -> Iterator[Folded]:
-    for pivot in log.pivots:
-        yield Folded(
-            marker=pivot.marker,
-            summary=pivot.summary,
-            tail=None if pivot.tail_id is None else log.place(pivot.tail_id, below=pivot.marker),
-            tokens=sum(size.fixed for size in log.entries[pivot.summary].sizes),
-        )

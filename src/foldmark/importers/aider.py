@@ -14,8 +14,8 @@ from typing import Literal, cast
 from msgspec import UNSET
 
 from foldmark.errors import BadInput
-from foldmark.messages import Message, Origin, SessionInfo, TextPart, Time
-from foldmark.values import Json
+from foldmark.messages import Message, SessionInfo, TextPart, Time
+from foldmark.values import Extra, Json
 
 from .format import Format, Opened, Step, Tally
 from .making import assistant_message, moment, note, user_message, with_info
@@ -146,9 +146,8 @@ class Aider:
             id=self._session,
             title=title or UNSET,
             time=UNSET if at is None else Time(created=at, updated=at),
-            origin=Origin(wire={_NAME: notes}) if notes else UNSET,
         )
-        return Opened(info=info)
+        return Opened(info=info, extra=Extra({_NAME: notes}) if notes else UNSET)
 
     def _message(self, notes: Json) -> Message:
         raw = "".join(self._lines)

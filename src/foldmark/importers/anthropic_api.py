@@ -1,42 +1,35 @@
 """Recorded traffic with Anthropic's Messages API: claude-trace, one request and response a line.
 
-Facts of this format: each request repeats its whole conversation, so only what is new in it is
-taken, and only digests of the rest are kept; the next request repeats the answer, too. Requests
-with tools are the loop of an agent and make a session each. Left out is what is neither that nor
-grows beyond one request: the program's questions about quotas, topics and titles. A compaction is
-a request for a summary, then a conversation that begins with it.
+Facts of this format: each request repeats its whole conversation. Those with tools are the loop
+of an agent, each conversation a session. Left out is what has no tools and never grows beyond one
+request, if there is anything else: the program's questions about quotas, topics and titles. A
+compaction is a request for a summary, and then a conversation that begins with it.
 """
 
 import json
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
-from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.messages import AnyPart, Message, Origin, SessionInfo, TextPart, Time
+from foldmark.messages import Origin, SessionInfo, Time
 from foldmark.values import Json, parsed
-from foldmark.wire.anthropic import Anthropic
-from foldmark.wire.model import JOINED, Read, Reply, object_at, text_at
+from foldmark.wire.model import options
 
+from .anthropic_request import Exchange, as_message, begins_with_summary, message_digest
 from .anthropic_stream import streamed
-from .format import Format, Opened, Pruned, Reverted, Step, Tally
-from .making import assistant_message, folded, moment, user_message, with_info
+from .anthropic_talk import NAME, WIRE, Talk
+from .format import Format, Opened, Step, Tally
+from .listed import with_prompt
+from .making import moment
 from .source import Head
-from .woven import Woven
 
-_NAME = "anthropic-api"
 _PATH = "/v1/messages"
-_REMINDER = "<system-reminder>"
-_SUMMARISE = "Your task is to create a detailed summary of"
-_CONTINUED = "This session is being continued from a previous conversation"
-_BY_HAND = "<command-name>"
 _MOST_TALKS, _MOST_WAITING = 64, 8
-_wire = Anthropic()
 T = TypeVar("T")
 
 
@@ -68,5 +61,187 @@ class Body(Struct, gc=False):
     """What matters of a request for an answer."""
 
     messages: list[Raw]
-    system: Any = UNSET
-    tools: Raw | UnsetType | None = UNSET
+    system: Raw | UnsetType = UNSET
+    tools: Raw | UnsetType = UNSET
+
+
+_line = msgspec.json.Decoder(Line)
+_body = msgspec.json.Decoder(Body)
+
+
+class AnthropicApi:
+    """Reads one file."""
+
+    def __init__(self, name: str) -> None:
+        """Take the file's name, which names the sessions."""
+        self.tally = Tally()
+        self._stem = Path(name).stem
+        self._sessions = 0
+        self._talks: OrderedDict[str, Talk] = OrderedDict()  # the newest last
+        self._now: Talk | None = None
+        # Without tools, and not yet gone on with.
+        self._waiting: deque[tuple[Exchange, Body]] = deque(maxlen=_MOST_WAITING)
+        self._digests: dict[int, int] = {}  # of messages, by that of their bytes
+
+    def decode(self, data: bytes) -> Line:
+        """One exchange, undecoded but for its outline."""
+        try:
+            return _strict(_line, data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # Broken, or half of a character in it: that the API refuses as well.
+            mended = json.dumps(parsed(data), ensure_ascii=False).encode(errors="replace")
+            return _strict(_line, mended)
+
+    def take(self, record: Line, line: int) -> Iterator[Step]:
+        """What an exchange adds."""
+        del line
+        url = record.request.url
+        if isinstance(url, str) and not url.partition("?")[0].endswith(_PATH):
+            return
+        if not isinstance(record.request.body, Raw):
+            return
+        body = _strict(_body, bytes(record.request.body))
+        if body.messages:
+            yield from self._exchanged(self._exchange(body, record), body)
+
+    def end(self) -> Iterator[Step]:
+        """What is held; what waits is told if it is all there is."""
+        if not self._sessions:
+            for exchange, body in self._waiting:
+                yield from self._told(self._new(exchange, body), exchange)
+        if self._now is not None:
+            yield from self._now.end()
+
+    # --- exchanges ---
+
+    def _exchange(self, body: Body, record: Line) -> Exchange:
+        response = _response(record.response or Response())
+        is_answer = response is not None and WIRE.recognises_reply(response)
+        return Exchange(
+            messages=list[Raw | Json](body.messages),
+            digests=[self._digest(raw) for raw in body.messages],
+            system=hash(bytes(body.system)) if isinstance(body.system, Raw) else 0,
+            reply=WIRE.read_reply(response) if response and is_answer else None,
+            reply_digest=message_digest(response) if response and is_answer else 0,
+            at=moment(record.request.timestamp) or moment(record.logged_at),
+            replied=moment(record.response.timestamp if record.response else None)
+            or moment(record.logged_at),
+        )
+
+    def _digest(self, raw: Raw) -> int:
+        """Each way in which a message is written is decoded only once."""
+        key = hash(bytes(raw))
+        if key not in self._digests:
+            self._digests[key] = message_digest(as_message(raw))
+        return self._digests[key]
+
+    def _exchanged(self, exchange: Exchange, body: Body) -> Iterator[Step]:
+        talk = self._matching(exchange)
+        if talk is not None:
+            yield from self._told(talk, exchange)
+        elif not _has_tools(body):
+            yield from self._without_tools(exchange, body)
+        elif begins_with_summary(exchange) and (talk := self._folding(exchange)):
+            yield from self._switched(talk)
+            yield from talk.fold(exchange)
+        else:
+            yield from self._told(self._new(exchange, body), exchange)
+
+    def _matching(self, exchange: Exchange) -> Talk | None:
+        """The conversation that a request goes on with."""
+        found, most = None, 0
+        for talk in self._talks.values():
+            likeness = talk.likeness(exchange.digests)
+            # One message alone may be the same in two: a title is asked for with the prompt, too.
+            if likeness >= max(most, 1) and (likeness > 1 or talk.system == exchange.system):
+                found, most = talk, likeness
+        return found
+
+    def _folding(self, exchange: Exchange) -> Talk | None:
+        """The conversation of which this is the summary: one that was asked for it, if any."""
+        newest = list(reversed(self._talks.values()))
+        asked = [talk for talk in newest if talk.is_folding]
+        alike = [talk for talk in newest if talk.system == exchange.system]
+        return next(iter([*asked, *alike]), None)
+
+    def _without_tools(self, exchange: Exchange, body: Body) -> Iterator[Step]:
+        for held in self._waiting:
+            size = len(held[0].digests)
+            if size < len(exchange.digests) and held[0].digests == exchange.digests[:size]:
+                self._waiting.remove(held)
+                talk = self._new(*held)
+                yield from self._told(talk, held[0])
+                yield from self._told(talk, exchange)
+                return
+        self._waiting.append((exchange, body))
+
+    def _told(self, talk: Talk, exchange: Exchange) -> Iterator[Step]:
+        yield from self._switched(talk)
+        yield from talk.take(exchange)
+
+    def _switched(self, talk: Talk) -> Iterator[Step]:
+        self._talks.setdefault(talk.info.id, talk)
+        self._talks.move_to_end(talk.info.id)
+        if talk is not self._now:
+            if self._now is not None:
+                yield from self._now.end()
+            self._now = talk
+            yield Opened(info=talk.info)
+        if len(self._talks) > _MOST_TALKS:
+            self._talks.popitem(last=False)
+
+    def _new(self, exchange: Exchange, body: Body) -> Talk:
+        self._sessions += 1
+        session = self._stem if self._sessions == 1 else f"{self._stem}-{self._sessions}"
+        at = exchange.at
+        info = SessionInfo(
+            id=session,
+            time=UNSET if at is None else Time(created=at, updated=at),
+            origin=with_prompt(
+                Origin(tools=_decoded(body.tools) or UNSET), WIRE.name, _decoded(body.system)
+            ),
+        )
+        return Talk(info, exchange.system, self.tally)
+
+
+def _strict(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        cause, _, path = str(error).partition(" - at ")
+        raise BadInput(cause, place=path.strip("`") or None) from None
+
+
+def _decoded(raw: Raw | UnsetType) -> Any:
+    return parsed(bytes(raw)) if isinstance(raw, Raw) else UNSET
+
+
+def _has_tools(body: Body) -> bool:
+    return bool(_decoded(body.tools))
+
+
+def _response(given: Response) -> Json | None:
+    body = _decoded(given.body)
+    if isinstance(body, dict):
+        return cast("Json", body)
+    stream = _decoded(given.body_raw)
+    return streamed(stream) if isinstance(stream, str) else None
+
+
+def _recognises(head: Head) -> bool:
+    return any(_is_exchange(line) for line in head.lines)
+
+
+def _is_exchange(line: Json) -> bool:
+    request = options(line, "request")
+    body = options(request, "body")
+    is_asked = isinstance(body.get("messages"), list) and "model" in body
+    return is_asked and "response" in line and _PATH in str(request.get("url"))
+
+
+FORMAT = Format(
+    name=NAME,
+    about="claude-trace, traffic with Anthropic's API",
+    recognises=_recognises,
+    importer=AnthropicApi,
+)

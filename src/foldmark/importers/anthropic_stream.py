@@ -4,73 +4,127 @@ Only what a recorded stream says: nothing is sent or awaited. A stream that brea
 answer as far as it came.
 """
 
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import cast
+from typing import Any, cast
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from foldmark.errors import BadInput
 from foldmark.values import Json, parsed
-from foldmark.wire.model import options
 
-_DATA = "data:"
-# A piece, by its kind: the field of the piece, and the field of the block that it goes on with.
-_TEXTS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+from .format import decoder
+
+_DATA = "\ndata:"
+
+
+class Delta(Struct, gc=False):
+    """A piece of a block, or what is told of the message at its end."""
+
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    partial_json: str = ""
+    citation: Any = UNSET
+    stop_reason: str | UnsetType | None = UNSET
+    stop_sequence: str | UnsetType | None = UNSET
+
+
+class Event(Struct, gc=False):
+    """What happens on a stream."""
+
+    type: str
+    index: int = 0
+    delta: Delta | UnsetType = UNSET
+    content_block: Json | UnsetType = UNSET
+    message: Json | UnsetType = UNSET
+    usage: Json | UnsetType = UNSET
+
+
+_strict = msgspec.json.Decoder(Event)
+_event = decoder(Event)
 
 
 def streamed(text: str) -> Json | None:
     """The response that a stream of events tells; None where it tells none."""
     stream = _Stream()
-    for line in text.split("\n"):
-        if line.startswith(_DATA):
-            with suppress(BadInput):  # cut off within a line
-                event = parsed(line.removeprefix(_DATA).encode(errors="surrogatepass"))
-                if isinstance(event, dict):
-                    stream.take(cast("Json", event))
+    for event in _events([piece.partition("\n")[0] for piece in f"\n{text}".split(_DATA)[1:]]):
+        stream.take(event)
     return stream.response()
+
+
+def _events(lines: list[str]) -> Iterator[Event]:
+    try:
+        yield from _strict.decode_lines("\n".join(lines))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        for line in lines:
+            with suppress(BadInput):  # cut off within a line
+                yield _event(line.encode(errors="surrogatepass"))
+
+
+class _Block:
+    """A block and its pieces, which may be thousands."""
+
+    def __init__(self, begun: Json) -> None:
+        self._begun = begun
+        self._pieces: defaultdict[str, list[str]] = defaultdict(list)
+        self._citations: list[object] = []
+
+    def add(self, delta: Delta) -> None:
+        if delta.text:
+            self._pieces["text"].append(delta.text)
+        elif delta.partial_json:
+            self._pieces["partial_json"].append(delta.partial_json)
+        elif delta.thinking:
+            self._pieces["thinking"].append(delta.thinking)
+        elif delta.signature:
+            self._pieces["signature"].append(delta.signature)
+        elif delta.citation is not UNSET:
+            self._citations.append(delta.citation)
+
+    def whole(self) -> Json:
+        block = dict(self._begun)
+        for name, pieces in self._pieces.items():
+            text = "".join(pieces)
+            if name == "partial_json":
+                block["input"] = _input(text)
+            else:
+                block[name] = f"{block.get(name) or ''}{text}"
+        if self._citations:
+            block["citations"] = self._citations
+        return block
 
 
 class _Stream:
     def __init__(self) -> None:
         self._message: Json = {}
-        self._blocks: dict[int, Json] = {}
-        self._inputs: dict[int, str] = {}
+        self._blocks: dict[int, _Block] = {}
 
-    def take(self, event: Json) -> None:
-        index = event.get("index")
-        match event.get("type"):
-            case "message_start":
-                self._message = dict(options(event, "message"))
-            case "content_block_start" if isinstance(index, int):
-                self._blocks[index] = dict(options(event, "content_block"))
-            case "content_block_delta" if isinstance(index, int) and index in self._blocks:
-                self._add(index, options(event, "delta"))
-            case "message_delta":
-                self._message |= options(event, "delta")
-                usage = options(event, "usage")
-                told = {name: held for name, held in usage.items() if held is not None}
-                self._message["usage"] = {**options(self._message, "usage"), **told}
-            case _:
-                pass
+    def take(self, event: Event) -> None:
+        if event.type == "content_block_delta":
+            if event.delta and event.index in self._blocks:
+                self._blocks[event.index].add(event.delta)
+        elif event.type == "content_block_start":
+            self._blocks[event.index] = _Block(event.content_block or {})
+        elif event.type == "message_start":
+            self._message = dict(event.message or {})
+        elif event.type == "message_delta":
+            self._end(event)
 
-    def _add(self, index: int, delta: Json) -> None:
-        block, kind = self._blocks[index], delta.get("type")
-        if kind in _TEXTS:
-            name = _TEXTS[str(kind)]
-            block[name] = f"{block.get(name) or ''}{delta.get(name) or ''}"
-        elif kind == "input_json_delta":
-            piece = delta.get("partial_json")
-            self._inputs[index] = f"{self._inputs.get(index, '')}{piece or ''}"
-        elif kind == "citations_delta":
-            held = block.get("citations")
-            before = cast("list[object]", held) if isinstance(held, list) else []
-            block["citations"] = [*before, delta.get("citation")]
+    def _end(self, event: Event) -> None:
+        for name in ("stop_reason", "stop_sequence"):
+            if event.delta and getattr(event.delta, name) is not UNSET:
+                self._message[name] = getattr(event.delta, name)
+        before = self._message.get("usage")
+        told = {name: held for name, held in (event.usage or {}).items() if held is not None}
+        self._message["usage"] = {**(before if isinstance(before, dict) else {}), **told}
 
     def response(self) -> Json | None:
         if not self._message:
             return None
-        for index, text in self._inputs.items():
-            if text:
-                self._blocks[index]["input"] = _input(text)
-        blocks = [self._blocks[index] for index in sorted(self._blocks)]
+        blocks = [self._blocks[index].whole() for index in sorted(self._blocks)]
         return {**self._message, "content": blocks}
 
 

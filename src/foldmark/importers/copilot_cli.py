@@ -56,17 +56,20 @@ class CopilotCli:
         del line
         data = record.data or {}
         if record.type == "session.start":
+            model = text(data, "selectedModel")
             self._session = session_info(self._session.id, data, moment(record.timestamp))
-            self._model = text(data, "selectedModel")
+            self._model = model
             yield from self._switch(self._thread(""))
         elif record.type == "session.model_change":
             self._model = text(data, "newModel")
         else:
-            self.tally.messages += record.type in _MESSAGES
             thread = self._thread(record.agent_id or text(data, "parentToolCallId"))
             thread.model = self._model
+            # First, so that what cannot be read changes nothing.
+            steps = list(thread.take(record, data))
+            self.tally.messages += record.type in _MESSAGES
             yield from self._switch(thread)
-            yield from thread.take(record, data)
+            yield from steps
 
     def end(self) -> Iterator[Step]:
         """What is held."""
@@ -147,7 +150,6 @@ class _Thread:
 
     def _answered(self, event: Event, data: Json) -> Iterator[Step]:
         parts = tuple(answer_parts(data))
-        self._announced |= {part.call_id or "" for part in parts if isinstance(part, ToolPart)}
         model, made = text(data, "model") or self.model, as_number(data.get("outputTokens"))
         message = assistant_message(
             self._id(event, text(data, "messageId")),
@@ -156,6 +158,7 @@ class _Thread:
             model=(_PROVIDER, model) if model else ("", ""),
             tokens=Tokens(output=made) if made else None,
         )
+        self._announced |= {part.call_id or "" for part in parts if isinstance(part, ToolPart)}
         yield from self._add(message)
 
     def _add(self, message: Message) -> Iterator[Step]:
@@ -179,24 +182,25 @@ class _Thread:
             self._begun[call] = {name: data.get(name) for name in ("toolName", "arguments")}
 
     def _result(self, call: str, data: Json) -> Answer:
-        self._announced.discard(call)
         result, is_error = options(data, "result"), data.get("success") is False
         output = text(result, "content")
         if is_error and not output:
             output = text(options(data, "error"), "message")
+        shown = tuple(files(result.get("contents")))
+        self._announced.discard(call)
         return Answer(
             call_id=call,
             output=output,
             is_error=is_error,
-            files=tuple(files(result.get("contents"))),
+            files=shown,
             raw={"toolCallId": call, **self._begun.pop(call, {}), "output": output},
         )
 
     # --- compactions ---
 
     def _folded(self, event: Event, data: Json) -> Iterator[Step]:
-        tail, self._is_folding, self._tail = self._tail, False, None
         summary = text(data, "summaryContent")
+        tail, self._is_folding, self._tail = self._tail, False, None
         if data.get("success") is False or not summary:
             return
         yield from self.end()

@@ -5,9 +5,12 @@ the user says. Nothing is lost: `joined` gives back the very text that `parted` 
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from foldmark.messages import AnyPart, Pending, TextPart, ToolPart
-from foldmark.values import Frozen
+from msgspec import UNSET
+
+from foldmark.messages import AnyPart, Completed, Pending, TextPart, Time, ToolPart
+from foldmark.values import Json
 from foldmark.wire.model import options
 
 _FENCE = "```"
@@ -15,13 +18,29 @@ _BEFORE, _AFTER = "before", "after"
 _COMMAND = "command"
 
 
-class Place(Frozen, gc=False):
+class Place(NamedTuple):
     """Where a command stands in a text, with what encloses it."""
 
     opens: int
     begins: int
     ends: int
     closes: int
+
+
+class Output(NamedTuple):
+    """What a command gave back, and when."""
+
+    text: str
+    at: int | None
+
+
+class Call(NamedTuple):
+    """What is known of a command beside its text; the key is under which its enclosing is kept."""
+
+    key: str
+    tool: str
+    id: str
+    output: Output | None = None
 
 
 def enclosed(text: str, opening: str, closing: str) -> list[Place]:
@@ -35,16 +54,15 @@ def enclosed(text: str, opening: str, closing: str) -> list[Place]:
             line = text.find("\n", begins)
             if line < 0:
                 break
-            if text[begins:line].strip():
+            if line > begins and not text[begins:line].isspace():
                 opens = text.find(opening, begins)
                 continue
             begins = line + 1
         ends = text.find(closing, begins)
         if ends < 0:
             break
-        closes = ends + len(closing)
-        found.append(Place(opens=opens, begins=begins, ends=ends, closes=closes))
-        opens = text.find(opening, closes)
+        found.append(Place(opens, begins, ends, ends + len(closing)))
+        opens = text.find(opening, ends + len(closing))
     return found
 
 
@@ -61,7 +79,7 @@ def place_of(text: str, command: str) -> Place | None:
     closes = ends
     if closing and rest.startswith(closing, blank):
         closes += blank + len(closing)
-    return Place(opens=opens, begins=begins, ends=ends, closes=closes)
+    return Place(opens, begins, ends, closes)
 
 
 def _opening(text: str, begins: int) -> tuple[int, str]:
@@ -77,22 +95,27 @@ def _opening(text: str, begins: int) -> tuple[int, str]:
     return begins, ""
 
 
-def parted(text: str, place: Place, *, key: str, tool: str, call_id: str) -> tuple[AnyPart, ...]:
+def parted(text: str, place: Place, call: Call) -> tuple[AnyPart, ...]:
     """What is said before a command, the command as a call, and what is said after it."""
     said = text[: place.opens].rstrip()
     command = text[place.begins : place.ends].strip()
     begins = text.find(command, place.begins)
-    ends = begins + len(command)
     rest = text[place.closes :].lstrip()
-    after = text[ends : len(text) - len(rest)]
-    call = ToolPart(
-        tool=tool,
-        call_id=call_id,
-        state=Pending(input={_COMMAND: command}),
-        metadata={key: {_BEFORE: text[len(said) : begins], _AFTER: after}},
+    after = text[begins + len(command) : len(text) - len(rest)]
+    given = {_COMMAND: command}
+    part = ToolPart(
+        tool=call.tool,
+        call_id=call.id,
+        state=Pending(input=given) if call.output is None else _ended(given, call.output),
+        metadata={call.key: {_BEFORE: text[len(said) : begins], _AFTER: after}},
     )
     before = (TextPart(text=said),) if said else ()
-    return (*before, call, TextPart(text=rest)) if rest else (*before, call)
+    return (*before, part, TextPart(text=rest)) if rest else (*before, part)
+
+
+def _ended(given: Json, output: Output) -> Completed:
+    time = UNSET if output.at is None else Time(end=output.at)
+    return Completed(input=given, output=output.text, time=time)
 
 
 def joined(parts: Iterable[AnyPart], key: str) -> str:

@@ -1,13 +1,60 @@
 """What programs that ask models through LiteLLM write of its answers."""
 
-from typing import cast
+from typing import Any
 
-from msgspec.structs import replace
+from msgspec import Struct
 
-from foldmark.messages import Cache, Tokens
+from foldmark.messages import Cache, Number, Tokens
 from foldmark.values import Json
-from foldmark.wire.model import as_number
-from foldmark.wire.openai_chat import usage_tokens
+
+
+class Details(Struct, gc=False):
+    """Of which tokens a count is made."""
+
+    cached_tokens: Number | None = 0
+    reasoning_tokens: Number | None = 0
+
+
+class Usage(Struct, gc=False):
+    """What was measured."""
+
+    prompt_tokens: Number | None = 0
+    completion_tokens: Number | None = 0
+    total_tokens: Number | None = 0
+    prompt_tokens_details: Details | None = None
+    completion_tokens_details: Details | None = None
+    cache_creation_input_tokens: Number | None = 0
+    cost: Number | None = None
+
+    def tokens(self) -> Tokens:
+        """Our count; the prompt's tokens include what the cache gave or took."""
+        given, made = self.prompt_tokens or 0, self.completion_tokens or 0
+        prompt, answer = self.prompt_tokens_details, self.completion_tokens_details
+        read = (prompt.cached_tokens or 0) if prompt else 0
+        write = self.cache_creation_input_tokens or 0
+        return Tokens(
+            input=max(given - read - write, 0),
+            output=made,
+            reasoning=(answer.reasoning_tokens or 0) if answer else 0,
+            total=self.total_tokens or given + made,
+            cache=Cache(read=read, write=write),
+        )
+
+
+class Choice(Struct, gc=False):
+    """One answer of a model."""
+
+    message: Json | None = None
+
+
+class Response(Struct, gc=False):
+    """A response; the first choice is the answer."""
+
+    id: Any = None
+    created: Any = None
+    model: Any = None
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
 
 
 def named_model(name: object) -> tuple[str, str]:
@@ -16,15 +63,3 @@ def named_model(name: object) -> tuple[str, str]:
         return "", ""
     provider, found, model = name.partition("/")
     return (provider, model) if found and provider and model else ("", name)
-
-
-def measured(usage: object) -> Tokens | None:
-    """What was measured; LiteLLM counts what was written to the cache among the prompt's tokens."""
-    tokens = usage_tokens(usage)
-    if tokens is None:
-        return None
-    written = as_number(cast("Json", usage).get("cache_creation_input_tokens"))
-    if not written:
-        return tokens
-    cache = replace(tokens.cache or Cache(), write=written)
-    return replace(tokens, input=max((tokens.input or 0) - written, 0), cache=cache)

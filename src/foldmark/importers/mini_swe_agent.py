@@ -8,52 +8,25 @@ version gives it the role `exit`.
 """
 
 from collections.abc import Iterator
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, cast
 
-from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
+from foldmark.messages import Message, TextPart, ToolPart, has_result
+from foldmark.values import Json
+from foldmark.wire.model import Answer, options
 
-from foldmark.messages import (
-    AnyPart,
-    Message,
-    Origin,
-    ReasoningPart,
-    SessionInfo,
-    TextPart,
-    ToolPart,
-)
-from foldmark.values import Extra, Json
-from foldmark.wire.model import Answer, options, without
-from foldmark.wire.openai_chat import OpenAIChat
-from foldmark.wire.openai_responses import OpenAIResponses
-
-from .fenced import Place, enclosed, parted, place_of
+from . import mini_swe_records as records
+from .fenced import Call, parted
 from .format import Format, Opened, Step, Tally, decoder
-from .litellm import measured, named_model
+from .litellm import Response, named_model
 from .making import assistant_message, moment, user_message, with_info
+from .mini_swe_records import CHAT, NOTHING, RESPONSES, Run, Said
+from .runs import by_program, facts, prompted, run_info
 from .source import Head
 from .woven import Woven
 
 _NAME = "mini-swe-agent"
-_FACTS = ("exit_status", "model_stats")  # of a run, small
-_ENCLOSING = (
-    ("```bash", "\n```"),
-    ("```mswea_bash_command", "\n```"),
-    ("<mswea_bash_command>", "</mswea_bash_command>"),
-)
-_THOUGHTS = ("reasoning", "reasoning_content")
-_chat, _responses = OpenAIChat(), OpenAIResponses()
-
-
-class Run(Struct, gc=False):
-    """A whole file."""
-
-    messages: list[Json]
-    info: Any = None
-    instance_id: Any = None
-
-
+_NO_RESPONSE = Response()
 _decode = decoder(Run)
 
 
@@ -72,14 +45,22 @@ class MiniSweAgent:
         session = record.instance_id
         if not isinstance(session, str) or not session:
             session = self._stem if line == 1 else f"{self._stem}-{line}"
-        info = options({"": record.info}, "")
-        prompts = _prompts(record.messages)
-        yield Opened(info=_info(info, session, prompts), extra=_facts(info))
-        wire = _responses if any(map(_is_response, record.messages)) else _chat
-        model = named_model(_config(info, "model").get("model_name"))
+        about = options({"": record.info}, "")
+        prompts = prompted((held.role, held.content) for held in record.messages)
+        info = run_info(
+            session,
+            prompts=prompts,
+            title=session,
+            version=about.get("mini_version"),
+            directory=_config(about, "environment").get("cwd"),
+        )
+        yield Opened(info=info, extra=facts(_NAME, about))
+        wire = RESPONSES if any(map(records.is_response, record.messages)) else CHAT
+        model = named_model(_config(about, "model").get("model_name"))
         conversation = _Conversation(model, Woven(wire.key, self.tally))
-        for number, message in enumerate(record.messages[len(prompts) :], len(prompts)):
-            yield from conversation.take(message, f"{session}-{number}")
+        pairs = zip_longest(record.messages, record.messages[1:])
+        for number, (said, after) in islice(enumerate(pairs), len(prompts), None):
+            yield from conversation.take(said, after, f"{session}-{number}")
         yield from conversation.end()
 
     def end(self) -> Iterator[Step]:
@@ -94,154 +75,90 @@ class _Conversation:
         self._model = model if any(model) else None
         self._woven = woven
         self._open: list[str] = []  # calls that wait for their outputs
-        self._refused = False  # whether the last answer was not of the form that is wanted
+        self._is_told = False  # whether the next is an output that was told with its call
+        self._is_refused = False  # whether the last answer is not of the form that is wanted
 
-    def take(self, message: Json, name: str) -> Iterator[Step]:
-        role, extra = message.get("role"), options(message, "extra")
-        at = moment(extra.get("timestamp") or message.get("timestamp"))
-        if _is_response(message):
-            yield from self._reply(message, extra, name, at)
-        elif role == "assistant":
-            yield from self._said(message, extra, name, at)
-        elif role == "tool" or message.get("type") == "function_call_output":
-            wire = _chat if role == "tool" else _responses
-            for answer in wire.read(without(message, "extra")).answers:
-                yield from self._answer(answer, at)
-        elif self._open and role in ("user", "exit") and not extra.get("interrupt_type"):
-            yield from self._answer(_output(self._open[0], message), at)
-        else:
-            yield from self._told(message, name, at)
+    def take(self, said: Said, after: Said | None, name: str) -> Iterator[Step]:
+        if self._is_told:
+            self._is_told = False
+            return iter(())
+        if said.role == "assistant":
+            return self._add(self._said(said, after, name))
+        if records.is_response(said):
+            return self._add(self._reply(said, name))
+        if records.is_result(said):
+            return self._answer(records.result(said), said)
+        if self._open and records.is_output(said):
+            return self._answer(records.answer(self._open[0], said), said)
+        return self._told(said, name)
 
     def end(self) -> Iterator[Step]:
-        yield from self._woven.flush()
+        return self._woven.flush()
 
-    def _answer(self, answer: Answer, at: int | None) -> Iterator[Step]:
+    def _answer(self, answer: Answer, said: Said) -> Iterator[Step]:
         if answer.call_id in self._open:
             self._open.remove(answer.call_id)
-        yield from self._woven.answer(answer, at)
+        return self._woven.answer(answer, records.at(said))
 
-    def _told(self, message: Json, name: str, at: int | None) -> Iterator[Step]:
+    def _told(self, said: Said, name: str) -> Iterator[Step]:
         """The task, a complaint of the program, or why it ended."""
-        wire = _responses if message.get("type") == "message" else _chat
-        is_exit = message.get("role") == "exit"
-        given = without(message, "extra", "timestamp")
-        parts = wire.read({**given, "role": "user"} if is_exit else given).parts
-        if self._refused or is_exit:
-            parts = tuple(_by_program(part) for part in parts)
-        if any(not isinstance(part, TextPart) or part.text for part in parts):
-            yield from self._woven.add(user_message(name, parts, at))
+        is_exit = said.role == "exit"
+        wire = RESPONSES if said.type == "message" else CHAT
+        role = "user" if is_exit else said.role
+        parts = wire.read({"role": role, "content": said.content}).parts
+        if self._is_refused or is_exit:
+            parts = by_program(parts)
+        if all(isinstance(part, TextPart) and not part.text for part in parts):
+            return iter(())
+        return self._woven.add(user_message(name, parts, records.at(said)))
 
     # --- the model ---
 
-    def _add(self, message: Message, cost: object) -> Iterator[Step]:
-        calls = [part.call_id or "" for part in message.parts if isinstance(part, ToolPart)]
-        self._open, self._refused = calls, not calls
-        if isinstance(cost, int | float) and not isinstance(cost, bool):
-            message = with_info(message, cost=cost)
-        yield from self._woven.add(message)
-
-    def _said(self, message: Json, extra: Json, name: str, at: int | None) -> Iterator[Step]:
-        response = options(extra, "response")
-        usage = response.get("usage")
-        text = message.get("content")
-        is_spoken = isinstance(text, str) and not message.get("tool_calls")
-        place = _place(text, extra) if is_spoken else None
-        if place is not None:
-            parts = parted(text, place, key=_NAME, tool="bash", call_id=f"{name}-call")
+    def _said(self, said: Said, after: Said | None, name: str) -> Message:
+        extra = said.extra or NOTHING
+        response = extra.response or _NO_RESPONSE
+        place = None if said.tool_calls else records.place(said.content, extra.actions)
+        if place is None:
+            parts = records.whole(said)
         else:
-            parts = _chat.read(without(message, "extra", "timestamp")).parts
-        said = assistant_message(
+            # The output follows as a rule; to tell it at once is faster than to wait for it.
+            output = records.output(after)
+            self._is_told = output is not None
+            parts = parted(said.content, place, Call(_NAME, "bash", f"{name}-call", output))
+        usage = response.usage
+        message = assistant_message(
             name,
-            (*_thoughts(response, parts), *parts),
-            at or moment(response.get("created")),
-            model=self._model or named_model(response.get("model")),
-            tokens=measured(usage),
+            records.with_thoughts(parts, response),
+            records.at(said) or moment(response.created),
+            model=self._model or named_model(response.model),
+            tokens=usage and usage.tokens(),
         )
-        yield from self._add(said, extra.get("cost", options(response, "usage").get("cost")))
+        cost = extra.cost or (usage and usage.cost)
+        return message if cost is None else with_info(message, cost=cost)
 
-    def _reply(self, message: Json, extra: Json, name: str, at: int | None) -> Iterator[Step]:
+    def _reply(self, said: Said, name: str) -> Message:
         """A whole response of the Responses API."""
-        reply = _responses.read_reply(without(message, "extra"))
-        said = assistant_message(
+        given = {"output": said.output, "usage": said.usage, "model": said.model}
+        reply = RESPONSES.read_reply(given)
+        message = assistant_message(
             name,
             reply.read.parts,
-            at or moment(message.get("created_at")),
+            records.at(said) or moment(said.created_at),
             model=self._model or named_model(reply.model),
             tokens=reply.tokens,
-            finish=reply.finish,
         )
-        yield from self._add(said, extra.get("cost"))
+        cost = said.extra and said.extra.cost
+        return message if cost is None else with_info(message, cost=cost)
+
+    def _add(self, message: Message) -> Iterator[Step]:
+        calls = [part for part in message.parts if isinstance(part, ToolPart)]
+        self._open = [part.call_id or "" for part in calls if not has_result(part)]
+        self._is_refused = not calls
+        return self._woven.add(message)
 
 
-def _is_response(message: Json) -> bool:
-    return message.get("object") == "response"
-
-
-def _place(text: str, extra: Json) -> Place | None:
-    """Where the one command of an answer stands; the second version tells what it is."""
-    match extra.get("actions"):
-        case [{"command": str(command)}] if command.strip():
-            return place_of(text, command.strip())
-        case _:
-            found = [place for pair in _ENCLOSING for place in enclosed(text, *pair)]
-            return found[0] if len(found) == 1 else None
-
-
-def _thoughts(response: Json, parts: tuple[AnyPart, ...]) -> tuple[AnyPart, ...]:
-    """What the model thought, where the message itself does not tell it."""
-    choices = response.get("choices")
-    if not isinstance(choices, list) or not choices:
-        return ()
-    message = options(cast("list[object]", choices)[0], "message")
-    told = {name: message[name] for name in _THOUGHTS if message.get(name)}
-    if not told or any(isinstance(part, ReasoningPart) for part in parts):
-        return ()
-    return _chat.read({"role": "assistant", "content": None, **told}).parts
-
-
-def _output(call: str, message: Json) -> Answer:
-    given = {"role": "tool", "tool_call_id": call, "content": message.get("content")}
-    if isinstance(given["content"], str):
-        return Answer(call_id=call, output=given["content"], raw=given)
-    return _chat.read(given).answers[0]
-
-
-def _by_program(part: AnyPart) -> AnyPart:
-    return replace(part, synthetic=True) if isinstance(part, TextPart) else part
-
-
-# --- beside the messages -------------------------------------------------------------------
-
-
-def _prompts(messages: list[Json]) -> list[str]:
-    """The system prompts that lead a run."""
-    found: list[str] = []
-    for message in messages:
-        if message.get("role") != "system":
-            break
-        parts = _chat.read(without(message, "extra")).parts
-        found.append("\n".join(part.text for part in parts if isinstance(part, TextPart)))
-    return found
-
-
-def _info(info: Json, session: str, prompts: list[str]) -> SessionInfo:
-    folder, version = _config(info, "environment").get("cwd"), info.get("mini_version")
-    return SessionInfo(
-        id=session,
-        title=session,
-        directory=folder if isinstance(folder, str) and folder else UNSET,
-        version=version if isinstance(version, str) else UNSET,
-        origin=Origin(system="\n\n".join(prompts)) if prompts else UNSET,
-    )
-
-
-def _config(info: Json, of: str) -> Json:
-    return options(options(info, "config"), of)
-
-
-def _facts(info: Json) -> Extra | UnsetType:
-    facts = {name: info[name] for name in _FACTS if info.get(name) is not None}
-    return Extra({_NAME: facts}) if facts else UNSET
+def _config(about: Json, of: str) -> Json:
+    return options(options(about, "config"), of)
 
 
 def _recognises(head: Head) -> bool:

@@ -35,7 +35,8 @@ class Pi:
         self.decode = _decode
         self.tally = Tally()
         self._name = Path(name).stem
-        self._info: SessionInfo | None = None
+        self._info = SessionInfo(id=self._name)
+        self._is_open = False
         self._woven = Woven(NAME, self.tally)
         self._tree = _Tree()
         self._last: str | None = None  # the newest message's id
@@ -43,13 +44,20 @@ class Pi:
 
     def take(self, record: Line, line: int) -> Iterator[Step]:
         """What an entry says."""
-        if record.type != "message":
-            self._chosen = chosen_after(self._chosen, record)
-        if self._info is None:
+        if not self._is_open:
             self._info = self._told(record)
             yield Opened(info=self._info)
-        if record.type == "session":
-            return
+        if record.type != "message":
+            self._chosen = chosen_after(self._chosen, record)
+        if record.type != "session":
+            yield from self._entry(record, line)
+        self._is_open = True  # at last: what is told of a line that cannot be read is lost
+
+    def end(self) -> Iterator[Step]:
+        """What is held."""
+        yield from self._woven.flush()
+
+    def _entry(self, record: Line, line: int) -> Iterator[Step]:
         name = record.id or f"{self._info.id}-{line}"
         held = read_entry(record, name, self._chosen)  # first of all: it may be unreadable
         if record.type == "message":
@@ -69,10 +77,6 @@ class Pi:
         entry = record.id or str(line - 1)
         self._tree.add(entry, self._last, is_message=isinstance(held, Answer | Message))
 
-    def end(self) -> Iterator[Step]:
-        """What is held."""
-        yield from self._woven.flush()
-
     # --- the session ---
 
     def _told(self, record: Line) -> SessionInfo:
@@ -85,7 +89,7 @@ class Pi:
         )
 
     def _entitle(self, record: Line) -> Iterator[Step]:
-        if record.type == "session_info" and isinstance(record.name, str) and self._info:
+        if record.type == "session_info" and isinstance(record.name, str):
             self._info = replace(self._info, title=record.name or UNSET)
             yield Opened(info=self._info)
 

@@ -12,24 +12,23 @@ from pathlib import Path
 from typing import Any, cast
 
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.messages import AnyPart, Message, Origin, Pending, SessionInfo, TextPart, ToolPart
-from foldmark.values import Extra, Json, parsed
+from foldmark.messages import AnyPart, Message, Pending, TextPart, ToolPart
+from foldmark.values import Json, parsed
 from foldmark.wire.anthropic import read_block
 from foldmark.wire.model import Answer, objects, options
 from foldmark.wire.openai_chat import OpenAIChat
 
-from .fenced import parted, place_of
+from .fenced import Call, parted, place_of
 from .format import Format, Opened, Step, Tally, decoder
 from .litellm import named_model
 from .making import assistant_message, user_message
+from .runs import by_program, facts, prompted, run_info
 from .source import Head
 from .woven import Woven
 
 _NAME = "swe-agent"
-_FACTS = ("exit_status", "model_stats")  # of a run, small
 # Its own commands, where they are called by text; any other line is for the shell.
 _COMMANDS = frozenset(
     (
@@ -90,10 +89,11 @@ class SweAgent:
         config = _config(record.replay_config)
         task = options(config, "problem_statement").get("id")
         session = self._once(task if isinstance(task, str) and task else self._stem)
-        prompts = _prompts(record.history)
-        yield Opened(
-            info=_info(record, session, prompts), extra=_facts(options({"": record.info}, ""))
-        )
+        about = options({"": record.info}, "")
+        prompts = prompted((held.role, held.content) for held in record.history)
+        title, version = record.environment, about.get("swe_agent_version")
+        info = run_info(session, prompts=prompts, title=title, version=version)
+        yield Opened(info=info, extra=facts(_NAME, about))
         model = named_model(options(options(config, "agent"), "model").get("name"))
         conversation = _Conversation(session, model, self.tally)
         for number, item in enumerate(record.history[len(prompts) :], len(prompts)):
@@ -121,17 +121,15 @@ class _Conversation:
     def take(self, item: Item, number: int) -> Iterator[Step]:
         name = f"{self._session}-{number}"
         if item.role == "assistant":
-            yield from self._woven.add(self._said(item, name))
-            return
+            return self._woven.add(self._said(item, name))
         call = _answered(item) or (self._open if _may_be_output(item) else "")
         if call:
-            yield from self._answer(call, item.content)
-            return
+            return self._answer(call, item.content)
         parts = _wire.read({"role": "user", "content": item.content}).parts
         if item.is_demo is True or item.role != "user":
-            parts = tuple(_by_program(part) for part in parts)
+            parts = by_program(parts)
         self._open = ""
-        yield from self._woven.add(user_message(name, parts, None))
+        return self._woven.add(user_message(name, parts, None))
 
     def end(self, steps: list[Done]) -> Iterator[Step]:
         """An older version does not write the output of the last command into the history."""
@@ -143,10 +141,8 @@ class _Conversation:
         self._open = ""
         given = {"role": "tool", "tool_call_id": call, "content": content}
         if isinstance(content, str):
-            yield from self._woven.answer(Answer(call_id=call, output=content, raw=given), None)
-            return
-        for answer in _wire.read(given).answers:
-            yield from self._woven.answer(answer, None)
+            return self._woven.answer(Answer(call_id=call, output=content, raw=given), None)
+        return self._woven.answer(_wire.read(given).answers[0], None)
 
     def _said(self, item: Item, name: str) -> Message:
         parts = _thoughts(item)
@@ -169,7 +165,7 @@ def _spoken(text: str, action: str, call_id: str) -> tuple[AnyPart, ...]:
     tool = word if word in _COMMANDS else "bash"
     place = place_of(text, action)
     if place is not None:
-        return parted(text, place, key=_NAME, tool=tool, call_id=call_id)
+        return parted(text, place, Call(_NAME, tool, call_id))
     call = ToolPart(tool=tool, call_id=call_id, state=Pending(input={"command": action}))
     return (TextPart(text=text), call)
 
@@ -190,38 +186,7 @@ def _may_be_output(item: Item) -> bool:
     return item.role in ("user", "tool") and item.message_type in (None, "observation")
 
 
-def _by_program(part: AnyPart) -> AnyPart:
-    return replace(part, synthetic=True) if isinstance(part, TextPart) else part
-
-
 # --- beside the messages -------------------------------------------------------------------
-
-
-def _prompts(history: list[Item]) -> list[str]:
-    """The system prompts that lead a history."""
-    found: list[str] = []
-    for item in history:
-        if item.role != "system":
-            break
-        parts = _wire.read({"role": "user", "content": item.content}).parts
-        found.append("\n".join(part.text for part in parts if isinstance(part, TextPart)))
-    return found
-
-
-def _info(record: Run, session: str, prompts: list[str]) -> SessionInfo:
-    version = options({"": record.info}, "").get("swe_agent_version")
-    title = record.environment
-    return SessionInfo(
-        id=session,
-        title=title if isinstance(title, str) and title else UNSET,
-        version=version if isinstance(version, str) else UNSET,
-        origin=Origin(system="\n\n".join(prompts)) if prompts else UNSET,
-    )
-
-
-def _facts(info: Json) -> Extra | UnsetType:
-    facts = {name: info[name] for name in _FACTS if info.get(name) is not None}
-    return Extra({_NAME: facts}) if facts else UNSET
 
 
 def _config(held: object) -> Json:

@@ -68,8 +68,11 @@ _FINISH = {
     "model_context_window_exceeded": "length",
     "refusal": "content-filter",
 }
-# Blocks by which a list is known to be of OpenAI's chat.
-_CHAT_BLOCKS = frozenset({"image_url", "input_audio", "refusal", "file"})
+# Blocks by which a list is known to be OpenAI's.
+_OPENAI_BLOCKS = frozenset(
+    {"image_url", "input_audio", "refusal", "file"}
+    | {"input_text", "output_text", "input_image", "input_file"}
+)
 _PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp", "image/*"})
 _PDF = "application/pdf"
 # The halves of a call: without the other half, they are refused.
@@ -180,7 +183,7 @@ def _can_be(message: Json) -> bool:
         cast("Json", block).get("type") if isinstance(block, dict) else None
         for block in cast("list[object]", content)
     ]
-    return all(isinstance(kind, str) and kind not in _CHAT_BLOCKS for kind in kinds)
+    return all(isinstance(kind, str) and kind not in _OPENAI_BLOCKS for kind in kinds)
 
 
 def finish_of_stop(reason: object, parts: Sequence[AnyPart]) -> str:
@@ -407,7 +410,7 @@ def _result(result: Result, names: Names | None) -> Json:
         block["content"] = content
     if result.output.type == "error-text":
         block["is_error"] = True
-        if names is not None and not content:
+        if names is not None and (content is UNSET or not content):
             block["content"] = _NO_WORDS  # an error must say something
     return block | without(own, *_NOTES)
 
@@ -421,7 +424,7 @@ def _content(result: Result, own: Json, *, as_is: bool) -> Any:
         blocks = _outlined(cast("list[Json]", outline), texts, files)
         return [block for block in blocks if as_is or _says(block)]
     if own.get(_FORM) in ("absent", "null") and not text:
-        return UNSET if own[_FORM] == "absent" else None
+        return None if as_is and own[_FORM] == "null" else UNSET
     if not result.attachments:
         return text
     words = [_said(text)] if text.strip() else []

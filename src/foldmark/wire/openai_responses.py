@@ -354,9 +354,7 @@ def _form(item: Json, form: object) -> None:
     """Give a message the form in which it came."""
     usual = "output_text" if item["role"] == "assistant" else "input_text"
     match item["content"]:
-        case [{"type": kind, "text": str(text), **rest}] if (
-            form in (BARE, EASY) and kind == usual and not rest
-        ):
+        case [{"type": kind, "text": str(text)}] if form in (BARE, EASY) and kind == usual:
             item["content"] = text
         case _:
             pass

@@ -1,0 +1,59 @@
+"""What the runs of agents on benchmarks have in common: a task, a prompt, how it ended."""
+
+from collections.abc import Iterable
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from foldmark.messages import AnyPart, Origin, SessionInfo, TextPart
+from foldmark.values import Extra, Json
+from foldmark.wire.openai_chat import OpenAIChat
+
+_FACTS = ("exit_status", "model_stats")  # small; what was handed in is an output already
+_wire = OpenAIChat()
+
+
+def prompted(messages: Iterable[tuple[object, object]]) -> list[str]:
+    """The system prompts that lead a run, of roles and contents."""
+    found: list[str] = []
+    for role, content in messages:
+        if role != "system":
+            break
+        parts = _wire.read({"role": role, "content": content}).parts
+        found.append("\n".join(part.text for part in parts if isinstance(part, TextPart)))
+    return found
+
+
+def run_info(
+    session: str,
+    *,
+    prompts: list[str],
+    title: object,
+    version: object,
+    directory: object = None,
+) -> SessionInfo:
+    """What is said of a run."""
+    return SessionInfo(
+        id=session,
+        title=_text(title),
+        version=_text(version),
+        directory=_text(directory),
+        origin=Origin(system="\n\n".join(prompts)) if prompts else UNSET,
+    )
+
+
+def facts(name: str, about: Json) -> Extra | UnsetType:
+    """How a run ended and what it cost, under the name of its format."""
+    found = {fact: about[fact] for fact in _FACTS if about.get(fact) is not None}
+    return Extra({name: found}) if found else UNSET
+
+
+def by_program(parts: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
+    """Texts that the program told, not the user."""
+    return tuple(
+        replace(part, synthetic=True) if isinstance(part, TextPart) else part for part in parts
+    )
+
+
+def _text(held: object) -> str | UnsetType:
+    return held if isinstance(held, str) and held else UNSET

@@ -1,0 +1,94 @@
+"""Records bent out of shape, and what must hold of all that is read of them nevertheless."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any, cast
+
+from hypothesis import strategies as st
+
+from foldmark.errors import BadInput
+from foldmark.importers.format import Format
+from foldmark.importers.reading import Sessions
+from foldmark.log import Log
+from foldmark.messages import Message, Transcript, decode_message
+from foldmark.presets import FOLDMARK
+from foldmark.tokens import counter
+from foldmark.values import encode
+from foldmark.view import Viewer
+
+ODD: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    3.5,
+    10**18,
+    "",
+    "x",
+    "\ud800",
+    [],
+    {},
+    [None],
+    [{}],
+    {"type": "text"},
+    [{"type": "text", "text": "hi"}],
+    [{"type": "message", "role": "user", "content": "hi"}],
+)
+
+
+def _places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    names: Sequence[Any] = ()
+    if isinstance(value, dict):
+        names = list(cast("dict[str, Any]", value))
+    elif isinstance(value, list):
+        names = range(min(len(cast("list[Any]", value)), 6))
+    for name in names:
+        yield (*above, name)
+        yield from _places(value[name], (*above, name))
+
+
+@st.composite
+def bent(draw: st.DrawFn, record: Any) -> Any:
+    """A record of which fields are gone, or hold something else."""
+    made = deepcopy(record)
+    for _ in range(draw(st.integers(0, 2))):
+        place = draw(st.sampled_from([(), *_places(made)]))
+        if not place:
+            continue
+        holder = made
+        for name in place[:-1]:
+            holder = holder[name]
+        if draw(st.booleans()):
+            holder[place[-1]] = deepcopy(draw(st.sampled_from(ODD)))
+        else:
+            del holder[place[-1]]
+    return made
+
+
+def bent_lines(records: Sequence[Any]) -> st.SearchStrategy[list[Any]]:
+    """Such records, in any order and number."""
+    known = st.sampled_from(list(records)).flatmap(bent)
+    return st.lists(known | st.sampled_from(ODD), max_size=12)
+
+
+def read_leniently(format: Format, records: Sequence[Any]) -> list[Transcript]:
+    """All that can be read of these records; what cannot is BadInput and nothing else."""
+    importer = format.importer("kept.jsonl")
+    sessions = Sessions(format.name)
+    for line, record in enumerate(records, 1):
+        with suppress(BadInput):
+            data = json.dumps(record).encode()
+            for step in list(importer.take(importer.decode(data), line)):
+                sessions.take(step)
+    for step in importer.end():
+        sessions.take(step)
+    return sessions.transcripts()
+
+
+def assert_acceptable(messages: Sequence[Message]) -> None:
+    """Whatever was read can be kept, read again, and shown."""
+    for message in messages:
+        assert decode_message(encode(message)) == message
+    Viewer(Log(counter(FOLDMARK.estimate), messages), FOLDMARK).view()
