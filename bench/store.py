@@ -68,7 +68,8 @@ def in_turns(jobs: dict[str, Callable[[], object]], rounds: int) -> dict[str, fl
 
 def filled(store: Store, name: str, messages: list[Message]) -> None:
     log = Log(counter(FOLDMARK.estimate), messages)
-    store.fill(SessionInfo(id=name), log, estimate=FOLDMARK.estimate)
+    row = store.fill(SessionInfo(id=name), log, estimate=FOLDMARK.estimate)
+    store.index(row.key)
 
 
 # --- opening ---

@@ -194,13 +194,10 @@ def odd_message_lists(draw: st.DrawFn) -> list[Json]:
 def block_types(union: Any) -> dict[str, TypeAdapter[Any]]:
     """The blocks that a request may hold; fields that the API does not know are refused."""
     strict = ConfigDict(extra="forbid")
-    return {
-        get_args(get_type_hints(kind)["type"])[0]: TypeAdapter(
-            GenericAlias(list, kind), config=strict
-        )
-        for kind in get_args(union)
-        if is_typeddict(kind)
-    }
+    kinds = [kind for kind in get_args(union) if is_typeddict(kind)]
+    lists: list[Any] = [GenericAlias(list, kind) for kind in kinds]
+    names = [get_args(get_type_hints(kind)["type"])[0] for kind in kinds]
+    return {name: TypeAdapter(held, config=strict) for name, held in zip(names, lists, strict=True)}
 
 
 TAKEN, TAKEN_BETA = block_types(ContentBlockParam), block_types(BetaContentBlockParam)

@@ -35,7 +35,9 @@ def fill(
     store = Store.open(where, durable=False)
     try:
         log = Log(counter(estimate), messages)
-        return store.fill(SessionInfo(id=session), log, estimate=estimate)
+        row = store.fill(SessionInfo(id=session), log, estimate=estimate)
+        store.index(row.key)
+        return store.row(row.key)
     finally:
         store.close()
 

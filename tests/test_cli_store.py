@@ -155,12 +155,16 @@ def test_import_tells_what_it_brought(where: str, tmp_path: Path):
     assert ids(where) == ["again", made.info.id]
 
 
-def test_a_session_that_is_there_already_asks_for_another_id(
+def test_a_session_that_is_there_already_is_not_doubled_and_another_of_its_id_is_refused(
     where: str, tmp_path: Path, capsys: Capture
 ):
     path = stored(tmp_path, named("ses_a"))
     printed("import", path, "--store", where)
-    assert "--as ID" in refused(capsys, "import", path, "--store", where)
+    assert "1 file unchanged" in printed("import", path, "--store", where)
+    assert ids(where) == ["ses_a"]
+    other = replace(named("ses_a"), messages=named("ses_a").messages[1:])
+    line = refused(capsys, "import", stored(tmp_path, other, "other.json"), "--store", where)
+    assert "--as ID" in line
     printed("import", path, "--as", "ses_b", "--store", where)
     assert ids(where) == ["ses_b", "ses_a"]
 

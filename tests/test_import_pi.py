@@ -314,6 +314,13 @@ def test_what_was_kept_may_begin_with_an_entry_that_is_no_message(tmp_path: Path
     assert marker(read(tmp_path, *lines)).tail_start_id == "e3"
 
 
+def test_what_was_kept_lies_on_the_branch_in_force(tmp_path: Path) -> None:
+    level = {"type": "thinking_level_change", "thinkingLevel": "high"}
+    lines = tree(user("first"), level, user("left"), user("then", parentId="e1"), user("last"))
+    folded = compaction(firstKeptEntryId="e1", id="e5", parentId="e4")
+    assert marker(read(tmp_path, *lines, folded)).tail_start_id == "e3"
+
+
 @pytest.mark.parametrize("first", [None, "gone", "e9", 7])
 def test_nothing_is_kept_where_the_entry_is_not_there(tmp_path: Path, first: object) -> None:
     lines = tree(user("first"), said("one"), compaction(firstKeptEntryId=first))

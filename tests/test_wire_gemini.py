@@ -16,6 +16,7 @@ from foldmark.messages import (
     AssistantInfo,
     Cache,
     Completed,
+    Failed,
     FilePart,
     Message,
     TextPart,
@@ -250,24 +251,40 @@ def test_what_a_plain_view_shows_is_read_by_the_sdk(messages: list[Message]) -> 
         types.Content.model_validate(content)
 
 
-def test_the_files_of_a_result_follow_it_and_errors_are_told_as_such() -> None:
-    state = Completed(input={}, output="see", attachments=(FilePart(mime="image/png", url=PNG),))
-    parts = (
-        ToolPart(tool="shot", call_id="a", state=state),
-        ToolPart(tool="a b", call_id="é", state=state),
+def test_files_go_where_the_api_takes_them() -> None:
+    files = (
+        FilePart(mime="image/png", url=PNG),
+        FilePart(mime="image/*", url="https://a.b/c"),
+        FilePart(mime="text/markdown", url="data:text/markdown,a%20b"),
+        FilePart(mime="image/png", url="file:///tmp/a.png"),
     )
+    state = Completed(input={}, output="see", attachments=files)
     messages = [
-        Message(info=UserInfo(id="u"), parts=(TextPart(text="Go"),)),
-        Message(info=AssistantInfo(id="a"), parts=parts),
-        Message(info=UserInfo(id="v"), parts=(FilePart(mime="image/*", url="https://a.b/c"),)),
+        Message(info=UserInfo(id="u"), parts=files),
+        Message(info=AssistantInfo(id="a"), parts=(ToolPart(tool="ls", state=state),) * 2),
+        Message(info=UserInfo(id="v"), parts=(TextPart(text="And?"),)),
     ]
     found = request(shown(messages), GEMINI)
     assert_taken(found)
-    kinds = [next(iter(part)) for part in found[2]["parts"]]
-    assert kinds == ["functionResponse", "inlineData"] * 2 + ["fileData"]
-    assert found[2]["parts"][4] == {"fileData": {"fileUri": "https://a.b/c"}}
-    failed = [user(text()), model(call()), user(result(response={"error": "no"})), model(text())]
-    assert requested(failed, GEMINI) == failed
+    taken = [SHOT, {"fileData": {"fileUri": "https://a.b/c"}}, text("a b"), text(NOTHING_TO_READ)]
+    assert found[0]["parts"] == taken
+    first, *rest = found[2]["parts"]
+    assert first["functionResponse"]["response"] == {"output": "see"}
+    assert rest[:4] == rest[5:9] == taken
+    assert rest[9:] == [text("And?")]
+
+
+def test_names_of_others_are_made_to_fit_and_its_own_are_left() -> None:
+    state = Failed(input={}, error="no")
+    names = ("mcp.server:tool", "a b", "x" * 99)
+    parts = tuple(ToolPart(tool=name, call_id=name, state=state) for name in names)
+    found = request(shown([Message(info=AssistantInfo(id="a"), parts=parts)]), GEMINI)
+    assert_taken(found)
+    written = [part["functionCall"]["name"] for part in found[1]["parts"]]
+    assert written[0] == names[0]
+    assert written[1].startswith("a_b_")
+    assert all(len(name) <= 64 for name in written)
+    assert found[2]["parts"][0]["functionResponse"]["response"] == {"error": "no"}
 
 
 def test_a_thought_goes_back_only_with_what_gemini_signed() -> None:

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import cast
 
+from msgspec import UnsetType
 from msgspec.structs import replace
 
 from .log import Entry, Log, Pivot
 from .losses import Hidden, Lost, hidden, hidden_places, lost
 from .marks import unmarked
-from .messages import AssistantInfo, Message, Tokens
+from .messages import AssistantInfo, Message, Tokens, is_opaque
 from .overflow import used
 from .plan import MOST_TOKENS
 from .policy import Policy, WindowRules
@@ -25,6 +26,7 @@ from .view import Viewer
 
 MOST_POINTS = 200
 _INPUT = WindowRules(counted=("input", "cache.read", "cache.write"), prefer_total=False)
+_OUTPUT = WindowRules(counted=("output",), prefer_total=False)
 _MOST_TOLD, _LONGEST_TOLD = 12, 80
 
 
@@ -49,17 +51,18 @@ class Compaction(Frozen):
     measured_after: int | None
     summary: int  # tokens of its text
     hidden: Hidden
-    lost: Lost
-    tokens: Tokens | None  # what making the summary took, where the transcript tells
+    lost: Lost | None  # as the next answer found it; None where only a provider reads the summary
+    input: int | None  # tokens that making the summary took, where the transcript tells
+    output: int | None
     cost: float | None
     told: dict[str, str | float | bool]  # what else the transcript says of it
 
 
 class Pruning(Frozen):
-    """Outputs that were pruned together, before the message of this number."""
+    """Outputs that were pruned together, before the message of this number; None: after all."""
 
     session: int
-    message: int
+    message: int | None
     outputs: int
     tokens: int  # of the outputs in full
     before: int  # of the view
@@ -86,9 +89,14 @@ def growth(log: Log, policy: Policy, *, session: int = 1, folder: str = "") -> G
 def measured_input(message: Message) -> int | None:
     """What a provider measured as the input for an answer, cached or not."""
     info = message.info
-    if not isinstance(info, AssistantInfo) or info.summary or not info.tokens:
+    if not isinstance(info, AssistantInfo) or info.summary:
         return None
-    return int(min(max(used(info.tokens, _INPUT), 0), MOST_TOKENS)) or None
+    return _counted(info.tokens, _INPUT)
+
+
+def _counted(tokens: Tokens | UnsetType, rules: WindowRules) -> int | None:
+    """What a provider measured, if it did, within reason."""
+    return int(min(max(used(tokens, rules), 0), MOST_TOKENS)) or None if tokens else None
 
 
 class _Growing:
@@ -97,8 +105,8 @@ class _Growing:
     def __init__(self, log: Log, policy: Policy, session: int, folder: str) -> None:
         self._now = Log(log.count)
         self._viewer = Viewer(self._now, policy)
+        self._end = len(log)
         self._marks = _moments(log)
-        self._times = log.marks
         self._session = session
         self._folder = folder
         self._total = 0
@@ -107,10 +115,14 @@ class _Growing:
         self._points: list[Point] = []
         self._compactions: list[Compaction] = []
         self._prunes: list[Pruning] = []
+        self._gone: list[int] | None = None  # what a pivot hid, until it is told what is lost
 
     def take(self, entry: Entry) -> None:
         """Add the next message."""
         self._prune(entry.index)
+        if not entry.message.is_user:
+            # Programs say again after a summary what they do not want to lose.
+            self._tell_lost()
         measured = measured_input(entry.message)
         if measured is not None:
             self._measure(measured)
@@ -124,7 +136,8 @@ class _Growing:
 
     def end(self) -> Growth:
         """All of it, once every message was taken."""
-        self._prune(len(self._now))
+        self._prune(self._end)
+        self._tell_lost()
         if self._points:
             self._points[-1] = self._point(self._points[-1].measured)
         return Growth(
@@ -151,14 +164,13 @@ class _Growing:
         ordinals = self._marks.pop(place, None)
         if not ordinals:
             return
-        tools = [self._now.tools[ordinal] for ordinal in ordinals if ordinal in self._now.tools]
+        tools = [self._now.tools[ordinal] for ordinal in ordinals]
         before = self._viewer.tokens
-        for ordinal in ordinals:
-            self._now.mark((ordinal,), at=self._times[ordinal])
+        self._now.mark(ordinals, at=1)
         self._prunes.append(
             Pruning(
                 session=self._session,
-                message=place + 1,
+                message=place + 1 if place < self._end else None,
                 outputs=len(tools),
                 tokens=sum(tool.tokens + tool.attached for tool in tools),
                 before=before,
@@ -168,7 +180,7 @@ class _Growing:
 
     def _compaction(self, pivot: Pivot, cells: Mapping[int, Cell], before: int) -> Compaction:
         log, viewer = self._now, self._viewer
-        gone = hidden_places(viewer, pivot, cells)
+        gone = self._gone = hidden_places(viewer, pivot, cells)
         tail = None if pivot.tail_id is None else log.place(pivot.tail_id, below=pivot.marker)
         summary = log.entries[pivot.summary]
         info = cast("AssistantInfo", summary.message.info)
@@ -182,11 +194,22 @@ class _Growing:
             measured_after=None,
             summary=sum(size.fixed for size in summary.sizes),
             hidden=hidden(log, gone, cells),
-            lost=lost(viewer, pivot, gone, self._folder),
-            tokens=info.tokens or None,
+            lost=None,
+            input=_counted(info.tokens, _INPUT),
+            output=_counted(info.tokens, _OUTPUT),
             cost=info.cost or None,
             told=_told(log.entries[pivot.marker].message),
         )
+
+    def _tell_lost(self) -> None:
+        """What the newest pivot hid, and is named nowhere in the view of now."""
+        gone, pivot = self._gone, self._now.pivot
+        self._gone = None
+        if pivot is None or gone is None:
+            return
+        if not any(is_opaque(part) for part in self._now.entries[pivot.summary].message.parts):
+            told = lost(self._viewer, pivot, gone, self._folder)
+            self._compactions[-1] = replace(self._compactions[-1], lost=told)
 
 
 def sampled(points: list[Point], most: int = MOST_POINTS) -> tuple[Point, ...]:

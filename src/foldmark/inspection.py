@@ -1,4 +1,4 @@
-"""A session in figures: its messages, calls and marks, where its tokens are, and what became of them.
+"""A session in figures: its messages and calls, where its tokens are, and what became of them.
 
 All is told in full size, as if nothing were hidden, beside what the view shows of it. This module
 reads no file and draws no table.

@@ -20,6 +20,7 @@ from .values import Frozen
 from .view import Viewer, view_start
 
 SUMMARY = 1_500  # tokens of a summary
+MOST_DEEDS = 100  # that are told one by one
 # What frees less than this share twice in a row will not help the third time.
 _LEAST_FREED = 0.1
 _SENTENCE = "The work went on as it was asked for, and what came of it is told in these words.\n"
@@ -50,11 +51,9 @@ class Rehearsal(Frozen):
     peak: int  # tokens of the largest request, and before which message it was
     peak_message: int
     stuck: int | None  # before this message nothing helped any more
-    deeds: tuple[Deed, ...]
-
-    def first(self, kind: Literal["prune", "compact"]) -> Deed | None:
-        """The first of a kind."""
-        return next((deed for deed in self.deeds if deed.kind == kind), None)
+    first_prune: Deed | None
+    first_compaction: Deed | None
+    deeds: tuple[Deed, ...]  # the first of them
 
 
 def rehearsal(
@@ -63,7 +62,8 @@ def rehearsal(
     """What a policy would have done with a session in a window."""
     stage = _Stage(log, policy, limit, model, fixed)
     stage.play(log)
-    deeds = tuple(stage.deeds)
+    prunes = [deed for deed in stage.deeds if deed.kind == "prune"]
+    compactions = [deed for deed in stage.deeds if deed.kind == "compact"]
     return Rehearsal(
         policy=policy.name,
         model=model or None,
@@ -71,21 +71,21 @@ def rehearsal(
         usable=stage.room,
         fixed=fixed,
         summary=SUMMARY,
-        prunes=sum(deed.kind == "prune" for deed in deeds),
-        compactions=sum(deed.kind == "compact" for deed in deeds),
+        prunes=len(prunes),
+        compactions=len(compactions),
         peak=stage.peak,
         peak_message=stage.peak_message,
         stuck=stage.stuck,
-        deeds=deeds,
+        first_prune=prunes[0] if prunes else None,
+        first_compaction=compactions[0] if compactions else None,
+        deeds=tuple(stage.deeds[:MOST_DEEDS]),
     )
 
 
 class _Stage:
     """A log that grows as the recorded one did, with a policy in force."""
 
-    def __init__(
-        self, recorded: Log, policy: Policy, limit: Limit, model: str, fixed: int
-    ) -> None:
+    def __init__(self, recorded: Log, policy: Policy, limit: Limit, model: str, fixed: int) -> None:
         self.room = usable(policy, limit, model)
         self.deeds: list[Deed] = []
         self.peak = self.peak_message = 0

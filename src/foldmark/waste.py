@@ -62,9 +62,7 @@ def repeats(log: Log, session: int = 1) -> Repeats:
             key = (tool.part.tool, tool.state.output)
             times[key] += 1
             newest[key] = tool
-    groups = [
-        _group(tool, times[key], session) for key, tool in newest.items() if times[key] > 1
-    ]
+    groups = [_group(tool, times[key], session) for key, tool in newest.items() if times[key] > 1]
     return Repeats(
         outputs=sum(group.times - 1 for group in groups),
         tokens=sum(group.tokens for group in groups),

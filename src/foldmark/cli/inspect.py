@@ -1,14 +1,24 @@
-"""`foldmark inspect`: where the tokens of a session are."""
+"""`foldmark inspect`: where the tokens of a session are, and what became of them."""
 
 from collections.abc import Iterator
 
+from msgspec.structs import asdict, replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from foldmark.inspection import Inspection, Piece, inspection
+from foldmark.errors import UnknownModel
+from foldmark.growth import growth
+from foldmark.importers.reading import ReadFile, picked
+from foldmark.inspection import Inspection, inspected_together, inspection, newest_model
 from foldmark.io.files import MOST_BYTES
+from foldmark.limits import Limit, model_limits
+from foldmark.log import Log
+from foldmark.policy import Policy
+from foldmark.rehearsal import Rehearsal, rehearsal
+from foldmark.tokens import counter
 from foldmark.view import Viewer
 
+from .inspected import Inspected, report
 from .options import (
     DEFAULT_POLICY,
     AsJson,
@@ -19,14 +29,17 @@ from .options import (
     Pick,
     PolicyName,
     Wanted,
-    opened,
     policy_named,
+    read_wanted,
 )
-from .tables import QUIET, About, Row, bars, count, facts, listing, section, show, show_json, words
-from .text import duration, number, within
+from .plan import ModelName, Window, narrowed
+from .tables import QUIET, bars, facts, section, show, show_json, words
+from .text import duration, number
 
-EXAMPLE = "Example: foldmark inspect session.json --policy opencode"
+EXAMPLE = "Example: foldmark inspect session.jsonl --policy opencode --window 200000"
 
+# The window of a session whose model is not known.
+USUAL_WINDOW = Limit(context=200_000)
 _KINDS = {
     "user": ("the user's words", "cyan"),
     "assistant": ("the model's words", "green"),
@@ -35,68 +48,127 @@ _KINDS = {
     "tool_output": ("tool outputs", "yellow"),
     "file": ("files", "white"),
 }
-_STATES = {"shown": "", "pruned": "yellow", "folded": "magenta"}
 _MOST_TOOLS = 10
 
 
-def inspect(
+def inspect(  # noqa: PLR0913 - each is an option of the command
     file: File,
     *,
     json: AsJson = False,
     policy: PolicyName = DEFAULT_POLICY,
+    model: ModelName = None,
+    window: Window = None,
     format: FormatName = None,
     pick: Pick = None,
     lenient: Lenient = False,
     max_size: MaxSize = MOST_BYTES,
 ) -> None:
-    """Show where the tokens of a session are: by kind, by tool, and in the largest parts."""
-    rules = policy_named(policy)
+    """Show where the tokens of a session are, how it grew, and what a policy would have done.
+
+    The figures are of all sessions in the file, or of the one that --pick names. Growth, and what
+    the policy would have done in the model's window, are of that one, or of the longest.
+    """
     wanted = Wanted(format=format, pick=pick, lenient=lenient, max_size=max_size)
-    transcript, log = opened(file, rules, wanted)
-    figures = inspection(Viewer(log, rules), transcript.info)
+    read = read_wanted(file, wanted)
+    found = inspected(read, picked(read, pick, file), policy_named(policy), alone=pick is not None)
+    rehearsed = _rehearsed(found, model, window)
     if json:
-        show_json(figures)
+        grown = {"session": found.number, "growth": found.grown.points, "rehearsal": rehearsed}
+        show_json(asdict(found.figures) | grown)
     else:
-        show(*overview(figures, policy), largest(figures), pivots(figures))
+        show(*overview(found.figures, policy), *report(found, rehearsed))
+
+
+def inspected(read: ReadFile, place: int, policy: Policy, *, alone: bool = False) -> Inspected:
+    """The figures of a file's sessions, or of one alone, and how that one grew."""
+    count, held = counter(policy.estimate), read.sessions
+    viewers = {
+        number: Viewer(Log(count, held[number].messages), policy)
+        for number in ((place,) if alone else range(len(held)))
+    }
+    folder = held[place].info.directory or ""
+    grown = growth(viewers[place].log, policy, session=place + 1, folder=folder)
+    found = {
+        number: inspection(
+            viewer,
+            held[number].info,
+            session=number + 1,
+            grown=grown if number == place else None,
+        )
+        for number, viewer in viewers.items()
+    }
+    figures = inspected_together(list(found.values()))
+    if len(found) == len(held):
+        counts = {"tool_calls": read.calls, "tool_results": read.results}
+        figures = replace(figures, format=read.format, messages=read.messages, **counts)
+    return Inspected(
+        figures=figures, viewer=viewers[place], own=found[place], number=place + 1, grown=grown
+    )
+
+
+def _rehearsed(found: Inspected, model: str | None, window: int | None) -> Rehearsal:
+    """What the policy would have done with the session."""
+    log = found.viewer.log
+    name = model or newest_model(log) or ""
+    told = found.own.tokens.fixed
+    return rehearsal(
+        log,
+        found.viewer.policy,
+        narrowed(name, window) if window is not None else _limit(name, is_given=model is not None),
+        model=name,
+        fixed=max(found.grown.unseen, told.system + told.tools),
+    )
+
+
+def _limit(model: str, *, is_given: bool) -> Limit:
+    try:
+        return model_limits(model)
+    except UnknownModel:
+        if is_given:
+            raise
+        return USUAL_WINDOW
+
+
+# --- the head of the report ----------------------------------------------------------------
 
 
 def overview(figures: Inspection, policy: str) -> Iterator[RenderableType]:
     """The head of the report, and the tokens by kind and by tool."""
-    yield Group(words(figures.title or "a session without a title", "bold"), _head(figures, policy))
+    title = figures.title or "a session without a title"
+    if figures.sessions > 1:
+        title = f"{figures.sessions:,} sessions, summed up"
+    yield Group(words(title, "bold"), _head(figures, policy))
     if figures.tokens.total:
-        yield section("Tokens by kind", _by_kind(figures))
+        yield section("Tokens by kind", _by_kind(figures), *_fixed(figures))
     if figures.tokens.by_tool:
         yield section("Tokens by tool", _by_tool(figures), note="its calls and outputs together")
 
 
 def _head(figures: Inspection, policy: str) -> RenderableType:
-    lasted = f" over {duration(figures.seconds)}" if figures.seconds is not None else ""
-    view = figures.view
-    rows: list[tuple[str, RenderableType]] = [
-        ("format", words(f"{figures.format} export")),
-        ("model", words(", ".join(figures.models) or "not named")),
-        (
-            "messages",
-            words(f"{figures.messages:,}{lasted}, with {number(figures.requests, 'request')}"),
-        ),
-        (
-            "tools",
-            words(
-                f"{number(figures.tool_calls, 'call')}, {number(figures.tool_results, 'result')}, "
-                f"{figures.pruned:,} pruned"
-            ),
-        ),
-        ("log", words(f"{number(figures.tokens.total, 'token')} if all of it were shown")),
-        (
-            "view",
-            words(
-                f"{number(view.tokens, 'token')} in {number(view.messages, 'message')}: "
-                "what a model sees"
-            ),
-        ),
-        ("policy", words(policy)),
+    tools = (
+        f"{number(figures.tool_calls, 'call')}, {number(figures.tool_results, 'result')}, "
+        f"{figures.pruned:,} pruned"
+    )
+    view = f"{number(figures.view.tokens, 'token')} in {number(figures.view.messages, 'message')}"
+    rows = [
+        ("format", figures.format),
+        ("model", ", ".join(figures.models) or "not named"),
+        ("messages", _messages(figures)),
+        ("tools", tools),
+        ("log", f"{number(figures.tokens.total, 'token')} if all of it were shown"),
+        ("view", f"{view}: what a model sees"),
+        ("policy", policy),
     ]
-    return facts(rows)
+    return facts((name, words(told)) for name, told in rows)
+
+
+def _messages(figures: Inspection) -> str:
+    """How many there are; a file may count otherwise than the log, which holds whole answers."""
+    lasted = f" over {duration(figures.seconds)}" if figures.seconds is not None else ""
+    told = f"{figures.messages:,}"
+    if figures.messages != figures.log:
+        told += f" in the file, {figures.log:,} in the log{',' if lasted else ''}"
+    return f"{told}{lasted}, with {number(figures.requests, 'request')}"
 
 
 def _by_kind(figures: Inspection) -> RenderableType:
@@ -104,6 +176,16 @@ def _by_kind(figures: Inspection) -> RenderableType:
     rows = [(label, int(getattr(kinds, kind)), colour) for kind, (label, colour) in _KINDS.items()]
     rows.sort(key=lambda row: -row[1])
     return bars([row for row in rows if row[1]], figures.tokens.total)
+
+
+def _fixed(figures: Inspection) -> Iterator[RenderableType]:
+    """What is no part of the log, and in every request."""
+    fixed = figures.tokens.fixed
+    told = ((fixed.system, "the system prompt"), (fixed.tools, "the definitions of the tools"))
+    parts = [f"{number(tokens, 'token')} of {name}" for tokens, name in told if tokens]
+    if parts:
+        where = "every request" if figures.sessions == 1 else "one request of each session"
+        yield Text(f"and in {where}: {' and '.join(parts)}", style=QUIET)
 
 
 def _by_tool(figures: Inspection) -> RenderableType:
@@ -114,36 +196,3 @@ def _by_tool(figures: Inspection) -> RenderableType:
         tokens = sum(tokens for _, tokens in rest)
         rows.append((f"… {number(len(rest), 'other')}", tokens, "blue"))
     return bars(rows, figures.tokens.total)
-
-
-def largest(figures: Inspection) -> RenderableType:
-    """The largest parts."""
-    if not figures.largest:
-        return Text("Nothing in this session has any tokens.", style=QUIET)
-    rows = (_row(piece, figures.directory) for piece in figures.largest)
-    table = listing(("handle", "what", "about", "tokens", "state"), rows)
-    return section("The largest parts", table)
-
-
-def _row(piece: Piece, folder: str) -> Row:
-    return (
-        Text(piece.handle, style="cyan"),
-        words(piece.name, most=16),
-        About(within(piece.target, folder)),
-        count(piece.tokens),
-        Text(piece.state, style=_STATES[piece.state]),
-    )
-
-
-def pivots(figures: Inspection) -> RenderableType:
-    """Where earlier messages were folded into a summary."""
-    if not figures.folds:
-        return Text("No pivots: no messages were folded into a summary yet.", style=QUIET)
-    lines = [
-        Text(
-            f"message {fold.marker + 1}: folded into a summary of {number(fold.tokens, 'token')}"
-            + (f", kept verbatim from message {fold.tail + 1} on" if fold.tail is not None else "")
-        )
-        for fold in figures.folds
-    ]
-    return section("Pivots", *lines, note="where earlier messages were folded into a summary")

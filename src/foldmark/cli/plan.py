@@ -98,7 +98,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     wanted = Wanted(format=format, pick=pick, lenient=lenient, max_size=max_size)
     transcript, log = opened(file, rules, wanted)
     name = model or newest_model(log) or ""
-    limit = _limits(name, file) if window is None else _narrowed(name, window)
+    limit = _limits(name, file) if window is None else narrowed(name, window)
     viewer = Viewer(log, rules, model=name, usable=usable(rules, limit, name))
     made = planned(viewer, limit, transcript.info, model=name)
     if json:
@@ -114,7 +114,7 @@ def _limits(model: str, file: str) -> Limit:
     return model_limits(model)
 
 
-def _narrowed(model: str, window: int) -> Limit:
+def narrowed(model: str, window: int) -> Limit:
     """A window of the user's, with what is known of the model's output."""
     try:
         known = model_limits(model)

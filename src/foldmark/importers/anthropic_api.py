@@ -6,67 +6,38 @@ request, if there is anything else: the program's questions about quotas, topics
 compaction is a request for a summary, and then a conversation that begins with it.
 """
 
-import json
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar, cast
 
-import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw
 
-from foldmark.errors import BadInput
 from foldmark.messages import Origin, SessionInfo, Time
-from foldmark.values import Json, parsed
+from foldmark.values import Json
 from foldmark.wire.model import options
 
-from .anthropic_request import Exchange, as_message, begins_with_summary, message_digest
-from .anthropic_stream import streamed
+from .anthropic_request import (
+    PATH,
+    Body,
+    Exchange,
+    Line,
+    as_message,
+    begins_with_summary,
+    body_of,
+    bytes_of,
+    decoded,
+    decoded_line,
+    has_tools,
+    message_digest,
+    response_of,
+)
 from .anthropic_talk import NAME, WIRE, Talk
 from .format import Format, Opened, Step, Tally
 from .listed import with_prompt
 from .making import moment
 from .source import Head
 
-_PATH = "/v1/messages"
 _MOST_TALKS, _MOST_WAITING = 64, 8
-T = TypeVar("T")
-
-
-class Request(Struct, gc=False):
-    """A request; other endpoints have other bodies."""
-
-    body: Raw | UnsetType = UNSET
-    url: Any = UNSET
-    timestamp: Any = UNSET
-
-
-class Response(Struct, gc=False):
-    """Its response: whole, or as the stream that it was."""
-
-    body: Raw | UnsetType = UNSET
-    body_raw: Raw | UnsetType = UNSET
-    timestamp: Any = UNSET
-
-
-class Line(Struct, gc=False):
-    """One exchange."""
-
-    request: Request
-    response: Response | UnsetType | None = UNSET
-    logged_at: Any = UNSET
-
-
-class Body(Struct, gc=False):
-    """What matters of a request for an answer."""
-
-    messages: list[Raw]
-    system: Raw | UnsetType = UNSET
-    tools: Raw | UnsetType = UNSET
-
-
-_line = msgspec.json.Decoder(Line)
-_body = msgspec.json.Decoder(Body)
 
 
 class AnthropicApi:
@@ -85,23 +56,13 @@ class AnthropicApi:
 
     def decode(self, data: bytes) -> Line:
         """One exchange, undecoded but for its outline."""
-        try:
-            return _strict(_line, data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # Broken, or half of a character in it: that the API refuses as well.
-            mended = json.dumps(parsed(data), ensure_ascii=False).encode(errors="replace")
-            return _strict(_line, mended)
+        return decoded_line(data)
 
     def take(self, record: Line, line: int) -> Iterator[Step]:
         """What an exchange adds."""
         del line
-        url = record.request.url
-        if isinstance(url, str) and not url.partition("?")[0].endswith(_PATH):
-            return
-        if not isinstance(record.request.body, Raw):
-            return
-        body = _strict(_body, bytes(record.request.body))
-        if body.messages:
+        body = body_of(record)
+        if body is not None and body.messages:
             yield from self._exchanged(self._exchange(body, record), body)
 
     def end(self) -> Iterator[Step]:
@@ -115,12 +76,12 @@ class AnthropicApi:
     # --- exchanges ---
 
     def _exchange(self, body: Body, record: Line) -> Exchange:
-        response = _response(record.response or Response())
+        response = response_of(record)
         is_answer = response is not None and WIRE.recognises_reply(response)
         return Exchange(
             messages=list[Raw | Json](body.messages),
             digests=[self._digest(raw) for raw in body.messages],
-            system=hash(bytes(body.system)) if isinstance(body.system, Raw) else 0,
+            kind=hash((bytes_of(body.system), has_tools(body))),
             reply=WIRE.read_reply(response) if response and is_answer else None,
             reply_digest=message_digest(response) if response and is_answer else 0,
             at=moment(record.request.timestamp) or moment(record.logged_at),
@@ -129,17 +90,22 @@ class AnthropicApi:
         )
 
     def _digest(self, raw: Raw) -> int:
-        """Each way in which a message is written is decoded only once."""
+        """Each way in which a message is written is decoded only once.
+
+        What cannot be read is refused here, before anything of its request was told.
+        """
         key = hash(bytes(raw))
         if key not in self._digests:
-            self._digests[key] = message_digest(as_message(raw))
+            message = as_message(raw)
+            WIRE.read(message)
+            self._digests[key] = message_digest(message)
         return self._digests[key]
 
     def _exchanged(self, exchange: Exchange, body: Body) -> Iterator[Step]:
         talk = self._matching(exchange)
         if talk is not None:
             yield from self._told(talk, exchange)
-        elif not _has_tools(body):
+        elif not has_tools(body):
             yield from self._without_tools(exchange, body)
         elif begins_with_summary(exchange) and (talk := self._folding(exchange)):
             yield from self._switched(talk)
@@ -153,7 +119,7 @@ class AnthropicApi:
         for talk in self._talks.values():
             likeness = talk.likeness(exchange.digests)
             # One message alone may be the same in two: a title is asked for with the prompt, too.
-            if likeness >= max(most, 1) and (likeness > 1 or talk.system == exchange.system):
+            if likeness >= max(most, 1) and (likeness > 1 or talk.kind == exchange.kind):
                 found, most = talk, likeness
         return found
 
@@ -161,7 +127,7 @@ class AnthropicApi:
         """The conversation of which this is the summary: one that was asked for it, if any."""
         newest = list(reversed(self._talks.values()))
         asked = [talk for talk in newest if talk.is_folding]
-        alike = [talk for talk in newest if talk.system == exchange.system]
+        alike = [talk for talk in newest if talk.kind == exchange.kind]
         return next(iter([*asked, *alike]), None)
 
     def _without_tools(self, exchange: Exchange, body: Body) -> Iterator[Step]:
@@ -198,34 +164,10 @@ class AnthropicApi:
             id=session,
             time=UNSET if at is None else Time(created=at, updated=at),
             origin=with_prompt(
-                Origin(tools=_decoded(body.tools) or UNSET), WIRE.name, _decoded(body.system)
+                Origin(tools=decoded(body.tools) or UNSET), WIRE.name, decoded(body.system)
             ),
         )
-        return Talk(info, exchange.system, self.tally)
-
-
-def _strict(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
-    try:
-        return decoder.decode(data)
-    except msgspec.ValidationError as error:
-        cause, _, path = str(error).partition(" - at ")
-        raise BadInput(cause, place=path.strip("`") or None) from None
-
-
-def _decoded(raw: Raw | UnsetType) -> Any:
-    return parsed(bytes(raw)) if isinstance(raw, Raw) else UNSET
-
-
-def _has_tools(body: Body) -> bool:
-    return bool(_decoded(body.tools))
-
-
-def _response(given: Response) -> Json | None:
-    body = _decoded(given.body)
-    if isinstance(body, dict):
-        return cast("Json", body)
-    stream = _decoded(given.body_raw)
-    return streamed(stream) if isinstance(stream, str) else None
+        return Talk(info, exchange.kind, self.tally)
 
 
 def _recognises(head: Head) -> bool:
@@ -236,7 +178,7 @@ def _is_exchange(line: Json) -> bool:
     request = options(line, "request")
     body = options(request, "body")
     is_asked = isinstance(body.get("messages"), list) and "model" in body
-    return is_asked and "response" in line and _PATH in str(request.get("url"))
+    return is_asked and "response" in line and PATH in str(request.get("url"))
 
 
 FORMAT = Format(

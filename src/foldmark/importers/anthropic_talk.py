@@ -39,10 +39,10 @@ WIRE = Anthropic()
 class Talk:
     """One conversation."""
 
-    def __init__(self, info: SessionInfo, system: int, tally: Tally) -> None:
-        """Take its session, the digest of its system prompt, and where to count."""
+    def __init__(self, info: SessionInfo, kind: int, tally: Tally) -> None:
+        """Take its session, of which kind its requests are, and where to count."""
         self.info = info
-        self.system = system
+        self.kind = kind
         self.is_folding = False  # whether a summary of it was asked for
         self._asked: Reply | None = None
         self._tally = tally
@@ -67,13 +67,12 @@ class Talk:
         end = len(exchange.digests) - is_fold
         # What a summary is asked of may be cut down for that: it takes nothing back.
         known = min(len(self._digests), end) if is_fold else self._known(exchange, end)
-        # All is read before anything is said: what cannot be read leaves nothing behind.
-        new = [WIRE.read(exchange.message(place)) for place in range(known, end)]
         if not is_fold:
             yield from self._pruned(exchange, known)
             yield from self._taken_back(known)
-        for read, digest in zip(new, exchange.digests[known:end], strict=True):
-            yield from self._said(read, digest, exchange.at)
+        for place in range(known, end):
+            read = WIRE.read(exchange.message(place))
+            yield from self._said(read, exchange.digests[place], exchange.at)
         if is_fold:
             self.is_folding, self._asked = True, exchange.reply
             self._tally.messages += 1
@@ -172,8 +171,6 @@ class Talk:
         place = next(place for place, block in enumerate(blocks) if continues(block))
         rest = [*blocks[:place], *blocks[place + 1 :]]
         exchange.messages[0] = {**first, "content": rest}
-        for number in range(len(exchange.messages)):
-            WIRE.read(exchange.message(number))
         asked = self._asked
         marker, summary = folded(
             self._name(""),

@@ -8,7 +8,9 @@ before an earlier prompt takes that one back. Lines of subagents are sessions of
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -93,8 +95,9 @@ class ClaudeCode:
             if record.type in ("user", "assistant"):
                 self.tally.messages += 1
             thread = self._thread(record)
+            steps = list(thread.take(record))  # before any is told: it may turn out to be bad
             yield from self._switch(thread)
-            yield from thread.take(record)
+            yield from steps
 
     def end(self) -> Iterator[Step]:
         """What is held."""
@@ -125,7 +128,9 @@ class ClaudeCode:
             yield Opened(info=thread.info)
 
     def _info(self, record: Line, name: str) -> SessionInfo:
-        session = record.session_id or self._name
+        stem = Path(self._name).stem
+        # A session that was resumed repeats lines of the one before, with that one's id.
+        session = stem if _is_uuid(stem) and not name else record.session_id or stem
         at = moment(record.timestamp)
         return SessionInfo(
             id=f"{session}-{name}" if name else session,
@@ -149,7 +154,6 @@ class _Thread:
         self._prompt = 0  # the number of the newest prompt's line
         self._last: str | None = None  # the newest message's id
         self._model = ""
-        self._ids: set[str] = set()
 
     def take(self, record: Line) -> Iterator[Step]:
         self._count += 1
@@ -298,6 +302,13 @@ def _attached(record: Line) -> tuple[AnyPart, ...]:
     if isinstance(prompt, str) and held.get("type") == "queued_command":
         return (TextPart(text=prompt),)
     return (note(content if isinstance(content, str) else encode(held).decode()),)
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
 
 
 def _recognises(head: Head) -> bool:

@@ -72,13 +72,12 @@ class Codex:
         if not self._is_open:
             self._info = self._told(record)
             yield Opened(info=self._info)
-        name = f"{self._info.id}-{line}"
         if isinstance(record, Item):
-            yield from self._item(record, name)
+            yield from self._item(record, f"{self._info.id}-{line}")
         elif isinstance(record, Event):
             yield from self._event(record.payload)
         elif isinstance(record, Compacted):
-            yield from self._folded(record, name)
+            yield from self._folded(record, f"{self._info.id}-{line}")
         elif isinstance(record, Turn):
             self._model = (self._model[0], text_of(record.payload.get("model")))
             self._effort = text_of(record.payload.get("effort"))

@@ -4,6 +4,8 @@ Such a text is split into what is said and a call, so that the call's output can
 the user says. Nothing is lost: `joined` gives back the very text that `parted` took.
 """
 
+import re
+from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -16,6 +18,11 @@ from foldmark.wire.model import options
 _FENCE = "```"
 _BEFORE, _AFTER = "before", "after"
 _COMMAND = "command"
+_LINE_END = re.compile(r"\s*\n")
+# A fence or a tag, on either side of a command.
+_OPENING = re.compile(r"(?:```[^\n`]*\n|<(\w+)>)\s*")
+_CLOSING = re.compile(r"\s*(?:```|</(\w+)>)")
+_MOST_OPENINGS = 64
 
 
 class Place(NamedTuple):
@@ -50,14 +57,12 @@ def enclosed(text: str, opening: str, closing: str) -> list[Place]:
     while opens >= 0:
         begins = opens + len(opening)
         if opening.startswith(_FENCE):
-            # The command begins on the next line; on this one nothing else may stand.
-            line = text.find("\n", begins)
-            if line < 0:
-                break
-            if line > begins and not text[begins:line].isspace():
+            # The command begins on a line of its own; on this one nothing else may stand.
+            line = _LINE_END.match(text, begins)
+            if line is None:
                 opens = text.find(opening, begins)
                 continue
-            begins = line + 1
+            begins = line.end()
         ends = text.find(closing, begins)
         if ends < 0:
             break
@@ -68,31 +73,16 @@ def enclosed(text: str, opening: str, closing: str) -> list[Place]:
 
 def place_of(text: str, command: str) -> Place | None:
     """Where a command that is known stands last; None where it is written in another way."""
-    begins = text.rfind(f"{_FENCE}\n{command}")
-    begins = text.rfind(command) if begins < 0 else begins + len(_FENCE) + 1
-    if begins < 0:
-        return None
-    ends = begins + len(command)
-    opens, closing = _opening(text, begins)
-    rest = text[ends:]
-    blank = len(rest) - len(rest.lstrip())
-    closes = ends
-    if closing and rest.startswith(closing, blank):
-        closes += blank + len(closing)
-    return Place(opens, begins, ends, closes)
-
-
-def _opening(text: str, begins: int) -> tuple[int, str]:
-    """Where what encloses a command opens, and what closes it."""
-    head = text[:begins].rstrip()
-    line = head.rfind("\n") + 1
-    fence = head.rfind(_FENCE, line)
-    if fence >= 0 and "\n" in text[len(head) : begins]:
-        return fence, _FENCE
-    tag = head.rfind("<", line)
-    if tag >= 0 and head.endswith(">") and head[tag + 1 : -1].isidentifier():
-        return tag, f"</{head[tag + 1 :]}"
-    return begins, ""
+    if text.strip() == command:
+        return Place(0, 0, len(text), len(text))
+    for opening in reversed(deque(_OPENING.finditer(text), maxlen=_MOST_OPENINGS)):
+        begins = opening.end()
+        if text.startswith(command, begins):
+            ends = begins + len(command)
+            closing = _CLOSING.match(text, ends)
+            if closing is not None and closing.group(1) == opening.group(1):
+                return Place(opening.start(), begins, ends, closing.end())
+    return None
 
 
 def parted(text: str, place: Place, call: Call) -> tuple[AnyPart, ...]:

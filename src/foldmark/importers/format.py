@@ -25,6 +25,10 @@ ENTRY_POINTS = "foldmark.formats"
 T = TypeVar("T")
 
 
+class Unrecognised(BadInput):
+    """A file of no format that is known."""
+
+
 class Opened(Frozen):
     """What follows is of this session: a new one, or one that was opened before."""
 
@@ -174,7 +178,8 @@ def recognised(head: Head) -> Format:
     if found:
         raise BadInput(f"it can be of {_names(found, ' or ')}; say which: --format NAME")
     tried = _names(formats())
-    raise BadInput(f"not a transcript of a format that is known (tried: {tried}); --format NAME")
+    cause = f"not a transcript of a format that is known (tried: {tried}); --format NAME"
+    raise Unrecognised(cause)
 
 
 def _names(held: Sequence[Format], between: str = ", ") -> str:

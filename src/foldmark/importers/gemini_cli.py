@@ -175,7 +175,8 @@ class GeminiCli:
         """All from this message on is taken back; all there is, where it is not known."""
         yield from self._settled()
         told = list(self._told)
-        yield from self._reverted(told.index(name) if name in told else 0)
+        if told:
+            yield from self._reverted(told.index(name) if name in told else 0)
 
     def _reverted(self, count: int) -> Iterator[Step]:
         """Only the first records still stand."""

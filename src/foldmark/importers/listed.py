@@ -71,8 +71,9 @@ class Lists:
 
     def end(self) -> Iterator[Step]:
         """What is held."""
-        if self._single is not None:
-            yield from self._single.end()
+        single, self._single = self._single, None
+        if single is not None:
+            yield from single.end()
 
     def _named(self) -> str:
         self._sessions += 1
@@ -95,6 +96,7 @@ class Lists:
                 tools=body.get("tools") or options(body, "kwargs").get("tools") or UNSET,
             ),
         )
+        yield from self.end()  # messages on lines before it
         yield Opened(info=info, extra=Extra({shape.wire.name: rest}) if rest else UNSET)
         yield from told.messages
         yield from answer
@@ -111,6 +113,7 @@ class Lists:
         provider, model = named_model(response.get("model"))
         if provider:
             told |= {"provider_id": provider, "model_id": model}
+        self.tally.messages += 1
         return counted([with_info(reply, **told)], self.tally)
 
 

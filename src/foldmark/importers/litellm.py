@@ -50,7 +50,7 @@ class Choice(Struct, gc=False):
 class Response(Struct, gc=False):
     """A response; the first choice is the answer."""
 
-    id: Any = None
+    id: str | None = None
     created: Any = None
     model: Any = None
     choices: list[Choice] | None = None

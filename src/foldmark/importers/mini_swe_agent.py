@@ -21,7 +21,7 @@ from .format import Format, Opened, Step, Tally, decoder
 from .litellm import Response, named_model
 from .making import assistant_message, moment, user_message, with_info
 from .mini_swe_records import CHAT, NOTHING, RESPONSES, Run, Said
-from .runs import by_program, facts, prompted, run_info
+from .runs import Names, as_object, by_program, facts, prompted, run_info
 from .source import Head
 from .woven import Woven
 
@@ -38,14 +38,15 @@ class MiniSweAgent:
         self.decode = _decode
         self.tally = Tally()
         self._stem = Path(name).stem.removesuffix(".traj")
+        self._names = Names()
 
     def take(self, record: Run, line: int) -> Iterator[Step]:
         """What a run says."""
+        del line
         self.tally.messages += len(record.messages)
-        session = record.instance_id
-        if not isinstance(session, str) or not session:
-            session = self._stem if line == 1 else f"{self._stem}-{line}"
-        about = options({"": record.info}, "")
+        task = record.instance_id
+        session = self._names.once(task if isinstance(task, str) and task else self._stem)
+        about = as_object(record.info)
         prompts = prompted((held.role, held.content) for held in record.messages)
         info = run_info(
             session,

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from foldmark.errors import BadInput
 from foldmark.messages import AnyPart, Number, ReasoningPart
 from foldmark.wire.model import Answer
 from foldmark.wire.openai_chat import OpenAIChat
@@ -99,7 +100,10 @@ def result(said: Said) -> Answer:
     if said.role == "tool":
         return answer(said.tool_call_id, said)
     given = {"type": said.type, "call_id": said.call_id, "output": said.output}
-    return RESPONSES.read(given).answers[0]
+    answers = RESPONSES.read(given).answers
+    if not answers:
+        raise BadInput("a result names no call")
+    return answers[0]
 
 
 def answer(call: Any, said: Said) -> Answer:

@@ -1,7 +1,10 @@
 """What the runs of agents on benchmarks have in common: a task, a prompt, how it ended."""
 
 from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, cast
 
+import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
@@ -9,8 +12,24 @@ from foldmark.messages import AnyPart, Origin, SessionInfo, TextPart
 from foldmark.values import Extra, Json
 from foldmark.wire.openai_chat import OpenAIChat
 
+from .source import Head
+
 _FACTS = ("exit_status", "model_stats")  # small; what was handed in is an output already
 _wire = OpenAIChat()
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class Names:
+    """Names, of which each is given once."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._given: dict[str, int] = {}
+
+    def once(self, name: str) -> str:
+        """A name, or one made of it where it was given before."""
+        count = self._given[name] = self._given.get(name, 0) + 1
+        return name if count == 1 else self.once(f"{name}-{count}")
 
 
 def prompted(messages: Iterable[tuple[object, object]]) -> list[str]:
@@ -42,6 +61,11 @@ def run_info(
     )
 
 
+def as_object(held: object) -> Json:
+    """What may be an object, as one."""
+    return cast("Json", held) if isinstance(held, dict) else {}
+
+
 def facts(name: str, about: Json) -> Extra | UnsetType:
     """How a run ended and what it cost, under the name of its format."""
     found = {fact: about[fact] for fact in _FACTS if about.get(fact) is not None}
@@ -53,6 +77,16 @@ def by_program(parts: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
     return tuple(
         replace(part, synthetic=True) if isinstance(part, TextPart) else part for part in parts
     )
+
+
+def first_of(head: Head, name: str) -> Json:
+    """The first item of a list in a document; nothing of it is decoded beyond that item."""
+    held: Any = head.fields.get(name)
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if isinstance(held, msgspec.Raw):
+            held = _items.decode(held)[:1]
+            held = [msgspec.json.decode(item) for item in held]
+    return as_object(cast("list[object]", held)[0] if isinstance(held, list) and held else None)
 
 
 def _text(held: object) -> str | UnsetType:

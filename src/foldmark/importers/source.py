@@ -216,7 +216,7 @@ def opened_source(
     except BadInput as error:
         if error.source is not None:
             raise
-        raise BadInput(error.cause, source=told, place=error.place) from None
+        raise type(error)(error.cause, source=told, place=error.place) from None
 
 
 def _is_json(data: bytes) -> bool:

@@ -24,7 +24,7 @@ from .fenced import Call, parted, place_of
 from .format import Format, Opened, Step, Tally, decoder
 from .litellm import named_model
 from .making import assistant_message, user_message
-from .runs import by_program, facts, prompted, run_info
+from .runs import Names, as_object, by_program, facts, first_of, prompted, run_info
 from .source import Head
 from .woven import Woven
 
@@ -66,7 +66,6 @@ class Run(Struct, gc=False):
     trajectory: list[Done] | UnsetType | None = UNSET
     info: Any = None
     replay_config: Any = None
-    environment: Any = None
 
 
 _decode = decoder(Run)
@@ -80,7 +79,7 @@ class SweAgent:
         self.decode = _decode
         self.tally = Tally()
         self._stem = Path(name).stem
-        self._runs: dict[str, int] = {}
+        self._names = Names()
 
     def take(self, record: Run, line: int) -> Iterator[Step]:
         """What a run says."""
@@ -88,11 +87,11 @@ class SweAgent:
         self.tally.messages += len(record.history)
         config = _config(record.replay_config)
         task = options(config, "problem_statement").get("id")
-        session = self._once(task if isinstance(task, str) and task else self._stem)
-        about = options({"": record.info}, "")
+        session = self._names.once(task if isinstance(task, str) and task else self._stem)
+        about = as_object(record.info)
         prompts = prompted((held.role, held.content) for held in record.history)
-        title, version = record.environment, about.get("swe_agent_version")
-        info = run_info(session, prompts=prompts, title=title, version=version)
+        version = about.get("swe_agent_version")
+        info = run_info(session, prompts=prompts, title=session, version=version)
         yield Opened(info=info, extra=facts(_NAME, about))
         model = named_model(options(options(config, "agent"), "model").get("name"))
         conversation = _Conversation(session, model, self.tally)
@@ -103,10 +102,6 @@ class SweAgent:
     def end(self) -> Iterator[Step]:
         """Nothing more."""
         return iter(())
-
-    def _once(self, name: str) -> str:
-        self._runs[name] = self._runs.get(name, 0) + 1
-        return name if self._runs[name] == 1 else f"{name}-{self._runs[name]}"
 
 
 class _Conversation:
@@ -194,15 +189,13 @@ def _config(held: object) -> Json:
     if isinstance(held, str):
         with suppress(BadInput):
             held = parsed(held.encode("utf-8", "replace"))
-    return cast("Json", held) if isinstance(held, dict) else {}
+    return as_object(held)
 
 
 def _recognises(head: Head) -> bool:
     if not {"history", "trajectory", "info"} <= head.fields.keys():
         return False
-    history = head.field("history")
-    first = cast("list[object]", history)[0] if isinstance(history, list) and history else None
-    return isinstance(first, dict) and "role" in first
+    return "role" in first_of(head, "history")
 
 
 FORMAT = Format(

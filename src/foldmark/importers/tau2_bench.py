@@ -35,7 +35,7 @@ from .tau_bench import short, shortened
 from .woven import Woven
 
 _NAME = "tau2-bench"
-_AGENT, _USER = "assistant", "user"
+_USER = "user"
 
 
 class Called(Struct, gc=False):
@@ -44,7 +44,7 @@ class Called(Struct, gc=False):
     name: str
     id: str = ""
     arguments: Any = None
-    requestor: str = _AGENT
+    requestor: str = "assistant"
 
 
 class Said(Struct, gc=False):
@@ -163,12 +163,9 @@ class _Talk:
         text = _text(said.content)
         words: list[AnyPart] = [TextPart(text=text)] if text else []
         calls = [_call(call) for call in said.tool_calls or []]
+        tokens = usage_tokens(said.usage)
         message = assistant_message(
-            self._name(),
-            [*words, *calls],
-            at,
-            model=self._model,
-            tokens=usage_tokens(said.usage),
+            self._name(), [*words, *calls], at, model=self._model, tokens=tokens
         )
         is_price = isinstance(said.cost, int | float) and not isinstance(said.cost, bool)
         return with_info(message, cost=said.cost) if is_price else message

@@ -24,6 +24,7 @@ from .words import clean, column, message_words
 # What is shown is quickly looked through: words are indexed when messages are folded, when a
 # session is closed, or when so many messages wait for it.
 MOST_WAITING, WORTH_INDEXING = 2_048, 256
+_CHUNK = 256  # messages that are read at once
 
 
 # The kind, in its narrow row, of a tool's part that waits for its result.
@@ -240,9 +241,9 @@ class Change:
         for number, (kind, data) in enumerate(self._told, start=self.row.events + 1):
             yield Event(number=number, session=self.row.id, kind=kind, at=self.at, data=data)
 
-    def finish(self, *, lease: int | None = None) -> None:
-        """Write what is kept of the session itself."""
-        if self.places - self._indexed >= MOST_WAITING:
+    def finish(self, *, lease: int | None = None, index: bool = True) -> None:
+        """Write what is kept of the session itself; words are indexed when it is time to."""
+        if index and self.places - self._indexed >= MOST_WAITING:
             self.index_all()
         last = self.row.events + len(self._told)
         if self._told:
@@ -264,8 +265,10 @@ class Change:
 
     def index_all(self) -> None:
         """Let all messages be found by their words."""
-        for held in read_messages(self._engine, self._key, self._indexed, self.places, sized=False):
-            self._engine.index(key_at(self._key, held.place), message_words(held.message))
+        for first in range(self._indexed, self.places, _CHUNK):
+            end = min(first + _CHUNK, self.places)
+            for held in read_messages(self._engine, self._key, first, end, sized=False):
+                self._engine.index(key_at(self._key, held.place), message_words(held.message))
         self._indexed = self.places
 
 

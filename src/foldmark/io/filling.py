@@ -107,7 +107,6 @@ class Filling:
         """Write what is left; the session as it is now."""
         self._prune(self._marks)
         if self.changed or self.pruned:
-            self._change.index_all()
             if not self._known:
                 self._change.settled = 0
             self._change.event(
@@ -116,7 +115,7 @@ class Filling:
                 marks=self.pruned,
                 pivots=self.pivots,
             )
-            self._change.finish()
+            self._change.finish(index=False)  # by who searches first
         return self._change.row_after()
 
     # --- messages ---

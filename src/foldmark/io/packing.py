@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
+from itertools import accumulate
 from typing import Any, cast
 
 import msgspec
@@ -71,17 +72,28 @@ def hollowed(data: bytes) -> tuple[bytes, dict[bytes, Body]]:
         return data, {}
     bodies: dict[bytes, Body] = {}
     pieces: list[bytes] = []
-    done = end = 0
-    for place, length in enumerate(lengths):
-        start, end = end, end + length + 1  # the quote after it included
-        if place % 2 == 0 or data.startswith(b":", end):
-            continue  # between texts, or the key of an object
-        if length > LONG or data.startswith(_SIGN, start):
-            body = _body(data[start - 1 : end])
-            bodies[body.digest] = body
-            pieces += [data[done : start - 1], f'"{_REFERENCE}{body.digest.hex()}"'.encode()]
-            done = end
+    done = 0
+    for start, end in _texts(data, lengths):
+        if data.startswith(b":", end):
+            continue  # the key of an object
+        body = _body(data[start - 1 : end])
+        bodies[body.digest] = body
+        pieces += [data[done : start - 1], f'"{_REFERENCE}{body.digest.hex()}"'.encode()]
+        done = end
     return (b"".join((*pieces, data[done:])), bodies) if bodies else (data, {})
+
+
+def _texts(data: bytes, lengths: list[int]) -> Iterator[tuple[int, int]]:
+    """Where texts begin, and where the quotes after them end, that are long or look like ours."""
+    ends = list(accumulate(lengths))
+    if _SIGN not in data:
+        wanted = [place for place, length in enumerate(lengths) if length > LONG and place % 2]
+    else:
+        wanted = list(range(1, len(lengths), 2))
+    for place in wanted:
+        start = ends[place - 1] + place  # the quotes before it included
+        if lengths[place] > LONG or data.startswith(_SIGN, start):
+            yield start, start + lengths[place] + 1
 
 
 def _body(quoted: bytes) -> Body:

@@ -38,6 +38,12 @@ def first_tables(engine: Runs) -> None:
             engine.run(statement)
 
 
+def imported_files(engine: Runs) -> None:
+    """Which files were imported, and how they were then."""
+    names = {"big": engine.dialect.big}
+    engine.run(_SOURCES % names)
+
+
 # The key of a message is told by its session and place, so that no second index is needed.
 _PLACES = 2**32
 ALL_KEYS = 2**62
@@ -48,7 +54,7 @@ def key_at(session: int, place: int) -> int:
     return session * _PLACES + place
 
 
-MIGRATIONS: tuple[Callable[[Runs], None], ...] = (first_tables,)
+MIGRATIONS: tuple[Callable[[Runs], None], ...] = (first_tables, imported_files)
 VERSION = len(MIGRATIONS)
 
 
@@ -146,4 +152,13 @@ CREATE TABLE events (
   PRIMARY KEY (session, number)
 ) %(narrow)s;
 %(search)s
+"""
+
+_SOURCES = """
+CREATE TABLE sources (
+  path TEXT PRIMARY KEY,
+  size %(big)s NOT NULL,
+  modified %(big)s NOT NULL,
+  format TEXT NOT NULL
+)
 """

@@ -1,6 +1,8 @@
 """Finding messages by their words, shown or folded."""
 
 from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import islice
 
 from foldmark.log import handle
 from foldmark.messages import Message, ToolPart, kind_of
@@ -13,6 +15,7 @@ from .words import message_words, searched_text, words
 
 _MOST_WORDS = 32
 _AROUND = 60  # characters on each side of what was found
+_CHUNK = 256
 _MORE = 2  # so many times more are looked at than are told, to put the best first
 
 
@@ -44,8 +47,7 @@ def search(engine: Engine, row: SessionRow, query: str, most: int) -> list[Hit]:
 
 def _candidates(engine: Engine, row: SessionRow, wanted: list[str], most: int) -> list[Stored]:
     """Messages that may hold the words: by the index, and the newest, which are not in it yet."""
-    recent = read_messages(engine, row.key, row.indexed, row.places, sized=False)
-    held = [one for one in reversed(recent) if _holds(one.message, wanted)][:most]
+    held = list(islice(_recent(engine, row, wanted), most))
     # A whole page may be searched for; an engine is asked for its most telling words.
     telling = sorted(wanted, key=len, reverse=True)[:_MOST_WORDS]
     places = _indexed(engine, row, telling, most - len(held))
@@ -53,6 +55,15 @@ def _candidates(engine: Engine, row: SessionRow, wanted: list[str], most: int) -
     if len(wanted) > _MOST_WORDS:
         found = [one for one in found if _holds(one.message, wanted)]
     return held + found
+
+
+def _recent(engine: Engine, row: SessionRow, wanted: list[str]) -> Iterator[Stored]:
+    """Messages that are not in the index yet and hold the words, the newest first."""
+    for end in range(row.places, row.indexed, -_CHUNK):
+        first = max(end - _CHUNK, row.indexed)
+        for held in reversed(read_messages(engine, row.key, first, end, sized=False)):
+            if _holds(held.message, wanted):
+                yield held
 
 
 def _indexed(engine: Engine, row: SessionRow, wanted: list[str], most: int) -> list[int]:

@@ -114,11 +114,12 @@ class Store:
     def create(self, info: SessionInfo, *, estimate: str) -> SessionRow:
         """A new session; StoreError where there is one of this id."""
         with self.engine.writing():
-            return self._create(info, estimate)
+            return self.begin(info, estimate)
 
-    def _create(
+    def begin(
         self, info: SessionInfo, estimate: str, extra: Extra | UnsetType = UNSET
     ) -> SessionRow:
+        """The same within a transaction of the caller's."""
         shell = Transcript(info=info, messages=(), extra=extra)
         now = milliseconds()
         made = self.engine.run(
@@ -131,6 +132,26 @@ class Store:
         if made != 1 or row is None:
             raise StoreError(self.name, f"session {info.id} is there already; give another id")
         return row
+
+    def entitle(self, row: SessionRow, info: SessionInfo) -> None:
+        """Say something else of a session: its title, as a rule; the caller holds a transaction."""
+        shell = Transcript(info=info, messages=(), extra=row.extra)
+        data = packed(encode(shell))
+        self.engine.run("UPDATE sessions SET info = ? WHERE key = ?", (data, row.key))
+
+    def has_imported(self, path: str, size: int, modified: int) -> bool:
+        """Whether a file was imported as it is now."""
+        rows = self.engine.read("SELECT size, modified FROM sources WHERE path = ?", (clean(path),))
+        return bool(rows) and tuple(rows[0]) == (size, modified)
+
+    def note_import(self, path: str, size: int, modified: int, format: str) -> None:
+        """Remember how a file was when it was imported."""
+        self.engine.run(
+            "INSERT INTO sources (path, size, modified, format) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (path) DO UPDATE SET size = excluded.size, "
+            "modified = excluded.modified, format = excluded.format",
+            (clean(path), size, modified, format),
+        )
 
     def row(self, key: int) -> SessionRow:
         """A session as it is now."""
@@ -252,9 +273,16 @@ class Store:
         from .filling import fill  # noqa: PLC0415 - it needs this module
 
         with self.engine.writing():
-            row = self._create(info, estimate, extra)
+            row = self.begin(info, estimate, extra)
             fill(self.engine, row, log)
         return self.row(row.key)
+
+    def index(self, key: int) -> None:
+        """Let all messages of a session be found by their words."""
+        with self.engine.writing():
+            change = Change(self.engine, self._locked(key))
+            change.index_all()
+            change.finish()
 
     def fork(self, key: int, info: SessionInfo, place: int | None) -> SessionRow:
         """A new session that begins as another one was at a place; bodies are shared."""
@@ -263,7 +291,7 @@ class Store:
             change = Change(self.engine, old)
             change.index_all()
             change.finish()
-            new = self._create(info, old.estimate, old.extra)
+            new = self.begin(info, old.estimate, old.extra)
             last = old.places - 1 if place is None else place
             self._copy(old, new, last, whole=place is None)
             begun = Change(self.engine, self.row(new.key))

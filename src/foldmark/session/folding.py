@@ -1,6 +1,7 @@
 """Pruning and compacting a session, and taking that back. Each call is one transaction."""
 
 from collections.abc import Callable
+from typing import overload
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -18,7 +19,9 @@ from foldmark.plan import check_window, session_fold
 from foldmark.prune import Prune
 from foldmark.shown import AnyShown
 from foldmark.sizes import message_sizes
+from foldmark.values import Json
 from foldmark.view import view_start
+from foldmark.wire import request
 
 from .hooks import Compaction
 from .saying import Saying
@@ -30,13 +33,21 @@ USUAL_ROOM = 200_000
 class Folding(Saying):
     """What shapes a session's view."""
 
-    def messages(self) -> tuple[AnyShown, ...]:
-        """What to send to the model; outputs are pruned first, if the window is full."""
+    @overload
+    def messages(self) -> tuple[AnyShown, ...]: ...
+    @overload
+    def messages(self, wire: str) -> list[Json]: ...
+    def messages(self, wire: str | None = None) -> tuple[AnyShown, ...] | list[Json]:
+        """What to send to the model, on a provider's wire; pruned first, if the window is full."""
         with self._lock:
             self._fresh()
             if self.limit is not None and self.plan(explain=False).overflow:
                 self.prune()
-        return self.view().messages
+            shown = self.view().messages
+            origin = self._row.info.origin
+        if wire is None:
+            return shown
+        return request(shown, wire, (origin.system or "") if origin else "")
 
     def prune(self) -> Act | None:
         """Hide old tool outputs by marks; None where there is nothing to hide."""

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Literal
 
 from foldmark.acts import Act
-from foldmark.errors import BadInput, BadPolicy
+from foldmark.errors import BadInput, BadPolicy, StoreError
 from foldmark.events import Event
+from foldmark.io.change import WORTH_INDEXING
 from foldmark.io.loading import Slice
 from foldmark.io.rows import SessionRow
 from foldmark.io.searching import search
@@ -93,6 +95,7 @@ class Looking(Keeper):
     def search(self, query: str, *, most: int = 20) -> list[Found]:
         """Where words were said, shown or not: exact matches first, then the newest."""
         with self._lock:
+            self._index()
             viewer = self._fresh()
             places, marks = set(viewer.view().places), self._log.marks
             gaps = self._store.gaps(self._key)
@@ -118,6 +121,13 @@ class Looking(Keeper):
                 )
             )
         return found
+
+    def _index(self) -> None:
+        """What was imported is indexed by who searches first; where that cannot be, it is read."""
+        row = self._store.row(self._key)
+        if row.places - row.indexed >= WORTH_INDEXING:
+            with suppress(StoreError):
+                self._store.index(self._key)
 
     def recall(self, name: str) -> str:
         """The content behind a handle, hidden or not."""

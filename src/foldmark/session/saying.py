@@ -1,6 +1,9 @@
 """Writing to a session: what the user says, what the model answers, what tools give back."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
+
+from msgspec import UNSET
 
 from foldmark import events
 from foldmark.errors import BadInput
@@ -18,8 +21,11 @@ from foldmark.messages import (
 )
 from foldmark.sizes import message_sizes
 from foldmark.values import Json
+from foldmark.wire import recognised, wire_named
+from foldmark.wire.plain import plain_object
 
 from .looking import Looking
+from .replies import answer_of, is_from_wire
 
 
 class Saying(Looking):
@@ -31,16 +37,43 @@ class Saying(Looking):
 
     def record(
         self,
-        reply: str | Sequence[AnyPart] | Message,
+        reply: object,
         *,
         tokens: Tokens | None = None,
         finish: str | None = None,
+        wire: str | None = None,
         **info: object,
     ) -> Message:
-        """Record a model's answer: a text, parts (calls of tools among them), or a message."""
+        """Record a model's answer: a provider's response, a text, parts, or a message.
+
+        A response is an SDK's object or its JSON; what was measured is taken from it. Its wire is
+        recognised, if it is not given.
+        """
         usage = {"tokens": tokens, "finish": finish}
         given = {name: value for name, value in usage.items() if value is not None}
-        return self._append(self.maker.assistant(reply, {**info, **given}, self.model))
+        if is_from_wire(reply):
+            reply, told = answer_of(reply, wire, named=not self.model)
+            given = told | given
+        content = cast("str | Sequence[AnyPart] | Message", reply)
+        return self._append(self.maker.assistant(content, {**info, **given}, self.model))
+
+    def take(self, messages: Iterable[object], wire: str | None = None) -> list[Message]:
+        """Take messages of a wire as they are sent and received: what is said, and results."""
+        given = [plain_object(message) for message in messages]
+        codec = wire_named(wire) if wire else recognised(given)
+        taken: list[Message] = []
+        for read in (codec.read(message) for message in given):
+            for answer in read.answers:
+                output = answer.output
+                files = answer.files
+                self.result(answer.call_id, output, error=answer.is_error, files=files)
+            kept = {codec.key: read.rest} if read.rest else UNSET
+            if read.role == "assistant":
+                parts = self.maker.assistant(read.parts, {"wire": kept}, self.model)
+                taken.append(self._append(parts))
+            elif read.parts:
+                taken.append(self._append(self.maker.user(read.parts, {"wire": kept})))
+        return taken
 
     def result(
         self,

@@ -4,9 +4,9 @@ The async forms run the blocking ones in a thread; the two may be mixed on one s
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from foldmark.acts import Act
 from foldmark.events import Event
@@ -85,14 +85,19 @@ class Session(Folding):
 
     async def arecord(
         self,
-        reply: str | Sequence[AnyPart] | Message,
+        reply: object,
         *,
         tokens: Tokens | None = None,
         finish: str | None = None,
+        wire: str | None = None,
         **info: Any,
     ) -> Message:
         """`record`, async."""
-        return await _in_thread(self.record, reply, tokens=tokens, finish=finish, **info)
+        return await _in_thread(self.record, reply, tokens=tokens, finish=finish, wire=wire, **info)
+
+    async def atake(self, messages: Iterable[object], wire: str | None = None) -> list[Message]:
+        """`take`, async."""
+        return await _in_thread(self.take, messages, wire)
 
     async def aresult(
         self,
@@ -116,9 +121,15 @@ class Session(Folding):
         """`view`, async."""
         return await _in_thread(self.view, before=before)
 
-    async def amessages(self) -> tuple[AnyShown, ...]:
+    @overload
+    async def amessages(self) -> tuple[AnyShown, ...]: ...
+    @overload
+    async def amessages(self, wire: str) -> list[Json]: ...
+    async def amessages(self, wire: str | None = None) -> tuple[AnyShown, ...] | list[Json]:
         """`messages`, async."""
-        return await _in_thread(self.messages)
+        if wire is None:
+            return await asyncio.to_thread(self.messages)
+        return await asyncio.to_thread(self.messages, wire)
 
     async def aplan(self, *, explain: bool = True) -> Plan:
         """`plan`, async."""

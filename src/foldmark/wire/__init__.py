@@ -29,6 +29,7 @@ __all__ = [
     "decode_reply",
     "encode",
     "encode_reply",
+    "recognised",
     "request",
     "wire_named",
 ]
@@ -73,7 +74,7 @@ def candidates(messages: Sequence[Json]) -> list[Wire]:
 def decode(messages: Iterable[object], wire: str | None = None) -> Decoded:
     """Our messages for a list of a wire's, dicts or an SDK's objects; nothing of them is lost."""
     given = [plain_object(message) for message in messages]
-    return read_list(wire_named(wire) if wire else _recognised(given), given)
+    return read_list(wire_named(wire) if wire else recognised(given), given)
 
 
 def encode(messages: Iterable[Message], wire: str, origin: Origin | None = None) -> list[Json]:
@@ -123,7 +124,8 @@ def _written(codec: Wire, message: Message, rest: Json) -> Json:
     return codec.write_reply(as_shown(message, codec.key)[:1], rest)
 
 
-def _recognised(messages: Sequence[Json]) -> Wire:
+def recognised(messages: Sequence[Json]) -> Wire:
+    """The one wire that a list can be of; BadInput where there is none, or more than one."""
     found = candidates(messages)
     if len(found) == 1:
         return found[0]

@@ -130,12 +130,15 @@ class Anthropic:
     def read_reply(self, response: Json) -> Reply:
         """A whole response."""
         read = self.read({"role": "assistant", "content": response.get("content")})
+        rest = without(response, "content")
+        if not rest:
+            raise BadInput("this is no response of Anthropic")
         return Reply(
             read=read,
             tokens=usage_tokens(response.get("usage")),
             finish=finish_of_stop(response.get("stop_reason"), read.parts),
             model=str(response.get("model") or ""),
-            rest=without(response, "content"),
+            rest=rest,
         )
 
     # --- writing ---

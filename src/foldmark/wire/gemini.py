@@ -13,6 +13,7 @@ from typing import Any, cast
 from msgspec import UNSET
 
 from foldmark.errors import BadInput
+from foldmark.media import media_text
 from foldmark.messages import BLOCK, AnyPart, Cache, Tokens, ToolPart
 from foldmark.shown import (
     AnyShown,
@@ -65,6 +66,8 @@ from .names import NOTHING_TO_READ, Names
 
 _ENVELOPE = "envelope"  # what a content said beside its parts, where that is not its role alone
 _PARTS = "parts"  # that it had none
+# Addresses that Google can reach.
+_REACHED = ("https://", "http://", "gs://")
 _URL_SAFE_DIGITS = str.maketrans("+/", "-_")
 _REFUSALS = frozenset({
     "SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR",
@@ -140,7 +143,7 @@ class Gemini:
 
     def write(self, shown: Sequence[AnyShown], *, as_is: bool) -> list[Json]:
         """Shown messages on this wire."""
-        names = None if as_is else Names(longest=64)
+        names = None if as_is else Names(longest=64, also=".:")
         written: list[Json] = []
         last: AnyShown | None = None
         for message in shown:
@@ -297,9 +300,9 @@ def _result(result: Result, names: Names | None) -> list[Json]:
     after: list[Json] = []
     for file in result.attachments:
         held = options(file.provider_options, KEY)
-        is_within = bool(options(held, MEDIA).get(WITHIN))
-        place = inner.setdefault("parts", []) if is_within else after
-        place.append(_media(file, held, as_is=names is None))
+        wrote = _media(file, held, as_is=names is None)
+        is_within = options(held, MEDIA).get(WITHIN) and "text" not in wrote
+        (inner.setdefault("parts", []) if is_within else after).append(wrote)
     field = "function_response" if notes.get(SNAKE) else "functionResponse"
     return [{field: inner | options(notes, INNER), **options(notes, BESIDE)}, *after]
 
@@ -327,15 +330,18 @@ def _parsed(text: str) -> Json | None:
 def _media(block: Media, own: Json, *, as_is: bool) -> Json:
     notes = options(own, MEDIA)
     mime, data = url_parts(block.data)
-    mime = mime or block.media_type
+    if not as_is and data is None and not block.data.startswith(_REACHED):
+        text = media_text(block.data, block.media_type) or ""
+        return {"text": text if text.strip() else NOTHING_TO_READ}
     inner: Json = {}
+    if data is None:
+        field, inner["fileUri"] = "fileData", block.data
+    else:
+        field = "inlineData"
+        inner["data"] = data.translate(_URL_SAFE_DIGITS) if notes.get(URL_SAFE) else data
+    mime = mime or block.media_type
     if not notes.get(BARE) and (as_is or "*" not in mime):
         inner["mimeType"] = mime
-    if data is None:
-        inner["fileUri"] = block.data
-    else:
-        inner["data"] = data.translate(_URL_SAFE_DIGITS) if notes.get(URL_SAFE) else data
-    field = "inlineData" if data is not None else "fileData"
     if notes.get(SNAKE):
         field = {"inlineData": "inline_data", "fileData": "file_data"}[field]
         inner = {SNAKE_CASE.get(name, name): held for name, held in inner.items()}

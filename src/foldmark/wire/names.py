@@ -8,15 +8,14 @@ from hashlib import blake2b
 
 NOTHING_TO_READ = "[Content that only another provider can read.]"
 
-_REFUSED = re.compile(r"[^a-zA-Z0-9_-]")
-
 
 class Names:
     """Makes names fit, the same one each time."""
 
-    def __init__(self, longest: int) -> None:
-        """Say how long a name may be."""
+    def __init__(self, longest: int, also: str = "") -> None:
+        """Say how long a name may be, and what it may hold beside letters, digits, _ and -."""
         self._longest = longest
+        self._refused = re.compile(f"[^a-zA-Z0-9_{re.escape(also)}-]")
 
     def call_id(self, name: str) -> str:
         """An id of a call."""
@@ -27,7 +26,7 @@ class Names:
         return self._fitting(name)
 
     def _fitting(self, name: str) -> str:
-        fitting = _REFUSED.sub("_", name)
+        fitting = self._refused.sub("_", name)
         if name and fitting == name and len(name) <= self._longest:
             return name
         # What was changed is told apart by a digest: two names must not become one.

@@ -1,0 +1,233 @@
+"""Taking files into a store, one by one, and remembering what came of each."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from foldmark.errors import BadInput, FoldmarkError, StoreError
+from foldmark.importers.format import Unrecognised
+from foldmark.importers.reading import opened_reading
+from foldmark.importers.storing import State, store_reading
+from foldmark.io.copying import copy_session
+from foldmark.io.files import STANDARD_INPUT, harmless
+from foldmark.io.loading import Slice
+from foldmark.io.rows import SessionRow
+from foldmark.io.sqlite import Sqlite
+from foldmark.io.store import Store
+from foldmark.session.opening import DEFAULT_STORE
+from foldmark.session.settings import Settings
+from foldmark.values import Frozen
+
+from .opening import opened_store
+
+_MAGIC = b"SQLite format 3\0"
+_ENDINGS = frozenset({".jsonl", ".json", ".traj", ".md", ".db"})
+
+
+class Kept(Frozen):
+    """A session that is in the store."""
+
+    file: str
+    id: str
+    title: str | None
+    format: str | None
+    messages: int
+    tokens: int
+    pivots: int
+    pruned: int
+    state: State
+
+
+class Refused(Frozen):
+    """A file, or a session of one, that is not, and why."""
+
+    file: str
+    problem: str
+
+
+class LeftOut(Frozen):
+    """A line that could not be read."""
+
+    file: str
+    line: int
+    cause: str
+
+
+class Importer:
+    """Takes files one by one, and remembers what came of each."""
+
+    def __init__(
+        self, settings: Settings, stack: ExitStack, *, name: str | None, max_size: int
+    ) -> None:
+        """Take the settings, and where to leave the store to be closed."""
+        self.format: str | None = None
+        self.lenient = False
+        self._settings = settings
+        self._estimate = settings.rules().estimate
+        self._stack = stack
+        self._name = name
+        self._max_size = max_size
+        self._store: Store | None = None
+        self._in_folder: set[str] = set()
+        self.kept: list[Kept] = []
+        self.refused: list[Refused] = []
+        self.skipped: list[LeftOut] = []
+        self.unchanged: list[str] = []
+        self.passed_over: list[str] = []
+
+    @property
+    def store_name(self) -> str | None:
+        """The store, if any file had something for it."""
+        return self._store.name if self._store else None
+
+    def found(self, files: Sequence[str]) -> list[str]:
+        """The files that are meant: those of folders in their order, hidden ones left out."""
+        found: list[str] = []
+        for file in files:
+            if file != STANDARD_INPUT and Path(file).is_dir():
+                held = list(_in_folder(file))
+                self._in_folder.update(held)
+                if not held:
+                    self._refuse(file, _in_file(file, "there is no transcript in this folder"))
+                found += held
+            else:
+                found.append(file)
+        return list(dict.fromkeys(found))
+
+    def take(self, file: str) -> None:
+        """Import a file, or remember why not."""
+        try:
+            if _is_database(file):
+                self._copy_all(file, self._source(file))
+            else:
+                self._read(file)
+        except Unrecognised as error:
+            # A folder may hold anything; only what was named must be a transcript.
+            if file in self._in_folder:
+                self.passed_over.append(file)
+            else:
+                self._refuse(file, error)
+        except FoldmarkError as error:
+            if self._store is None and isinstance(error, StoreError) and not _is_database(file):
+                raise  # where the store cannot be opened, there is no use in going on
+            self._refuse(file, error)
+
+    def _refuse(self, file: str, error: FoldmarkError) -> None:
+        self.refused.append(Refused(file=file, problem=str(error)))
+
+    def _target(self) -> Store:
+        """The store, opened only once there is something for it."""
+        if self._store is None:
+            self._store = self._stack.enter_context(opened_store(self._settings, make=True))
+        return self._store
+
+    # --- transcripts ---
+
+    def _read(self, file: str) -> None:
+        known = _as_it_is(file)
+        with opened_reading(
+            file, format=self.format, lenient=self.lenient, most_bytes=self._max_size
+        ) as reading:
+            store = self._target()
+            if known is not None and self._name is None and store.has_imported(*known):
+                self.unchanged.append(file)
+                return
+            try:
+                stored = store_reading(store, reading, estimate=self._estimate, name=self._name)
+            except BadInput as error:
+                raise error if error.source else _in_file(file, error.cause) from None
+            if known is not None:
+                with store.engine.writing():
+                    store.note_import(*known, reading.format.name)
+        for held in stored:
+            self.kept.append(
+                Kept(
+                    file=file,
+                    id=held.id,
+                    title=held.title,
+                    format=reading.format.name,
+                    messages=held.messages,
+                    tokens=held.tokens,
+                    pivots=held.pivots,
+                    pruned=held.pruned,
+                    state=held.state,
+                )
+            )
+        self.skipped += [
+            LeftOut(file=file, line=held.line, cause=held.cause) for held in reading.skipped
+        ]
+
+    # --- stores ---
+
+    def _source(self, file: str) -> Store:
+        if self._name is not None:
+            raise _in_file(file, "--as is for a transcript; the sessions of a store keep their ids")
+        with suppress(OSError):
+            if Path(file).samefile(self._settings.store or DEFAULT_STORE):
+                raise _in_file(file, "this is the store that is imported into")
+        source = Store(Sqlite(Path(file), make=False))
+        self._stack.callback(source.close)
+        return source
+
+    def _copy_all(self, file: str, source: Store) -> None:
+        """Copy the sessions of another store as of one moment, each whole or not at all."""
+        target = self._target()
+        with source.engine.reading():
+            for row in reversed(source.sessions()):
+                try:
+                    self._copy(file, source, row, target)
+                except FoldmarkError as error:
+                    self._refuse(file, error)
+
+    def _copy(self, file: str, source: Store, row: SessionRow, target: Store) -> None:
+        if target.find(row.id) is not None:
+            raise _in_file(file, f"session {row.id} is in {target.name} already; it was skipped")
+        with target.engine.writing():
+            copied = copy_session(source.engine, row, target.engine)
+        past = target.load(copied.key, Slice(everything=True), estimate=copied.estimate).past
+        origin = copied.info.origin
+        self.kept.append(
+            Kept(
+                file=file,
+                id=copied.id,
+                title=copied.info.title or None,
+                format=(origin.format or None) if origin else None,
+                messages=copied.places,
+                tokens=copied.tokens,
+                pivots=len(past.pivots),
+                pruned=len(past.marks),
+                state="new",
+            )
+        )
+
+
+def _in_folder(folder: str) -> Iterator[str]:
+    """The files of a folder that may be transcripts, and of those in it; links are not followed."""
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if Path(name).suffix in _ENDINGS and not name.startswith("."):
+                yield str(Path(root) / name)
+
+
+def _as_it_is(file: str) -> tuple[str, int, int] | None:
+    """A file by its path, size and time, to know it again."""
+    if file == STANDARD_INPUT:
+        return None
+    with suppress(OSError, ValueError):
+        told = Path(file).stat()
+        return str(Path(file).resolve()), told.st_size, told.st_mtime_ns
+    return None
+
+
+def _in_file(file: str, cause: str) -> BadInput:
+    return BadInput(cause, source=harmless(file))
+
+
+def _is_database(file: str) -> bool:
+    with suppress(OSError, ValueError):
+        if file != STANDARD_INPUT and Path(file).is_file():
+            with Path(file).open("rb") as opened:
+                return opened.read(len(_MAGIC)) == _MAGIC
+    return False

@@ -1,0 +1,135 @@
+"""A transcript of any format into a store: what is new of it, in one transaction.
+
+The same file again adds nothing; one that has grown adds what it grew by.
+"""
+
+from typing import Literal
+
+from msgspec import UnsetType
+from msgspec.structs import replace
+
+from foldmark.errors import BadInput
+from foldmark.io import leases
+from foldmark.io.filling import Filling
+from foldmark.io.rows import SessionRow
+from foldmark.io.store import LATEST, Store
+from foldmark.messages import Message, SessionInfo
+from foldmark.tokens import Counter, counter
+from foldmark.values import Extra, Frozen
+from foldmark.wire.weaving import Late, settled
+
+from .format import Opened, Pruned, Reverted, Step
+from .reading import Reading, with_origin
+
+State = Literal["new", "grown", "same"]
+_LEASE = 60.0
+
+
+class Imported(Frozen):
+    """A session of a file, as the store has it now."""
+
+    id: str
+    title: str | None
+    messages: int
+    tokens: int
+    pivots: int
+    pruned: int
+    state: State
+
+
+def store_reading(
+    store: Store, reading: Reading, *, estimate: str, name: str | None = None
+) -> list[Imported]:
+    """Write all sessions of a file; whole or not at all. `name` is another id for its only one."""
+    with store.engine.writing():
+        writer = _Writer(store, reading.format.name, estimate, name)
+        for step in reading.steps():
+            writer.take(step)
+        return writer.finish()
+
+
+class _Writer:
+    def __init__(self, store: Store, format: str, estimate: str, name: str | None) -> None:
+        self._store = store
+        self._format = format
+        self._estimate = estimate
+        self._count: Counter = counter(estimate)
+        self._name = name
+        self._holder = leases.new_holder()
+        self._told: dict[str, tuple[SessionInfo, Extra | UnsetType]] = {}
+        self._open: dict[str, _Session] = {}
+        self._now = ""
+
+    def take(self, step: Step) -> None:
+        match step:
+            case Opened(info=info, extra=extra):
+                self._now = info.id
+                self._told[info.id] = (with_origin(self._named(info), self._format), extra)
+            case Message():
+                self._session().filling.take(step)
+            case Late(answer=answer, key=key, at=at):
+                self._session().filling.settle(
+                    answer.call_id, lambda part: settled(part, answer, key, at)
+                )
+            case Pruned(calls=calls, at=at):
+                self._session().filling.prune(calls, at)
+            case Reverted(message=message):
+                self._session().filling.revert(message)
+
+    def finish(self) -> list[Imported]:
+        if not self._open and self._told:
+            self._session()  # a session in which nothing was said yet
+        return [self._finished(name, held) for name, held in self._open.items()]
+
+    def _named(self, info: SessionInfo) -> SessionInfo:
+        if self._name is not None:
+            if any(known != info.id for known in self._told):
+                raise BadInput("--as names one session, but the file holds several")
+            return replace(info, id=self._name)
+        if not info.id.strip() or info.id == LATEST:
+            raise BadInput(f"its id, {info.id!r}, cannot be one; give --as ID")
+        return info
+
+    def _session(self) -> "_Session":
+        """The session that is told of now; it is begun with its first message."""
+        held = self._open.get(self._now)
+        if held is None:
+            held = self._open[self._now] = self._begun(*self._told[self._now])
+        return held
+
+    def _begun(self, info: SessionInfo, extra: Extra | UnsetType) -> "_Session":
+        row = self._store.find(info.id)
+        is_new = row is None
+        if row is None:
+            row = self._store.begin(info, self._estimate, extra)
+        else:
+            self._store.engine.lock_session(row.key)
+            if not self._store.take_lease(row.key, self._holder, _LEASE):
+                raise leases.busy(self._store.engine, row.key, row.id)
+            row = self._store.row(row.key)
+        return _Session(row, Filling(self._store.engine, row, self._count), is_new=is_new)
+
+    def _finished(self, name: str, held: "_Session") -> Imported:
+        row, filling = held.filling.finish(), held.filling
+        info = self._told[name][0]
+        if info != held.row.info:
+            self._store.entitle(row, info)
+        if not held.is_new:
+            leases.release(self._store.engine, row.key, self._holder)
+        grown = filling.changed or filling.pruned
+        return Imported(
+            id=row.id,
+            title=info.title or None,
+            messages=row.places,
+            tokens=row.tokens,
+            pivots=filling.pivots,
+            pruned=filling.pruned,
+            state="new" if held.is_new else "grown" if grown else "same",
+        )
+
+
+class _Session:
+    def __init__(self, row: SessionRow, filling: Filling, *, is_new: bool) -> None:
+        self.row = row
+        self.filling = filling
+        self.is_new = is_new
