@@ -4,24 +4,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
 
-from foldmark.inspection import Inspection, inspection, newest_model
 from foldmark.importers.reading import read_transcript
+from foldmark.inspection import Inspection, inspected_together, inspection, newest_model
 from foldmark.log import Log, handle
 from foldmark.messages import (
-    AnyPart,
-    AssistantInfo,
-    CompactionPart,
     Completed,
-    Failed,
     FilePart,
     Message,
     ModelRef,
-    Pending,
-    ReasoningPart,
+    Origin,
     SessionInfo,
     TextPart,
-    Time,
     ToolPart,
     UserInfo,
 )
@@ -29,41 +24,16 @@ from foldmark.presets import FOLDMARK, PRESETS
 from foldmark.tokens import counter
 from foldmark.view import Viewer
 
+from .pump import answer, asked, logged, pivot, ran, read, session, user, wrote
+from .strategies import sessions
 
-def user(name: str, *parts: AnyPart, at: int = 0) -> Message:
-    return Message(info=UserInfo(id=name, time=Time(created=at)), parts=parts)
-
-
-def answer(name: str, *parts: AnyPart, at: int = 0) -> Message:
-    info = AssistantInfo(
-        id=name, provider_id="acme", model_id="large", finish="stop", time=Time(completed=at)
-    )
-    return Message(info=info, parts=parts)
-
-
-def read(path: str, output: str) -> ToolPart:
-    return ToolPart(tool="read", state=Completed(input={"filePath": path}, output=output))
-
-
-def session() -> list[Message]:
-    return [
-        user("m1", TextPart(text="Mend the pump, please"), at=1_000),
-        answer(
-            "m2",
-            ReasoningPart(text="The valve comes first"),
-            TextPart(text="I look at the valve"),
-            read("/pump/valve.py", "def valve(): ...\n" * 90),
-            ToolPart(tool="bash", state=Failed(input={"command": "turn"}, error="stuck " * 50)),
-            ToolPart(tool="bash", state=Pending(input={"command": "turn harder"})),
-        ),
-        answer("m3", TextPart(text="The valve is mended"), at=61_000),
-    ]
+PUMP = SessionInfo(id="s", title="Pump", directory="/pump")
 
 
 def figures(messages: list[Message], *, pruned: tuple[int, ...] = ()) -> Inspection:
     log = Log(counter("classes"), messages)
     log.mark(pruned, at=1)
-    return inspection(Viewer(log, FOLDMARK), SessionInfo(id="s", title="Pump", directory="/pump"))
+    return inspection(Viewer(log, FOLDMARK), PUMP)
 
 
 def test_calls_without_a_result_are_no_results():
@@ -132,16 +102,10 @@ def test_no_more_than_ten_parts_are_named():
 
 
 def test_a_pivot_is_told_by_its_places_and_what_it_folded_is_so_named():
-    summary = AssistantInfo(id="s1", parent_id="k1", summary=True, finish="stop", model_id="small")
-    messages = [
-        *session(),
-        user("k1", CompactionPart(auto=True, tail_start_id="m3")),
-        Message(info=summary, parts=(TextPart(text="The valve was mended."),)),
-    ]
-    found = figures(messages)
+    found = figures([*session(), *pivot("k1", TextPart(text="The valve was mended."), tail="m3")])
     assert found.pivots == 1
-    assert [(fold.marker, fold.summary, fold.tail) for fold in found.folds] == [(3, 4, 2)]
-    assert found.folds[0].tokens == counter("classes")("The valve was mended.")
+    assert [(fold.message, fold.tail) for fold in found.compactions] == [(4, 3)]
+    assert found.compactions[0].summary == counter("classes")("The valve was mended.")
     assert found.largest[0].state == "folded"
     assert found.models == ("acme:large",)
 
@@ -172,7 +136,7 @@ def test_the_figures_are_one_json_object_with_the_documented_keys():
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(figures(session())))
     documented = {"format", "messages", "tool_calls", "tool_results", "pivots", "pruned"}
     assert documented | {"tokens", "view"} <= set(plain)
-    assert set(plain["tokens"]) == {"total", "by_kind", "by_tool"}
+    assert set(plain["tokens"]) >= {"total", "by_kind", "by_tool"}
     assert set(plain["view"]) == {"messages", "tokens"}
     assert set(plain["tokens"]["by_kind"]) == {
         "user",
@@ -182,6 +146,82 @@ def test_the_figures_are_one_json_object_with_the_documented_keys():
         "tool_output",
         "file",
     }
+
+
+# --- files, and what is in every request ---------------------------------------------------
+
+
+def test_a_file_has_the_tokens_of_all_calls_about_it_and_how_often_it_was_touched():
+    work = answer(
+        "a", read("/pump/a.py", "x\n" * 500), wrote("/pump/a.py"), read("/pump/b.py", "y")
+    )
+    files = figures([work, answer("b", read("/pump/a.py", "z"))]).tokens.by_file
+    assert [(held.file, held.reads, held.writes) for held in files] == [
+        ("/pump/a.py", 2, 1),
+        ("/pump/b.py", 1, 0),
+    ]
+    assert files[0].tokens > files[1].tokens > 0
+
+
+def test_a_patch_of_two_files_counts_for_each_with_its_share():
+    patch = "*** Update File: a.py\n+x\n*** Add File: b.py\n+y\n"
+    part = ToolPart(tool="apply_patch", state=Completed(input={"patch": patch}, output="Done."))
+    tokens = figures([answer("a", part)]).tokens
+    assert {(held.file, held.writes) for held in tokens.by_file} == {("a.py", 1), ("b.py", 1)}
+    assert sum(held.tokens for held in tokens.by_file) == tokens.by_tool["apply_patch"]
+
+
+def test_what_is_in_every_request_is_told_beside_the_log_and_not_in_its_total():
+    origin = Origin(format="codex", system="You mend pumps. " * 20, tools=[{"name": "turn"}])
+    viewer = Viewer(logged(*session()), FOLDMARK)
+    found = inspection(viewer, SessionInfo(id="s", origin=origin))
+    assert found.format == "codex"
+    assert found.tokens.fixed.system > found.tokens.fixed.tools > 0
+    assert found.tokens.total == inspection(viewer).tokens.total
+
+
+# --- several sessions ----------------------------------------------------------------------
+
+
+def test_several_sessions_are_summed_and_their_parts_name_the_session():
+    logs = (
+        logged(*session()),
+        logged(asked("m1", "Why?"), answer("m2", read("/pump/valve.py", "long\n" * 900))),
+    )
+    one, two = (
+        inspection(Viewer(log, FOLDMARK), PUMP, session=number)
+        for number, log in enumerate(logs, 1)
+    )
+    both = inspected_together([one, two])
+    assert (both.sessions, both.log, both.tool_calls) == (2, 5, 4)
+    assert both.tokens.total == one.tokens.total + two.tokens.total
+    assert both.view.tokens == one.view.tokens + two.view.tokens
+    assert [(held.file, held.reads) for held in both.tokens.by_file] == [("/pump/valve.py", 2)]
+    assert [piece.session for piece in both.largest[:2]] == [2, 1]
+    assert (both.directory, both.seconds) == ("/pump", 60)
+    assert len(both.largest) == len(one.largest) + len(two.largest)
+
+
+def test_the_same_output_in_two_sessions_is_no_repeat():
+    held = [inspection(Viewer(logged(answer("a", ran("ls", "a b c"))), FOLDMARK)) for _ in "ab"]
+    assert inspected_together(held).duplicated.outputs == 0
+
+
+# --- any session ---------------------------------------------------------------------------
+
+
+@given(sessions())
+def test_kinds_sum_to_the_total_and_no_waste_exceeds_it(messages: list[Message]):
+    found = figures(messages)
+    kinds = found.tokens.by_kind
+    tools = kinds.tool_input + kinds.tool_output
+    assert found.tokens.total == sum(msgspec.structs.asdict(kinds).values())
+    assert sum(found.tokens.by_tool.values()) == tools
+    assert sum(held.tokens for held in found.tokens.by_file) <= tools
+    assert found.duplicated.tokens <= kinds.tool_output
+    assert found.superseded.tokens <= kinds.tool_output
+    assert len(found.compactions) == found.pivots
+    assert sum(held.outputs for held in found.prunes) == found.pruned
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -45,6 +45,7 @@ _COMMANDS: dict[str, tuple[tuple[str, Callable[..., None], str], ...]] = {
     "One transcript": (
         ("inspect", inspect.inspect, inspect.EXAMPLE),
         ("plan", plan.plan, plan.EXAMPLE),
+        ("convert", exporting.convert, exporting.CONVERT_EXAMPLE),
         ("formats", formats.formats, formats.EXAMPLE),
         ("demo", demo.demo, demo.EXAMPLE),
     ),

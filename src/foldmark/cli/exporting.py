@@ -1,4 +1,4 @@
-"""`foldmark export`: a session as a file that OpenCode, and `foldmark import`, can read."""
+"""`foldmark export` and `foldmark convert`: a session, or a transcript, as others read it."""
 
 import os
 import sys
@@ -8,16 +8,39 @@ from typing import Annotated
 import typer
 
 from foldmark.errors import BadInput
-from foldmark.io.files import harmless, size_text, write_private
-from foldmark.messages import encode_transcript
+from foldmark.exporters.markdown import markdown
+from foldmark.exporters.wires import request_body, wire_messages, wire_view
+from foldmark.io.files import MOST_BYTES, harmless, size_text, write_private
+from foldmark.messages import Transcript, encode_transcript
+from foldmark.shown import AnyShown
+from foldmark.values import encode
+from foldmark.view import Viewer
+from foldmark.wire import WIRES, wire_named
 
 from .opening import opened_session
-from .options import AsJson, SessionName, StorePlace
+from .options import (
+    DEFAULT_POLICY,
+    AsJson,
+    File,
+    FormatName,
+    Lenient,
+    MaxSize,
+    Pick,
+    PolicyName,
+    SessionName,
+    StorePlace,
+    Wanted,
+    opened,
+    policy_named,
+)
 from .tables import show, show_json, words
 from .text import escaped, number
 
-EXAMPLE = "Example: foldmark export latest -o session.json"
+EXAMPLE = "Example: foldmark export latest --to anthropic -o messages.json"
+CONVERT_EXAMPLE = "Example: foldmark convert session.jsonl --to openai-chat"
 STANDARD_OUTPUT = "-"
+OPENCODE, MARKDOWN = "opencode", "markdown"
+_KINDS = (OPENCODE, *WIRES, MARKDOWN)
 
 Output = Annotated[
     str,
@@ -29,32 +52,101 @@ Output = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")]
+To = Annotated[str, typer.Option("--to", metavar="KIND", help=f"One of {', '.join(_KINDS)}.")]
+TheView = Annotated[
+    bool, typer.Option("--view", help="On a wire: what the model is shown, not the whole session.")
+]
+Body = Annotated[
+    bool,
+    typer.Option("--request", help="On a wire: a request's body, with the system prompt if known."),
+]
 
 
-def export(
+def export(  # noqa: PLR0913 - each is an option of the command
     session: SessionName,
     *,
+    to: To = OPENCODE,
+    view: TheView = False,
+    request: Body = False,
     output: Output = STANDARD_OUTPUT,
     force: Force = False,
     store: StorePlace = None,
     json: AsJson = False,
 ) -> None:
-    """Write a session as `opencode export` does, whole, with its marks."""
+    """Write a session whole: as `opencode export` does, as a wire's messages, or as Markdown."""
+    kind = _prepared(to, output, force=force, only_wire=view or request)
+    with opened_session(store, session) as (held, _, row):
+        transcript = held.export()
+        shown = held.view().messages if view else None
+    _write(row.id, transcript, _data(transcript, kind, shown, request=request), output, json=json)
+
+
+def convert(  # noqa: PLR0913 - each is an option of the command
+    file: File,
+    *,
+    to: To = OPENCODE,
+    view: TheView = False,
+    request: Body = False,
+    output: Output = STANDARD_OUTPUT,
+    force: Force = False,
+    policy: PolicyName = DEFAULT_POLICY,
+    format: FormatName = None,
+    pick: Pick = None,
+    lenient: Lenient = False,
+    max_size: MaxSize = MOST_BYTES,
+    json: AsJson = False,
+) -> None:
+    """Write a transcript of any format in another one, without a store."""
+    kind = _prepared(to, output, force=force, only_wire=view or request)
+    rules = policy_named(policy)
+    wanted = Wanted(format=format, pick=pick, lenient=lenient, max_size=max_size)
+    transcript, log = opened(file, rules, wanted)
+    shown = Viewer(log, rules).view().messages if view else None
+    data = _data(transcript, kind, shown, request=request)
+    _write(transcript.info.id, transcript, data, output, json=json)
+
+
+def _prepared(to: str, output: str, *, force: bool, only_wire: bool) -> str:
+    """The kind that is meant; BadInput before any work is done."""
+    kind = {"md": MARKDOWN}.get(to, to)
+    if kind not in (OPENCODE, MARKDOWN):
+        try:
+            kind = wire_named(to).name
+        except BadInput:
+            cause = f"nothing can be written as {to!r}; there are: {', '.join(_KINDS)}"
+            raise BadInput(cause) from None
+    elif only_wire:
+        raise BadInput(f"--view and --request are for a wire: --to {', '.join(WIRES)}")
     if output != STANDARD_OUTPUT:
         _check(output, force=force)
-    with opened_session(store, session) as (opened, _, row):
-        transcript = opened.export()
-    data = encode_transcript(transcript)
+    return kind
+
+
+def _data(
+    transcript: Transcript, kind: str, shown: tuple[AnyShown, ...] | None, *, request: bool
+) -> bytes:
+    if kind == OPENCODE:
+        return encode_transcript(transcript)
+    if kind == MARKDOWN:
+        return markdown(transcript).encode("utf-8", "replace")
+    if shown is None:
+        messages = wire_messages(transcript, kind)
+    else:
+        messages = wire_view(shown, transcript.info, kind)
+    return encode(request_body(messages, transcript.info, kind) if request else messages)
+
+
+def _write(name: str, transcript: Transcript, data: bytes, output: str, *, json: bool) -> None:
     if output == STANDARD_OUTPUT:
         write_json(data)
         return
     write_file(output, data)
+    messages = len(transcript.messages)
     if json:
-        messages = len(transcript.messages)
-        show_json({"id": row.id, "path": output, "messages": messages, "size": len(data)})
+        show_json({"id": name, "path": output, "messages": messages, "size": len(data)})
     else:
-        told = f"{number(len(transcript.messages), 'message')}, {size_text(len(data))}"
-        show(words(f"Wrote session {row.id} to {output}: {told}.", most=1_000))
+        told = f"{number(messages, 'message')}, {size_text(len(data))}"
+        show(words(f"Wrote session {name} to {output}: {told}.", most=1_000))
 
 
 def write_json(data: bytes) -> None:

@@ -1,0 +1,1 @@
+"""Sessions for others to read: as any wire's messages, or as Markdown for people."""
