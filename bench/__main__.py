@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import core, estimates, start, store
+from . import core, estimates, start, store, transcripts
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 Table = tuple[str, str, tuple[str, ...], Callable[[], Iterator[tuple[str, ...]]]]
@@ -65,6 +65,22 @@ TABLES: dict[str, Table] = {
         "counts and the index of words. Wanted: well under half of the files."),
         ("engine", "files", "store", "of the files"),
         store.sizes,
+    ),
+    "read": (
+        "Reading transcripts, and taking them into a store",
+        ("The largest transcripts of the corpus against bare `json.loads` on their lines: reading "
+        "as messages, writing them into a new SQLite store (each commit on the disk), and the same "
+        "file again, compared message by message. Best of 9 rounds. Wanted: reading under 2 times, "
+        "with the store under 4."),
+        ("file", "size", "json.loads", "read", "÷ loads", "into a store", "÷ loads",
+         "again ÷ loads"),
+        transcripts.reading,
+    ),
+    "folder": (
+        "A folder of transcripts",
+        "`foldmark import` of all corpus files into one SQLite store, and once more.",
+        ("", "files", "size", "sessions", "time", "speed"),
+        transcripts.folder,
     ),
     "import": (
         "Importing",

@@ -179,7 +179,7 @@ def test_each_compaction_is_told_with_what_it_hid_itself():
         ("D:\\pump\\valve.py", "see D:/pump/valve.py", True),
     ],
 )
-def test_a_file_is_named_where_it_can_be_found_by_it(file: str, text: str, named: bool):
+def test_a_file_is_named_where_it_can_be_found_by_it(file: str, text: str, *, named: bool):
     assert is_named(file, text, "/pump") is named
 
 

@@ -189,8 +189,9 @@ def test_results_stand_with_their_calls(tmp_path: Path) -> None:
         called("", call("c2", "submit")),
         result("c2", "the patch"),
     )
-    assert [line for line in shown(*found.messages) if not line.startswith("assistant: ")] == [
+    assert shown(*found.messages) == [
         "user: fix it",
+        "assistant: I look.",
         "call c1",
         "text c1: a.py",
         "call c2",

@@ -95,7 +95,7 @@ def test_recorded_pivots_and_marks_make_no_difference():
 
 
 def test_what_a_request_holds_beside_the_view_is_counted():
-    log = logged(*work(20))
+    log = logged(*work(60))
     early, late = (rehearsal(log, FOLDMARK, WINDOW, fixed=fixed) for fixed in (6_000, 0))
     assert early.first_prune is not None
     assert late.first_prune is not None

@@ -84,9 +84,11 @@ class Lists:
         told = told_list(shape.wire, messages, self.tally)
         answer = self._answer(body, len(messages))
         at = moment(body.get("timestamp") or body.get("created"))
-        known = {shape.field, "tools", "response", shape.prompt}
-        rest = {name: held for name, held in body.items() if name not in known}
         origin = with_prompt(told.origin, shape.wire.name, body.get(shape.prompt))
+        read = {shape.field, "tools"}
+        read |= {"response"} if answer else set()
+        read |= {shape.prompt} if origin is not told.origin else set()
+        rest = {name: held for name, held in body.items() if name not in read}
         info = SessionInfo(
             id=self._named(),
             title=_title(body) or UNSET,

@@ -5,7 +5,6 @@ from typing import Any
 from msgspec import Struct
 
 from foldmark.messages import Cache, Number, Tokens
-from foldmark.values import Json
 
 
 class Details(Struct, gc=False):
@@ -41,19 +40,12 @@ class Usage(Struct, gc=False):
         )
 
 
-class Choice(Struct, gc=False):
-    """One answer of a model."""
-
-    message: Json | None = None
-
-
 class Response(Struct, gc=False):
-    """A response; the first choice is the answer."""
+    """What is said of a response; what of its choices matters, each format tells itself."""
 
     id: str | None = None
     created: Any = None
     model: Any = None
-    choices: list[Choice] | None = None
     usage: Usage | None = None
 
 

@@ -18,15 +18,14 @@ from foldmark.wire.model import Answer, options
 from . import mini_swe_records as records
 from .fenced import Call, parted
 from .format import Format, Opened, Step, Tally, decoder
-from .litellm import Response, named_model
+from .litellm import named_model
 from .making import assistant_message, moment, user_message, with_info
-from .mini_swe_records import CHAT, NOTHING, RESPONSES, Run, Said
+from .mini_swe_records import CHAT, NO_RESPONSE, NOTHING, RESPONSES, Run, Said
 from .runs import Names, as_object, by_program, facts, prompted, run_info
 from .source import Head
 from .woven import Woven
 
 _NAME = "mini-swe-agent"
-_NO_RESPONSE = Response()
 _decode = decoder(Run)
 
 
@@ -117,7 +116,7 @@ class _Conversation:
 
     def _said(self, said: Said, after: Said | None, name: str) -> Message:
         extra = said.extra or NOTHING
-        response = extra.response or _NO_RESPONSE
+        response = extra.response or NO_RESPONSE
         place = None if said.tool_calls else records.place(said.content, extra.actions)
         if place is None:
             parts = records.whole(said)

@@ -25,10 +25,29 @@ _BESIDE = ("tool_calls", *_THOUGHTS, "reasoning_details", "thinking_blocks")
 CHAT, RESPONSES = OpenAIChat(), OpenAIResponses()
 
 
+class Thought(Struct, gc=False):
+    """What a model thought; what it said is in the message itself."""
+
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+
+
+class Choice(Struct, gc=False):
+    """One answer of a model."""
+
+    message: Thought | None = None
+
+
+class Thoughtful(Response, gc=False):
+    """A response; the first choice is the answer."""
+
+    choices: list[Choice] | None = None
+
+
 class Beside(Struct, gc=False):
     """What is said of a message; the model is never shown it."""
 
-    response: Response | None = None
+    response: Thoughtful | None = None
     actions: Any = None
     cost: Number | None = None
     timestamp: Any = None
@@ -65,7 +84,7 @@ class Run(Struct, gc=False):
     instance_id: Any = None
 
 
-NOTHING = Beside()
+NOTHING, NO_RESPONSE = Beside(), Thoughtful()
 
 
 def at(said: Said) -> int | None:
@@ -133,15 +152,13 @@ def _enclosed(text: str) -> Place | None:
 def whole(said: Said) -> tuple[AnyPart, ...]:
     """What an answer says, its real calls among it."""
     given = {field: held for field in _BESIDE if (held := getattr(said, field))}
-    return CHAT.read({"role": "assistant", "content": said.content, **given}).parts
+    return CHAT.read({"role": "assistant", "content": said.content or None, **given}).parts
 
 
-def with_thoughts(parts: tuple[AnyPart, ...], response: Response) -> tuple[AnyPart, ...]:
+def with_thoughts(parts: tuple[AnyPart, ...], response: Thoughtful) -> tuple[AnyPart, ...]:
     """What the model thought put first, where the message itself does not tell it."""
     message = response.choices[0].message if response.choices else None
-    if not message:
-        return parts
-    told = {name: message[name] for name in _THOUGHTS if message.get(name)}
+    told = message and (message.reasoning or message.reasoning_content)
     if not told or any(isinstance(part, ReasoningPart) for part in parts):
         return parts
-    return CHAT.read({"role": "assistant", "content": None, **told}).parts + parts
+    return (ReasoningPart(text=told), *parts)

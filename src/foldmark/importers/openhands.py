@@ -18,9 +18,9 @@ from foldmark.wire.openai_chat import OpenAIChat
 
 from . import openhands_events as events
 from .format import Format, Opened, Step, Tally, decoder
-from .litellm import Response, named_model
+from .litellm import named_model
 from .making import assistant_message, folded, note, user_message, with_info
-from .openhands_events import CallMetadata, Entry, Event, Row
+from .openhands_events import Answered, CallMetadata, Entry, Event, Row
 from .runs import Names, as_object, first_of
 from .source import Head
 from .woven import Woven
@@ -33,7 +33,7 @@ _SILENT = frozenset(  # none of these is shown to the model
     )
 )
 _wire = OpenAIChat()
-_NO_METADATA, _NO_RESPONSE = CallMetadata(), Response()
+_NO_METADATA, _NO_RESPONSE = CallMetadata(), Answered()
 _decode = decoder(Row | list[Entry])  # pyright: ignore[reportArgumentType] - a union is no type
 
 

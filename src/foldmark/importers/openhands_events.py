@@ -26,12 +26,18 @@ _PLACES = ("repo_name", "repo_directory", "working_dir", "date")
 _TOLD = ("repo_instructions", "conversation_instructions", "additional_agent_instructions")
 
 
+class Answered(Response, gc=False):
+    """A response; the first choice is the answer."""
+
+    choices: list[Json] | None = None
+
+
 class CallMetadata(Struct, gc=False):
     """Which call of which response an event belongs to."""
 
     function_name: str | None = None
     tool_call_id: str | None = None
-    model_response: Response | None = None
+    model_response: Answered | None = None
 
 
 class Event(Struct, gc=False):
@@ -143,11 +149,8 @@ def arguments(event: Event) -> Json:
 
 def given_input(event: Event) -> Json:
     """The arguments of an action that are no affair of the program alone."""
-    return {
-        name: held
-        for name, held in arguments(event).items()
-        if held is not None and name not in _INTERNAL
-    }
+    given = arguments(event).items()
+    return {name: held for name, held in given if held is not None and name not in _INTERNAL}
 
 
 def thoughts(event: Event) -> tuple[AnyPart, ...]:
@@ -188,8 +191,7 @@ def images(event: Event) -> tuple[FilePart, ...]:
 def recalled(event: Event) -> str:
     """What the program found for the model to know; its own words around it are not recorded."""
     extras = event.extras or {}
-    lines = [f"{name}: {held}" for name in _PLACES if isinstance(held := extras.get(name), str)]
-    lines = [line for line in lines if not line.endswith(": ")]
+    lines = [f"{name}: {held}" for name in _PLACES if (held := extras.get(name))]
     if hosts := options(extras, "runtime_hosts"):
         lines.append(f"runtime_hosts: {', '.join(hosts)}")
     pieces = ["\n".join(lines), *(extras.get(name) for name in _TOLD)]
@@ -199,12 +201,12 @@ def recalled(event: Event) -> str:
     return "\n\n".join(piece for piece in pieces if isinstance(piece, str) and piece)
 
 
-def answered(response: Response) -> tuple[tuple[AnyPart, ...], Json | None]:
+def answered(response: Answered) -> tuple[tuple[AnyPart, ...], Json | None]:
     """What the model said in a response, all its calls among it; and what its wire keeps."""
-    message = response.choices[0].message if response.choices else None
+    message = options(response.choices[0], "message") if response.choices else None
     if not message:
         return (), None
-    given = {name: held for name, held in message.items() if held is not None}
+    given = {name: held for name, held in message.items() if held not in (None, "")}
     read = _wire.read({"content": None, **given, "role": "assistant"})
     return read.parts, {_wire.key: read.rest} if read.rest else None
 
@@ -232,11 +234,10 @@ def _images(held: object) -> Iterator[FilePart]:
 
 def first(line: Json) -> object:
     """The first event of a run."""
-    held = line.get("history") or line.get("trajectory")
-    found = cast("list[object]", held)[0] if isinstance(held, list) and held else None
-    if isinstance(found, list):
-        return cast("list[object]", found)[0] if found else None
-    return found
+    held: object = line.get("history") or line.get("trajectory")
+    while isinstance(held, list):  # twice, where they stand in pairs
+        held = cast("list[object]", held)[0] if held else None
+    return held
 
 
 def is_event(held: object) -> bool:

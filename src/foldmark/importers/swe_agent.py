@@ -145,7 +145,7 @@ class _Conversation:
         if action.strip() and isinstance(item.content, str):
             parts += _spoken(item.content, action.strip(), f"{name}-call")
         else:
-            given: Json = {"role": "assistant", "content": item.content}
+            given: Json = {"role": "assistant", "content": item.content or None}
             if item.tool_calls:
                 given["tool_calls"] = item.tool_calls
             parts += _wire.read(given).parts
