@@ -6,14 +6,14 @@ the user took back. After `compacted` the agent sees the history that this line 
 versions the newest prompts: they stand here once more, after the pivot.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.messages import AnyPart, Message, Origin, SessionInfo, TextPart, Time
+from foldmark.messages import AnyPart, Message, Origin, SessionInfo, TextPart, Time, Tokens
 from foldmark.wire.model import Read, as_number, objects, without
 from foldmark.wire.openai_responses import OpenAIResponses
 
@@ -67,27 +67,32 @@ class Codex:
         self._answer: Message | None = None  # begun by its first item
         self._more: list[AnyPart] = []  # what its further items say
 
-    def take(self, record: Line, line: int) -> Iterator[Step]:
+    def take(self, record: Line, line: int) -> Iterable[Step]:
         """What a line says."""
-        if not self._is_open:
-            self._info = self._told(record)
-            yield Opened(info=self._info)
-        if isinstance(record, Item):
-            yield from self._item(record, f"{self._info.id}-{line}")
-        elif isinstance(record, Event):
-            yield from self._event(record.payload)
-        elif isinstance(record, Compacted):
-            yield from self._folded(record, f"{self._info.id}-{line}")
-        elif isinstance(record, Turn):
-            self._model = (self._model[0], text_of(record.payload.get("model")))
-            self._effort = text_of(record.payload.get("effort"))
-        # Any further description of a session is of the one that this goes on with.
-        self._is_open = True  # at last: what is told of a line that cannot be read is lost
+        if self._is_open:
+            return self._taken(record, line)
+        self._info = self._told(record)
+        steps = [Opened(info=self._info), *self._taken(record, line)]
+        self._is_open = True  # not before: of a line that cannot be read nothing is told
+        return steps
 
     def end(self) -> Iterator[Step]:
         """What is held."""
         yield from self._answered()
         yield from self._woven.flush()
+
+    def _taken(self, record: Line, line: int) -> Iterable[Step]:
+        # Most lines say nothing yet, and cost no more than that.
+        if isinstance(record, Item):
+            return self._item(record, f"{self._info.id}-{line}")
+        if isinstance(record, Event):
+            return self._event(record.payload)
+        if isinstance(record, Compacted):
+            return self._folded(record, f"{self._info.id}-{line}")
+        if isinstance(record, Turn):
+            self._model = (self._model[0], text_of(record.payload.get("model")))
+            self._effort = text_of(record.payload.get("effort"))
+        return ()  # a further description of a session is of the one that this goes on with
 
     def _told(self, record: Line) -> SessionInfo:
         told = record.payload if isinstance(record, Meta) else {}
@@ -110,20 +115,22 @@ class Codex:
 
     # --- items ---
 
-    def _item(self, record: Item, name: str) -> Iterator[Step]:
+    def _item(self, record: Item, name: str) -> Iterable[Step]:
         kind = record.payload.get("type")
         if kind == _UNSENT:
-            return
+            return ()
         read = _wire.read(record.payload)
         if kind == "message":
             self.tally.messages += 1
-        if read.role == "assistant" and self._answer is not None:
+        if read.role != "assistant":
+            return self._heard(read, name, moment(record.timestamp))
+        if self._answer is None:
+            self._begin(read, name, moment(record.timestamp))
+        else:
             self._more += read.parts
-            return
-        at = moment(record.timestamp)
-        if read.role == "assistant":
-            self._begin(read, name, at)
-            return
+        return ()
+
+    def _heard(self, read: Read, name: str, at: int | None) -> Iterator[Step]:
         yield from self._answered()
         for answer in read.answers:
             yield from self._woven.answer(answer, at)
@@ -160,26 +167,28 @@ class Codex:
 
     # --- events ---
 
-    def _event(self, told: Told) -> Iterator[Step]:
+    def _event(self, told: Told) -> Iterable[Step]:
         if told.type == "token_count":
-            yield from self._measured(told.info)
-        elif told.type == "thread_rolled_back":
+            tokens = self._usage.ended(told.info)
+            return () if tokens is None else self._measured(tokens)
+        if told.type == "thread_rolled_back":
             first = self._prompts.taken_back(as_number(told.num_turns))
-            if first is not None:
-                yield from self.end()
-                yield Reverted(message=first.before)
-                self._last = first.before
-        elif told.type == "thread_name_updated":
+            return () if first is None else self._taken_back(first)
+        if told.type == "thread_name_updated":
             self._info = replace(self._info, title=text_of(told.thread_name) or UNSET)
-            yield Opened(info=self._info)
+            return (Opened(info=self._info),)
+        return ()
 
-    def _measured(self, info: object) -> Iterator[Step]:
-        tokens = self._usage.ended(info)
-        if tokens is not None:
-            yield from self._answered()  # the step is over
-            last = self._woven.last
-            if last is not None and last.id == self._last:
-                self._woven.extend(with_info(last, tokens=tokens))
+    def _measured(self, tokens: Tokens) -> Iterator[Step]:
+        yield from self._answered()  # the step is over
+        last = self._woven.last
+        if last is not None and last.id == self._last:
+            self._woven.extend(with_info(last, tokens=tokens))
+
+    def _taken_back(self, first: Prompt) -> Iterator[Step]:
+        yield from self.end()
+        yield Reverted(message=first.before)
+        self._last = first.before
 
     # --- compactions ---
 

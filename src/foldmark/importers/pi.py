@@ -51,7 +51,7 @@ class Pi:
             self._chosen = chosen_after(self._chosen, record)
         if record.type != "session":
             yield from self._entry(record, line)
-        self._is_open = True  # at last: what is told of a line that cannot be read is lost
+        self._is_open = True  # not before: of a line that cannot be read nothing is told
 
     def end(self) -> Iterator[Step]:
         """What is held."""

@@ -250,11 +250,11 @@ def _by_program(content: object) -> tuple[AnyPart, ...]:
 def _block(block: Json, said: Said) -> AnyPart:
     match block.get("type"):
         case "text":
-            metadata = _signed(said, block.get("textSignature"))
+            metadata = _signed(said, block, "textSignature")
             return TextPart(text=text_at(block, "text"), metadata=metadata)
         case "thinking":
-            redacted = block.get("redacted") is True
-            metadata = _signed(said, block.get("thinkingSignature"), redacted=redacted)
+            field = "redactedData" if block.get("redacted") is True else "signature"
+            metadata = _signed(said, block, "thinkingSignature", field)
             return ReasoningPart(text=text_at(block, "thinking"), metadata=metadata)
         case "image":
             mime = text_at(block, "mimeType")
@@ -266,7 +266,7 @@ def _block(block: Json, said: Said) -> AnyPart:
                 tool=text_at(block, "name"),
                 call_id=text_at(block, "id"),
                 state=Pending(input=object_at(block, "arguments"), raw=raw),
-                metadata=_signed(said, block.get("thoughtSignature")),
+                metadata=_signed(said, block, "thoughtSignature"),
             )
         case str():
             return opaque(NAME, block)
@@ -274,13 +274,14 @@ def _block(block: Json, said: Said) -> AnyPart:
             raise BadInput("a block of content has no type")
 
 
-def _signed(said: Said, signature: object, *, redacted: bool = False) -> Json | UnsetType:
+def _signed(said: Said, block: Json, name: str, field: str = "signature") -> Json | UnsetType:
     """What goes back to its provider only, named as that provider's codec names it."""
-    if not isinstance(signature, str) or not signature:
+    signature = block.get(name)
+    if not signature or not isinstance(signature, str):
         return UNSET
     api = said.api or ""
     if api == "anthropic-messages" or said.provider == "anthropic":
-        return {"anthropic": {"redactedData" if redacted else "signature": signature}}
+        return {"anthropic": {field: signature}}
     if api.startswith("google"):
         return {"google": {"thoughtSignature": signature}}
     return {said.provider or NAME: {"signature": signature}}

@@ -28,8 +28,11 @@ class Names:
 
     def once(self, name: str) -> str:
         """A name, or one made of it where it was given before."""
-        count = self._given[name] = self._given.get(name, 0) + 1
-        return name if count == 1 else self.once(f"{name}-{count}")
+        while (count := self._given.get(name, 0) + 1) > 1:
+            self._given[name] = count
+            name = f"{name}-{count}"
+        self._given[name] = count
+        return name
 
 
 def prompted(messages: Iterable[tuple[object, object]]) -> list[str]:

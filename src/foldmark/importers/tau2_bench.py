@@ -35,7 +35,6 @@ from .tau_bench import short, shortened
 from .woven import Woven
 
 _NAME = "tau2-bench"
-_USER = "user"
 
 
 class Called(Struct, gc=False):
@@ -179,7 +178,7 @@ class _Talk:
 
     def _result(self, said: Said, at: Number | None) -> Iterator[Step]:
         output, call_id = _text(said.content), said.id or ""
-        if said.requestor == _USER:
+        if said.requestor == "user":
             self._tally.results += 1
             yield from self._add(user_message(self._name(), [_unseen(output)], at))
             return
