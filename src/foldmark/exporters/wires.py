@@ -5,7 +5,7 @@ written so that the provider takes it.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from foldmark.log import Log
 from foldmark.marks import unmarked
@@ -77,7 +77,7 @@ def _system(info: SessionInfo) -> str:
 
 def _system_value(info: SessionInfo, wire: str) -> Any:
     kept = (info.origin.wire or {}).get(wire) if info.origin else None
-    if kept:
-        return kept
+    if isinstance(kept, dict) and "system" in kept:
+        return cast("Json", kept)["system"]
     text = _system(info)
     return {"parts": [{"text": text}]} if wire == "gemini" else text

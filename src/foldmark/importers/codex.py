@@ -8,13 +8,12 @@ versions the newest prompts: they stand here once more, after the pivot.
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.messages import AnyPart, Message, Origin, SessionInfo, TextPart, Time, Tokens
-from foldmark.wire.model import Read, as_number, objects, without
+from foldmark.wire.model import Read, as_number, objects, options, without
 from foldmark.wire.openai_responses import OpenAIResponses
 
 from .codex_lines import (
@@ -96,10 +95,7 @@ class Codex:
 
     def _told(self, record: Line) -> SessionInfo:
         told = record.payload if isinstance(record, Meta) else {}
-        given = told.get("base_instructions")
-        system = text_of(
-            cast("dict[str, object]", given).get("text") if isinstance(given, dict) else given
-        )
+        system = text_of(options(told, "base_instructions").get("text"))
         tools = told.get("dynamic_tools")
         at = moment(getattr(record, "timestamp", None))
         self._model = (text_of(told.get("model_provider")) or _PROVIDER, "")
@@ -218,7 +214,7 @@ class Codex:
         yield from pivot
         self._last = pivot[1].id
         # Where the summary is a text, it stands among the messages as well.
-        kept = [read for read in kept if not text or words_of(read.parts) != text]
+        kept = [read for read in kept if not text or not words_of(read.parts).endswith(text)]
         yield from self._again(kept, name, at)
 
     def _again(self, kept: list[Read], name: str, at: int | None) -> Iterator[Step]:

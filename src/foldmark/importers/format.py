@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -136,17 +135,10 @@ _HOMES = (
 )
 
 
-def _home(home: str) -> Format | None:
-    try:  # TODO: remove when all importers stand
-        return cast("Format", import_module(f".{home}", __package__).FORMAT)
-    except Exception:
-        return None
-
-
 @cache
 def formats() -> tuple[Format, ...]:
     """All formats that are known, our own first."""
-    own = [found for home in _HOMES if (found := _home(home))]
+    own = [cast("Format", import_module(f".{home}", __package__).FORMAT) for home in _HOMES]
     return (*own, *_installed({format.name for format in own}))
 
 
