@@ -246,6 +246,8 @@ def assert_taken(messages: list[Json], known: dict[str, TypeAdapter[Any]] = TAKE
         assert found[: len(answers)] == answers
         assert [block["tool_use_id"] for block in answers] == calls
         assert all(block.get("content") for block in answers if block.get("is_error"))
+        held = [piece for block in answers for piece in block.get("content", "") if piece != ""]
+        assert all(isinstance(piece, str) or piece.get("text", "x").strip() for piece in held)
         calls = [block["id"] for block in found if block["type"] == "tool_use"]
         seen += calls
     assert len(seen) == len(set(seen))

@@ -273,6 +273,8 @@ def test_what_only_a_server_knows_goes_back_as_it_came() -> None:
 def test_half_a_call_goes_out_as_words() -> None:
     messages = [user(result("gone", "lost"), text("And?"))]
     assert requested(messages, WIRE) == [user(text("lost"), text("And?"))]
+    messages = [user(use("a")), user(result("a", "kept"))]
+    assert requested(messages, WIRE) == [{"role": "user", "content": "kept"}]
     messages = [user(text()), assistant(use("a")), user(text("And?"))]
     found = requested(messages, WIRE)
     assert_taken(found)
@@ -288,6 +290,12 @@ def test_an_output_that_was_replaced_goes_out_in_one_piece() -> None:
         state = replace(cast("Completed", part.state), output=output)
         changed = Message(info=message.info, parts=(replace(part, state=state),))
         assert request(shown([changed]), WIRE)[2] == user(result("a", output))
+
+
+def test_fields_of_a_result_are_not_taken_for_notes() -> None:
+    odd = result("a", "x", outline=[{"chars": 1}], form="absent", order=5)
+    found = requested([user(text()), assistant(use()), user(odd)], WIRE)
+    assert found[2] == user(result("a", "x"))
 
 
 def test_files_go_where_the_api_takes_them() -> None:
@@ -380,6 +388,10 @@ def test_breakpoints_never_stand_on_thinking_or_inside_of_a_result() -> None:
     assert_taken(found)
     assert found[2]["content"] == [result("a", [text("x"), SHOT], **MARK)]
     assert found[3]["content"][0] == text("ok", **MARK)
+    thought = [user(text(**MARK)), assistant({**THOUGHT, **MARK}, text("ok")), user(text("last"))]
+    found = requested(thought, WIRE)
+    assert [marks(message) for message in found] == [1, 0, 1]
+    assert found[1]["content"][0] == THOUGHT
     # The list itself is as it was.
     assert marks(messages) == 3
 

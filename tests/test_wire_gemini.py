@@ -229,6 +229,7 @@ def test_base64_of_the_sdk_reaches_others_in_the_usual_digits() -> None:
         (model({"functionCall": {"name": "a", "args": "b"}}), "'args' is a text"),
         (model({"functionCall": {"name": "a", "id": 5}}), "'id' is a number"),
         (user({"functionResponse": {"name": "a", "response": "b"}}), "'response' is a text"),
+        (user(result(response={"output": 10**5000})), "cannot be written as JSON"),
     ],
 )
 def test_what_is_no_content_is_refused_in_words(content: Json, words: str) -> None:

@@ -4,7 +4,7 @@ Values only: who made them, where they are kept and what a model is shown of the
 elsewhere. Times are milliseconds since 1970. A field that was absent is UNSET, which is falsy.
 """
 
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -217,13 +217,11 @@ AnyPart = (
 )
 
 
-def is_opaque(part: AnyPart) -> bool:
+def is_opaque(part: AnyPart) -> TypeGuard[TextPart]:
     """Whether a part holds what only its own provider can read, as its wire wrote it."""
-    return (
-        isinstance(part, TextPart)
-        and bool(part.metadata)
-        and any(isinstance(held, dict) and BLOCK in held for held in part.metadata.values())
-    )
+    if not isinstance(part, TextPart) or not part.metadata:
+        return False
+    return any(isinstance(held, dict) and BLOCK in held for held in part.metadata.values())
 
 
 def told_error(state: Completed) -> bool:

@@ -131,7 +131,7 @@ class Renderer:
         return not self._model or not info.model_id or self._model == _model_name(info)
 
     def _said(self, part: AnyPart, *, own: bool) -> Text | Media | Reasoning | None:
-        """What a part of an answer says in words, if anything; what is opaque, to its model only."""
+        """What a part of an answer says, if anything; what is opaque, to its own model only."""
         match part:
             case ReasoningPart():
                 return self._reasoning(part, own=own)

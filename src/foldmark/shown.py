@@ -59,7 +59,7 @@ class Result(Block, tag="tool-result"):
 
 
 class Shown(Frozen, tag_field="role", omit_defaults=True):
-    """A message as a model is shown it; `wire` is what its own wire said of it beside the content."""
+    """A message as a model is shown it; `wire` is what its own wire said beside the content."""
 
     wire: Any = None
 

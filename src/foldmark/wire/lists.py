@@ -7,6 +7,7 @@ back the same.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import cast
 
 from msgspec import UNSET, UnsetType
@@ -14,19 +15,18 @@ from msgspec.structs import replace
 
 from foldmark.errors import BadInput
 from foldmark.messages import (
+    AnyPart,
     AssistantInfo,
     Completed,
     Failed,
     FilePart,
     Message,
     Origin,
-    Part,
     ReasoningPart,
     TextPart,
     ToolPart,
     UserInfo,
     told_error,
-    with_part,
 )
 from foldmark.shown import (
     AnyShown,
@@ -42,7 +42,7 @@ from foldmark.shown import (
 )
 from foldmark.values import Frozen, Json
 
-from .model import JOINED, RESULT, Answer, Read, Wire, opaque, options
+from .model import JOINED, RESULT, Answer, Read, Wire, objects, opaque, options, without
 from .weaving import Weaver
 
 VERBATIM, COVERS, ORDER = "verbatim", "covers", "order"
@@ -56,16 +56,33 @@ class Decoded(Frozen):
     origin: Origin
 
 
-def read_list(wire: Wire, messages: Sequence[Json]) -> Decoded:
+class Taken(Frozen):
+    """What a list says, and the results in it of calls that were made elsewhere."""
+
+    messages: tuple[Message, ...]
+    answers: tuple[Answer, ...]
+
+
+def read_list(wire: Wire, messages: Iterable[Json]) -> Decoded:
     """Our messages for a wire's; BadInput names the message that is none."""
-    reader = _ListReader(wire)
+    reader = _taken(_ListReader(wire), messages)
+    return reader.decoded()
+
+
+def take_list(wire: Wire, messages: Iterable[Json]) -> Taken:
+    """What a list adds to a session, in which its results may have their calls."""
+    reader = _taken(_ListReader(wire, prompts=False, orphans=False), messages)
+    return Taken(messages=tuple(reader.messages()), answers=tuple(reader.lost))
+
+
+def _taken(reader: "_ListReader", messages: Iterable[Json]) -> "_ListReader":
     for number, message in enumerate(messages):
         try:
             reader.take(message)
         except BadInput as error:
             place = f"message {number + 1}" + (f", {error.place}" if error.place else "")
             raise BadInput(error.cause, place=place) from None
-    return reader.decoded()
+    return reader
 
 
 def write_list(wire: Wire, messages: Iterable[Message], origin: Origin | None = None) -> list[Json]:
@@ -100,46 +117,54 @@ def _system(wire: Wire, origin: Origin | None) -> list[Json]:
 
 
 class _ListReader:
-    def __init__(self, wire: Wire) -> None:
+    """Reads messages one by one.
+
+    With `prompts`, system prompts that lead the list are told apart from its messages; with
+    `orphans`, a result without a call becomes a text.
+    """
+
+    def __init__(self, wire: Wire, *, prompts: bool = True, orphans: bool = True) -> None:
+        self.lost: list[Answer] = []
         self._wire = wire
+        self._prompts = prompts
+        self._orphans = orphans
         self._system: list[Json] = []
         self._texts: list[str] = []
-        self._done: list[Message] = []
-        self._stretch: list[Json] = []
-        self._weaver = Weaver(wire.key, most=2**62)
+        self._given: list[Json] = []
+        self._weaver = Weaver(wire.key, remembers=True)
+        # Where a stretch may begin: its first message as given, as ours, and the answers so far.
+        self._starts: list[tuple[int, int, int]] = [(0, 0, 0)]
         self._count = 0
         self._answering = False  # whether the last that was read is an answer of the model
 
     def take(self, message: Json) -> None:
         read = self._wire.read(message)
-        if read.role == "system" and not self._count and not self._stretch:
+        if read.role == "system" and self._prompts and not self._given:
             self._system.append(message)
             self._texts += [part.text for part in read.parts if isinstance(part, TextPart)]
             return
         joins = read.joins and self._answering
-        if self._stretch and not (self._weaver.is_open or read.answers or joins):
-            self._close()
-        self._stretch.append(message)
-        self._take(read, joins=joins)
         self._answering = read.role == "assistant"
+        if not joins and not read.answers and self._given:
+            self._starts.append((len(self._given), self._count, len(self._weaver.answered)))
+        self._given.append(message)
+        parts = read.parts
+        if read.answers:
+            parts = (*self._answered(read.answers), *parts)
+        if joins:
+            self._weaver.join(parts)
+        elif parts or not read.answers:
+            self._add(read, parts)
 
-    def decoded(self) -> Decoded:
-        self._close()
-        origin = Origin(
-            system="\n\n".join(self._texts) if self._system else UNSET,
-            wire={self._wire.name: self._system} if self._system else UNSET,
-        )
-        return Decoded(wire=self._wire.name, messages=tuple(self._done), origin=origin)
+    def _answered(self, answers: Sequence[Answer]) -> list[TextPart]:
+        """Give calls their results; those without a call as texts, or apart."""
+        lost = [answer for answer in answers if not self._weaver.answer(answer)]
+        if self._orphans:
+            return [orphan(answer, self._wire.key) for answer in lost]
+        self.lost += lost
+        return []
 
-    def _take(self, read: Read, *, joins: bool) -> None:
-        lost = [answer for answer in read.answers if not self._weaver.answer(answer)]
-        last = self._weaver.last
-        if joins and last is not None:
-            self._weaver.extend(replace(last, parts=last.parts + read.parts))
-            return
-        parts = (*(orphan(answer, self._wire.key) for answer in lost), *read.parts)
-        if not parts and read.answers:
-            return
+    def _add(self, read: Read, parts: tuple[AnyPart, ...]) -> None:
         own: Json = {self._wire.key: read.rest} if read.rest else {}
         if read.answers:
             own[JOINED] = True
@@ -148,25 +173,54 @@ class _ListReader:
         info = kind(id=read.id or f"msg_{self._count:06d}", wire=own or UNSET)
         self._weaver.add(Message(info=info, parts=parts))
 
-    def _close(self) -> None:
-        """End a stretch: what it would be written back as is compared with what it was."""
-        weaver, self._weaver = self._weaver, Weaver(self._wire.key, most=2**62)
-        messages = list(weaver.rest())
-        _note_order(messages, weaver.answered, self._wire.key)
-        shown = [held for message in messages for held in as_shown(message, self._wire.key)]
-        if self._wire.write(shown, as_is=True) != self._stretch:
-            messages = self._kept_verbatim(messages)
-        self._done += messages
-        self._stretch = []
+    def messages(self) -> list[Message]:
+        """Our messages, results with their calls."""
+        found = list(self._weaver.rest())
+        _note_order(found, self._weaver.answered, self._wire.key)
+        return found
 
-    def _kept_verbatim(self, messages: list[Message]) -> list[Message]:
-        if not messages:
-            return []
-        first = messages[0]
-        own = options(first.info.wire, self._wire.key)
-        own = {**own, VERBATIM: self._stretch, COVERS: len(messages)}
-        wire = {**(first.info.wire or {}), self._wire.key: own}
-        return [replace(first, info=replace(first.info, wire=wire)), *messages[1:]]
+    def decoded(self) -> Decoded:
+        """The list as it is kept: what it would be written back as is compared with what it was."""
+        messages = self.messages()
+        if _written(self._wire, messages) != self._given:
+            messages = self._kept(messages)
+        origin = Origin(
+            system="\n\n".join(self._texts) if self._system else UNSET,
+            wire={self._wire.name: self._system} if self._system else UNSET,
+        )
+        return Decoded(wire=self._wire.name, messages=tuple(messages), origin=origin)
+
+    def _kept(self, messages: list[Message]) -> list[Message]:
+        """Keep stretches as they came that would not be written back so; if need be, all."""
+        kept = list(messages)
+        ends = [*self._stretches()[1:], (len(self._given), len(messages))]
+        for (start, first), (end, last) in zip(self._stretches(), ends, strict=True):
+            given = self._given[start:end]
+            if _written(self._wire, messages[first:last]) != given:
+                kept[first] = _with_verbatim(messages[first], self._wire.key, given, last - first)
+        if write_list(self._wire, kept) != self._given:
+            kept = list(messages)
+            kept[0] = _with_verbatim(messages[0], self._wire.key, self._given, len(messages))
+        return kept
+
+    def _stretches(self) -> list[tuple[int, int]]:
+        """Where stretches begin, as given and as ours: no result after it has its call before."""
+        answered = [number for number, _ in self._weaver.answered]
+        oldest = list(accumulate(reversed([*answered, len(self._given)]), min))[::-1]
+        return [(place, number) for place, number, told in self._starts if oldest[told] >= number]
+
+
+def _written(wire: Wire, messages: Iterable[Message]) -> list[Json]:
+    shown: list[AnyShown] = []
+    for message in messages:
+        shown += as_shown(message, wire.key)
+    return wire.write(shown, as_is=True)
+
+
+def _with_verbatim(message: Message, key: str, given: list[Json], covers: int) -> Message:
+    own = {**options(message.info.wire, key), VERBATIM: given, COVERS: covers}
+    wire = {**(message.info.wire or {}), key: own}
+    return replace(message, info=replace(message.info, wire=wire))
 
 
 def orphan(answer: Answer, key: str) -> TextPart:
@@ -181,16 +235,19 @@ def _note_order(messages: list[Message], answered: list[tuple[int, int]], key: s
     for number, offset in answered:
         orders.setdefault(number, []).append(offset)
     for number, offsets in orders.items():
-        if offsets == sorted(offsets):
-            continue
-        for order, offset in enumerate(offsets):
-            message = messages[number]
-            part = message.parts[offset]
-            if isinstance(part, ToolPart):
-                own = options(part.metadata, key)
-                result = {**options(own, RESULT), ORDER: order}
-                metadata = {**(part.metadata or {}), key: {**own, RESULT: result}}
-                messages[number] = with_part(message, offset, replace(part, metadata=metadata))
+        if offsets != sorted(offsets):
+            parts = list(messages[number].parts)
+            for order, offset in enumerate(offsets):
+                parts[offset] = _with_order(parts[offset], order, key)
+            messages[number] = replace(messages[number], parts=tuple(parts))
+
+
+def _with_order(part: AnyPart, order: int, key: str) -> AnyPart:
+    if not isinstance(part, ToolPart):
+        return part
+    own = options(part.metadata, key)
+    result = {**options(own, RESULT), ORDER: order}
+    return replace(part, metadata={**(part.metadata or {}), key: {**own, RESULT: result}})
 
 
 def _verbatim(wire: Wire, messages: Sequence[Message], place: int) -> tuple[list[Json], int] | None:
@@ -199,21 +256,23 @@ def _verbatim(wire: Wire, messages: Sequence[Message], place: int) -> tuple[list
     raw, covers = own.get(VERBATIM), own.get(COVERS)
     if not isinstance(raw, list) or not isinstance(covers, int):
         return None
-    found = messages[place : place + covers]
+    given = cast("list[Json]", raw)
     try:
-        again = read_list(wire, cast("list[Json]", raw))
+        again = _taken(_ListReader(wire, prompts=False), objects(given, "a list")).messages()
     except BadInput:
         return None
-    same = [_bare(message) for message in again.messages] == [_bare(held) for held in found]
-    return (cast("list[Json]", raw), covers) if same else None
+    found = messages[place : place + covers]
+    is_same = len(again) == covers and _said_by(again, wire.key) == _said_by(found, wire.key)
+    return (given, covers) if is_same else None
 
 
-def _bare(message: Message) -> tuple[object, ...]:
-    """The parts of a message without the ids that a store gives them."""
-    names = {"id": UNSET, "session_id": UNSET, "message_id": UNSET}
-    return tuple(
-        replace(part, **names) if isinstance(part, Part) else part for part in message.parts
-    )
+def _said_by(messages: Iterable[Message], key: str) -> list[object]:
+    """All that is written of messages; not the ids and times that a store gives them."""
+    return [
+        (held.role, held.content, without(options(held.wire, key), VERBATIM, COVERS))
+        for message in messages
+        for held in as_shown(message, key)
+    ]
 
 
 # --- writing -------------------------------------------------------------------------------
@@ -239,7 +298,8 @@ def as_shown(message: Message, key: str) -> list[AnyShown]:
             content.append(said)
     shown: list[AnyShown] = [FromAssistant(content=tuple(content), wire=wire)]
     if results:
-        results.sort(key=lambda held: _order(held, key))
+        if len(results) > 1:
+            results.sort(key=lambda held: _order(held, key))
         shown.append(FromTools(content=tuple(results)))
     return shown
 

@@ -6,12 +6,12 @@ is, and its result follows as `Late`.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.messages import Completed, Message, Number, Time, ToolPart, has_result, with_part
+from foldmark.messages import AnyPart, Completed, Message, Number, Time, ToolPart, has_result
 from foldmark.values import Frozen, Json
 
 from .model import RESULT, Answer
@@ -30,15 +30,17 @@ class Late(Frozen):
 class Weaver:
     """Holds messages back until their calls are answered."""
 
-    def __init__(self, key: str, most: int = _MOST_HELD) -> None:
-        """Take the codec's key, and how many messages to hold at most."""
+    def __init__(self, key: str, most: int = _MOST_HELD, *, remembers: bool = False) -> None:
+        """Take the codec's key, how many to hold at most, and whether to remember who answered."""
         self._key = key
         self._most = most
         self._held: deque[Message] = deque()
+        self._newer: dict[int, list[AnyPart]] = {}  # the parts of those that have changed
         self._first = 0  # the number of the first that is held
         self._open: dict[str, tuple[int, int]] = {}  # calls by their ids: message, part
         self._waiting: dict[int, int] = {}  # how many calls of a message are open
         self._handed_on: set[str] = set()  # calls that were not answered in time
+        self._remembers = remembers
         self.answered: list[tuple[int, int]] = []  # in the order in which results came
 
     @property
@@ -49,23 +51,48 @@ class Weaver:
     @property
     def last(self) -> Message | None:
         """The newest message, while it is held."""
-        return self._held[-1] if self._held else None
+        if not self._held:
+            return None
+        newer = self._newer.pop(self._last, None)
+        if newer is not None:
+            self._held[-1] = replace(self._held[-1], parts=tuple(newer))
+        return self._held[-1]
+
+    @property
+    def _last(self) -> int:
+        return self._first + len(self._held) - 1
 
     def add(self, message: Message) -> None:
         """A message; its calls may be answered from now on."""
         self._held.append(message)
-        self._await(self._first + len(self._held) - 1, message, 0)
+        self._await(message.parts, 0)
 
     def extend(self, message: Message) -> None:
         """A newer state of the last message, with more parts."""
-        known = len(self._held[-1].parts)
+        parts = self._newer.pop(self._last, self._held[-1].parts)
         self._held[-1] = message
-        self._await(self._first + len(self._held) - 1, message, known)
+        self._await(message.parts, len(parts))
 
-    def _await(self, number: int, message: Message, start: int) -> None:
-        for offset, part in enumerate(message.parts[start:], start):
+    def join(self, parts: Sequence[AnyPart]) -> None:
+        """More parts of the last message."""
+        held = self._parts(self._last)
+        start = len(held)
+        held += parts
+        self._await(held, start)
+
+    def _parts(self, number: int) -> list[AnyPart]:
+        """The parts of a message, to be changed: many changes of a long one cost one copy."""
+        found = self._newer.get(number)
+        if found is None:
+            found = self._newer[number] = list(self._held[number - self._first].parts)
+        return found
+
+    def _await(self, parts: Sequence[AnyPart], start: int) -> None:
+        for offset in range(start, len(parts)):
+            part = parts[offset]
             if isinstance(part, ToolPart) and part.call_id and not has_result(part):
                 self._forget(part.call_id)
+                number = self._last
                 self._open[part.call_id] = (number, offset)
                 self._waiting[number] = self._waiting.get(number, 0) + 1
 
@@ -88,13 +115,13 @@ class Weaver:
             self._handed_on.discard(answer.call_id)
             return Late(answer=answer, key=self._key, at=at)
         number, offset = place
-        message = self._held[number - self._first]
-        part = message.parts[offset]
+        parts = self._parts(number)
+        part = parts[offset]
         assert isinstance(part, ToolPart)  # noqa: S101 - only calls are open
-        newer = with_part(message, offset, settled(part, answer, self._key, at))
-        self._held[number - self._first] = newer
+        parts[offset] = settled(part, answer, self._key, at)
         self._close(number)
-        self.answered.append(place)
+        if self._remembers:
+            self.answered.append(place)
         return True
 
     def ready(self) -> Iterator[Message]:
@@ -110,13 +137,19 @@ class Weaver:
             yield self._hand_on()
 
     def _hand_on(self) -> Message:
-        if self._waiting.pop(self._first, 0):
-            late = [call for call, (number, _) in self._open.items() if number == self._first]
+        number = self._first
+        newer = self._newer.pop(number, None)
+        message = self._held.popleft()
+        if newer is not None:
+            message = replace(message, parts=tuple(newer))
+        if self._waiting.pop(number, 0):
+            calls = [part.call_id for part in message.parts if isinstance(part, ToolPart)]
+            late = [call for call in calls if call and self._open.get(call, (-1, 0))[0] == number]
             for call in late:
-                del self._open[call]
+                self._open.pop(call, None)
             self._handed_on.update(late)
         self._first += 1
-        return self._held.popleft()
+        return message
 
 
 def settled(part: ToolPart, answer: Answer, key: str, at: Number | None) -> ToolPart:
