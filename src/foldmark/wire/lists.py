@@ -175,7 +175,7 @@ class _ListReader:
 
     def messages(self) -> list[Message]:
         """Our messages, results with their calls."""
-        found = list(self._weaver.rest())
+        found = self._weaver.rest()
         _note_order(found, self._weaver.answered, self._wire.key)
         return found
 

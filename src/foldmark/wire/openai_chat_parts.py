@@ -6,21 +6,19 @@ then never taken for one of our own notes. Messages, results and responses are i
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
-import msgspec
 from msgspec import UNSET
 
 from foldmark.errors import BadInput
 from foldmark.messages import BLOCK, FilePart, Pending, TextPart, ToolPart
 from foldmark.shown import Call, Media, Result, Text
-from foldmark.values import Json, encode
+from foldmark.values import Json
 
+from .arguments import arguments_object, compact
 from .files import data_url, url_parts
 from .model import kept, object_at, opaque, options, text_at, without
 from .names import Names
-from .plain import plain_object
 
 KEY = "openai-chat"
 FIELDS, INNER = "fields", "inner"  # what the wire says beside what we read, and inside of it
@@ -130,28 +128,18 @@ def old_id(name: str) -> str:
 
 def _called(name: str, call_id: str, arguments: str, own: Json) -> ToolPart:
     given = _input(arguments)
-    if _compact(given) != arguments:
+    if compact(given) != arguments:
         own[_ARGUMENTS] = arguments
     state = Pending(input=given)
     return ToolPart(tool=name, call_id=call_id, state=state, metadata=kept(KEY, own))
 
 
 def _input(arguments: str) -> Json:
-    found = _object(arguments)
+    found = arguments_object(arguments)
     if found is not None:
         return found
     # Where there are no arguments some write nothing; models write JSON that is broken.
     return {_ARGUMENTS: arguments} if arguments.strip() else {}
-
-
-def _object(arguments: str) -> Json | None:
-    with suppress(msgspec.DecodeError, UnicodeError, RecursionError, BadInput):
-        return plain_object(msgspec.json.decode(arguments))
-    return None
-
-
-def _compact(given: Json) -> str:
-    return encode(given).decode()
 
 
 # --- writing -------------------------------------------------------------------------------
@@ -267,9 +255,9 @@ def _written_call(call: Call, *, as_is: bool) -> Json:
 def _arguments(call: Call, own: Json, *, as_is: bool) -> str:
     """As they came, if they still say the same; servers refuse what is no object in JSON."""
     raw = own.get(_ARGUMENTS)
-    if isinstance(raw, str) and (_input(raw) if as_is else _object(raw)) == call.input:
+    if isinstance(raw, str) and (_input(raw) if as_is else arguments_object(raw)) == call.input:
         return raw
-    return _compact(call.input)
+    return compact(call.input)
 
 
 def fitting_id(call_id: str) -> str:

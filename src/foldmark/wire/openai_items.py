@@ -5,11 +5,9 @@ Kept under `openai` in a part's metadata: `item`, the fields of the item that be
 a whole item that only this wire can write, or with `inside` a whole block of a message.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -17,10 +15,10 @@ from foldmark.errors import BadInput
 from foldmark.messages import BLOCK, AnyPart, FilePart, Pending, ReasoningPart, TextPart, ToolPart
 from foldmark.values import Json
 
+from .arguments import arguments_object, compact
 from .files import url_parts
 from .model import Answer, Read, kept, kind_words, objects, opaque, text_at, without
 from .pieces import Pieces
-from .plain import plain_object
 
 KEY = "openai"
 ITEM, REST, KIND, INSIDE, ROLE = "item", "rest", "kind", "inside", "role"
@@ -306,25 +304,9 @@ def _take_pieces(pieces: Pieces, blocks: list[Json]) -> None:
 # --- JSON inside texts ---------------------------------------------------------------------
 
 
-def compact(value: object) -> str:
-    """JSON as models write arguments."""
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    except (ValueError, RecursionError):
-        raise BadInput("nested too deeply, or a number too long") from None
-
-
 def arguments_input(arguments: str) -> Json:
     """The input that arguments say; calls without any are written as nothing by some."""
     found = arguments_object(arguments)
     if found is not None:
         return found
     return {ARGUMENTS: arguments} if arguments.strip() else {}
-
-
-def arguments_object(arguments: str) -> Json | None:
-    """The object that arguments hold; None where a model wrote no such JSON."""
-    try:
-        return plain_object(msgspec.json.decode(arguments))
-    except (ValueError, RecursionError, msgspec.DecodeError, BadInput):
-        return None

@@ -24,6 +24,7 @@ from foldmark.shown import (
 )
 from foldmark.values import Json
 
+from .arguments import arguments_object, compact
 from .files import url_parts
 from .model import RESULT, Read, Reply, as_number, objects, opaque, options, without
 from .names import Names
@@ -47,8 +48,6 @@ from .openai_items import (
     TEXT_BLOCKS,
     UNTYPED,
     arguments_input,
-    arguments_object,
-    compact,
     is_answer,
     read_item,
     usual_file,

@@ -131,22 +131,27 @@ class Weaver:
                 return
             yield self._hand_on()
 
-    def rest(self) -> Iterator[Message]:
+    def rest(self) -> list[Message]:
         """All that is held."""
-        while self._held:
-            yield self._hand_on()
+        found = list(self._held)
+        for number, parts in self._newer.items():
+            place = number - self._first
+            found[place] = replace(found[place], parts=tuple(parts))
+        self._handed_on |= self._open.keys()
+        self._first += len(found)
+        for held in (self._held, self._newer, self._open, self._waiting):
+            held.clear()
+        return found
 
     def _hand_on(self) -> Message:
         number = self._first
-        newer = self._newer.pop(number, None)
         message = self._held.popleft()
-        if newer is not None:
-            message = replace(message, parts=tuple(newer))
+        if number in self._newer:
+            message = replace(message, parts=tuple(self._newer.pop(number)))
         if self._waiting.pop(number, 0):
-            calls = [part.call_id for part in message.parts if isinstance(part, ToolPart)]
-            late = [call for call in calls if call and self._open.get(call, (-1, 0))[0] == number]
+            late = [call for call, place in self._open.items() if place[0] == number]
             for call in late:
-                self._open.pop(call, None)
+                del self._open[call]
             self._handed_on.update(late)
         self._first += 1
         return message
