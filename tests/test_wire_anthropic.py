@@ -298,6 +298,21 @@ def test_fields_of_a_result_are_not_taken_for_notes() -> None:
     assert found[2] == user(result("a", "x"))
 
 
+@pytest.mark.parametrize(
+    "outline",
+    [5, [5], [{"chars": "x"}], [{"chars": -1}], [{"chars": None}], [{"file": "x"}], [{"file": -9}]],
+)
+def test_an_outline_that_is_none_is_passed_over(outline: Any) -> None:
+    part = ToolPart(
+        tool="ls",
+        call_id="a",
+        state=Completed(input={}, output="x"),
+        metadata={WIRE: {"result": {"outline": outline}}},
+    )
+    found = request(shown([Message(info=AssistantInfo(id="a"), parts=(part,))]), WIRE)
+    assert found[2] == user(result("a", "x"))
+
+
 def test_files_go_where_the_api_takes_them() -> None:
     files = [
         FilePart(mime="image/png", url=PNG),

@@ -24,8 +24,9 @@ from .words import clean, column, message_words
 # What is shown is quickly looked through: words are indexed when messages are folded, when a
 # session is closed, or when so many messages wait for it.
 MOST_WAITING, WORTH_INDEXING = 2_048, 256
-_CHUNK = 256  # messages that are read at once
-
+_CHUNK = 256  # messages, or keys of bodies, that are read at once
+Row = tuple[object, ...]
+New = tuple[Message, Sequence[Size], bytes]  # a message, what its parts cost, and its JSON
 
 # The kind, in its narrow row, of a tool's part that waits for its result.
 CALL = "call"
@@ -58,16 +59,26 @@ class Change:
 
     def append(self, message: Message, sizes: Sequence[Size], encoded: bytes | None = None) -> int:
         """Add a message at the end; its place. It may have been encoded already."""
-        place, ordinal = self.places, self.parts
-        data = self._keep(encoded or encode(message), place)
-        self._engine.run(
-            INSERT_MESSAGE,
-            message_row(self._key, place, ordinal, message, data),
-        )
-        self._engine.run_many(_INSERT_PART, self._part_rows(message, sizes, place, ordinal))
-        self.places += 1
-        self.parts += len(sizes)
-        return place
+        self.append_many([(message, sizes, encoded or encode(message))])
+        return self.places - 1
+
+    def append_many(self, new: Sequence[New]) -> None:
+        """Add messages at the end, in as few statements as that takes."""
+        first = self.places
+        contents = [(first + number, data) for number, (_, _, data) in enumerate(new)]
+        self._size += sum(len(data) for _, data in contents)
+        messages: list[Row] = []
+        parts: list[Row] = []
+        for data, (message, sizes, _) in zip(
+            kept_rows(self._engine, self._key, contents), new, strict=True
+        ):
+            place, ordinal = self.places, self.parts
+            messages.append(message_row(self._key, place, ordinal, message, data))
+            parts += self._part_rows(message, sizes, place, ordinal)
+            self.places += 1
+            self.parts += len(sizes)
+        self._engine.run_many(INSERT_MESSAGE, messages)
+        self._engine.run_many(_INSERT_PART, parts)
 
     def put(
         self, place: int, ordinal: int, old: Message, new: Message, sizes: Sequence[Size]
@@ -117,8 +128,8 @@ class Change:
 
     def _part_rows(
         self, message: Message, sizes: Sequence[Size], place: int, ordinal: int
-    ) -> list[tuple[object, ...]]:
-        rows: list[tuple[object, ...]] = []
+    ) -> list[Row]:
+        rows: list[Row] = []
         for offset, (part, size) in enumerate(zip(message.parts, sizes, strict=True)):
             tool = clean(part.tool) if isinstance(part, ToolPart) else None
             kind = kind_of(part)
@@ -274,39 +285,50 @@ class Change:
 
 def kept_row(engine: Engine, data: bytes, session: int, place: int) -> bytes:
     """The bytes of a row as a store keeps them: its long texts are put apart."""
-    hollow, bodies = hollowed(data)
-    if bodies:
-        keys = _kept(engine, bodies)
-        hollow = with_keys(hollow, keys)
-        rows = [(session, place, key) for key in sorted(set(keys.values()))]
-        engine.run_many(_INSERT_REF, rows)
-    return packed(hollow)
+    return kept_rows(engine, session, [(place, data)])[0]
+
+
+def kept_rows(engine: Engine, session: int, rows: Iterable[tuple[int, bytes]]) -> list[bytes]:
+    """The same for many rows, each with its place."""
+    hollow = [(place, *hollowed(data)) for place, data in rows]
+    found = {body.digest: body for _, _, bodies in hollow for body in bodies}
+    keys = _kept(engine, found) if found else {}
+    refs: list[Row] = []
+    packed_rows: list[bytes] = []
+    for place, pieces, bodies in hollow:
+        used = [keys[body.digest] for body in bodies]
+        refs += [(session, place, key) for key in sorted(set(used))]
+        packed_rows.append(packed(with_keys(pieces, used)))
+    if refs:
+        engine.run_many(_INSERT_REF, refs)
+    return packed_rows
 
 
 def _kept(engine: Engine, bodies: dict[bytes, Body]) -> dict[bytes, int]:
     """The keys of these bodies; the ones that are new are stored."""
     engine.lock_bodies(alone=False)
-    keys: dict[bytes, int] = {}
     # In the order of their digests: two transactions that add the same ones never wait in a ring.
-    for digest in sorted(bodies):
-        key = _known(engine, digest)
-        if key is None:
-            data = bodies[digest].data
-            engine.run(
-                "INSERT INTO bodies (digest, size, data) VALUES (?, ?, ?) "
-                "ON CONFLICT (digest) DO NOTHING",
-                (digest, len(data), packed_body(data)),
-            )
-            key = _known(engine, digest)
-        if key is None:
-            raise StoreError(engine.name, "a body was removed while it was written; try again")
-        keys[digest] = key
+    keys = _known(engine, sorted(bodies))
+    new = [digest for digest in sorted(bodies) if digest not in keys]
+    if new:
+        held = ((digest, bodies[digest].data) for digest in new)
+        rows = ((digest, len(data), packed_body(data)) for digest, data in held)
+        engine.run_many(_INSERT_BODY, rows)
+        keys |= _known(engine, new)
+    if len(keys) < len(bodies):
+        raise StoreError(engine.name, "a body was removed while it was written; try again")
     return keys
 
 
-def _known(engine: Engine, digest: bytes) -> int | None:
-    rows = engine.read("SELECT key FROM bodies WHERE digest = ?", (digest,))
-    return rows[0][0] if rows else None
+def _known(engine: Engine, digests: list[bytes]) -> dict[bytes, int]:
+    """The keys of bodies that are there."""
+    keys: dict[bytes, int] = {}
+    for start in range(0, len(digests), _CHUNK):
+        wanted = digests[start : start + _CHUNK]
+        marks = ", ".join("?" for _ in wanted)
+        sql = f"SELECT digest, key FROM bodies WHERE digest IN ({marks})"  # noqa: S608 - marks
+        keys |= {bytes(digest): key for digest, key in engine.read(sql, wanted)}
+    return keys
 
 
 def _in_columns(fields: Json) -> Json:
@@ -314,9 +336,7 @@ def _in_columns(fields: Json) -> Json:
     return {name: column(held) if name in _TEXTS else held for name, held in fields.items()}
 
 
-def message_row(
-    session: int, place: int, ordinal: int, message: Message, data: bytes
-) -> tuple[object, ...]:
+def message_row(session: int, place: int, ordinal: int, message: Message, data: bytes) -> Row:
     """The row of `INSERT_MESSAGE`."""
     role = "user" if message.is_user else "assistant"
     return key_at(session, place), session, place, ordinal, clean(message.id), role, data
@@ -325,6 +345,9 @@ def message_row(
 INSERT_MESSAGE = (
     "INSERT INTO messages (key, session, place, ordinal, id, role, data) "
     "VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_INSERT_BODY = (
+    "INSERT INTO bodies (digest, size, data) VALUES (?, ?, ?) ON CONFLICT (digest) DO NOTHING"
 )
 _TEXTS = ("tail_id", "failed")
 _KEPT = (
