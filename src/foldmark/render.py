@@ -75,6 +75,14 @@ class Renderer:
             return self._assistant(entry, entry.message.info)
         return self._user(entry)
 
+    def summary(self, entry: Entry) -> Cell:
+        """The cell of a pivot's summary that its provider made, and wants back as it was."""
+        said = [part for part in entry.message.parts if isinstance(part, TextPart)]
+        content = tuple(_text(part) for part in said if self._is_shown(part))
+        tokens = sum(size.total for size in entry.sizes) + MESSAGE_OVERHEAD
+        shown = (FromAssistant(content=content),)
+        return Cell(index=entry.index, shown=shown, tokens=tokens, by_assistant=True)
+
     def _user(self, entry: Entry) -> Cell:
         content: list[Text | Media] = []
         tokens = MESSAGE_OVERHEAD

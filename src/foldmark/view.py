@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 
 from .log import Entry, Log, Pivot, marker_part
-from .messages import AssistantInfo
+from .messages import AssistantInfo, is_opaque
 from .policy import Policy, ViewRules
 from .prune import Pruner
 from .render import Cell, Renderer, is_marker, is_summary, message_text
@@ -146,6 +146,8 @@ class Viewer:
         if is_marker(entry.message) and _has_summary(self.log, index):
             return self._marker_cell(entry)
         if self._pivot is not None and index == self._pivot.summary:
+            if self._rules.valid and any(is_opaque(part) for part in entry.message.parts):
+                return self._renderer.summary(entry)
             text = message_text(entry.message)
             return _text_cell(index, text, self.log.count(text), by_assistant=True)
         return self._renderer.cell(entry)

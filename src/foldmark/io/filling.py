@@ -2,40 +2,46 @@
 
 Marks and pivots are told by the messages; they become acts, so that they can be undone. A session
 that is there already is compared as it is told again, and only what is new is written. Nothing is
-held but what a view needs across a pivot: a session may be larger than the memory.
+held but a few messages that are written at once: a session may be larger than the memory.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
+from msgspec.structs import replace
+
 from foldmark import events
 from foldmark.errors import BadInput
 from foldmark.log import Log, is_complete, marker_part, ordinal_of
 from foldmark.marks import marked_messages, unmarked
 from foldmark.messages import (
+    AnyPart,
     AssistantInfo,
     CompactionPart,
     Completed,
     Message,
     Number,
     ToolPart,
+    decode_message,
     has_result,
     with_part,
 )
-from foldmark.requests import Requests
 from foldmark.sizes import message_sizes
 from foldmark.tokens import Counter
+from foldmark.values import encode
 
-from .change import Change
+from .change import Change, New
 from .engine import Engine
+from .loading import remembered
 from .marking import unpacked_marks
-from .rows import SessionRow, Stored, read_acts, read_messages
+from .rows import SessionRow, Stored, read_acts, read_contents, read_messages
 from .schema import key_at
 from .words import clean
 
 _LATEST = 2**53  # milliseconds that a column, and JSON, hold exactly
-_CHUNK = 64
+_READ_AT_ONCE = 16  # messages
+_WRITTEN_AT_ONCE, _MOST_BYTES = 64, 2**20
 _MOST_CALLS = 50_000
 
 
@@ -52,26 +58,29 @@ class Filling:
         self._stored = _stored(engine, row)
         self._place = 0
         self._ordinal = 0
-        self._requests = Requests()
+        self._new: list[New] = []  # messages that are still to be written
+        self._bytes = 0  # of their JSON
         self._calls: OrderedDict[str, tuple[int, int]] = OrderedDict()  # place and ordinal
-        self._markers: dict[str, int] = {}
+        self._waiting: set[int] = set()  # ordinals of calls without a result
+        self._markers: dict[str, tuple[int, CompactionPart]] = {}
         self._last_pivot = -1
         self._marks: dict[int, Number] = {}  # told inside messages
         self._marked = _marked(engine, row) if row.acts else set[int]()
+        self._pivots = _pivots(engine, row) if row.acts else set[tuple[int, int]]()
         self.changed = 0  # messages that are new, or newer than they were
         self.pruned = 0
         self.pivots = 0
 
     def take(self, message: Message) -> None:
         """The next message, with its marks."""
-        place, ordinal = self._place, self._ordinal
-        self._remember(message)
-        self._write(unmarked(message, undone=False))
+        place = self._place
+        is_marked = self._remember(message)
+        self._write(unmarked(message) if is_marked else message)
         self._place += 1
-        self._ordinal = ordinal + len(message.parts)
-        self._requests.take(place, ordinal, message)
-        if marker_part(message) is not None and message.is_user:
-            self._markers[message.id] = place
+        self._ordinal += len(message.parts)
+        if message.is_user:
+            if (part := marker_part(message)) is not None:
+                self._markers[message.id] = (place, part)
         elif isinstance(message.info, AssistantInfo) and message.info.summary:
             self._take_summary(place, message.info)
 
@@ -80,7 +89,9 @@ class Filling:
         found = self._calls.get(call)
         if found is None:
             return
+        self._flush()
         place, ordinal = found
+        self._waiting.discard(ordinal)
         held = read_messages(self._engine, self._key, place, place + 1, sized=False)[0]
         part = held.message.parts[ordinal - held.ordinal]
         if isinstance(part, ToolPart) and not has_result(part):
@@ -88,121 +99,156 @@ class Filling:
             self._put(held, newer)
 
     def prune(self, calls: Iterable[str], at: Number | None) -> None:
-        """The outputs of these calls are hidden from now on."""
+        """The outputs of these calls are hidden from now on; what has none is passed over."""
         found = {self._calls[call][1] for call in calls if call in self._calls}
-        self._prune(dict.fromkeys(found, at or 1))
+        self._prune(dict.fromkeys(found - self._waiting, at or 1))
 
     def revert(self, message: str | None) -> None:
         """All after a message is taken back."""
-        place = -1 if message is None else self._find(message)
-        if place is None or self._place < self._change.places:
+        self._flush()
+        if self._place < self._change.places:
+            return  # it is told again
+        place = -1 if message is None else self._find(message, self._place)
+        if place is None or place + 1 == self._place:
             return
         span = (place + 1, self._place)
         acts = read_acts(self._engine, self._key, "revert")
-        if span[0] < span[1] and not any((act.tail, act.marker) == span for act in acts):
+        if not any((act.tail, act.marker) == span for act in acts):
             self._change.revert(place)
             self.changed += 1
 
     def finish(self) -> SessionRow:
         """Write what is left; the session as it is now."""
-        self._prune(self._marks)
-        if self.changed or self.pruned:
-            if not self._known:
-                self._change.settled = 0
-            self._change.event(
-                events.IMPORTED,
-                messages=self._change.places - self._known,
-                marks=self.pruned,
-                pivots=self.pivots,
+        self._flush()
+        self._prune_told()
+        if not self.changed and not self.pruned:
+            return self._change.row_after()
+        if self._place < self._change.places:
+            raise BadInput(
+                f"session {self._change.row.id} went on in the store after message {self._place}, "
+                "and here in another way; give it another id: --as ID"
             )
-            self._change.finish(index=False)  # by who searches first
+        self._change.event(
+            events.IMPORTED,
+            messages=self._change.places - self._known,
+            marks=self.pruned,
+            pivots=self.pivots,
+        )
+        self._change.finish(index=False)  # by who searches first
         return self._change.row_after()
 
     # --- messages ---
 
-    def _remember(self, message: Message) -> None:
-        for offset, part in enumerate(message.parts):
+    def _remember(self, message: Message) -> bool:
+        """Note the calls of a message; whether any is marked as pruned."""
+        is_marked = False
+        for ordinal, part in enumerate(message.parts, self._ordinal):
             if not isinstance(part, ToolPart):
                 continue
             if part.call_id:
-                self._calls[part.call_id] = (self._place, self._ordinal + offset)
+                self._calls[part.call_id] = (self._place, ordinal)
                 if len(self._calls) > _MOST_CALLS:
                     self._calls.popitem(last=False)
             state = part.state
-            if isinstance(state, Completed) and state.time and state.time.compacted:
-                self._marks[self._ordinal + offset] = state.time.compacted
+            if not has_result(part):
+                self._waiting.add(ordinal)
+            elif isinstance(state, Completed) and state.time and state.time.compacted:
+                self._marks[ordinal] = state.time.compacted
+                is_marked = True
+        return is_marked and not message.is_user
 
     def _write(self, message: Message) -> None:
         if self._place >= self._known:
-            self._change.append(message, message_sizes(message, self._count))
+            data = encode(message)
+            self._new.append((message, message_sizes(message, self._count), data))
+            self._bytes += len(data)
             self.changed += 1
+            if len(self._new) >= _WRITTEN_AT_ONCE or self._bytes >= _MOST_BYTES:
+                self._flush()
             return
-        held = next(self._stored)
-        if held.message == message:
+        place, ordinal, known = next(self._stored)
+        if known == encode(message):
             return
-        if not _goes_on(held.message, message, is_last=self._place == self._known - 1):
+        held = Stored(place=place, ordinal=ordinal, message=decode_message(known), sizes=())
+        newer = _newer(held.message, message, is_last=place == self._known - 1)
+        if newer is None:
             raise BadInput(
                 f"session {self._change.row.id} is in the store already, and is not the same "
-                f"from message {self._place + 1} on; give it another id: --as ID"
+                f"from message {place + 1} on; give it another id: --as ID"
             )
-        self._put(held, message)
+        if newer != held.message:
+            self._put(held, newer)
+
+    def _flush(self) -> None:
+        if self._new:
+            new, self._new, self._bytes = self._new, [], 0
+            self._change.append_many(new)
 
     def _put(self, held: Stored, message: Message) -> None:
         sizes = message_sizes(message, self._count)
         self._change.put(held.place, held.ordinal, held.message, message, sizes)
         self.changed += 1
 
-    def _find(self, name: str, below: int | None = None) -> int | None:
+    def _find(self, name: str, below: int) -> int | None:
         """Where the newest message of this id or handle stands, below a place."""
-        end = key_at(self._key + 1, 0) if below is None else key_at(self._key, below)
         rows = self._engine.read(
             "SELECT place FROM messages WHERE key >= ? AND key < ? AND id = ? "
             "ORDER BY key DESC LIMIT 1",
-            (key_at(self._key, 0), end, clean(name)),
+            (key_at(self._key, 0), key_at(self._key, below), clean(name)),
         )
         ordinal = ordinal_of(name)
         if not rows and ordinal is not None:
             rows = self._engine.read(
                 "SELECT place FROM parts WHERE session = ? AND ordinal = ?", (self._key, ordinal)
             )
-        return rows[0][0] if rows and (below is None or rows[0][0] < below) else None
+        return rows[0][0] if rows and rows[0][0] < below else None
 
     # --- acts ---
+
+    def _prune_told(self) -> None:
+        """What messages tell was done at a time that they do not tell: nothing is settled by it."""
+        settled = self._change.settled
+        self._prune(self._marks)
+        self._change.settled = settled
 
     def _prune(self, marks: dict[int, Number]) -> None:
         new = sorted(ordinal for ordinal in marks if ordinal not in self._marked)
         if new:
+            self._flush()
             self._change.prune(new, [marks[ordinal] for ordinal in new])
             self._marked.update(new)
             self.pruned += len(new)
 
     def _take_summary(self, place: int, info: AssistantInfo) -> None:
-        marker = self._markers.get(info.parent_id or "")
-        if marker is None or marker <= self._last_pivot or place < self._known:
-            self._last_pivot = max(self._last_pivot, marker or -1)
+        marker, part = self._markers.get(info.parent_id or "", (-1, None))
+        if part is None or marker <= self._last_pivot:
             return
-        held = read_messages(self._engine, self._key, marker, marker + 1, sized=False)[0]
-        part = cast("CompactionPart", marker_part(held.message))
         undone = part.undone or None
         if undone is not None and not (isinstance(undone, int) and 0 < undone < _LATEST):
             return  # no time as we keep it: then its mark stays in the message
-        if undone is None and not is_complete(info):
-            return
-        if undone is not None:
-            self._put(held, unmarked(held.message))
-        else:
+        if undone is None:
+            if not is_complete(info):
+                return
             self._last_pivot = marker
+        if (marker, place) in self._pivots:
+            return  # whatever has become of it
+        self._flush()
+        if undone is None:
             self.pivots += 1
+        else:
+            held = read_messages(self._engine, self._key, marker, marker + 1, sized=False)[0]
+            self._put(held, unmarked(held.message))
         self._add_pivot(marker, place, part.tail_start_id or None, undone)
 
     def _add_pivot(
         self, marker: int, summary: int, tail_id: str | None, undone: int | None
     ) -> None:
-        self._prune(self._marks)  # what was hidden by now, as far as messages tell it
+        self._prune_told()  # what was hidden by now, as far as messages tell it
         tail = self._find(tail_id, marker) if tail_id else None
+        start = marker if tail is None else tail
         self._change.act(
             "pivot",
-            self._requests.memory(marker if tail is None else tail),
+            remembered(self._engine, self._change.row, marker, start),
             place=marker,
             marker=marker,
             summary=summary,
@@ -220,10 +266,9 @@ def fill(engine: Engine, row: SessionRow, log: Log) -> None:
     filling.finish()
 
 
-def _stored(engine: Engine, row: SessionRow) -> Iterator[Stored]:
-    for first in range(0, row.places, _CHUNK):
-        end = min(first + _CHUNK, row.places)
-        yield from read_messages(engine, row.key, first, end, sized=False)
+def _stored(engine: Engine, row: SessionRow) -> Iterator[tuple[int, int, bytes]]:
+    for first in range(0, row.places, _READ_AT_ONCE):
+        yield from read_contents(engine, row.key, first, min(first + _READ_AT_ONCE, row.places))
 
 
 def _marked(engine: Engine, row: SessionRow) -> set[int]:
@@ -232,17 +277,40 @@ def _marked(engine: Engine, row: SessionRow) -> set[int]:
     return {ordinal for (marks,) in rows for ordinal in unpacked_marks(marks)}
 
 
-def _goes_on(old: Message, new: Message, *, is_last: bool) -> bool:
-    """Whether a message is a newer state of one: calls have results by now, the last more parts."""
+def _pivots(engine: Engine, row: SessionRow) -> set[tuple[int, int]]:
+    """Every pivot that was ever made here, by its marker and summary: also what was undone."""
+    acts = read_acts(engine, row.key, "pivot")
+    return {(cast("int", act.marker), act.summary) for act in acts if act.summary is not None}
+
+
+def _newer(old: Message, new: Message, *, is_last: bool) -> Message | None:
+    """A message that is told again, as it is to be kept; None where it is another one.
+
+    Calls may have their results by now, or be told without one that is here already and is told
+    later; the last message may have more parts.
+    """
+    if old == new or old == unmarked(new):
+        return old
     if old.id != new.id or type(old.info) is not type(new.info):
-        return False
+        return None
     if len(new.parts) < len(old.parts) or (len(new.parts) > len(old.parts) and not is_last):
-        return False
+        return None
+    parts: list[AnyPart] = []
     for before, after in zip(old.parts, new.parts, strict=False):
-        if before == after:
-            continue
-        if not isinstance(before, ToolPart) or not isinstance(after, ToolPart):
-            return False
-        if has_result(before) or after.call_id != before.call_id:
-            return False
-    return True
+        kept = _newer_part(before, after)
+        if kept is None:
+            return None
+        parts.append(kept)
+    return replace(new, parts=(*parts, *new.parts[len(old.parts) :]))
+
+
+def _newer_part(old: AnyPart, new: AnyPart) -> AnyPart | None:
+    if old == new:
+        return old
+    if not isinstance(old, ToolPart) or not isinstance(new, ToolPart):
+        return None
+    if old.call_id != new.call_id or old.tool != new.tool:
+        return None
+    if has_result(old):
+        return None if has_result(new) else old
+    return new

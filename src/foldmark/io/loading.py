@@ -8,7 +8,7 @@ from foldmark.acts import Act, taken_back
 from foldmark.events import PRUNED, QUEUED, REDONE, REVERTED, UNDONE
 from foldmark.log import Past, Pivot
 from foldmark.messages import Number
-from foldmark.requests import Memory
+from foldmark.requests import Memory, Requests
 from foldmark.values import Frozen, Json, decoder
 
 from .engine import Engine
@@ -21,6 +21,7 @@ from .rows import (
     Stored,
     act_row,
     read_messages,
+    read_sayings,
     read_told,
     whole,
 )
@@ -131,6 +132,26 @@ def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded
     )
     parts = row.parts if part.act is None or not messages else _parts_after(messages[-1])
     return Loaded(row=row, past=past, messages=messages, end=end, parts=parts)
+
+
+def remembered(engine: Engine, row: SessionRow, marker: int, before: int) -> Memory:
+    """What a new pivot is to remember of all that was said before a place, if it is still shown.
+
+    Of what came before the latest pivot, that one remembers all that matters.
+    """
+    reader = _Reader(engine, row, marker, None)
+    latest = reader.latest()
+    start, requests = 0, Requests()
+    if latest is not None:
+        start, requests = _start(latest, Slice()), Requests(reader.memory(latest[0]))
+    for first, last in segments(start, marker, reader.gaps()):
+        for chunk in range(first, last, _CHUNK):
+            end = min(chunk + _CHUNK, last)
+            for place, ordinal, message in read_sayings(engine, row.key, chunk, end):
+                requests.take(place, ordinal, message)
+                if place < before:
+                    del requests.all[1:-1]  # a session may be larger than the memory
+    return requests.memory(before)
 
 
 def in_force_before(engine: Engine, session: int, number: int, end: int) -> list[int]:

@@ -152,11 +152,36 @@ def read_messages(
     engine: Engine, session: int, first: int, end: int, *, sized: bool = True
 ) -> list[Stored]:
     """The messages of a range of places."""
-    rows = engine.read(
+    return _stored(engine, session, _message_rows(engine, session, first, end), sized=sized)
+
+
+def read_contents(
+    engine: Engine, session: int, first: int, end: int
+) -> list[tuple[int, int, bytes]]:
+    """The places, ordinals and JSON of a range of messages: not all that is read is decoded."""
+    rows = _message_rows(engine, session, first, end)
+    contents = whole(engine, [row[2] for row in rows])
+    return [(row[0], row[1], data) for row, data in zip(rows, contents, strict=True)]
+
+
+def _message_rows(engine: Engine, session: int, first: int, end: int) -> list[Row]:
+    return engine.read(
         "SELECT place, ordinal, data FROM messages WHERE key >= ? AND key < ? ORDER BY key",
         (key_at(session, first), key_at(session, end)),
     )
-    return _stored(engine, session, rows, sized=sized)
+
+
+def read_sayings(
+    engine: Engine, session: int, first: int, end: int
+) -> list[tuple[int, int, Message]]:
+    """The same messages for who wants the user's words: long texts of answers are left out."""
+    found: list[tuple[int, int, Message]] = []
+    for place, ordinal, data in _message_rows(engine, session, first, end):
+        message = decode_message(unpacked(_blob(data)))
+        if message.is_user:
+            message = decode_message(whole(engine, [data])[0])
+        found.append((place, ordinal, message))
+    return found
 
 
 def read_places(engine: Engine, session: int, places: list[int]) -> list[Stored]:

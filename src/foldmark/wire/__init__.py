@@ -19,7 +19,7 @@ from foldmark.values import Json
 
 from .lists import Decoded, as_shown, read_list, write_list
 from .model import Wire, options
-from .plain import plain_object
+from .plain import plain_object, plain_objects
 
 __all__ = [
     "WIRES",
@@ -30,6 +30,7 @@ __all__ = [
     "encode",
     "encode_reply",
     "recognised",
+    "reply_candidates",
     "request",
     "wire_named",
 ]
@@ -73,7 +74,7 @@ def candidates(messages: Sequence[Json]) -> list[Wire]:
 
 def decode(messages: Iterable[object], wire: str | None = None) -> Decoded:
     """Our messages for a list of a wire's, dicts or an SDK's objects; nothing of them is lost."""
-    given = [plain_object(message) for message in messages]
+    given = plain_objects(messages)
     return read_list(wire_named(wire) if wire else recognised(given), given)
 
 
@@ -115,7 +116,7 @@ def encode_reply(message: Message, wire: str) -> Json:
     codec = wire_named(wire)
     own = options(message.info.wire, codec.key)
     rest = options(own, _REPLY)
-    if not rest:
+    if _REPLY not in own:
         raise BadInput(f"message {message.id!r} did not come from a response of {codec.name}")
     return rest if own.get("whole") else _written(codec, message, rest)
 
@@ -131,12 +132,30 @@ def recognised(messages: Sequence[Json]) -> Wire:
         return found[0]
     if not found:
         raise BadInput(f"this list is of no wire that is known ({', '.join(WIRES)}); give wire=…")
-    names = " or ".join(wire.name for wire in found)
-    raise BadInput(f"this list can be of {names}; say which: wire=…")
+    raise BadInput(f"this list can be of {_names(found)}; say which: wire=…")
+
+
+def reply_candidates(response: Json) -> list[Wire]:
+    """The wires that a response can be of."""
+    codecs = [_codec(name) for name in WIRES]
+    return [
+        codec
+        for codec in codecs
+        # Anthropic's is a message as well; items of the Responses API only look like one.
+        if codec.recognises_reply(response)
+        and ("role" not in response or codec.recognises([response]))
+    ]
 
 
 def _recognised_reply(response: Json) -> Wire:
-    for name in WIRES:
-        if _codec(name).recognises_reply(response):
-            return _codec(name)
-    raise BadInput(f"this is no response of a wire that is known ({', '.join(WIRES)})")
+    found = reply_candidates(response)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        cause = f"this is no response of a wire that is known ({', '.join(WIRES)}); give wire=…"
+        raise BadInput(cause)
+    raise BadInput(f"this response can be of {_names(found)}; say which: wire=…")
+
+
+def _names(wires: Sequence[Wire]) -> str:
+    return " or ".join(wire.name for wire in wires)

@@ -1,6 +1,7 @@
 """Plain JSON of what a program has at hand: dicts, or the objects of the providers' SDKs."""
 
 from base64 import urlsafe_b64encode
+from collections.abc import Iterable
 from typing import Any, cast
 
 from foldmark.errors import BadInput
@@ -20,6 +21,18 @@ def plain_object(value: object) -> Json:
     if not isinstance(found, dict):
         raise BadInput(f"an object is expected, not {type(value).__name__}")
     return cast("Json", found)
+
+
+def plain_objects(values: object) -> list[Json]:
+    """The same of a list of them."""
+    if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
+        raise BadInput(f"a list of messages is expected, not {type(values).__name__}")
+    return [plain_object(value) for value in cast("Iterable[object]", values)]
+
+
+def is_sdk_object(value: object) -> bool:
+    """Whether this is an object of one of the official SDKs, which are pydantic models."""
+    return hasattr(value, "model_dump")
 
 
 def _plain(value: object, depth: int) -> Any:
