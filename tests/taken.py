@@ -108,12 +108,16 @@ def _chat(messages: list[Json]) -> None:
     assert not waiting, "no call is without a result"
 
 
-def _responses(items: list[Json]) -> None:
-    # Codex leaves the id of a thought out, as the API allows and the SDK does not know.
-    named = [
+def with_ids(items: list[Json]) -> list[Json]:
+    """Codex leaves the id of a thought out, as the API allows and the SDK does not know."""
+    return [
         {"id": f"rs_{place}", **item} if item["type"] == "reasoning" else item
         for place, item in enumerate(items)
     ]
+
+
+def _responses(items: list[Json]) -> None:
+    named = with_ids(items)
     assert plain(_ITEMS.validate_python(named)) == named, "the SDK knows every field"
     waiting: set[str] = set()
     for place, item in enumerate(items):

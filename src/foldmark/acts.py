@@ -44,7 +44,7 @@ class Act(Frozen):
 
     def reaches(self, other: "Act") -> bool:
         """Whether this revert takes back an act that came before it."""
-        back_to = (self.tail or 1) - 1
+        back_to = (1 if self.tail is None else self.tail) - 1  # -1: to before the first message
         if other.kind == "revert" and (other.tail or 0) <= back_to < (other.marker or 0):
             return True  # it hides what this one goes back to
         if other.kind != "pivot":

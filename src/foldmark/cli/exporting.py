@@ -9,7 +9,7 @@ import typer
 
 from foldmark.errors import BadInput
 from foldmark.exporters.markdown import markdown
-from foldmark.exporters.wires import request_body, wire_messages, wire_view
+from foldmark.exporters.wires import request_body, whole_view, wire_messages, wire_view
 from foldmark.io.files import MOST_BYTES, harmless, size_text, write_private
 from foldmark.messages import Transcript, encode_transcript
 from foldmark.shown import AnyShown
@@ -34,7 +34,7 @@ from .options import (
     policy_named,
 )
 from .tables import show, show_json, words
-from .text import escaped, number
+from .text import escaped, harmless_line, number
 
 EXAMPLE = "Example: foldmark export latest --to anthropic -o messages.json"
 CONVERT_EXAMPLE = "Example: foldmark convert session.jsonl --to openai-chat"
@@ -75,10 +75,11 @@ def export(  # noqa: PLR0913 - each is an option of the command
 ) -> None:
     """Write a session whole: as `opencode export` does, as a wire's messages, or as Markdown."""
     kind = _prepared(to, output, force=force, only_wire=view or request)
-    with opened_session(store, session) as (held, _, row):
+    with opened_session(store, session) as (held, _, _):
         transcript = held.export()
         shown = held.view().messages if view else None
-    _write(row.id, transcript, _data(transcript, kind, shown, request=request), output, json=json)
+    data = _data(transcript, kind, shown, request=request)
+    _write(transcript, data, kind, output, json=json)
 
 
 def convert(  # noqa: PLR0913 - each is an option of the command
@@ -103,7 +104,7 @@ def convert(  # noqa: PLR0913 - each is an option of the command
     transcript, log = opened(file, rules, wanted)
     shown = Viewer(log, rules).view().messages if view else None
     data = _data(transcript, kind, shown, request=request)
-    _write(transcript.info.id, transcript, data, output, json=json)
+    _write(transcript, data, kind, output, json=json)
 
 
 def _prepared(to: str, output: str, *, force: bool, only_wire: bool) -> str:
@@ -129,24 +130,33 @@ def _data(
         return encode_transcript(transcript)
     if kind == MARKDOWN:
         return markdown(transcript).encode("utf-8", "replace")
+    if request:
+        whole = whole_view(transcript.messages) if shown is None else shown
+        return encode(request_body(whole, transcript.info, kind))
     if shown is None:
-        messages = wire_messages(transcript, kind)
-    else:
-        messages = wire_view(shown, transcript.info, kind)
-    return encode(request_body(messages, transcript.info, kind) if request else messages)
+        return encode(wire_messages(transcript, kind))
+    return encode(wire_view(shown, transcript.info, kind))
 
 
-def _write(name: str, transcript: Transcript, data: bytes, output: str, *, json: bool) -> None:
+def _write(transcript: Transcript, data: bytes, kind: str, output: str, *, json: bool) -> None:
     if output == STANDARD_OUTPUT:
-        write_json(data)
+        (write_text if kind == MARKDOWN else write_json)(data)
         return
     write_file(output, data)
-    messages = len(transcript.messages)
+    name, messages = transcript.info.id, len(transcript.messages)
     if json:
         show_json({"id": name, "path": output, "messages": messages, "size": len(data)})
     else:
         told = f"{number(messages, 'message')}, {size_text(len(data))}"
         show(words(f"Wrote session {name} to {output}: {told}.", most=1_000))
+
+
+def write_text(data: bytes) -> None:
+    """Print lines of text as they are; where a terminal reads them, without what steers it."""
+    if sys.stdout.isatty():
+        lines = data.decode().split("\n")
+        data = "\n".join(harmless_line(line) for line in lines).encode("utf-8", "replace")
+    write_bytes(data)
 
 
 def write_json(data: bytes) -> None:

@@ -1,14 +1,14 @@
 """Taking files into a store, one by one, and remembering what came of each."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from foldmark.errors import BadInput, FoldmarkError, StoreError
-from foldmark.importers.format import Unrecognised
 from foldmark.importers.reading import opened_reading
-from foldmark.importers.storing import State, store_reading
+from foldmark.importers.source import Unrecognised
+from foldmark.importers.storing import State, Watch, store_reading
 from foldmark.io.copying import copy_session
 from foldmark.io.files import STANDARD_INPUT, harmless
 from foldmark.io.loading import Slice
@@ -70,6 +70,7 @@ class Importer:
         self._max_size = max_size
         self._store: Store | None = None
         self._in_folder: set[str] = set()
+        self.watch: Watch | None = None  # is told how many bytes of a file are done
         self.kept: list[Kept] = []
         self.refused: list[Refused] = []
         self.skipped: list[LeftOut] = []
@@ -81,27 +82,38 @@ class Importer:
         """The store, if any file had something for it."""
         return self._store.name if self._store else None
 
+    def sessions(self) -> list[SessionRow]:
+        """All sessions of the store by now."""
+        return self._store.sessions() if self._store else []
+
     def found(self, files: Sequence[str]) -> list[str]:
         """The files that are meant: those of folders in their order, hidden ones left out."""
         found: list[str] = []
         for file in files:
-            if file != STANDARD_INPUT and Path(file).is_dir():
-                held = list(_in_folder(file))
-                self._in_folder.update(held)
-                if not held:
-                    self._refuse(file, _in_file(file, "there is no transcript in this folder"))
-                found += held
-            else:
+            if file == STANDARD_INPUT or not _is_folder(file):
                 found.append(file)
+                continue
+            if self._name is not None:
+                raise _in_file(file, "--as names one session, but this is a folder")
+            held = list(_in_folder(file, self._closed))
+            self._in_folder.update(held)
+            if not held:
+                self._refuse(file, _in_file(file, "there is no transcript in this folder"))
+            found += held
         return list(dict.fromkeys(found))
+
+    def _closed(self, error: OSError) -> None:
+        """A folder that cannot be looked into."""
+        file = str(error.filename)
+        self._refuse(file, _in_file(file, f"cannot be opened: {error.strerror}"))
 
     def take(self, file: str) -> None:
         """Import a file, or remember why not."""
         try:
-            if _is_database(file):
-                self._copy_all(file, self._source(file))
-            else:
+            if not _is_database(file):
                 self._read(file)
+            elif (source := self._source(file)) is not None:
+                self._copy_all(file, source)
         except Unrecognised as error:
             # A folder may hold anything; only what was named must be a transcript.
             if file in self._in_folder:
@@ -125,21 +137,25 @@ class Importer:
     # --- transcripts ---
 
     def _read(self, file: str) -> None:
-        known = _as_it_is(file)
+        known = _as_it_is(file) if self._name is None else None
+        if known is not None and self._has_imported(known):
+            self.unchanged.append(file)
+            return
         with opened_reading(
             file, format=self.format, lenient=self.lenient, most_bytes=self._max_size
         ) as reading:
             store = self._target()
-            if known is not None and self._name is None and store.has_imported(*known):
-                self.unchanged.append(file)
-                return
             try:
-                stored = store_reading(store, reading, estimate=self._estimate, name=self._name)
+                stored = store_reading(
+                    store, reading, estimate=self._estimate, name=self._name, watch=self.watch
+                )
             except BadInput as error:
                 raise error if error.source else _in_file(file, error.cause) from None
-            if known is not None:
-                with store.engine.writing():
-                    store.note_import(*known, reading.format.name)
+        if not stored:
+            raise Unrecognised("there is no session in it", source=harmless(file))
+        if known is not None:
+            with store.engine.writing():
+                store.note_import(*known, reading.format.name)
         for held in stored:
             self.kept.append(
                 Kept(
@@ -158,15 +174,29 @@ class Importer:
             LeftOut(file=file, line=held.line, cause=held.cause) for held in reading.skipped
         ]
 
+    def _has_imported(self, known: tuple[str, int, int]) -> bool:
+        """Whether a file is just as it was when it was imported; no store is made to know that."""
+        if self._store is None:
+            with suppress(BadInput):
+                self._store = self._stack.enter_context(opened_store(self._settings))
+        return self._store is not None and self._store.has_imported(*known)
+
     # --- stores ---
 
-    def _source(self, file: str) -> Store:
+    def _source(self, file: str) -> Store | None:
+        """Another store; None for what lies in a folder and is not one of ours, or is our own."""
         if self._name is not None:
             raise _in_file(file, "--as is for a transcript; the sessions of a store keep their ids")
-        with suppress(OSError):
-            if Path(file).samefile(self._settings.store or DEFAULT_STORE):
-                raise _in_file(file, "this is the store that is imported into")
-        source = Store(Sqlite(Path(file), make=False))
+        try:
+            with suppress(OSError):
+                if Path(file).samefile(self._settings.store or DEFAULT_STORE):
+                    raise _in_file(file, "this is the store that is imported into")
+            source = Store(Sqlite(Path(file), make=False))
+        except FoldmarkError:
+            if file not in self._in_folder:
+                raise
+            self.passed_over.append(file)
+            return None
         self._stack.callback(source.close)
         return source
 
@@ -202,13 +232,21 @@ class Importer:
         )
 
 
-def _in_folder(folder: str) -> Iterator[str]:
+def _is_folder(file: str) -> bool:
+    with suppress(OSError, ValueError):
+        return Path(file).is_dir()
+    return False
+
+
+def _in_folder(folder: str, closed: Callable[[OSError], None]) -> Iterator[str]:
     """The files of a folder that may be transcripts, and of those in it; links are not followed."""
-    for root, folders, names in os.walk(folder):
+    for root, folders, names in os.walk(folder, onerror=closed):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            if Path(name).suffix in _ENDINGS and not name.startswith("."):
-                yield str(Path(root) / name)
+            path = Path(root) / name
+            is_wanted = path.suffix in _ENDINGS and not name.startswith(".")
+            if is_wanted and not path.is_symlink():
+                yield str(path)
 
 
 def _as_it_is(file: str) -> tuple[str, int, int] | None:

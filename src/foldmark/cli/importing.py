@@ -1,12 +1,12 @@
 """`foldmark import`: transcripts of any format, whole folders, and other stores, into a store."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Annotated
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from foldmark.errors import BadInput
@@ -18,6 +18,7 @@ from .importer import Importer, Kept, Refused
 from .opening import new_name
 from .options import AsJson, FormatName, Lenient, MaxSize, StorePlace
 from .progress import progress
+from .sessions import WIDE, short_names
 from .tables import QUIET, About, count, listing, show, show_json, words
 from .text import number, plain
 
@@ -72,11 +73,14 @@ def import_files(  # noqa: PLR0913 - each is an option of the command
         importer = Importer(settings, stack, name=name, max_size=max_size)
         importer.format, importer.lenient = format, lenient
         found = importer.found(files)
-        with progress("importing", found) as advance:
+        with progress("importing", found) as bar:
+            importer.watch = bar.move
             for file in found:
+                bar.begin(file)
                 importer.take(file)
-                advance(file)
+                bar.end(file)
         shown = importer.store_name
+        names = _names(importer)
     if json:
         show_json(
             {
@@ -88,18 +92,28 @@ def import_files(  # noqa: PLR0913 - each is an option of the command
                 "refused": importer.refused,
             }
         )
-    elif report := list(_report(importer, shown)):
+    elif report := list(_report(importer, shown, names)):
         show(*report)
     _complain(importer.refused)
     if importer.refused:
         raise typer.Exit(FAILED)
 
 
-def _report(importer: Importer, store: str | None) -> Iterator[RenderableType]:
+def _names(importer: Importer) -> dict[str, str]:
+    """The ids of sessions as they are shown: whole, or as much as stands for the whole."""
+    if Console().width >= WIDE or not any(held.state != "same" for held in importer.kept):
+        return {}
+    rows = importer.sessions()
+    return dict(zip((row.id for row in rows), short_names(rows), strict=True))
+
+
+def _report(
+    importer: Importer, store: str | None, names: Mapping[str, str]
+) -> Iterator[RenderableType]:
     kept = [held for held in importer.kept if held.state != "same"]
     same = len(importer.kept) - len(kept)
     if kept:
-        yield Group(_table(kept), Text(f"in {store}", style=QUIET))
+        yield Group(_table(kept, names), Text(f"in {store}", style=QUIET))
     told: list[str] = []
     if importer.unchanged:
         told.append(f"{number(len(importer.unchanged), 'file')} unchanged since the last import.")
@@ -117,10 +131,10 @@ def _complain(refused: Sequence[Refused]) -> None:
         sys.stderr.write(f"foldmark: {plain(held.problem, most=1_000)}\n")
 
 
-def _table(kept: Sequence[Kept]) -> RenderableType:
+def _table(kept: Sequence[Kept], names: Mapping[str, str]) -> RenderableType:
     rows = (
         (
-            words(held.id, "cyan"),
+            words(names.get(held.id, held.id), "cyan"),
             About(held.title or ""),
             words(held.format or "", QUIET),
             Text(held.state, style="green" if held.state == "new" else "yellow"),

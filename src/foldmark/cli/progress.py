@@ -1,7 +1,7 @@
 """A bar for who waits at a terminal."""
 
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,15 +18,51 @@ from rich.progress import (
 from .text import plain
 
 _LARGE = 4 * 2**20  # bytes: from here on one waits long enough to wonder
+_STEP = 2**18  # bytes, by which it moves
+
+
+class Bar:
+    """Shows how far it is through some files; nothing where nobody waits."""
+
+    def __init__(self, files: Sequence[str], bar: Progress | None = None, what: str = "") -> None:
+        """Take the files, and what is drawn, if anything is."""
+        self._sizes = {file: _size(file) for file in files}
+        self._bar = bar
+        self._what = what
+        self._done = 0  # bytes of the files before this one
+        self._shown = 0
+        if bar is not None:
+            self._task = bar.add_task(what, total=self.whole or None)
+
+    @property
+    def whole(self) -> int:
+        """The bytes of all files."""
+        return sum(self._sizes.values())
+
+    def begin(self, file: str) -> None:
+        """A file is read from now on."""
+        if self._bar is not None:
+            name = plain(Path(file).name, most=30).replace("[", "(")
+            self._bar.update(self._task, description=f"{self._what} {name}")
+
+    def move(self, position: int) -> None:
+        """So many bytes of it were read."""
+        if self._bar is not None and abs(self._done + position - self._shown) >= _STEP:
+            self._shown = self._done + position
+            self._bar.update(self._task, completed=self._shown)
+
+    def end(self, file: str) -> None:
+        """It is done."""
+        self._done += self._sizes[file]
+        self.move(0)
 
 
 @contextmanager
-def progress(what: str, files: Sequence[str]) -> Generator[Callable[[str], None]]:
-    """Shows how far it is through these files; what it gives is called when one is done."""
-    sizes = {file: _size(file) for file in files}
-    whole = sum(sizes.values())
-    if whole < _LARGE or not (sys.stdout.isatty() and sys.stderr.isatty()):
-        yield lambda _: None
+def progress(what: str, files: Sequence[str]) -> Generator[Bar]:
+    """A bar where there is much to do, and a terminal to draw it on."""
+    nothing = Bar(files)
+    if nothing.whole < _LARGE or not (sys.stdout.isatty() and sys.stderr.isatty()):
+        yield nothing
         return
     columns = (
         SpinnerColumn(),
@@ -35,18 +71,8 @@ def progress(what: str, files: Sequence[str]) -> Generator[Callable[[str], None]
         DownloadColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        # Of one file nothing is known but that it goes on.
-        task = bar.add_task(what, total=whole if len(files) > 1 else None)
-
-        def done(file: str) -> None:
-            bar.update(task, advance=sizes[file], description=f"{what} {_last(file)}")
-
-        yield done
-
-
-def _last(file: str) -> str:
-    return plain(Path(file).name, most=30).replace("[", "(")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
+        yield Bar(files, drawn, what)
 
 
 def _size(file: str) -> int:

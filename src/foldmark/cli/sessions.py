@@ -19,7 +19,7 @@ from .text import ago, number, percent
 
 EXAMPLE = "Example: foldmark sessions --store work.db"
 
-_WIDE = 110  # columns from which on there is room for whole ids
+WIDE = 110  # columns from which on there is room for whole ids
 _SHORTEST = 16
 
 
@@ -66,7 +66,7 @@ def _whole(rows: Sequence[SessionRow]) -> int:
 
 
 def _table(rows: Sequence[SessionRow], writers: Sequence[str | None]) -> RenderableType:
-    names = [row.id for row in rows] if Console().width >= _WIDE else short_names(rows)
+    names = [row.id for row in rows] if Console().width >= WIDE else short_names(rows)
     columns = ["id", "title", "messages", "tokens", "size", "updated"]
     if any(writers):
         columns.append("state")

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+import msgspec
+
 from foldmark.log import marker_part
 from foldmark.messages import (
     AnyPart,
@@ -17,16 +19,19 @@ from foldmark.messages import (
     FilePart,
     Message,
     ReasoningPart,
+    SessionInfo,
+    SubtaskPart,
     TextPart,
     ToolPart,
     Transcript,
 )
 from foldmark.render import is_summary, size_text
-from foldmark.values import encode
+from foldmark.values import Json, encode
 
 _TICKS = re.compile(r"`+")
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~&:@/])")
+_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 _LONGEST_LABEL = 120
+_SHORT = 80  # characters of JSON that stand on one line
 
 
 def markdown(transcript: Transcript) -> str:
@@ -36,15 +41,12 @@ def markdown(transcript: Transcript) -> str:
 
 def _lines(transcript: Transcript) -> Iterator[str]:
     info = transcript.info
-    yield f"# {label(info.title or info.id)}"
+    yield f"# {escaped(info.title or '') or f'Session {label(info.id)}'}"
     yield ""
-    for name, value in (
-        ("session", info.id),
-        ("folder", info.directory),
-        ("format", _format(info)),
-    ):
+    told = {"session": info.id, "folder": info.directory or "", "format": _format(info)}
+    for name, value in told.items():
         if value:
-            yield f"- {name}: {label(str(value))}"
+            yield f"- {name}: {label(value)}"
     yield f"- messages: {len(transcript.messages)}"
     if info.origin and info.origin.system:
         yield from ("", "## System prompt", "", *fenced(info.origin.system))
@@ -53,9 +55,8 @@ def _lines(transcript: Transcript) -> Iterator[str]:
         yield from _message(number, message)
 
 
-def _format(info: object) -> str:
-    origin = getattr(info, "origin", None)
-    return (origin.format or "") if origin else "opencode"
+def _format(info: SessionInfo) -> str:
+    return (info.origin.format or "") if info.origin else "opencode"
 
 
 def _message(number: int, message: Message) -> Iterator[str]:
@@ -65,6 +66,8 @@ def _message(number: int, message: Message) -> Iterator[str]:
         if lines:
             yield ""
             yield from lines
+    if isinstance(message.info, AssistantInfo) and message.info.error:
+        yield from ("", "*failed:*", "", *fenced(_json(message.info.error), "json"))
 
 
 def _who(message: Message) -> str:
@@ -94,44 +97,77 @@ def _part(part: AnyPart) -> Iterator[str]:
         case ReasoningPart() if part.text.strip():
             yield from ("*thinking:*", "", *fenced(part.text))
         case FilePart():
-            name = part.filename or part.mime
-            yield f"*file:* {label(name)}"
+            yield _file(part)
         case ToolPart():
             yield from _tool(part)
+        case SubtaskPart() if part.prompt or part.description:
+            yield from ("*task:*", "", *fenced(part.prompt or part.description or ""))
         case _:
             pass
 
 
+def _file(part: FilePart) -> str:
+    return f"- file: {label(part.filename or part.mime)}"
+
+
 def _tool(part: ToolPart) -> Iterator[str]:
-    yield f"**{label(part.tool)}**"
+    yield f"*called* {label(part.tool)}"
     if part.state.input:
-        yield from ("", *fenced(encode(part.state.input).decode(), "json"))
+        yield from _input(part.state.input)
     match part.state:
         case Completed() as state:
-            pruned = state.time and state.time.compacted
-            yield from ("", f"output, {size_text(state.output)}{', pruned' if pruned else ''}:", "")
-            yield from fenced(state.output)
-            for held in state.attachments or ():
-                yield f"*file:* {label(held.filename or held.mime)}"
+            pruned = ", pruned" if state.time and state.time.compacted else ""
+            yield from ("", f"*output, {size_text(state.output)}{pruned}:*")
+            if state.output.strip():
+                yield from ("", *fenced(state.output))
+            if state.attachments:
+                yield from ("", *map(_file, state.attachments))
         case Failed() as state:
-            yield from ("", "error:", "", *fenced(state.error))
+            yield from ("", "*error:*", "", *fenced(state.error))
         case _:
-            yield from ("", "no result")
+            yield from ("", "*no result*")
+
+
+def _input(given: Json) -> Iterator[str]:
+    """What a tool was given: texts of several lines, such as patches, as the lines they are."""
+    texts = {name: held for name, held in given.items() if isinstance(held, str) and "\n" in held}
+    rest = {name: held for name, held in given.items() if name not in texts}
+    if rest:
+        yield from ("", *fenced(_json(rest), "json"))
+    for name, text in texts.items():
+        yield from ("", f"{label(name)}:", "", *fenced(text))
+
+
+def _json(value: object) -> str:
+    data = encode(value)
+    return (data if len(data) <= _SHORT else msgspec.json.format(data)).decode("utf-8", "replace")
 
 
 def fenced(text: str, kind: str = "text") -> Iterator[str]:
     """A text between fences that it cannot close."""
-    longest = max((len(found) for found in _TICKS.findall(text)), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = "`" * max(3, _longest_ticks(text) + 1)
     yield f"{fence}{kind}"
     yield text.replace("\r\n", "\n").replace("\r", "\n")
     yield fence
 
 
 def label(text: str) -> str:
-    """A short text on a line of its own, in which nothing is markup."""
-    line = " ".join(text.split())
-    line = "".join(ch for ch in line if ch.isprintable())
-    if len(line) > _LONGEST_LABEL:
-        line = f"{line[: _LONGEST_LABEL - 1]}…"
-    return _MARKUP.sub(r"\\\1", line)
+    """A short text within a line, shown as it is."""
+    line = _line(text)
+    ticks = "`" * (_longest_ticks(line) + 1)
+    space = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{ticks}{space}{line}{space}{ticks}" if line else "(no name)"
+
+
+def escaped(text: str) -> str:
+    """A short text within a line, in which nothing is markup."""
+    return _PUNCTUATION.sub(r"\\\1", _line(text))
+
+
+def _line(text: str) -> str:
+    line = "".join(ch for ch in " ".join(text.split()) if ch.isprintable())
+    return line if len(line) <= _LONGEST_LABEL else f"{line[: _LONGEST_LABEL - 1]}…"
+
+
+def _longest_ticks(text: str) -> int:
+    return max((len(found) for found in _TICKS.findall(text)), default=0)

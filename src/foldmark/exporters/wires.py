@@ -1,15 +1,17 @@
 """A whole session on a wire: nothing folded, nothing pruned, what was reverted left out.
 
-A session that came from a list of that wire goes back as it was, to the last field. Any other is
-written so that the provider takes it.
+A session that came from a list of that wire goes back as it was, to the last field. Any other, and
+every request, is written so that the provider takes it.
 """
 
 from collections.abc import Sequence
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from foldmark.log import Log
 from foldmark.marks import unmarked
-from foldmark.messages import Message, SessionInfo, Transcript
+from foldmark.messages import CompactionPart, Message, Origin, SessionInfo, Transcript
 from foldmark.presets import FOLDMARK
 from foldmark.render import is_marker, is_summary
 from foldmark.shown import AnyShown
@@ -25,22 +27,33 @@ _LISTS = {
     "anthropic": "anthropic",
     "gemini-cli": "gemini",
 }
-# Where a request has its messages, and where its system prompt.
+# Where a request has its messages, and where its system prompt, if that is no message.
 _BODIES = {
     "openai-chat": ("messages", None),
     "openai-responses": ("input", "instructions"),
     "anthropic": ("messages", "system"),
     "gemini": ("contents", "systemInstruction"),
 }
+# The fields by which the definition of a tool is known to be of a wire.
+_TOOLS = {
+    "function": "openai-chat",
+    "custom": "openai-chat",
+    "input_schema": "anthropic",
+    "functionDeclarations": "gemini",
+    "function_declarations": "gemini",
+    "type": "openai-responses",
+}
 
 
 def wire_messages(transcript: Transcript, wire: str) -> list[Json]:
     """All messages of a session on a wire."""
     name = wire_named(wire).name
-    origin = transcript.info.origin or None
-    if origin is not None and _LISTS.get(origin.format or "") == name:
-        return encode(_said(transcript.messages), name, origin)
-    return request(whole_view(transcript.messages), name, _system(transcript.info))
+    said, origin = _said(transcript.messages), transcript.info.origin or Origin()
+    # What was said since has its times.
+    is_list = not any(message.info.time for message in said)
+    if is_list and _LISTS.get(origin.format or "") == name:
+        return encode(said, name, origin)
+    return wire_view(whole_view(transcript.messages), transcript.info, name)
 
 
 def wire_view(shown: Sequence[AnyShown], info: SessionInfo, wire: str) -> list[Json]:
@@ -48,16 +61,17 @@ def wire_view(shown: Sequence[AnyShown], info: SessionInfo, wire: str) -> list[J
     return request(shown, wire, _system(info))
 
 
-def request_body(messages: list[Json], info: SessionInfo, wire: str) -> Json:
-    """Messages as they stand in a request, with the system prompt and the tools of the session."""
+def request_body(shown: Sequence[AnyShown], info: SessionInfo, wire: str) -> Json:
+    """What a view shows as the body of a request, with the system prompt and the tools if known."""
     name = wire_named(wire).name
-    place, system = _BODIES[name]
-    body: Json = {place: messages}
-    if system is not None and _system(info):
-        body = {system: _system_value(info, name), **body}
-    if info.origin and info.origin.tools and _LISTS.get(info.origin.format or "") == name:
-        body["tools"] = info.origin.tools
-    return body
+    place, beside = _BODIES[name]
+    body: Json = {}
+    if beside is not None and _system(info):
+        body[beside] = _system_value(info, name)
+    tools = _tools(info, name)
+    if tools:
+        body["tools"] = tools
+    return {**body, place: wire_view(shown, info, name)}
 
 
 def whole_view(messages: Sequence[Message]) -> tuple[AnyShown, ...]:
@@ -68,7 +82,16 @@ def whole_view(messages: Sequence[Message]) -> tuple[AnyShown, ...]:
 
 def _said(messages: Sequence[Message]) -> list[Message]:
     """Without the markers and summaries of pivots: what they fold is all there."""
-    return [held for held in messages if not (is_marker(held) or is_summary(held))]
+    said = [_without_marker(message) for message in messages if not is_summary(message)]
+    return [message for message in said if message is not None]
+
+
+def _without_marker(message: Message) -> Message | None:
+    """A message without the task of compacting; None where that is all it is."""
+    if not is_marker(message):
+        return message
+    parts = tuple(part for part in message.parts if not isinstance(part, CompactionPart))
+    return replace(message, parts=parts) if parts else None
 
 
 def _system(info: SessionInfo) -> str:
@@ -76,8 +99,27 @@ def _system(info: SessionInfo) -> str:
 
 
 def _system_value(info: SessionInfo, wire: str) -> Any:
-    kept = (info.origin.wire or {}).get(wire) if info.origin else None
+    """The system prompt as its own wire wrote it, else its text."""
+    kept: Any = (info.origin.wire or {}).get(wire) if info.origin else None
     if isinstance(kept, dict) and "system" in kept:
         return cast("Json", kept)["system"]
     text = _system(info)
     return {"parts": [{"text": text}]} if wire == "gemini" else text
+
+
+def _tools(info: SessionInfo, wire: str) -> list[Json]:
+    """The definitions of tools, if they are of this wire."""
+    given: Any = info.origin.tools if info.origin else None
+    if not isinstance(given, list):
+        return []
+    tools = cast("list[Json]", given)
+    wires = {_wire_of(tool) for tool in tools}
+    if "anthropic" in wires:
+        wires.discard("openai-responses")  # its own tools have a type and no schema, too
+    return tools if wires == {wire} else []
+
+
+def _wire_of(tool: object) -> str:
+    """The wire of which a tool's definition is."""
+    fields = cast("Json", tool) if isinstance(tool, dict) else {}
+    return next((wire for name, wire in _TOOLS.items() if name in fields), "")

@@ -33,45 +33,64 @@ from .woven import Woven
 
 _NAME = "claude-code"
 _SYNTHETIC = "<synthetic>"  # the model of what the program itself says: an error, an interruption
-_MOST_PARENTS = 20_000
+_MOST_LINES = 20_000  # that are remembered, as parents of later ones
+_TAKEN = frozenset({"user", "assistant", "attachment", "system"})
+_TITLES = ("summary", "ai-title", "custom-title")  # each counts for more than those before it
 _wire = Anthropic()
+Told = str | UnsetType | None
 
 
 class ApiMessage(Struct, gc=False):
     """A message as the API has it."""
 
-    role: str | UnsetType = UNSET
     content: Any = UNSET
-    id: str | UnsetType = UNSET
-    model: str | UnsetType = UNSET
+    id: Told = UNSET
+    model: Told = UNSET
     usage: Any = UNSET
-    stop_reason: str | UnsetType | None = UNSET
+    stop_reason: Any = UNSET
 
 
 class Line(Struct, gc=False, rename="camel"):
     """What matters of a line; its copies for the screen do not."""
 
     type: str
-    subtype: str | UnsetType = UNSET
-    uuid: str | UnsetType = UNSET
-    parent_uuid: str | UnsetType | None = UNSET
-    timestamp: str | UnsetType = UNSET
-    session_id: str | UnsetType = UNSET
-    cwd: str | UnsetType = UNSET
-    version: str | UnsetType = UNSET
-    agent_id: str | UnsetType = UNSET
-    is_sidechain: bool | UnsetType = UNSET
-    is_meta: bool | UnsetType = UNSET
-    is_compact_summary: bool | UnsetType = UNSET
+    subtype: Told = UNSET
+    uuid: Told = UNSET
+    parent_uuid: Told = UNSET
+    timestamp: Any = UNSET
+    session_id: Told = UNSET
+    cwd: Told = UNSET
+    version: Told = UNSET
+    agent_id: Told = UNSET
+    is_sidechain: Any = UNSET
+    is_meta: Any = UNSET
+    is_compact_summary: Any = UNSET
     message: ApiMessage | UnsetType = UNSET
-    compact_metadata: Json | UnsetType = UNSET
-    microcompact_metadata: Json | UnsetType = UNSET
-    attachment: Json | UnsetType = UNSET
+    compact_metadata: Any = UNSET
+    microcompact_metadata: Any = UNSET
+    attachment: Any = UNSET
     summary: Any = UNSET
-    custom_title: str | UnsetType = UNSET
+    ai_title: Any = UNSET
+    custom_title: Any = UNSET
 
 
-_decode = decoder(Line)
+class _Kind(Struct, gc=False):
+    type: str
+
+
+_decode_line = decoder(Line)
+_decode_kind = decoder(_Kind)
+
+
+def _decode(data: bytes) -> Line:
+    """A line; one of a kind that says nothing here may look as it likes."""
+    try:
+        return _decode_line(data)
+    except BadInput:
+        kind = _decode_kind(data).type
+        if kind in _TAKEN:
+            raise
+        return Line(type=kind)
 
 
 class ClaudeCode:
@@ -85,47 +104,55 @@ class ClaudeCode:
         self._threads: dict[str, _Thread] = {}
         self._now: _Thread | None = None
         self._title = ""
+        self._rank: int = 0  # how much it counts
 
     def take(self, record: Line, line: int) -> Iterator[Step]:
         """What a line says."""
         del line
-        if record.type in ("summary", "custom-title"):
+        if record.type in _TITLES:
             yield from self._entitle(record)
-        elif record.type in ("user", "assistant", "attachment", "system"):
+        elif record.type in _TAKEN:
             if record.type in ("user", "assistant"):
                 self.tally.messages += 1
             thread = self._thread(record)
             steps = list(thread.take(record))  # before any is told: it may turn out to be bad
-            yield from self._switch(thread)
-            yield from steps
+            yield from self._told(thread, steps)
+        elif record.uuid and (thread := self._threads.get(_thread_name(record))):
+            thread.remember(record)
 
     def end(self) -> Iterator[Step]:
         """What is held."""
-        if self._now is not None:
-            yield from self._now.end()
+        for thread in self._threads.values():
+            yield from self._told(thread, list(thread.end()))
+
+    def _told(self, thread: "_Thread", steps: list[Step]) -> Iterator[Step]:
+        """Steps of a conversation; which one it is, where that changes."""
+        if thread is not self._now and (steps or not thread.is_told):
+            self._now = thread
+            thread.is_told = True
+            yield Opened(info=thread.info)
+        yield from steps
 
     def _entitle(self, record: Line) -> Iterator[Step]:
-        """The newest title given by hand, else the first that the program gave."""
-        given = record.custom_title or (record.summary if not self._title else "")
-        if isinstance(given, str) and given:
-            self._title = given
-            if self._threads and (main := self._threads.get("")):
-                main.info = replace(main.info, title=given)
-                if self._now is main:
-                    yield Opened(info=main.info)
+        """The newest title of those that count most; of summaries the first: many are of others."""
+        given = (record.summary, record.ai_title, record.custom_title)
+        rank = _TITLES.index(record.type) + 1
+        title = given[rank - 1]
+        if not isinstance(title, str) or not title or title == self._title:
+            return
+        if rank > self._rank or (rank == self._rank and rank > 1):
+            self._title, self._rank = title, rank
+            if main := self._threads.get(""):
+                main.info = replace(main.info, title=title)
+                self._now = None  # to tell it anew
+                main.is_told = False
+                yield from self._told(main, [])
 
     def _thread(self, record: Line) -> "_Thread":
-        name = (record.agent_id or "subagent") if record.is_sidechain else ""
+        name = _thread_name(record)
         if name not in self._threads:
             self._threads[name] = _Thread(self._info(record, name), self.tally)
         return self._threads[name]
-
-    def _switch(self, thread: "_Thread") -> Iterator[Step]:
-        if thread is not self._now:
-            if self._now is not None:
-                yield from self._now.end()
-            self._now = thread
-            yield Opened(info=thread.info)
 
     def _info(self, record: Line, name: str) -> SessionInfo:
         stem = Path(self._name).stem
@@ -135,8 +162,8 @@ class ClaudeCode:
         return SessionInfo(
             id=f"{session}-{name}" if name else session,
             parent_id=session if name else UNSET,
-            directory=record.cwd,
-            version=record.version,
+            directory=record.cwd or UNSET,
+            version=record.version or UNSET,
             title=(f"subagent {name}" if name else self._title) or UNSET,
             time=UNSET if at is None else Time(created=at, updated=at),
         )
@@ -147,27 +174,30 @@ class _Thread:
 
     def __init__(self, info: SessionInfo, tally: Tally) -> None:
         self.info = info
+        self.is_told = False
         self._woven = Woven(_wire.key, tally)
         self._boundary: Line | None = None
         self._lines: OrderedDict[str, tuple[int, str | None]] = OrderedDict()
         self._count = 0
         self._prompt = 0  # the number of the newest prompt's line
         self._last: str | None = None  # the newest message's id
-        self._model = ""
+        self._answering: Told = None  # the same as the API has it, of an answer
+        self._ids: OrderedDict[str, None] = OrderedDict()
 
     def take(self, record: Line) -> Iterator[Step]:
         self._count += 1
         if record.type == "system":
             yield from self._system(record)
         elif record.type == "attachment":
-            yield from self._add(user_message(self._id(record), _attached(record), _at(record)))
+            if parts := _attached(record):
+                yield from self._add(user_message(self._id(record), parts, _at(record)))
         elif record.message is UNSET:
             raise BadInput("the field 'message' is missing")
         elif record.type == "assistant":
             yield from self._answer(record, record.message)
         else:
             yield from self._said(record, record.message)
-        self._remember(record)
+        self.remember(record)
 
     def end(self) -> Iterator[Step]:
         yield from self._woven.flush()
@@ -205,7 +235,8 @@ class _Thread:
         read = _wire.read({"role": "assistant", "content": given.content})
         last = self._woven.last
         tokens = usage_tokens(given.usage)
-        if last is not None and given.id and last.id == given.id and not last.is_user:
+        goes_on = given.id and given.id == self._answering
+        if goes_on and last is not None and last.id == self._last and not last.is_user:
             parts = last.parts + read.parts
             finish = finish_of_stop(given.stop_reason, parts)
             told = {"finish": finish, "tokens": tokens} if tokens else {"finish": finish}
@@ -213,7 +244,7 @@ class _Thread:
             return
         model = given.model or ""
         message = assistant_message(
-            self._unique(given.id or self._id(record)),
+            self._id(record, given.id),
             read.parts,
             _at(record),
             model=("anthropic", model) if model and model != _SYNTHETIC else ("", ""),
@@ -223,7 +254,7 @@ class _Thread:
         if model == _SYNTHETIC:
             # It was told to the user, never to the model.
             message = with_info(message, error={"name": "SyntheticMessage"})
-        self._model = model
+        self._answering = given.id
         yield from self._add(message)
 
     def _add(self, message: Message) -> Iterator[Step]:
@@ -236,8 +267,7 @@ class _Thread:
         if record.subtype == "compact_boundary":
             self._boundary = record
         elif record.subtype == "microcompact_boundary":
-            told = record.microcompact_metadata or {}
-            calls = told.get("compactedToolIds")
+            calls = _object(record.microcompact_metadata).get("compactedToolIds")
             yield from self._woven.flush()
             if isinstance(calls, list):
                 names = tuple(str(call) for call in cast("list[object]", calls))
@@ -246,7 +276,7 @@ class _Thread:
     def _folded(self, record: Line, parts: tuple[AnyPart, ...]) -> Iterator[Step]:
         """The summary of a compaction; an older version writes it without its boundary."""
         boundary = self._boundary or record
-        told = boundary.compact_metadata or {}
+        told = _object(boundary.compact_metadata)
         self._boundary = None
         yield from self._woven.flush()
         pivot = folded(
@@ -263,8 +293,7 @@ class _Thread:
     def _tail(self, told: Json) -> str | None:
         """The message from which on all were kept, in newer versions."""
         for name, first in (("preservedSegment", "headUuid"), ("preservedMessages", "uuids")):
-            held = told.get(name)
-            found = cast("Json", held).get(first) if isinstance(held, dict) else None
+            found = _object(told.get(name)).get(first)
             if isinstance(found, list):
                 found = cast("list[object]", found)[0] if found else None
             if isinstance(found, str) and found in self._lines:
@@ -273,18 +302,26 @@ class _Thread:
 
     # --- names ---
 
-    def _id(self, record: Line) -> str:
-        return self._unique(record.uuid or f"line-{self._count}")
-
-    def _unique(self, name: str) -> str:
+    def _id(self, record: Line, own: Told = UNSET) -> str:
         """An id once only: an answer may go on after something came between."""
-        return name if name != self._last else f"{name}-{self._count}"
+        name = own or record.uuid or f"line-{self._count}"
+        if name in self._ids:
+            name = f"{name}-{self._count}"
+        self._ids[name] = None
+        if len(self._ids) > _MOST_LINES:
+            self._ids.popitem(last=False)
+        return name
 
-    def _remember(self, record: Line) -> None:
+    def remember(self, record: Line) -> None:
+        """A line that later ones may name as their parent."""
         if record.uuid:
             self._lines[record.uuid] = (self._count, self._last)
-            if len(self._lines) > _MOST_PARENTS:
+            if len(self._lines) > _MOST_LINES:
                 self._lines.popitem(last=False)
+
+
+def _thread_name(record: Line) -> str:
+    return (record.agent_id or "subagent") if record.is_sidechain else ""
 
 
 def _at(record: Line) -> int | None:
@@ -297,11 +334,20 @@ def _by_program(part: AnyPart) -> AnyPart:
 
 def _attached(record: Line) -> tuple[AnyPart, ...]:
     """What the program put into the context; a command that waited is the user's own."""
-    held = record.attachment or {}
-    prompt, content = held.get("prompt"), held.get("content")
-    if isinstance(prompt, str) and held.get("type") == "queued_command":
-        return (TextPart(text=prompt),)
-    return (note(content if isinstance(content, str) else encode(held).decode()),)
+    held = _object(record.attachment)
+    if not held:
+        raise BadInput("the field 'attachment' is missing, or no object")
+    if held.get("type") == "queued_command" and "prompt" in held:
+        parts = _wire.read({"role": "user", "content": held["prompt"]}).parts
+        is_own = held.get("commandMode") in (None, "prompt")
+        return parts if is_own else tuple(_by_program(part) for part in parts)
+    content = held.get("content")
+    text = content if isinstance(content, str) else encode(held).decode()
+    return (note(text),) if text else ()
+
+
+def _object(value: object) -> Json:
+    return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def _is_uuid(text: str) -> bool:
@@ -318,9 +364,10 @@ def _recognises(head: Head) -> bool:
 
 
 def _is_line(line: Json) -> bool:
-    message = line.get("message")
-    is_said = line.get("type") in ("user", "assistant") and isinstance(message, dict)
-    return is_said and "uuid" in line and "sessionId" in line
+    if "uuid" not in line or "sessionId" not in line:
+        return False
+    is_said = line.get("type") in ("user", "assistant") and isinstance(line.get("message"), dict)
+    return is_said or ("parentUuid" in line and "isSidechain" in line)
 
 
 FORMAT = Format(

@@ -18,14 +18,10 @@ from foldmark.messages import Message, Number, SessionInfo
 from foldmark.values import Extra, Frozen, parsed
 from foldmark.wire.weaving import Late
 
-from .source import Head
+from .source import Head, Unrecognised
 
 ENTRY_POINTS = "foldmark.formats"
 T = TypeVar("T")
-
-
-class Unrecognised(BadInput):
-    """A file of no format that is known."""
 
 
 class Opened(Frozen):

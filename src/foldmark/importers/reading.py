@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from foldmark.acts import Act, Kind, taken_back
 from foldmark.errors import BadInput
 from foldmark.io.files import MOST_BYTES, harmless, in_plain_words, text_problem
 from foldmark.messages import (
@@ -21,6 +22,7 @@ from foldmark.messages import (
     Time,
     ToolPart,
     Transcript,
+    has_result,
     with_part,
 )
 from foldmark.values import Extra, Frozen
@@ -30,6 +32,7 @@ from .format import Format, Importer, Opened, Pruned, Reverted, Step, format_nam
 from .source import Record, Source, opened_source
 
 OPENCODE = "opencode"
+_UNFINISHED = "the file ends within it; it is taken once it is written to its end"
 
 
 class Skipped(Frozen):
@@ -66,6 +69,8 @@ class Reading:
                 continue
             yield from steps
         yield from self._importer.end()
+        if self.source.unfinished is not None:
+            self.skipped.append(Skipped(line=self.source.unfinished, cause=_UNFINISHED))
 
     def _taken(self, record: Record) -> Iterable[Step]:
         return self._importer.take(self._importer.decode(record.data), record.line)
@@ -114,50 +119,102 @@ class Sessions:
         self._format = format
         self._infos: dict[str, SessionInfo] = {}
         self._extras: dict[str, Extra] = {}
-        self._messages: dict[str, list[Message]] = {}
-        self._now = ""
+        self._told: dict[str, _Told] = {}
+        self._now = _Told()
 
     def take(self, step: Step) -> None:
         """Take one step."""
         match step:
             case Opened(info=info, extra=extra):
-                self._now = info.id
                 self._infos[info.id] = with_origin(info, self._format)
                 if extra:
                     self._extras[info.id] = extra
-                self._messages.setdefault(info.id, [])
+                self._now = self._told.setdefault(info.id, _Told())
             case Message():
-                self._messages[self._now].append(step)
-            case Late():
-                self._change(step.answer.call_id, lambda part: _answered(part, step))
+                self._now.add(step)
+            case Late(answer=answer, key=key, at=at):
+                self._now.change(answer.call_id, lambda part: settled(part, answer, key, at))
             case Pruned(calls=calls, at=at):
-                for call in calls:
-                    self._change(call, lambda part: _pruned(part, at))
+                self._now.prune(calls, at)
             case Reverted(message=message):
-                self._revert(message)
+                self._now.revert(message)
 
     def transcripts(self) -> list[Transcript]:
         """The sessions so far."""
         return [
             Transcript(
-                info=info, messages=tuple(self._messages[name]), extra=self._extras.get(name, UNSET)
+                info=info,
+                messages=tuple(self._told[name].shown()),
+                extra=self._extras.get(name, UNSET),
             )
             for name, info in self._infos.items()
         ]
 
-    def _change(self, call: str, change: Callable[[ToolPart], ToolPart]) -> None:
-        """Change the newest call of this id."""
-        messages = self._messages[self._now]
-        for place in range(len(messages) - 1, -1, -1):
-            for offset, part in enumerate(messages[place].parts):
-                if isinstance(part, ToolPart) and part.call_id == call:
-                    messages[place] = with_part(messages[place], offset, change(part))
-                    return
 
-    def _revert(self, message: str | None) -> None:
-        messages = self._messages[self._now]
-        while messages and messages[-1].id != message:
-            messages.pop()
+class _Told:
+    """What was told of one session, and what of it is left once reverts have had their way."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._calls: dict[str, tuple[int, int]] = {}  # the newest of each id: message, part
+        self._acts: list[Act] = []
+        self._marks: dict[int, dict[tuple[int, int], Number]] = {}  # by the numbers of prunes
+
+    def add(self, message: Message) -> None:
+        place = len(self._messages)
+        for offset, part in enumerate(message.parts):
+            if isinstance(part, ToolPart) and part.call_id:
+                self._calls[part.call_id] = (place, offset)
+        self._messages.append(message)
+
+    def change(self, call: str, change: Callable[[ToolPart], ToolPart]) -> None:
+        if call in self._calls:
+            self._change(self._messages, self._calls[call], change)
+
+    def prune(self, calls: Iterable[str], at: Number | None) -> None:
+        found = [self._calls[call] for call in calls if call in self._calls]
+        ended = [
+            (place, offset)
+            for place, offset in found
+            if has_result(self._messages[place].parts[offset])
+        ]
+        self._marks[self._act("prune").number] = dict.fromkeys(ended, at or 1)
+
+    def revert(self, message: str | None) -> None:
+        places = range(len(self._messages) - 1, -1, -1)
+        found = (place for place in places if self._messages[place].id == message)
+        place = -1 if message is None else next(found, None)
+        if place is not None:
+            self._act("revert", tail=place + 1, marker=len(self._messages))
+
+    def shown(self) -> Iterator[Message]:
+        messages = list(self._messages)
+        reverted = taken_back(self._acts)
+        left = [act for act in self._acts if reverted[act.number] is None]
+        marks: dict[tuple[int, int], Number] = {}
+        for act in left:
+            marks = self._marks.get(act.number, {}) | marks  # the first mark is the one that counts
+        for place, at in marks.items():
+            self._change(messages, place, lambda part, at=at: _pruned(part, at))
+        gaps = [range(act.tail or 0, act.marker or 0) for act in left if act.kind == "revert"]
+        for place, message in enumerate(messages):
+            if not any(place in gap for gap in gaps):
+                yield message
+
+    def _act(self, kind: Kind, tail: int | None = None, marker: int | None = None) -> Act:
+        number, place = len(self._acts) + 1, len(self._messages)
+        act = Act(number=number, kind=kind, at=0, place=place, tail=tail, marker=marker)
+        self._acts.append(act)
+        return act
+
+    @staticmethod
+    def _change(
+        messages: list[Message], place: tuple[int, int], change: Callable[[ToolPart], ToolPart]
+    ) -> None:
+        number, offset = place
+        part = messages[number].parts[offset]
+        if isinstance(part, ToolPart):
+            messages[number] = with_part(messages[number], offset, change(part))
 
 
 def with_origin(info: SessionInfo, format: str) -> SessionInfo:
@@ -165,10 +222,6 @@ def with_origin(info: SessionInfo, format: str) -> SessionInfo:
     if format == OPENCODE:
         return info
     return replace(info, origin=replace(info.origin or Origin(), format=format))
-
-
-def _answered(part: ToolPart, late: Late) -> ToolPart:
-    return settled(part, late.answer, late.key, late.at)
 
 
 def _pruned(part: ToolPart, at: Number | None) -> ToolPart:

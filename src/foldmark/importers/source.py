@@ -1,14 +1,16 @@
 """A transcript as it lies in a file: lines of JSON, one JSON document, or lines of text.
 
 Read piece by piece: of lines, never more than one is held beside those that were looked at to
-recognise the format. Only regular files and standard input are read. What the JSON means is told
-by the importers.
+recognise the format. A file may be written to while it is read: a last line that is cut off, and
+has no end, is not there yet. Only regular files and standard input are read. What the JSON means
+is told by the importers.
 """
 
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import Any, BinaryIO, Literal, cast
 
 import msgspec
@@ -34,6 +36,10 @@ _PIECE = 2**20
 _PEEKED_LINES, _PEEKED_BYTES = 40, 2**18
 _document = msgspec.json.Decoder(Document)
 _value = msgspec.json.Decoder(msgspec.Raw)
+
+
+class Unrecognised(BadInput):
+    """A file of no format that is known."""
 
 
 class Record(Frozen, gc=False):
@@ -79,6 +85,7 @@ class Source:
         """Look at the beginning of an open file."""
         self.name = name
         self.position = 0  # bytes read so far
+        self.unfinished: int | None = None  # the number of a last line that is not there yet
         self._file = file
         self._most = most_bytes
         self._line = 0
@@ -89,17 +96,22 @@ class Source:
 
     def records(self) -> Iterator[Record]:
         """All records, from the first."""
-        yield from self._peeked
-        self._peeked = []
-        if self.head.shape != "document":
-            yield from self._lines()
+        peeked, self._peeked = self._peeked, []
+        if self.head.shape == "document":
+            yield from peeked
+            return
+        for record in chain(peeked, self._lines()):
+            if self.head.shape == "lines" and _is_cut_off(record.data):
+                self.unfinished = record.line
+            else:
+                yield record
 
     # --- the beginning ---
 
     def _looked(self) -> Head:
         first = next(self._lines(), None)
         if first is None:
-            raise BadInput("it is empty")
+            raise Unrecognised("it is empty")
         self._peeked.append(first)
         if first.data.lstrip()[:1] not in (b"{", b"["):
             return self._looked_at_text()
@@ -162,7 +174,10 @@ class Source:
 
     def _lines(self) -> Iterator[Record]:
         """Lines that say something, and all of a text; each refused where it is too long."""
-        while line := self._whole_line():
+        readline = self._file.readline
+        while line := self._read(readline):
+            if len(line) == _PIECE and not line.endswith(b"\n"):
+                line = self._whole_line(line)
             self._line += 1
             if self._line == 1:
                 line = line.removeprefix(_BYTE_ORDER_MARK)
@@ -172,17 +187,18 @@ class Source:
             elif line:
                 self._passed.append(record)
 
-    def _whole_line(self) -> bytes:
-        pieces: list[bytes] = []
-        size = 0
-        while piece := self._read(self._file.readline):
+    def _whole_line(self, piece: bytes) -> bytes:
+        pieces = [piece]
+        size = len(piece)
+        while len(piece) == _PIECE and not piece.endswith(b"\n"):
+            if size > self._most:
+                break
+            piece = self._read(self._file.readline)
             pieces.append(piece)
             size += len(piece)
-            if size > self._most:
-                raise too_large(f"line {self._line + 1} is longer", self._most)
-            if len(piece) < _PIECE or piece.endswith(b"\n"):
-                break
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if size > self._most:
+            raise too_large(f"line {self._line + 1} is longer", self._most)
+        return b"".join(pieces)
 
     def _rest(self) -> Iterator[bytes]:
         while piece := self._read(self._file.read):
@@ -198,7 +214,7 @@ class Source:
         found = piece.find(_NUL)
         if found >= 0:
             place = f"byte {self.position + found}"
-            raise BadInput("a binary file, not JSON text", place=place)
+            raise Unrecognised("a binary file, not JSON text", place=place)
         self.position += len(piece)
         return piece
 
@@ -230,6 +246,20 @@ def _is_json(data: bytes) -> bool:
             return True
         return False
     return True
+
+
+def _is_cut_off(data: bytes) -> bool:
+    """Whether a line ends where its JSON does not: the one that is being written."""
+    if data.endswith(b"\n"):
+        return False
+    try:
+        _value.decode(data)
+    except msgspec.DecodeError as error:
+        # Of a number it is said that it is none, at its end.
+        return str(error).endswith(("truncated", f"(byte {len(data)})"))
+    except (UnicodeDecodeError, RecursionError):
+        pass
+    return False
 
 
 def _fields(data: bytes) -> Document:

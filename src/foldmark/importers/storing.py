@@ -3,6 +3,7 @@
 The same file again adds nothing; one that has grown adds what it grew by.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 from msgspec import UnsetType
@@ -22,6 +23,7 @@ from .format import Opened, Pruned, Reverted, Step
 from .reading import Reading, with_origin
 
 State = Literal["new", "grown", "same"]
+Watch = Callable[[int], None]  # is told how many bytes were read
 _LEASE = 60.0
 
 
@@ -38,13 +40,20 @@ class Imported(Frozen):
 
 
 def store_reading(
-    store: Store, reading: Reading, *, estimate: str, name: str | None = None
+    store: Store,
+    reading: Reading,
+    *,
+    estimate: str,
+    name: str | None = None,
+    watch: Watch | None = None,
 ) -> list[Imported]:
     """Write all sessions of a file; whole or not at all. `name` is another id for its only one."""
     with store.engine.writing():
         writer = _Writer(store, reading.format.name, estimate, name)
         for step in reading.steps():
             writer.take(step)
+            if watch is not None:
+                watch(reading.source.position)
         return writer.finish()
 
 
@@ -107,16 +116,19 @@ class _Writer:
             if not self._store.take_lease(row.key, self._holder, _LEASE):
                 raise leases.busy(self._store.engine, row.key, row.id)
             row = self._store.row(row.key)
-        return _Session(row, Filling(self._store.engine, row, self._count), is_new=is_new)
+        # As its other messages were counted, whatever is counted by now.
+        count = self._count if row.estimate == self._estimate else counter(row.estimate)
+        return _Session(row, Filling(self._store.engine, row, count), is_new=is_new)
 
     def _finished(self, name: str, held: "_Session") -> Imported:
         row, filling = held.filling.finish(), held.filling
         info = self._told[name][0]
-        if info != held.row.info:
+        grown = bool(filling.changed or filling.pruned)
+        if info != held.row.info and not filling.is_behind:
             self._store.entitle(row, info)
+            grown = True
         if not held.is_new:
             leases.release(self._store.engine, row.key, self._holder)
-        grown = filling.changed or filling.pruned
         return Imported(
             id=row.id,
             title=info.title or None,

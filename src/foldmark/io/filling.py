@@ -7,7 +7,6 @@ held but a few messages that are written at once: a session may be larger than t
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from typing import cast
 
 from msgspec.structs import replace
 
@@ -27,6 +26,7 @@ from foldmark.messages import (
     has_result,
     with_part,
 )
+from foldmark.requests import Requests
 from foldmark.sizes import message_sizes
 from foldmark.tokens import Counter
 from foldmark.values import encode
@@ -64,9 +64,14 @@ class Filling:
         self._waiting: set[int] = set()  # ordinals of calls without a result
         self._markers: dict[str, tuple[int, CompactionPart]] = {}
         self._last_pivot = -1
+        self._requests: Requests | None = Requests()  # None: to be read from the store
+        self._asked = 0  # characters of them
         self._marks: dict[int, Number] = {}  # told inside messages
-        self._marked = _marked(engine, row) if row.acts else set[int]()
-        self._pivots = _pivots(engine, row) if row.acts else set[tuple[int, int]]()
+        self._marked = _marked(engine, row.key)  # what was undone is not marked again
+        acts = read_acts(engine, row.key) if row.acts else []
+        self._pivots = {(act.marker, act.summary) for act in acts}  # also what was undone
+        if any(act.kind == "revert" for act in acts):
+            self._requests = None
         self.changed = 0  # messages that are new, or newer than they were
         self.pruned = 0
         self.pivots = 0
@@ -76,6 +81,7 @@ class Filling:
         place = self._place
         is_marked = self._remember(message)
         self._write(unmarked(message) if is_marked else message)
+        self._ask(message)
         self._place += 1
         self._ordinal += len(message.parts)
         if message.is_user:
@@ -100,22 +106,33 @@ class Filling:
 
     def prune(self, calls: Iterable[str], at: Number | None) -> None:
         """The outputs of these calls are hidden from now on; what has none is passed over."""
+        if self._place < self._known:
+            return  # it is told again
         found = {self._calls[call][1] for call in calls if call in self._calls}
-        self._prune(dict.fromkeys(found - self._waiting, at or 1))
+        found -= self._waiting | _marked(self._engine, self._key, "AND reverted IS NULL")
+        self._prune(dict.fromkeys(found, at or 1))
 
     def revert(self, message: str | None) -> None:
         """All after a message is taken back."""
         self._flush()
+        self._requests = None  # some of them are hidden now
         if self._place < self._change.places:
             return  # it is told again
         place = -1 if message is None else self._find(message, self._place)
-        if place is None or place + 1 == self._place:
+        if place is None:
             return
-        span = (place + 1, self._place)
         acts = read_acts(self._engine, self._key, "revert")
-        if not any((act.tail, act.marker) == span for act in acts):
+        span = (place + 1, self._place)
+        hidden = any(act.in_force and (act.tail or 0) <= place < (act.marker or 0) for act in acts)
+        is_known = any((act.tail, act.marker) == span for act in acts)
+        if not is_known and (hidden or span[0] < span[1]):
             self._change.revert(place)
             self.changed += 1
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the store has more messages than were told."""
+        return self._place < self._known
 
     def finish(self) -> SessionRow:
         """Write what is left; the session as it is now."""
@@ -123,7 +140,7 @@ class Filling:
         self._prune_told()
         if not self.changed and not self.pruned:
             return self._change.row_after()
-        if self._place < self._change.places:
+        if self.is_behind:
             raise BadInput(
                 f"session {self._change.row.id} went on in the store after message {self._place}, "
                 "and here in another way; give it another id: --as ID"
@@ -156,6 +173,16 @@ class Filling:
                 self._marks[ordinal] = state.time.compacted
                 is_marked = True
         return is_marked and not message.is_user
+
+    def _ask(self, message: Message) -> None:
+        """Note what the user asked for, as long as that is not too much to be held."""
+        if self._requests is None:
+            return
+        known = len(self._requests.all)
+        self._requests.take(self._place, self._ordinal, message)
+        self._asked += sum(len(request.text) for request in self._requests.all[known:])
+        if self._asked > _MOST_BYTES:
+            self._requests = None
 
     def _write(self, message: Message) -> None:
         if self._place >= self._known:
@@ -208,16 +235,16 @@ class Filling:
     def _prune_told(self) -> None:
         """What messages tell was done at a time that they do not tell: nothing is settled by it."""
         settled = self._change.settled
-        self._prune(self._marks)
+        self._prune({place: at for place, at in self._marks.items() if place not in self._marked})
         self._change.settled = settled
 
     def _prune(self, marks: dict[int, Number]) -> None:
-        new = sorted(ordinal for ordinal in marks if ordinal not in self._marked)
-        if new:
+        if marks:
             self._flush()
-            self._change.prune(new, [marks[ordinal] for ordinal in new])
-            self._marked.update(new)
-            self.pruned += len(new)
+            ordinals = sorted(marks)
+            self._change.prune(ordinals, [marks[ordinal] for ordinal in ordinals])
+            self._marked.update(ordinals)
+            self.pruned += len(ordinals)
 
     def _take_summary(self, place: int, info: AssistantInfo) -> None:
         marker, part = self._markers.get(info.parent_id or "", (-1, None))
@@ -246,9 +273,13 @@ class Filling:
         self._prune_told()  # what was hidden by now, as far as messages tell it
         tail = self._find(tail_id, marker) if tail_id else None
         start = marker if tail is None else tail
+        if self._requests is None:
+            memory = remembered(self._engine, self._change.row, marker, start)
+        else:
+            memory = self._requests.memory(start)
         self._change.act(
             "pivot",
-            remembered(self._engine, self._change.row, marker, start),
+            memory,
             place=marker,
             marker=marker,
             summary=summary,
@@ -271,16 +302,11 @@ def _stored(engine: Engine, row: SessionRow) -> Iterator[tuple[int, int, bytes]]
         yield from read_contents(engine, row.key, first, min(first + _READ_AT_ONCE, row.places))
 
 
-def _marked(engine: Engine, row: SessionRow) -> set[int]:
-    """Every part that was ever marked here: what was undone is not marked again."""
-    rows = engine.read("SELECT marks FROM acts WHERE session = ? AND marks IS NOT NULL", (row.key,))
+def _marked(engine: Engine, session: int, where: str = "") -> set[int]:
+    """Every part that was ever marked, by any act or some."""
+    sql = f"SELECT marks FROM acts WHERE session = ? AND marks IS NOT NULL {where}"  # noqa: S608
+    rows = engine.read(sql, (session,))
     return {ordinal for (marks,) in rows for ordinal in unpacked_marks(marks)}
-
-
-def _pivots(engine: Engine, row: SessionRow) -> set[tuple[int, int]]:
-    """Every pivot that was ever made here, by its marker and summary: also what was undone."""
-    acts = read_acts(engine, row.key, "pivot")
-    return {(cast("int", act.marker), act.summary) for act in acts if act.summary is not None}
 
 
 def _newer(old: Message, new: Message, *, is_last: bool) -> Message | None:

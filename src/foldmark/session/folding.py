@@ -11,9 +11,7 @@ from foldmark.acts import Act
 from foldmark.errors import BadInput
 from foldmark.io.change import Change
 from foldmark.log import marker_part
-from foldmark.messages import (
-    Tokens,
-)
+from foldmark.messages import Tokens
 from foldmark.pivot import marker_message, summary_message
 from foldmark.plan import check_window, session_fold
 from foldmark.prune import Prune
@@ -21,7 +19,7 @@ from foldmark.shown import AnyShown
 from foldmark.sizes import message_sizes
 from foldmark.values import Json
 from foldmark.view import view_start
-from foldmark.wire import request
+from foldmark.wire import request, wire_named
 
 from .hooks import Compaction
 from .saying import Saying
@@ -39,15 +37,16 @@ class Folding(Saying):
     def messages(self, wire: str) -> list[Json]: ...
     def messages(self, wire: str | None = None) -> tuple[AnyShown, ...] | list[Json]:
         """What to send to the model, on a provider's wire; pruned first, if the window is full."""
+        name = None if wire is None else wire_named(wire).name
         with self._lock:
             self._fresh()
             if self.limit is not None and self.plan(explain=False).overflow:
                 self.prune()
             shown = self.view().messages
             origin = self._row.info.origin
-        if wire is None:
+        if name is None:
             return shown
-        return request(shown, wire, (origin.system or "") if origin else "")
+        return request(shown, name, (origin.system or "") if origin else "")
 
     def prune(self) -> Act | None:
         """Hide old tool outputs by marks; None where there is nothing to hide."""

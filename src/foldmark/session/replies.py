@@ -14,7 +14,9 @@ def is_from_wire(reply: object) -> bool:
     """Whether this is neither a text, nor parts, nor a message of ours."""
     if isinstance(reply, Sequence) and not isinstance(reply, str):
         items = cast("Sequence[object]", reply)
-        return bool(items) and all(isinstance(item, Mapping) or is_sdk_object(item) for item in items)
+        return bool(items) and all(
+            isinstance(item, Mapping) or is_sdk_object(item) for item in items
+        )
     return not isinstance(reply, str | Message)
 
 

@@ -1,9 +1,10 @@
 """Writing to a session: what the user says, what the model answers, what tools give back."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import cast
 
-from msgspec import UNSET
+from msgspec.structs import replace
 
 from foldmark import events
 from foldmark.errors import BadInput
@@ -22,7 +23,10 @@ from foldmark.messages import (
 from foldmark.sizes import message_sizes
 from foldmark.values import Json
 from foldmark.wire import recognised, wire_named
-from foldmark.wire.plain import plain_object
+from foldmark.wire.lists import take_list
+from foldmark.wire.model import Answer, Wire
+from foldmark.wire.plain import plain_objects
+from foldmark.wire.weaving import settled
 
 from .looking import Looking
 from .replies import answer_of, is_from_wire
@@ -58,22 +62,40 @@ class Saying(Looking):
         return self._append(self.maker.assistant(content, {**info, **given}, self.model))
 
     def take(self, messages: Iterable[object], wire: str | None = None) -> list[Message]:
-        """Take messages of a wire as they are sent and received: what is said, and results."""
-        given = [plain_object(message) for message in messages]
+        """Take messages of a wire as they are sent and received: what is said, and results.
+
+        All of them or none. A system prompt that leads a new session becomes the session's own.
+        """
+        given = plain_objects(messages)
+        if not given:
+            return []
         codec = wire_named(wire) if wire else recognised(given)
-        taken: list[Message] = []
-        for read in (codec.read(message) for message in given):
-            for answer in read.answers:
-                output = answer.output
-                files = answer.files
-                self.result(answer.call_id, output, error=answer.is_error, files=files)
-            kept = {codec.key: read.rest} if read.rest else UNSET
-            if read.role == "assistant":
-                parts = self.maker.assistant(read.parts, {"wire": kept}, self.model)
-                taken.append(self._append(parts))
-            elif read.parts:
-                taken.append(self._append(self.maker.user(read.parts, {"wire": kept})))
-        return taken
+
+        def job(change: Change) -> list[Message]:
+            taken = take_list(codec, given, prompts=self._takes_prompt(change, codec))
+            made = [self._made(message) for message in taken.messages]
+            for answer in taken.answers:
+                self._settle(change, answer.call_id, partial(_settled, answer, codec.key, change))
+            for message in made:
+                self._add(change, message, self.maker.checked(message))
+            if taken.origin is not None:
+                info = replace(change.row.info, origin=taken.origin)
+                self._store.entitle(change.row, info)
+                change.row = replace(change.row, info=info)
+            return made
+
+        return self._write(job)
+
+    def _takes_prompt(self, change: Change, codec: Wire) -> bool:
+        """Whether a system prompt is the session's: it is new, and is sent the prompt again."""
+        origin = change.row.info.origin
+        return change.places == 0 and not origin and bool(codec.system("Be brief."))
+
+    def _made(self, message: Message) -> Message:
+        told = {"wire": message.info.wire}
+        if message.is_user:
+            return self.maker.user(message.parts, told)
+        return self.maker.assistant(message.parts, told, self.model)
 
     def result(
         self,
@@ -92,20 +114,20 @@ class Saying(Looking):
             assert isinstance(part, ToolPart)  # noqa: S101 - it was found as one
             return self.maker.settled(part, output, error=error, files=files, metadata=metadata)
 
-        def job(change: Change) -> Message:
-            found = self._open_call(call_id)
-            if found is None:
-                return self._settle_folded(change, call_id, done)
-            entry, offset = found
-            part = done(entry.message.parts[offset])
-            self.maker.checked(with_part(entry.message, offset, part))
-            newer = self._log.settle(entry.ordinal + offset, part)
-            sizes = self._kept_sizes(newer.message, newer.sizes)
-            change.put(entry.index, entry.ordinal, entry.message, newer.message, sizes)
-            self._tell_part(change, newer, offset)
-            return newer.message
+        return self._write(lambda change: self._settle(change, call_id, done))
 
-        return self._write(job)
+    def _settle(self, change: Change, call_id: str, done: Callable[[AnyPart], ToolPart]) -> Message:
+        found = self._open_call(call_id)
+        if found is None:
+            return self._settle_folded(change, call_id, done)
+        entry, offset = found
+        part = done(entry.message.parts[offset])
+        self.maker.checked(with_part(entry.message, offset, part))
+        newer = self._log.settle(entry.ordinal + offset, part)
+        sizes = self._kept_sizes(newer.message, newer.sizes)
+        change.put(entry.index, entry.ordinal, entry.message, newer.message, sizes)
+        self._tell_part(change, newer, offset)
+        return newer.message
 
     def _settle_folded(
         self, change: Change, call_id: str, done: Callable[[AnyPart], ToolPart]
@@ -147,17 +169,16 @@ class Saying(Looking):
 
     def _append(self, message: Message) -> Message:
         data = self.maker.checked(message)
+        return self._write(lambda change: self._add(change, message, data))
 
-        def job(change: Change) -> Message:
-            sizes = message_sizes(message, self._count)
-            change.append(message, self._kept_sizes(message, sizes), data)
-            entry = self._log.append(message, sizes)
-            change.event(events.MESSAGE_WRITTEN, **_told(entry))
-            for offset in range(len(sizes)):
-                self._tell_part(change, entry, offset)
-            return message
-
-        return self._write(job)
+    def _add(self, change: Change, message: Message, data: bytes) -> Message:
+        sizes = message_sizes(message, self._count)
+        change.append(message, self._kept_sizes(message, sizes), data)
+        entry = self._log.append(message, sizes)
+        change.event(events.MESSAGE_WRITTEN, **_told(entry))
+        for offset in range(len(sizes)):
+            self._tell_part(change, entry, offset)
+        return message
 
     def _tell_part(self, change: Change, entry: Entry, offset: int) -> None:
         part = entry.message.parts[offset]
@@ -183,6 +204,11 @@ class Saying(Looking):
 def _call_name(part: AnyPart, ordinal: int) -> str:
     """The id of a call; its handle where it has none."""
     return (part.call_id if isinstance(part, ToolPart) else "") or handle(ordinal)
+
+
+def _settled(answer: Answer, key: str, change: Change, part: AnyPart) -> ToolPart:
+    assert isinstance(part, ToolPart)  # noqa: S101 - it was found as one
+    return settled(part, answer, key, change.at)
 
 
 def _told(entry: Entry) -> Json:

@@ -60,6 +60,8 @@ def _codec(name: str) -> Wire:
 
 def wire_named(name: str) -> Wire:
     """The codec of this name; BadInput names those that there are."""
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
+        raise BadInput(f"a wire is named by a text, not {type(name).__name__}")
     found = name.strip().lower().replace("_", "-")
     found = _ALIASES.get(found, found)
     if found not in _HOMES:

@@ -61,6 +61,7 @@ class Taken(Frozen):
 
     messages: tuple[Message, ...]
     answers: tuple[Answer, ...]
+    origin: Origin | None  # with a system prompt, if one led the list and was told apart
 
 
 def read_list(wire: Wire, messages: Iterable[Json]) -> Decoded:
@@ -69,10 +70,15 @@ def read_list(wire: Wire, messages: Iterable[Json]) -> Decoded:
     return reader.decoded()
 
 
-def take_list(wire: Wire, messages: Iterable[Json]) -> Taken:
+def take_list(wire: Wire, messages: Iterable[Json], *, prompts: bool) -> Taken:
     """What a list adds to a session, in which its results may have their calls."""
-    reader = _taken(_ListReader(wire, prompts=False, orphans=False), messages)
-    return Taken(messages=tuple(reader.messages()), answers=tuple(reader.lost))
+    reader = _taken(_ListReader(wire, prompts=prompts, orphans=False), messages)
+    origin = reader.origin()
+    return Taken(
+        messages=tuple(reader.messages()),
+        answers=tuple(reader.lost),
+        origin=origin if origin.wire else None,
+    )
 
 
 def _taken(reader: "_ListReader", messages: Iterable[Json]) -> "_ListReader":
@@ -184,11 +190,13 @@ class _ListReader:
         messages = self.messages()
         if _written(self._wire, messages) != self._given:
             messages = self._kept(messages)
-        origin = Origin(
-            system="\n\n".join(self._texts) if self._system else UNSET,
-            wire={self._wire.name: self._system} if self._system else UNSET,
-        )
-        return Decoded(wire=self._wire.name, messages=tuple(messages), origin=origin)
+        return Decoded(wire=self._wire.name, messages=tuple(messages), origin=self.origin())
+
+    def origin(self) -> Origin:
+        """The system prompt that led the list."""
+        if not self._system:
+            return Origin()
+        return Origin(system="\n\n".join(self._texts), wire={self._wire.name: self._system})
 
     def _kept(self, messages: list[Message]) -> list[Message]:
         """Keep stretches as they came that would not be written back so; if need be, all."""

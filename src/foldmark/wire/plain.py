@@ -1,7 +1,7 @@
 """Plain JSON of what a program has at hand: dicts, or the objects of the providers' SDKs."""
 
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from foldmark.errors import BadInput
@@ -25,8 +25,10 @@ def plain_object(value: object) -> Json:
 
 def plain_objects(values: object) -> list[Json]:
     """The same of a list of them."""
-    if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
-        raise BadInput(f"a list of messages is expected, not {type(values).__name__}")
+    is_one = isinstance(values, str | bytes | Mapping) or is_sdk_object(values)
+    if is_one or not isinstance(values, Iterable):
+        kind = type(cast("object", values)).__name__
+        raise BadInput(f"a list of messages is expected, not {kind}")
     return [plain_object(value) for value in cast("Iterable[object]", values)]
 
 
