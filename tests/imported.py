@@ -95,10 +95,10 @@ def write(path: Path, lines: Iterable[Any]) -> Path:
     return path
 
 
-def imported(where: str, path: Path, **more: Any) -> list[Imported]:
+def imported(where: str, path: Path, format: str | None = None) -> list[Imported]:
     """A file taken into a store."""
-    with Store.open(where, durable=False) as store, opened_reading(path) as reading:
-        return store_reading(store, reading, estimate=FOLDMARK.estimate, **more)
+    with Store.open(where, durable=False) as store, opened_reading(path, format=format) as reading:
+        return store_reading(store, reading, estimate=FOLDMARK.estimate)
 
 
 def grown(where: str, path: Path, lines: Sequence[Any], step: int = 1) -> list[Imported]:
@@ -106,7 +106,7 @@ def grown(where: str, path: Path, lines: Sequence[Any], step: int = 1) -> list[I
     done: list[Imported] = []
     for end in [*range(step, len(lines), step), len(lines)]:
         write(path, lines[:end])
-        done = imported(where, path)
+        done = imported(where, path, "claude-code")
     return done
 
 

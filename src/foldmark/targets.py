@@ -6,7 +6,7 @@ common. An unknown tool is simply about its first short argument.
 
 import re
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, cast
 
 from .values import Frozen, Json
 
@@ -55,7 +55,7 @@ class Target(Frozen, gc=False):
 
 def target(tool: str, arguments: Json) -> Target:
     """What a call of this tool with these arguments is about."""
-    act = _act(tool)
+    act = _deed(tool, arguments)
     path = _first_text(arguments, _PATH_KEYS)
     if path and act == "read":
         return Target(act=act, files=(path,), about=path, span=_span(arguments))
@@ -67,6 +67,12 @@ def target(tool: str, arguments: Json) -> Target:
             return Target(act=act, files=files, about=", ".join(files))
     about = _first_text(arguments, _OTHER_KEYS) or path or _any_text(arguments)
     return Target(act="other", files=(), about=about)
+
+
+def _deed(tool: str, arguments: Json) -> Act:
+    """Editors that do everything say in a command what they do: the first of these only looks."""
+    act = _act(tool)
+    return "read" if act == "write" and arguments.get("command") == "view" else act
 
 
 @lru_cache(maxsize=1024)
@@ -89,6 +95,10 @@ def _any_text(arguments: Json) -> str:
 
 
 def _span(arguments: Json) -> Span:
+    lines = arguments.get("view_range")
+    if isinstance(lines, list) and len(cast("list[object]", lines)) == 2:
+        start, stop = (_whole(held) for held in cast("list[object]", lines))
+        return Span(first=start, last=stop if stop >= start else None)  # -1: to the end
     first = _whole(arguments.get("offset") or arguments.get("start_line"))
     limit = arguments.get("limit")
     end = arguments.get("end_line")

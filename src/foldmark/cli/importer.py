@@ -3,14 +3,16 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from hashlib import blake2b
 from pathlib import Path
 
 from foldmark.errors import BadInput, FoldmarkError, StoreError
-from foldmark.importers.reading import opened_reading
+from foldmark.importers.reading import Reading, opened_reading
 from foldmark.importers.source import Unrecognised
-from foldmark.importers.storing import State, Watch, store_reading
+from foldmark.importers.storing import Imported, State, Watch, store_reading
 from foldmark.io.copying import copy_session
 from foldmark.io.files import STANDARD_INPUT, harmless
+from foldmark.io.filling import Diverged
 from foldmark.io.loading import Slice
 from foldmark.io.rows import SessionRow
 from foldmark.io.sqlite import Sqlite
@@ -23,6 +25,9 @@ from .opening import opened_store
 
 _MAGIC = b"SQLite format 3\0"
 _ENDINGS = frozenset({".jsonl", ".json", ".traj", ".md", ".db"})
+
+
+_AIDER = ".aider.chat.history.md"  # the one that hides
 
 
 class Kept(Frozen):
@@ -141,19 +146,18 @@ class Importer:
         if known is not None and self._has_imported(known):
             self.unchanged.append(file)
             return
-        with opened_reading(
-            file, format=self.format, lenient=self.lenient, most_bytes=self._max_size
-        ) as reading:
-            store = self._target()
-            try:
-                stored = store_reading(
-                    store, reading, estimate=self._estimate, name=self._name, watch=self.watch
-                )
-            except BadInput as error:
-                raise error if error.source else _in_file(file, error.cause) from None
+        try:
+            reading, stored = self._stored(file)
+        except Diverged:
+            if known is None:
+                raise
+            # Another file of that name, or a session that went on here: one of its own.
+            mark = blake2b(known[0].encode("utf-8", "surrogatepass"), digest_size=3)
+            reading, stored = self._stored(file, mark.hexdigest())
         if not stored:
             raise Unrecognised("there is no session in it", source=harmless(file))
         if known is not None:
+            store = self._target()
             with store.engine.writing():
                 store.note_import(*known, reading.format.name)
         for held in stored:
@@ -174,12 +178,31 @@ class Importer:
             LeftOut(file=file, line=held.line, cause=held.cause) for held in reading.skipped
         ]
 
+    def _stored(self, file: str, suffix: str = "") -> tuple[Reading, list[Imported]]:
+        """Read a file into the store."""
+        with opened_reading(
+            file, format=self.format, lenient=self.lenient, most_bytes=self._max_size
+        ) as reading:
+            try:
+                return reading, store_reading(
+                    self._target(),
+                    reading,
+                    estimate=self._estimate,
+                    name=self._name,
+                    suffix=suffix,
+                    watch=self.watch,
+                )
+            except BadInput as error:
+                if error.source is not None:
+                    raise
+                raise type(error)(error.cause, source=harmless(file)) from None
+
     def _has_imported(self, known: tuple[str, int, int]) -> bool:
         """Whether a file is just as it was when it was imported; no store is made to know that."""
         if self._store is None:
             with suppress(BadInput):
                 self._store = self._stack.enter_context(opened_store(self._settings))
-        return self._store is not None and self._store.has_imported(*known)
+        return self._store is not None and self._store.has_imported(*known, self.format)
 
     # --- stores ---
 
@@ -244,7 +267,8 @@ def _in_folder(folder: str, closed: Callable[[OSError], None]) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(root) / name
-            is_wanted = path.suffix in _ENDINGS and not name.startswith(".")
+            is_hidden = name.startswith(".") and name != _AIDER
+            is_wanted = path.suffix in _ENDINGS and not is_hidden
             if is_wanted and not path.is_symlink():
                 yield str(path)
 

@@ -113,7 +113,7 @@ def _report(
     kept = [held for held in importer.kept if held.state != "same"]
     same = len(importer.kept) - len(kept)
     if kept:
-        yield Group(_table(kept, names), Text(f"in {store}", style=QUIET))
+        yield Group(_table(kept, names), words(f"{_sum(kept)} in {store}", QUIET, most=300))
     told: list[str] = []
     if importer.unchanged:
         told.append(f"{number(len(importer.unchanged), 'file')} unchanged since the last import.")
@@ -124,6 +124,15 @@ def _report(
     told += [f"{held.file}: left out line {held.line}: {held.cause}" for held in importer.skipped]
     if told:
         yield Group(*(words(line, QUIET, most=300) for line in told))
+
+
+def _sum(kept: Sequence[Kept]) -> str:
+    messages, tokens = (
+        sum(getattr(held, name) for held in kept) for name in ("messages", "tokens")
+    )
+    files = len({held.file for held in kept})
+    told = f"{number(len(kept), 'session')} of {number(files, 'file')}: "
+    return f"{told}{number(messages, 'message')}, {number(tokens, 'token')},"
 
 
 def _complain(refused: Sequence[Refused]) -> None:

@@ -112,7 +112,7 @@ class Look:
 
     def _head(self, view: View, before: int | None) -> RenderableType:
         row, folded = self._row, self._folded(view, before)
-        seen = f"{number(view.tokens, 'token')} in {number(len(view.messages), 'message')}"
+        seen = f"{number(view.tokens, 'token')} in {number(len(view.places), 'message')}"
         when = "" if before is None else f", before act {before}"
         told = f"{number(folded, 'message')}, which the summary stands for" if folded else "nothing"
         rows: list[tuple[str, RenderableType]] = [

@@ -5,6 +5,7 @@ no store. One that is installed elsewhere is found by the entry point `foldmark.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -155,7 +156,9 @@ def format_named(name: str) -> Format:
     for format in formats():
         if format.name == name:
             return format
-    raise BadInput(f"there is no format {name!r}; there are: {_names(formats())}")
+    near = get_close_matches(name, [held.name for held in formats()], n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise BadInput(f"there is no format {name!r}.{hint} There are: {_names(formats())}")
 
 
 def recognised(head: Head) -> Format:
@@ -164,9 +167,11 @@ def recognised(head: Head) -> Format:
     if len(found) == 1:
         return found[0]
     if found:
-        raise BadInput(f"it can be of {_names(found, ' or ')}; say which: --format NAME")
+        raise BadInput(
+            f"it can be of {_names(found, ' or ')}; say which: --format NAME, format=… in Python"
+        )
     tried = _names(formats())
-    cause = f"not a transcript of a format that is known (tried: {tried}); --format NAME"
+    cause = f"not a transcript of a format that is known; if it is one, give --format NAME: {tried}"
     raise Unrecognised(cause)
 
 

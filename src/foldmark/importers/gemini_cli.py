@@ -15,7 +15,7 @@ from typing import Any, cast
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from foldmark.messages import SessionInfo, Time
+from foldmark.messages import SessionInfo, TextPart, Time
 from foldmark.values import Json
 from foldmark.wire.gemini_parts import KINDS
 from foldmark.wire.lists import read_list
@@ -59,8 +59,9 @@ class GeminiCli:
         del line
         if isinstance(record, list):
             yield from self._contents(record)
-        elif record.history:
-            yield from self._contents(record.history)
+        elif record.history or record.contents:
+            told = record.system_instruction or None
+            yield from self._contents(record.history or record.contents or [], told)
         elif record.rewind:
             yield from self._rewound(record.rewind)
         elif record.id and record.type:
@@ -110,12 +111,18 @@ class GeminiCli:
         if patch.messages is not UNSET:
             yield from self._replaced(history)
 
-    def _contents(self, contents: list[Json]) -> Iterator[Step]:
-        """Bare contents, which are written back as they came."""
+    def _contents(self, contents: list[Json], system: Json | None = None) -> Iterator[Step]:
+        """Bare contents, which are written back as they came; with the prompt of a request."""
         read = read_list(WIRE, contents)
+        origin = read.origin
+        if system is not None:
+            texts = [part.text for part in WIRE.read(system).parts if isinstance(part, TextPart)]
+            origin = replace(
+                origin, system="\n\n".join(texts), wire={WIRE.name: {"system": system}}
+            )
         self._histories += 1
         name = self._name if self._histories == 1 else f"{self._name}-{self._histories}"
-        self._info = SessionInfo(id=name, origin=read.origin)
+        self._info = SessionInfo(id=name, origin=origin)
         yield from self._open()
         self.tally.messages += len(contents)
         parts = [part for content in contents for part in content.get("parts") or ()]
@@ -234,7 +241,8 @@ def _all(messages: list[Said] | UnsetType | None, session: str) -> list[Built]:
 def _recognises(head: Head) -> bool:
     if any(fields.keys() >= _HEADER for fields in (head.fields, *head.lines)):
         return True
-    history = head.field("history") if "history" in head.fields else None
+    name = next((name for name in ("history", "contents") if name in head.fields), "")
+    history = head.field(name) if name else None
     if isinstance(history, list):
         items = cast("list[object]", history)[:_LOOKED_AT]
     else:

@@ -78,6 +78,8 @@ class Record(Said, gc=False, rename="camel"):
     summary: str | UnsetType | None = UNSET
     messages: list[Said] | UnsetType | None = UNSET
     history: list[Json] | UnsetType = UNSET
+    contents: list[Json] | UnsetType = UNSET  # a request to the API
+    system_instruction: Json | UnsetType = UNSET
     patch: Patch | UnsetType | None = field(default=UNSET, name="$set")
     rewind: str | UnsetType | None = field(default=UNSET, name="$rewindTo")
 

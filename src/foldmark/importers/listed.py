@@ -100,7 +100,7 @@ class Lists:
         )
         yield from self.end()  # messages on lines before it
         yield Opened(info=info, extra=Extra({shape.wire.name: rest}) if rest else UNSET)
-        yield from told.messages
+        yield from by_model(told.messages, body.get("model"), shape.wire.provider)
         yield from answer
 
     def _answer(self, body: Json, place: int) -> list[Message]:
@@ -117,6 +117,16 @@ class Lists:
             told |= {"provider_id": provider, "model_id": model}
         self.tally.messages += 1
         return counted([with_info(reply, **told)], self.tally)
+
+
+def by_model(messages: Sequence[Message], name: object, provider: str) -> Iterator[Message]:
+    """Messages, the answers among them by the model that a request names."""
+    named, model = named_model(name)
+    for message in messages:
+        if model and not message.is_user:
+            yield with_info(message, provider_id=named or provider, model_id=model)
+        else:
+            yield message
 
 
 class _Single:

@@ -45,8 +45,14 @@ class Skipped(Frozen):
 class Reading:
     """A file being read in its format."""
 
-    def __init__(self, source: Source, format: Format, *, lenient: bool) -> None:
-        """Take an open source, its format, and whether to go on after what cannot be read."""
+    def __init__(
+        self, source: Source, format: Format, *, lenient: bool, forced: bool = False
+    ) -> None:
+        """Take an open source, its format, and whether to go on after what cannot be read.
+
+        A format that was `forced` by the user must give something.
+        """
+        self._forced = forced
         self.source = source
         self.format = format
         self.skipped: list[Skipped] = []
@@ -69,18 +75,29 @@ class Reading:
                 continue
             yield from steps
         yield from self._importer.end()
+        if self._forced and not self._importer.tally.messages:
+            cause = f"nothing in it is of the format {self.format.name}"
+            raise BadInput(cause, source=self.source.name)
         if self.source.unfinished is not None:
             self.skipped.append(Skipped(line=self.source.unfinished, cause=_UNFINISHED))
 
     def _taken(self, record: Record) -> Iterable[Step]:
-        return self._importer.take(self._importer.decode(record.data), record.line)
+        try:
+            yield from self._importer.take(self._importer.decode(record.data), record.line)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            if type(self._importer).__module__.startswith("foldmark."):
+                raise
+            # An importer of another's making must not take the program down.
+            cause = f"the format {self.format.name} cannot read it: {error!r}"
+            raise BadInput(cause) from error
 
     def _skip(self, record: Record, error: BadInput) -> None:
         told = text_problem(record.data) or in_plain_words(error)
         alone = self.source.head.document is not None
         line = told.place if alone and told.place else _line(record, told.place)
         if not self._lenient:
-            raise BadInput(told.cause, source=self.source.name, place=line)
+            hint = "" if alone else "; --lenient leaves such lines out"
+            raise BadInput(f"{told.cause}{hint}", source=self.source.name, place=line)
         self.skipped.append(Skipped(line=record.line, cause=told.cause))
 
 
@@ -105,7 +122,8 @@ def opened_reading(
     """A file to be read, its format recognised from its content where none is given."""
     named = format_named(format) if format else None
     with opened_source(path, most_bytes=most_bytes) as source:
-        yield Reading(source, named or recognised(source.head), lenient=lenient)
+        found = named or recognised(source.head)
+        yield Reading(source, found, lenient=lenient, forced=named is not None)
 
 
 # --- whole sessions ------------------------------------------------------------------------
@@ -133,7 +151,7 @@ class Sessions:
             case Message():
                 self._now.add(step)
             case Late(answer=answer, key=key, at=at):
-                self._now.change(answer.call_id, lambda part: settled(part, answer, key, at))
+                self._now.settle(answer.call_id, lambda part: settled(part, answer, key, at))
             case Pruned(calls=calls, at=at):
                 self._now.prune(calls, at)
             case Reverted(message=message):
@@ -167,9 +185,10 @@ class _Told:
                 self._calls[part.call_id] = (place, offset)
         self._messages.append(message)
 
-    def change(self, call: str, change: Callable[[ToolPart], ToolPart]) -> None:
-        if call in self._calls:
-            self._change(self._messages, self._calls[call], change)
+    def settle(self, call: str, change: Callable[[ToolPart], ToolPart]) -> None:
+        place, offset = self._calls.get(call, (0, -1))
+        if offset >= 0 and not has_result(self._messages[place].parts[offset]):
+            self._change(self._messages, (place, offset), change)
 
     def prune(self, calls: Iterable[str], at: Number | None) -> None:
         found = [self._calls[call] for call in calls if call in self._calls]

@@ -20,11 +20,12 @@ from foldmark.values import Extra, Frozen
 from foldmark.wire.weaving import Late, settled
 
 from .format import Opened, Pruned, Reverted, Step
-from .reading import Reading, with_origin
+from .reading import OPENCODE, Reading, with_origin
 
 State = Literal["new", "grown", "same"]
 Watch = Callable[[int], None]  # is told how many bytes were read
 _LEASE = 60.0
+_TITLE = 80  # characters
 
 
 class Imported(Frozen):
@@ -45,11 +46,16 @@ def store_reading(
     *,
     estimate: str,
     name: str | None = None,
+    suffix: str = "",
     watch: Watch | None = None,
 ) -> list[Imported]:
-    """Write all sessions of a file; whole or not at all. `name` is another id for its only one."""
+    """Write all sessions of a file; whole or not at all.
+
+    `name` is another id for its only one, `suffix` what is added to the ids of all.
+    """
     with store.engine.writing():
         writer = _Writer(store, reading.format.name, estimate, name)
+        writer.suffix = suffix
         for step in reading.steps():
             writer.take(step)
             if watch is not None:
@@ -68,6 +74,7 @@ class _Writer:
         self._told: dict[str, tuple[SessionInfo, Extra | UnsetType]] = {}
         self._open: dict[str, _Session] = {}
         self._now = ""
+        self.suffix = ""
 
     def take(self, step: Step) -> None:
         match step:
@@ -95,6 +102,8 @@ class _Writer:
             if any(known != info.id for known in self._told):
                 raise BadInput("--as names one session, but the file holds several")
             return replace(info, id=self._name)
+        if self.suffix:
+            return replace(info, id=f"{info.id}-{self.suffix}")
         if not info.id.strip() or info.id == LATEST:
             raise BadInput(f"its id, {info.id!r}, cannot be one; give --as ID")
         return info
@@ -120,9 +129,17 @@ class _Writer:
         count = self._count if row.estimate == self._estimate else counter(row.estimate)
         return _Session(row, Filling(self._store.engine, row, count), is_new=is_new)
 
+    def _entitled(self, info: SessionInfo, filling: Filling) -> SessionInfo:
+        """A session without a title is known by its first request; OpenCode's is left as it is."""
+        if info.title or self._format == OPENCODE:
+            return info
+        first = " ".join(filling.first_request[: 4 * _TITLE].split())
+        title = first if len(first) <= _TITLE else f"{first[: _TITLE - 1]}…"
+        return replace(info, title=title) if title else info
+
     def _finished(self, name: str, held: "_Session") -> Imported:
         row, filling = held.filling.finish(), held.filling
-        info = self._told[name][0]
+        info = self._entitled(self._told[name][0], held.filling)
         grown = bool(filling.changed or filling.pruned)
         if info != held.row.info and not filling.is_behind:
             self._store.entitle(row, info)

@@ -21,6 +21,8 @@ from foldmark.messages import (
     Completed,
     Message,
     Number,
+    ReasoningPart,
+    TextPart,
     ToolPart,
     decode_message,
     has_result,
@@ -45,6 +47,10 @@ _WRITTEN_AT_ONCE, _MOST_BYTES = 64, 2**20
 _MOST_CALLS = 50_000
 
 
+class Diverged(BadInput):
+    """A session that is in the store already, and went on there in another way."""
+
+
 class Filling:
     """One session being written, inside the caller's transaction."""
 
@@ -64,6 +70,7 @@ class Filling:
         self._waiting: set[int] = set()  # ordinals of calls without a result
         self._markers: dict[str, tuple[int, CompactionPart]] = {}
         self._last_pivot = -1
+        self._first_request = ""
         self._requests: Requests | None = Requests()  # None: to be read from the store
         self._asked = 0  # characters of them
         self._marks: dict[int, Number] = {}  # told inside messages
@@ -130,6 +137,11 @@ class Filling:
             self.changed += 1
 
     @property
+    def first_request(self) -> str:
+        """What the user asked for first."""
+        return self._first_request
+
+    @property
     def is_behind(self) -> bool:
         """Whether the store has more messages than were told."""
         return self._place < self._known
@@ -141,7 +153,7 @@ class Filling:
         if not self.changed and not self.pruned:
             return self._change.row_after()
         if self.is_behind:
-            raise BadInput(
+            raise Diverged(
                 f"session {self._change.row.id} went on in the store after message {self._place}, "
                 "and here in another way; give it another id: --as ID"
             )
@@ -180,6 +192,8 @@ class Filling:
             return
         known = len(self._requests.all)
         self._requests.take(self._place, self._ordinal, message)
+        if not self._first_request and self._requests.all:
+            self._first_request = self._requests.all[0].text
         self._asked += sum(len(request.text) for request in self._requests.all[known:])
         if self._asked > _MOST_BYTES:
             self._requests = None
@@ -199,7 +213,7 @@ class Filling:
         held = Stored(place=place, ordinal=ordinal, message=decode_message(known), sizes=())
         newer = _newer(held.message, message, is_last=place == self._known - 1)
         if newer is None:
-            raise BadInput(
+            raise Diverged(
                 f"session {self._change.row.id} is in the store already, and is not the same "
                 f"from message {place + 1} on; give it another id: --as ID"
             )
@@ -313,7 +327,7 @@ def _newer(old: Message, new: Message, *, is_last: bool) -> Message | None:
     """A message that is told again, as it is to be kept; None where it is another one.
 
     Calls may have their results by now, or be told without one that is here already and is told
-    later; the last message may have more parts.
+    later; the last message may have more parts, and more words in them.
     """
     if old == new or old == unmarked(new):
         return old
@@ -323,11 +337,19 @@ def _newer(old: Message, new: Message, *, is_last: bool) -> Message | None:
         return None
     parts: list[AnyPart] = []
     for before, after in zip(old.parts, new.parts, strict=False):
-        kept = _newer_part(before, after)
+        kept = after if is_last and _goes_on(before, after) else _newer_part(before, after)
         if kept is None:
             return None
         parts.append(kept)
     return replace(new, parts=(*parts, *new.parts[len(old.parts) :]))
+
+
+def _goes_on(old: AnyPart, new: AnyPart) -> bool:
+    """Whether a text was cut off when it was told before."""
+    for kind in (TextPart, ReasoningPart):
+        if isinstance(old, kind) and isinstance(new, kind):
+            return new.text.startswith(old.text)
+    return False
 
 
 def _newer_part(old: AnyPart, new: AnyPart) -> AnyPart | None:

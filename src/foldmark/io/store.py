@@ -139,10 +139,14 @@ class Store:
         data = packed(encode(shell))
         self.engine.run("UPDATE sessions SET info = ? WHERE key = ?", (data, row.key))
 
-    def has_imported(self, path: str, size: int, modified: int) -> bool:
-        """Whether a file was imported as it is now."""
-        rows = self.engine.read("SELECT size, modified FROM sources WHERE path = ?", (clean(path),))
-        return bool(rows) and tuple(rows[0]) == (size, modified)
+    def has_imported(self, path: str, size: int, modified: int, format: str | None = None) -> bool:
+        """Whether a file was imported as it is now, in this format if one is given."""
+        rows = self.engine.read(
+            "SELECT size, modified, format FROM sources WHERE path = ?", (clean(path),)
+        )
+        if not rows or tuple(rows[0][:2]) != (size, modified):
+            return False
+        return format is None or rows[0][2] == format
 
     def note_import(self, path: str, size: int, modified: int, format: str) -> None:
         """Remember how a file was when it was imported."""

@@ -1,0 +1,167 @@
+"""Sessions written message by message: what is told in pieces is there as if told at once."""
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from foldmark.importers.format import Opened, Pruned, Reverted, Step
+from foldmark.importers.making import assistant_message, folded, user_message
+from foldmark.importers.reading import Sessions
+from foldmark.io import filling
+from foldmark.io.filling import Filling
+from foldmark.io.store import Store
+from foldmark.log import Log
+from foldmark.messages import (
+    AnyPart,
+    Completed,
+    Message,
+    Pending,
+    Running,
+    SessionInfo,
+    TextPart,
+    ToolPart,
+    Transcript,
+    encode_transcript,
+)
+from foldmark.presets import FOLDMARK, OPENCODE
+from foldmark.tokens import counter
+from foldmark.view import Viewer
+from foldmark.wire.model import Answer
+from foldmark.wire.weaving import Late, settled
+
+from .imported import imported, told
+from .sessions import bytes_of, exported, opened
+from .stores import new_database
+from .strategies import sessions
+
+COUNT = counter(FOLDMARK.estimate)
+few = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def address(postgres: str) -> str:
+    return new_database(postgres)
+
+
+# --- steps of any kind ---------------------------------------------------------------------
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[Step]:
+    """Words, calls, results late and early, prunes, pivots and rewinds in any order."""
+    made: list[Step] = []
+    names: list[str] = []
+    calls: list[str] = []
+    for number, kind in enumerate(draw(st.lists(st.integers(0, 11), max_size=30))):
+        name = f"m{number}"
+        if kind <= 2:
+            made.append(user_message(name, (TextPart(text=f"Always do {name}"),), number + 1))
+        elif kind <= 6:
+            parts = draw(calling(number))
+            calls += [part.call_id or "" for part in parts if isinstance(part, ToolPart)]
+            made.append(assistant_message(name, parts, number + 1))
+        elif kind == 7 and calls:
+            answer = Answer(call_id=draw(st.sampled_from(calls)), output=f"late {name}\n" * 20)
+            made.append(Late(answer=answer, key="test", at=number + 1))
+        elif kind == 8 and calls:
+            chosen = draw(st.lists(st.sampled_from(calls), max_size=4))
+            made.append(Pruned(calls=(*chosen, "unknown"), at=draw(st.sampled_from((None, 77)))))
+        elif kind == 9:
+            tail = draw(st.sampled_from([None, "gone", *names[-6:]]))
+            made += folded(name, (TextPart(text=f"So far {name}"),), None, auto=True, tail=tail)
+            names.append(f"{name}-summary")
+            continue
+        else:
+            made.append(Reverted(message=draw(st.sampled_from([None, "gone", *names[-8:]]))))
+        if isinstance(made[-1], Message):
+            names.append(name)
+    return made
+
+
+@st.composite
+def calling(draw: st.DrawFn, number: int) -> tuple[AnyPart, ...]:
+    """Words, and calls that have their results or not."""
+    parts: list[AnyPart] = [TextPart(text=f"I say {number}")]
+    for offset, ended in enumerate(draw(st.lists(st.booleans(), max_size=3))):
+        given: dict[str, Any] = {"filePath": f"{number}.py"}
+        output = f"line {number} {offset}\n" * 30
+        state = Completed(input=given, output=output) if ended else Pending(input=given)
+        parts.append(ToolPart(tool="read", call_id=f"c{number}-{offset}", state=state))
+    return tuple(parts)
+
+
+def fill(store: Store, name: str, told_steps: Iterable[Step]) -> None:
+    """Tell a session from its beginning, new or not."""
+    with store.engine.writing():
+        row = store.find(name) or store.begin(SessionInfo(id=name), FOLDMARK.estimate)
+        held = Filling(store.engine, row, COUNT)
+        for step in told_steps:
+            match step:
+                case Message():
+                    held.take(step)
+                case Late(answer=answer):
+                    held.settle(
+                        answer.call_id,
+                        lambda part, late=step: settled(part, late.answer, late.key, late.at),
+                    )
+                case Pruned():
+                    held.prune(step.calls, step.at)
+                case Reverted():
+                    held.revert(step.message)
+                case Opened():
+                    pass
+        held.finish()
+
+
+def collected(told_steps: Iterable[Step]) -> list[Message]:
+    """The same steps put together without a store."""
+    together = Sessions("opencode")
+    together.take(Opened(info=SessionInfo(id="s")))
+    for step in told_steps:
+        together.take(step)
+    return list(together.transcripts()[0].messages)
+
+
+def grows(where: str, told_steps: Sequence[Step], cuts: Iterable[float]) -> None:
+    ends = sorted({int(cut * len(told_steps)) for cut in cuts})
+    pieces, once = uuid4().hex, uuid4().hex
+    with Store.open(where, durable=False) as store:
+        for end in (*ends, len(told_steps), len(told_steps)):
+            fill(store, pieces, told_steps[:end])
+        fill(store, once, told_steps)
+    found, expected = told(where, pieces), told(where, once)
+    for each in (found, expected):
+        each["export"]["info"] = each["row"] = None
+    assert found == expected
+    with opened(where, once, policy=OPENCODE) as session:
+        log = Log(counter(OPENCODE.estimate), collected(told_steps))
+        assert bytes_of(session.view()) == bytes_of(
+            Viewer(log, OPENCODE, usable=session.room).view()
+        )
+        assert list(session.export().messages) == collected(told_steps)
+
+
+cuts = st.lists(st.floats(0, 1), max_size=3)
+
+
+@settings(max_examples=150)
+@given(steps(), cuts)
+def test_steps_of_any_kind_told_in_pieces_in_a_file(made: list[Step], cuts: list[float]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        grows(str(Path(folder) / "store.db"), made, cuts)
+
+
+@few
+@given(steps(), cuts)
+def test_steps_of_any_kind_told_in_pieces_in_postgres(
+    address: str, made: list[Step], cuts: list[float]
+) -> None:
+    grows(address, made, cuts)
