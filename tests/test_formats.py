@@ -1,6 +1,7 @@
 """Which format a file is of, and formats that others add."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,34 +12,8 @@ from foldmark.errors import BadInput
 from foldmark.importers.format import format_named, formats, recognised
 from foldmark.importers.source import Head
 
-PLUGIN = """
-from foldmark.importers.format import Format, Opened, Tally, decoder
-from foldmark.importers.making import user_message
-from foldmark.messages import SessionInfo, TextPart
-
-
-class Diary:
-    def __init__(self, name):
-        self.tally = Tally()
-        self.decode = decoder(dict)
-
-    def take(self, record, line):
-        if line == 1:
-            yield Opened(info=SessionInfo(id="diary"))
-        self.tally.messages += 1
-        yield user_message(f"day-{line}", [TextPart(text=record["diary"])], None)
-
-    def end(self):
-        return ()
-
-
-FORMAT = Format(
-    name="diary",
-    about="a diary",
-    recognises=lambda head: any("diary" in line for line in head.lines),
-    importer=Diary,
-)
-"""
+DOCS = (Path(__file__).parents[1] / "docs" / "formats.md").read_text()
+(PLUGIN,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
 
 
 def ran(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -86,6 +61,15 @@ def test_a_plugin_that_is_broken_is_named_in_one_line(
     assert cause in run.stderr
     assert "diary" in run.stderr
     assert run.stderr.count("\n") == 1
+
+
+def test_a_plugin_that_stumbles_over_a_line_names_it(tmp_path: Path):
+    folder = installed(tmp_path, PLUGIN)
+    (folder / "days.jsonl").write_text('{"diary": "It rained."}\n{"dairy": "Milk."}\n')
+    run = ran(folder, "import", "days.jsonl")
+    assert run.returncode == 2
+    assert "days.jsonl: line 2: the format diary cannot read it: KeyError('diary')" in run.stderr
+    assert ran(folder, "import", "days.jsonl", "--lenient").returncode == 0
 
 
 def test_every_format_has_a_name_of_its_own_and_says_who_writes_it():

@@ -38,7 +38,7 @@ class Aider:
     def __init__(self, name: str) -> None:
         """Take the file's name, which names the sessions."""
         self.tally = Tally()
-        self._stem = Path(name).stem
+        self._stem = Path(name).stem.lstrip(".")
         self._sessions = 0
         self._session = ""
         self._count = 0

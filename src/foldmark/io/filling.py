@@ -128,11 +128,10 @@ class Filling:
         place = -1 if message is None else self._find(message, self._place)
         if place is None:
             return
-        acts = read_acts(self._engine, self._key, "revert")
         span = (place + 1, self._place)
-        hidden = any(act.in_force and (act.tail or 0) <= place < (act.marker or 0) for act in acts)
+        acts = read_acts(self._engine, self._key, "revert")
         is_known = any((act.tail, act.marker) == span for act in acts)
-        if not is_known and (hidden or span[0] < span[1]):
+        if not is_known and (span[0] < span[1] or self._is_hidden(place)):
             self._change.revert(place)
             self.changed += 1
 
@@ -244,6 +243,10 @@ class Filling:
             )
         return rows[0][0] if rows and rows[0][0] < below else None
 
+    def _is_hidden(self, place: int) -> bool:
+        acts = read_acts(self._engine, self._key, "revert")
+        return any(act.in_force and (act.tail or 0) <= place < (act.marker or 0) for act in acts)
+
     # --- acts ---
 
     def _prune_told(self) -> None:
@@ -286,6 +289,8 @@ class Filling:
     ) -> None:
         self._prune_told()  # what was hidden by now, as far as messages tell it
         tail = self._find(tail_id, marker) if tail_id else None
+        if tail is not None and self._is_hidden(tail):
+            tail = None
         start = marker if tail is None else tail
         if self._requests is None:
             memory = remembered(self._engine, self._change.row, marker, start)
