@@ -81,6 +81,7 @@ def steps(draw: st.DrawFn) -> list[Step]:
             continue
         else:
             made.append(Reverted(message=draw(st.sampled_from([None, "gone", *names[-8:]]))))
+            made.append(user_message(name, (TextPart(text=f"Rather {name}"),), None))
         if isinstance(made[-1], Message):
             names.append(name)
     return made

@@ -76,8 +76,10 @@ class Filling:
         self._marks: dict[int, Number] = {}  # told inside messages
         self._marked = _marked(engine, row.key)  # what was undone is not marked again
         acts = read_acts(engine, row.key) if row.acts else []
-        self._pivots = {(act.marker, act.summary) for act in acts}  # also what was undone
-        if any(act.kind == "revert" for act in acts):
+        # What was done to it already, whatever has become of that.
+        self._pivots = {(act.marker, act.summary) for act in acts if act.kind == "pivot"}
+        self._reverts = {(act.tail, act.marker) for act in acts if act.kind == "revert"}
+        if self._reverts:
             self._requests = None
         self.changed = 0  # messages that are new, or newer than they were
         self.pruned = 0
@@ -128,10 +130,8 @@ class Filling:
         place = -1 if message is None else self._find(message, self._place)
         if place is None:
             return
-        span = (place + 1, self._place)
-        acts = read_acts(self._engine, self._key, "revert")
-        is_known = any((act.tail, act.marker) == span for act in acts)
-        if not is_known and (span[0] < span[1] or self._is_hidden(place)):
+        hides = place + 1 < self._place or self._is_hidden(place)
+        if hides and (place + 1, self._place) not in self._reverts:
             self._change.revert(place)
             self.changed += 1
 

@@ -262,7 +262,7 @@ def _verbatim(wire: Wire, messages: Sequence[Message], place: int) -> tuple[list
     """An odd stretch as it came, if the messages still say just that; and how many they are."""
     own = options(messages[place].info.wire, wire.key)
     raw, covers = own.get(VERBATIM), own.get(COVERS)
-    if not isinstance(raw, list) or not isinstance(covers, int):
+    if not isinstance(raw, list) or not isinstance(covers, int) or covers < 1:
         return None
     given = cast("list[Json]", raw)
     try:
