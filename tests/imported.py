@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from foldmark.importers.reading import opened_reading
+from foldmark.importers.source import Unrecognised
 from foldmark.importers.storing import Imported, store_reading
 from foldmark.io.loading import Slice, load
 from foldmark.io.marking import unpacked_marks
@@ -27,7 +29,7 @@ class Lines:
         self._count = 0
         self._last: str | None = None
 
-    def add(self, type: str, parent: str | None = "", **fields: Any) -> str:
+    def add(self, kind: str, parent: str | None = "", **fields: Any) -> str:
         """A line; its id."""
         self._count += 1
         name = f"u{self._count}"
@@ -37,7 +39,7 @@ class Lines:
             "cwd": "/mill",
             "sessionId": SESSION,
             "version": "2.1.0",
-            "type": type,
+            "type": kind,
             "uuid": name,
             "timestamp": f"2026-01-05T10:{self._count // 60:02}:{self._count % 60:02}.000Z",
             **fields,
@@ -106,7 +108,8 @@ def grown(where: str, path: Path, lines: Sequence[Any], step: int = 1) -> list[I
     done: list[Imported] = []
     for end in [*range(step, len(lines), step), len(lines)]:
         write(path, lines[:end])
-        done = imported(where, path, "claude-code")
+        with suppress(Unrecognised):  # titles alone, which may come first, are no transcript
+            done = imported(where, path)
     return done
 
 

@@ -155,18 +155,20 @@ def test_import_tells_what_it_brought(where: str, tmp_path: Path):
     assert ids(where) == ["again", made.info.id]
 
 
-def test_a_session_that_is_there_already_is_not_doubled_and_another_of_its_id_is_refused(
-    where: str, tmp_path: Path, capsys: Capture
+def test_a_session_that_is_there_already_is_not_doubled_and_another_of_its_id_gets_its_own(
+    where: str, tmp_path: Path
 ):
     path = stored(tmp_path, named("ses_a"))
     printed("import", path, "--store", where)
     assert "1 file unchanged" in printed("import", path, "--store", where)
     assert ids(where) == ["ses_a"]
     other = replace(named("ses_a"), messages=named("ses_a").messages[1:])
-    line = refused(capsys, "import", stored(tmp_path, other, "other.json"), "--store", where)
-    assert "--as ID" in line
+    told = answered("import", stored(tmp_path, other, "other.json"), "--store", where)
+    (kept,) = told["imported"]
+    assert kept["state"] == "new"
+    assert kept["id"].startswith("ses_a-")
     printed("import", path, "--as", "ses_b", "--store", where)
-    assert ids(where) == ["ses_b", "ses_a"]
+    assert ids(where) == ["ses_b", kept["id"], "ses_a"]
 
 
 def test_one_bad_file_fails_alone(where: str, tmp_path: Path):

@@ -15,21 +15,22 @@ from msgspec.structs import replace
 from foldmark.importers.format import Opened, Pruned, Reverted, Step
 from foldmark.importers.making import assistant_message, folded, user_message
 from foldmark.importers.reading import Sessions
-from foldmark.io import filling
 from foldmark.io.filling import Filling
 from foldmark.io.store import Store
 from foldmark.log import Log
+from foldmark.marks import with_parts
 from foldmark.messages import (
     AnyPart,
+    AssistantInfo,
     Completed,
     Message,
+    Number,
     Pending,
     Running,
     SessionInfo,
     TextPart,
     ToolPart,
     Transcript,
-    encode_transcript,
 )
 from foldmark.presets import FOLDMARK, OPENCODE
 from foldmark.tokens import counter
@@ -37,8 +38,8 @@ from foldmark.view import Viewer
 from foldmark.wire.model import Answer
 from foldmark.wire.weaving import Late, settled
 
-from .imported import imported, told
-from .sessions import bytes_of, exported, opened
+from .imported import told
+from .sessions import bytes_of, opened, plain
 from .stores import new_database
 from .strategies import sessions
 
@@ -153,7 +154,6 @@ def grows(where: str, told_steps: Sequence[Step], cuts: Iterable[float]) -> None
 cuts = st.lists(st.floats(0, 1), max_size=3)
 
 
-@settings(max_examples=150)
 @given(steps(), cuts)
 def test_steps_of_any_kind_told_in_pieces_in_a_file(made: list[Step], cuts: list[float]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -166,3 +166,79 @@ def test_steps_of_any_kind_told_in_pieces_in_postgres(
     address: str, made: list[Step], cuts: list[float]
 ) -> None:
     grows(address, made, cuts)
+
+
+# --- transcripts that were exported again --------------------------------------------------
+
+
+@st.composite
+def exports(draw: st.DrawFn) -> list[list[Message]]:
+    """A session, and what was there of it at some earlier moments."""
+    whole = draw(sessions())
+    ends = sorted(draw(st.sets(st.integers(0, len(whole)), max_size=3)))
+    return [*(_earlier(whole[:end], draw) for end in ends), whole]
+
+
+def _earlier(messages: list[Message], draw: st.DrawFn) -> list[Message]:
+    """Nothing was pruned yet, and of the last message not all was there."""
+    if draw(st.booleans()):
+        messages = [with_parts(message, lambda _, part: _unpruned(part)) for message in messages]
+    if messages and draw(st.booleans()):
+        last = messages[-1]
+        kept = last.parts[: draw(st.integers(0, len(last.parts)))]
+        parts = tuple(_waiting(part) if draw(st.booleans()) else part for part in kept)
+        messages = [*messages[:-1], replace(last, parts=parts)]
+        if isinstance(last.info, AssistantInfo) and draw(st.booleans()):
+            unfinished = replace(last.info, finish=UNSET)
+            messages[-1] = replace(messages[-1], info=unfinished)
+    return messages
+
+
+def _unpruned(part: AnyPart) -> AnyPart:
+    if isinstance(part, ToolPart) and isinstance(part.state, Completed) and part.state.time:
+        time = replace(part.state.time, compacted=UNSET)
+        return replace(part, state=replace(part.state, time=time))
+    return part
+
+
+def _waiting(part: AnyPart) -> AnyPart:
+    return replace(part, state=Running()) if isinstance(part, ToolPart) else part
+
+
+def is_the_same_at_last(where: str, told_exports: list[list[Message]]) -> None:
+    """However often it was exported and imported in between."""
+    pieces, once = uuid4().hex, uuid4().hex
+    with Store.open(where, durable=False) as store:
+        for messages in (*told_exports, told_exports[-1]):
+            fill(store, pieces, messages)
+        fill(store, once, told_exports[-1])
+    found, expected = told(where, pieces), told(where, once)
+    for each in (found, expected):
+        each["export"]["info"] = each["row"] = None
+        # What was pruned is one act, or several.
+        acts: list[Any] = each.pop("acts")
+        each["pivots"] = [act for act in acts if act[0] == "pivot"]
+        marks: list[dict[int, Number]] = [act[-1] for act in acts if act[-1]]
+        each["marks"] = sorted(mark for held in marks for mark in held.items())
+        each["past"] = replace(each["past"], marks={})  # with those of one act all are read
+    assert found == expected
+    messages = told_exports[-1]
+    assert found["export"]["messages"] == as_json(messages)
+
+
+def as_json(messages: list[Message]) -> Any:
+    return plain(Transcript(info=SessionInfo(id="s"), messages=tuple(messages)))["messages"]
+
+
+@given(exports())
+def test_sessions_exported_again_and_again_in_a_file(made: list[list[Message]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        is_the_same_at_last(str(Path(folder) / "store.db"), made)
+
+
+@few
+@given(exports())
+def test_sessions_exported_again_and_again_in_postgres(
+    address: str, made: list[list[Message]]
+) -> None:
+    is_the_same_at_last(address, made)

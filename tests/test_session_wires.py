@@ -251,7 +251,11 @@ def test_a_result_is_sent_back_as_it_was_taken(session: foldmark.Session) -> Non
         {
             "type": "tool_result",
             "tool_use_id": "toolu_0",
-            "content": [{"type": "text", "text": "see"}, {"type": "image", "source": source}],
+            "content": [
+                {"type": "text", "text": "see"},
+                {"type": "image", "source": source},
+                {"type": "text", "text": "and so on"},
+            ],
         },
         {"type": "tool_result", "tool_use_id": "toolu_1", "content": "no", "is_error": True},
     ]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -23,6 +24,7 @@ from foldmark.messages import (
     has_result,
     with_part,
 )
+from foldmark.shown import AnyShown
 from foldmark.values import encode as encoded
 from foldmark.wire import (
     WIRES,
@@ -35,8 +37,9 @@ from foldmark.wire import (
     request,
     wire_named,
 )
-from foldmark.wire.lists import COVERS, VERBATIM, take_list
+from foldmark.wire.lists import COVERS, VERBATIM, read_list, take_list, write_list
 from foldmark.wire.model import Answer, options
+from foldmark.wire.openai_chat import OpenAIChat
 from foldmark.wire.plain import plain, plain_object
 from foldmark.wire.weaving import Late, Weaver
 
@@ -204,6 +207,21 @@ def test_notes_within_notes_are_not_followed(wire: str) -> None:
             own: Json = {key: {VERBATIM: raw, COVERS: covers}}
             odd = replace(message, info=replace(message.info, wire=own))
             assert len(encode([odd, odd], wire)) == 2
+
+
+class Merging(OpenAIChat):
+    """A codec that writes what is said twice in a row once: no stretch alone shows that."""
+
+    def write(self, shown: Sequence[AnyShown], *, as_is: bool) -> list[Json]:
+        written = super().write(shown, as_is=as_is)
+        return [held for last, held in pairwise([{}, *written]) if held != last]
+
+
+def test_where_stretches_do_not_add_up_to_the_list_it_is_kept_whole() -> None:
+    given_ = [chat_lists.user("a"), chat_lists.said("b"), chat_lists.said("b")]
+    found = read_list(Merging(), given_)
+    assert write_list(Merging(), found.messages) == given_
+    assert kept(found.messages, "openai-chat") == [(3, 3)]
 
 
 def test_an_answer_of_many_items_is_read_and_written_back() -> None:
@@ -409,7 +427,9 @@ def test_the_last_message_may_grow_in_two_ways() -> None:
     weaver.join(calling(1, "d").parts)
     for name in "dbc":
         assert weaver.answer(Answer(call_id=name, output=name)) is True
-    assert outputs(weaver.rest()) == [("1", "b", "c", "d")]
+    whole = calling(1, "a", "b", "c", "d", "e")
+    weaver.extend(whole)  # whatever it was before
+    assert outputs(weaver.rest()) == [("?", "?", "?", "?", "?")]
     assert weaver.answered == [(0, 1), (0, 7), (0, 3), (0, 5)]
 
 

@@ -58,7 +58,10 @@ TheView = Annotated[
 ]
 Body = Annotated[
     bool,
-    typer.Option("--request", help="On a wire: a request's body, with the system prompt if known."),
+    typer.Option(
+        "--request",
+        help="On a wire: a request's body, with the system prompt and the tools if they are known.",
+    ),
 ]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from foldmark.errors import BadInput, FoldmarkError, StoreError
 from foldmark.importers.reading import Reading, opened_reading
 from foldmark.importers.source import Unrecognised
-from foldmark.importers.storing import Imported, State, Watch, store_reading
+from foldmark.importers.storing import Apart, Imported, State, Watch, store_reading
 from foldmark.io.copying import copy_session
 from foldmark.io.files import STANDARD_INPUT, harmless
 from foldmark.io.filling import Diverged
@@ -146,14 +146,14 @@ class Importer:
         if known is not None and self._has_imported(known):
             self.unchanged.append(file)
             return
+        apart = Apart() if known is None else Apart(suffix=_mark(known[0]))
         try:
-            reading, stored = self._stored(file)
+            reading, stored = self._stored(file, apart)
         except Diverged:
             if known is None:
                 raise
             # Another file of that name, or a session that went on here: one of its own.
-            mark = blake2b(known[0].encode("utf-8", "surrogatepass"), digest_size=3)
-            reading, stored = self._stored(file, mark.hexdigest())
+            reading, stored = self._stored(file, apart)
         if not stored:
             raise Unrecognised("there is no session in it", source=harmless(file))
         if known is not None:
@@ -178,7 +178,7 @@ class Importer:
             LeftOut(file=file, line=held.line, cause=held.cause) for held in reading.skipped
         ]
 
-    def _stored(self, file: str, suffix: str = "") -> tuple[Reading, list[Imported]]:
+    def _stored(self, file: str, apart: Apart) -> tuple[Reading, list[Imported]]:
         """Read a file into the store."""
         with opened_reading(
             file, format=self.format, lenient=self.lenient, most_bytes=self._max_size
@@ -189,7 +189,7 @@ class Importer:
                     reading,
                     estimate=self._estimate,
                     name=self._name,
-                    suffix=suffix,
+                    apart=apart,
                     watch=self.watch,
                 )
             except BadInput as error:
@@ -281,6 +281,11 @@ def _as_it_is(file: str) -> tuple[str, int, int] | None:
         told = Path(file).stat()
         return str(Path(file).resolve()), told.st_size, told.st_mtime_ns
     return None
+
+
+def _mark(path: str) -> str:
+    """A few characters that stand for a path."""
+    return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=3).hexdigest()
 
 
 def _in_file(file: str, cause: str) -> BadInput:

@@ -45,14 +45,8 @@ class Skipped(Frozen):
 class Reading:
     """A file being read in its format."""
 
-    def __init__(
-        self, source: Source, format: Format, *, lenient: bool, forced: bool = False
-    ) -> None:
-        """Take an open source, its format, and whether to go on after what cannot be read.
-
-        A format that was `forced` by the user must give something.
-        """
-        self._forced = forced
+    def __init__(self, source: Source, format: Format, *, lenient: bool) -> None:
+        """Take an open source, its format, and whether to go on after what cannot be read."""
         self.source = source
         self.format = format
         self.skipped: list[Skipped] = []
@@ -75,9 +69,6 @@ class Reading:
                 continue
             yield from steps
         yield from self._importer.end()
-        if self._forced and not self._importer.tally.messages:
-            cause = f"nothing in it is of the format {self.format.name}"
-            raise BadInput(cause, source=self.source.name)
         if self.source.unfinished is not None:
             self.skipped.append(Skipped(line=self.source.unfinished, cause=_UNFINISHED))
 
@@ -122,8 +113,7 @@ def opened_reading(
     """A file to be read, its format recognised from its content where none is given."""
     named = format_named(format) if format else None
     with opened_source(path, most_bytes=most_bytes) as source:
-        found = named or recognised(source.head)
-        yield Reading(source, found, lenient=lenient, forced=named is not None)
+        yield Reading(source, named or recognised(source.head), lenient=lenient)
 
 
 # --- whole sessions ------------------------------------------------------------------------

@@ -176,7 +176,7 @@ class Source:
         """Lines that say something, and all of a text; each refused where it is too long."""
         readline = self._file.readline
         while line := self._read(readline):
-            if len(line) == _PIECE and not line.endswith(b"\n"):
+            if len(line) == _PIECE or len(line) > self._most:
                 line = self._whole_line(line)
             self._line += 1
             if self._line == 1:

@@ -6,12 +6,12 @@ The same file again adds nothing; one that has grown adds what it grew by.
 from collections.abc import Callable
 from typing import Literal
 
-from msgspec import UnsetType
+from msgspec import UnsetType, field
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
 from foldmark.io import leases
-from foldmark.io.filling import Filling
+from foldmark.io.filling import Diverged, Filling
 from foldmark.io.rows import SessionRow
 from foldmark.io.store import LATEST, Store
 from foldmark.messages import Message, SessionInfo
@@ -40,22 +40,26 @@ class Imported(Frozen):
     state: State
 
 
+class Apart(Frozen):
+    """Sessions that are kept beside those of the same ids, which are others: under longer ids."""
+
+    suffix: str = ""
+    ids: set[str] = field(default_factory=set[str])  # those that are found to be others are added
+
+
 def store_reading(
     store: Store,
     reading: Reading,
     *,
     estimate: str,
     name: str | None = None,
-    suffix: str = "",
+    apart: Apart | None = None,
     watch: Watch | None = None,
 ) -> list[Imported]:
-    """Write all sessions of a file; whole or not at all.
-
-    `name` is another id for its only one, `suffix` what is added to the ids of all.
-    """
+    """Write all sessions of a file; whole or not at all. `name` is another id for its only one."""
     with store.engine.writing():
         writer = _Writer(store, reading.format.name, estimate, name)
-        writer.suffix = suffix
+        writer.apart = apart or writer.apart
         for step in reading.steps():
             writer.take(step)
             if watch is not None:
@@ -74,36 +78,53 @@ class _Writer:
         self._told: dict[str, tuple[SessionInfo, Extra | UnsetType]] = {}
         self._open: dict[str, _Session] = {}
         self._now = ""
-        self.suffix = ""
+        self._diverged: dict[str, Diverged] = {}
+        self.apart = Apart()
 
     def take(self, step: Step) -> None:
+        if isinstance(step, Opened):
+            self._now = step.info.id
+            info = with_origin(self._named(step.info), self._format)
+            self._told[self._now] = (info, step.extra)
+        elif self._now not in self._diverged:
+            try:
+                self._tell(self._session().filling, step)
+            except Diverged as error:
+                self._diverged[self._now] = error  # others of the file may be, too
+
+    def _tell(self, filling: Filling, step: Message | Late | Pruned | Reverted) -> None:
         match step:
-            case Opened(info=info, extra=extra):
-                self._now = info.id
-                self._told[info.id] = (with_origin(self._named(info), self._format), extra)
             case Message():
-                self._session().filling.take(step)
+                filling.take(step)
             case Late(answer=answer, key=key, at=at):
-                self._session().filling.settle(
-                    answer.call_id, lambda part: settled(part, answer, key, at)
-                )
+                filling.settle(answer.call_id, lambda part: settled(part, answer, key, at))
             case Pruned(calls=calls, at=at):
-                self._session().filling.prune(calls, at)
+                filling.prune(calls, at)
             case Reverted(message=message):
-                self._session().filling.revert(message)
+                filling.revert(message)
 
     def finish(self) -> list[Imported]:
-        if not self._open and self._told:
-            self._session()  # a session in which nothing was said yet
-        return [self._finished(name, held) for name, held in self._open.items()]
+        if not self._open and self._told and self._format == OPENCODE:
+            self._session()  # our own form, which may tell of a session without a message
+        done: list[Imported] = []
+        for name, held in self._open.items():
+            if name not in self._diverged:
+                try:
+                    done.append(self._finished(name, held))
+                except Diverged as error:
+                    self._diverged[name] = error
+        if self._diverged:
+            self.apart.ids.update(self._diverged)
+            raise next(iter(self._diverged.values()))
+        return done
 
     def _named(self, info: SessionInfo) -> SessionInfo:
         if self._name is not None:
             if any(known != info.id for known in self._told):
                 raise BadInput("--as names one session, but the file holds several")
             return replace(info, id=self._name)
-        if self.suffix:
-            return replace(info, id=f"{info.id}-{self.suffix}")
+        if info.id in self.apart.ids:
+            return replace(info, id=f"{info.id}-{self.apart.suffix}")
         if not info.id.strip() or info.id == LATEST:
             raise BadInput(f"its id, {info.id!r}, cannot be one; give --as ID")
         return info
@@ -129,17 +150,19 @@ class _Writer:
         count = self._count if row.estimate == self._estimate else counter(row.estimate)
         return _Session(row, Filling(self._store.engine, row, count), is_new=is_new)
 
-    def _entitled(self, info: SessionInfo, filling: Filling) -> SessionInfo:
+    def _entitled(self, info: SessionInfo, row: SessionRow, filling: Filling) -> SessionInfo:
         """A session without a title is known by its first request; OpenCode's is left as it is."""
         if info.title or self._format == OPENCODE:
             return info
+        if title := row.info.title:
+            return replace(info, title=title)
         first = " ".join(filling.first_request[: 4 * _TITLE].split())
         title = first if len(first) <= _TITLE else f"{first[: _TITLE - 1]}…"
         return replace(info, title=title) if title else info
 
     def _finished(self, name: str, held: "_Session") -> Imported:
         row, filling = held.filling.finish(), held.filling
-        info = self._entitled(self._told[name][0], held.filling)
+        info = self._entitled(self._told[name][0], held.row, held.filling)
         grown = bool(filling.changed or filling.pruned)
         if info != held.row.info and not filling.is_behind:
             self._store.entitle(row, info)

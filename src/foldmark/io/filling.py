@@ -75,6 +75,7 @@ class Filling:
         self._asked = 0  # characters of them
         self._marks: dict[int, Number] = {}  # told inside messages
         self._marked = _marked(engine, row.key)  # what was undone is not marked again
+        self._marked_last = _marked(engine, row.key, f"AND place >= {row.places}")
         acts = read_acts(engine, row.key) if row.acts else []
         # What was done to it already, whatever has become of that.
         self._pivots = {(act.marker, act.summary) for act in acts if act.kind == "pivot"}
@@ -119,6 +120,8 @@ class Filling:
             return  # it is told again
         found = {self._calls[call][1] for call in calls if call in self._calls}
         found -= self._waiting | _marked(self._engine, self._key, "AND reverted IS NULL")
+        if self._place == self._known:
+            found -= self._marked_last  # taken back at once, perhaps
         self._prune(dict.fromkeys(found, at or 1))
 
     def revert(self, message: str | None) -> None:
@@ -187,12 +190,18 @@ class Filling:
 
     def _ask(self, message: Message) -> None:
         """Note what the user asked for, as long as that is not too much to be held."""
+        if not self._first_request and message.is_user:
+            asked = Requests()
+            asked.take(0, 0, message)
+            self._first_request = asked.all[0].text if asked.all else ""
+        if not self._first_request and message.is_user:
+            first = Requests()
+            first.take(self._place, self._ordinal, message)
+            self._first_request = first.all[0].text if first.all else ""
         if self._requests is None:
             return
         known = len(self._requests.all)
         self._requests.take(self._place, self._ordinal, message)
-        if not self._first_request and self._requests.all:
-            self._first_request = self._requests.all[0].text
         self._asked += sum(len(request.text) for request in self._requests.all[known:])
         if self._asked > _MOST_BYTES:
             self._requests = None

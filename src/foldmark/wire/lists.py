@@ -188,8 +188,9 @@ class _ListReader:
     def decoded(self) -> Decoded:
         """The list as it is kept: what it would be written back as is compared with what it was."""
         messages = self.messages()
-        if _written(self._wire, messages) != self._given:
-            messages = self._kept(messages)
+        written = _written(self._wire, messages)
+        if written != self._given:
+            messages = self._kept(messages, written)
         return Decoded(wire=self._wire.name, messages=tuple(messages), origin=self.origin())
 
     def origin(self) -> Origin:
@@ -198,17 +199,23 @@ class _ListReader:
             return Origin()
         return Origin(system="\n\n".join(self._texts), wire={self._wire.name: self._system})
 
-    def _kept(self, messages: list[Message]) -> list[Message]:
+    def _kept(self, messages: list[Message], written: list[Json]) -> list[Message]:
         """Keep stretches as they came that would not be written back so; if need be, all."""
-        kept = list(messages)
-        ends = [*self._stretches()[1:], (len(self._given), len(messages))]
-        for (start, first), (end, last) in zip(self._stretches(), ends, strict=True):
+        key, kept, place = self._wire.key, list(messages), 0
+        starts = self._stretches()
+        ends = [*starts[1:], (len(self._given), len(messages))]
+        for (start, first), (end, last) in zip(starts, ends, strict=True):
             given = self._given[start:end]
-            if _written(self._wire, messages[first:last]) != given:
-                kept[first] = _with_verbatim(messages[first], self._wire.key, given, last - first)
+            if written[place : place + len(given)] == given:
+                place += len(given)
+                continue
+            alone = _written(self._wire, messages[first:last])
+            place += len(alone)
+            if alone != given:
+                kept[first] = _with_verbatim(messages[first], key, given, last - first)
         if write_list(self._wire, kept) != self._given:
             kept = list(messages)
-            kept[0] = _with_verbatim(messages[0], self._wire.key, self._given, len(messages))
+            kept[0] = _with_verbatim(messages[0], key, self._given, len(messages))
         return kept
 
     def _stretches(self) -> list[tuple[int, int]]:
@@ -270,7 +277,7 @@ def _verbatim(wire: Wire, messages: Sequence[Message], place: int) -> tuple[list
     except BadInput:
         return None
     found = messages[place : place + covers]
-    is_same = len(again) == covers and _said_by(again, wire.key) == _said_by(found, wire.key)
+    is_same = _said_by(again, wire.key) == _said_by(found, wire.key)
     return (given, covers) if is_same else None
 
 
