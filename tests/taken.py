@@ -20,7 +20,9 @@ _CHAT = TypeAdapter(list[ChatCompletionMessageParam], config=_STRICT)
 _ITEMS: TypeAdapter[Any] = TypeAdapter(ResponseInputParam)
 # Fields of a chat message that OpenAI's SDK does not know, and other servers want back.
 _OF_SERVERS = {"reasoning_content", "reasoning", "reasoning_text", "reasoning_details"}
-_NAME = re.compile(r"[a-zA-Z0-9_.:-]{1,128}")
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_ANTHROPIC_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_GEMINI_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 
 
 def plain(value: Any) -> Any:
@@ -77,7 +79,9 @@ def _anthropic(messages: list[Json]) -> None:
             plain(ANTHROPIC_BLOCKS[block["type"]].validate_python([block]))
             assert block["type"] != "text" or block["text"].strip()
             assert block["type"] != "thinking" or block["signature"]
-        calls = [block["id"] for block in found if block["type"] == "tool_use"]
+        uses = [block for block in found if block["type"] == "tool_use"]
+        assert all(_ANTHROPIC_NAME.fullmatch(use[name]) for use in uses for name in ("id", "name"))
+        calls = [use["id"] for use in uses]
         assert not seen & set(calls), "an id is used once"
         seen |= set(calls)
     assert not calls, "no call is without a result"
@@ -105,6 +109,7 @@ def _chat(messages: list[Json]) -> None:
         waiting = [call["id"] for call in calls]
         assert len(set(waiting)) == len(waiting)
         assert all(_NAME.fullmatch(call[call["type"]]["name"]) for call in calls)
+        assert all(0 < len(call_id) <= 40 for call_id in waiting)
     assert not waiting, "no call is without a result"
 
 
@@ -131,6 +136,8 @@ def _responses(items: list[Json]) -> None:
             waiting.remove(item["call_id"])
         elif isinstance(item.get("call_id"), str):
             assert item["call_id"] not in waiting
+            assert 0 < len(item["call_id"]) <= 64
+            assert _NAME.fullmatch(item.get("name", "shell"))
             waiting.add(item["call_id"])
     assert not waiting, "no call is without a result"
     ids = [item["id"] for item in items if "id" in item]
@@ -146,6 +153,7 @@ def _gemini(contents: list[Json]) -> None:
         answers = [part.function_response for part in read.parts if part.function_response]
         assert [answer.name for answer in answers] == calls, "results answer the calls before them"
         calls = [part.function_call.name or "" for part in read.parts if part.function_call]
+        assert all(_GEMINI_NAME.fullmatch(name) for name in calls)
         for part in read.parts:
             assert part.text is None or part.text.strip() or part.thought_signature
             assert part.model_dump(exclude_none=True)

@@ -76,6 +76,7 @@ class Line(Struct, gc=False, rename="camel"):
 
 class _Kind(Struct, gc=False):
     type: str
+    uuid: Any = UNSET
 
 
 _decode_line = decoder(Line)
@@ -87,10 +88,10 @@ def _decode(data: bytes) -> Line:
     try:
         return _decode_line(data)
     except BadInput:
-        kind = _decode_kind(data).type
-        if kind in _TAKEN:
+        kind = _decode_kind(data)
+        if kind.type in _TAKEN:
             raise
-        return Line(type=kind)
+        return Line(type=kind.type, uuid=kind.uuid if isinstance(kind.uuid, str) else UNSET)
 
 
 class ClaudeCode:
