@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ SMALL = Transcript(
 )
 
 
-def refused(path: Path | str, **options: int) -> BadInput:
+def refused(path: Path | str, **options: Any) -> BadInput:
     """Why a file is not read; it is always named."""
     with pytest.raises(BadInput) as caught:
         read_transcript(path, **options)

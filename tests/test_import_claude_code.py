@@ -104,8 +104,10 @@ def test_an_answer_that_goes_on_after_something_else_keeps_its_ids_apart(tmp_pat
     lines.add("attachment", attachment={"type": "queued_command", "prompt": "Quickly"})
     lines.answer("m1", "And on")
     lines.answer("m1", "and on")
-    lines.all.append(lines.all[0])
-    assert [name for name, _ in messages(read(tmp_path, lines))] == ["m1", "u2", "m1-3", "m1-5"]
+    lines.user("Go")
+    lines.all.append(lines.all[-1])  # instead of the one before
+    names = ["m1", "u2", "m1-3", "u5-6"]
+    assert [name for name, _ in messages(read(tmp_path, lines))] == names
 
 
 def test_what_the_program_put_into_the_context_is_known_as_such(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def _refuse(constant: str) -> object:
 def _line(data: bytes, problem: str) -> str:
     """Where a parser's problem lies: it tells the byte, or that the input ended too early."""
     _, found, rest = problem.rpartition("(byte ")
-    end = int(rest.rstrip(")")) if found else len(data)
+    end = int(rest.rstrip(")")) if found else len(data.rstrip())
     return f"line {data.count(NEWLINE, 0, end) + 1}"
 
 

@@ -120,7 +120,9 @@ def _report(
     if same:
         told.append(f"{number(same, 'session')} with nothing new.")
     if importer.passed_over:
-        told.append(f"{number(len(importer.passed_over), 'file')} that hold no transcript.")
+        told.append(
+            f"{number(len(importer.passed_over), 'file')} without a transcript, passed over."
+        )
     told += [f"{held.file}: left out line {held.line}: {held.cause}" for held in importer.skipped]
     if told:
         yield Group(*(words(line, QUIET, most=300) for line in told))

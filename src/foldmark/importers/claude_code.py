@@ -124,7 +124,8 @@ class ClaudeCode:
     def end(self) -> Iterator[Step]:
         """What is held."""
         for thread in self._threads.values():
-            yield from self._told(thread, list(thread.end()))
+            if steps := list(thread.end()):
+                yield from self._told(thread, steps)
 
     def _told(self, thread: "_Thread", steps: list[Step]) -> Iterator[Step]:
         """Steps of a conversation; which one it is, where that changes."""

@@ -253,10 +253,11 @@ def _is_cut_off(data: bytes) -> bool:
     if data.endswith(b"\n"):
         return False
     try:
-        _value.decode(data)
+        _value.decode(HALF_PAIR.sub(rb"\\u00", data))
     except msgspec.DecodeError as error:
         # Of a number it is said that it is none, at its end.
-        return str(error).endswith(("truncated", f"(byte {len(data)})"))
+        ends = str(error).endswith(("truncated", f"(byte {len(data)})"))
+        return ends and "trailing" not in str(error)
     except (UnicodeDecodeError, RecursionError):
         pass
     return False

@@ -84,9 +84,9 @@ def hollowed(data: bytes) -> tuple[list[bytes], list[Body]]:
 
 def _masked(data: bytes) -> bytes:
     """JSON of the same length in which every quote begins or ends a text."""
-    if b'\\"' not in data:
-        return data
-    return data.replace(b"\\\\", b"\0\0").replace(b'\\"', b"\0\0")
+    if b'\\\\"' in data:  # where a backslash is none of the quote's
+        data = data.replace(b"\\\\", b"\0\0")
+    return data.replace(b'\\"', b"\0\0")
 
 
 def _texts(masked: bytes, wanted: "re.Pattern[bytes]") -> Iterator[tuple[int, int]]:
