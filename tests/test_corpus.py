@@ -72,6 +72,14 @@ def views(file: str) -> list[View]:
     return [viewed(session) for session in read(file).sessions]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    """What was read is kept for the tests of one file, and not for all that follow."""
+    yield
+    views.cache_clear()
+    read.cache_clear()
+
+
 def viewed(session: Transcript, model: str = "") -> View:
     return Viewer(Log(by_classes, session.messages), FOLDMARK, model=model).view()
 

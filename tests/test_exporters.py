@@ -48,8 +48,9 @@ from foldmark.wire import decode
 
 from .strategies import sessions
 from .taken import WIRES, assert_taken, plain, with_ids
-from .test_corpus import MANIFEST, Json, each_file, read, views
+from .test_corpus import MANIFEST, Json, each_file, forgotten, read, views
 
+__all__ = ["forgotten"]  # a fixture
 each_wire = pytest.mark.parametrize("wire", WIRES)
 
 
