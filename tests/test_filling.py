@@ -17,6 +17,7 @@ from foldmark.importers.making import assistant_message, folded, user_message
 from foldmark.importers.reading import Sessions
 from foldmark.io.filling import Filling
 from foldmark.io.store import Store
+from foldmark.lab.generate import generate
 from foldmark.log import Log
 from foldmark.marks import with_parts
 from foldmark.messages import (
@@ -39,7 +40,7 @@ from foldmark.wire.model import Answer
 from foldmark.wire.weaving import Late, settled
 
 from .imported import told
-from .sessions import bytes_of, opened, plain
+from .sessions import bytes_of, opened, plain, work
 from .stores import new_database
 from .strategies import sessions
 
@@ -242,3 +243,43 @@ def test_sessions_exported_again_and_again_in_postgres(
     address: str, made: list[list[Message]]
 ) -> None:
     is_the_same_at_last(address, made)
+
+
+# --- by hand -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_what_is_written_at_once_and_what_is_read_back_make_no_difference(
+    where: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session too large to be held: each message is written, and requests are read again."""
+    made = generate(seed, messages=250, pivots=True, window=30_000).messages
+    with Store.open(where, durable=False) as store:
+        fill(store, "held", made)
+        monkeypatch.setattr("foldmark.io.filling._MOST_BYTES", 0)
+        fill(store, "read", made)
+        assert len(store.acts(store.named("read").key, "pivot")) > 2
+    held, read = told(where, "held"), told(where, "read")
+    held["export"]["info"] = read["export"]["info"] = None
+    held["row"], read["row"] = held["row"][1:], read["row"][1:]
+    assert held == read
+
+
+def test_an_export_with_a_pivot_that_was_undone_is_the_same_again(where: str) -> None:
+    with opened(where, "a") as session:
+        work(session)
+        session.compact("Folded.")
+        session.user("Go on")
+        session.undo()
+        made = session.export().messages
+    with Store.open(where, durable=False) as store:
+        fill(store, "b", made)
+    before = told(where, "b")
+    with Store.open(where, durable=False) as store:
+        fill(store, "b", made)
+    assert told(where, "b") == before
+    assert [act[0] for act in before["acts"]] == ["pivot"]
+    with opened(where, "b") as session:
+        assert session.export().messages == made
+        session.redo()
+        assert session.view().pivot is not None
