@@ -238,11 +238,11 @@ def ran(**more: Any) -> Line:
 
 
 def test_what_the_user_ran_is_no_request_of_theirs(tmp_path: Path) -> None:
-    found = read(tmp_path, header(), user("look"), ran(exitCode=2, fullOutputPath="/work/all.log"))
+    found = read(tmp_path, header(), user("look"), ran(exitCode=2, fullOutputPath="/mill/all.log"))
     lines = shown(*found.messages)
     assert lines[1].startswith("user: Ran `make`\n```\ndone\n```")
     assert "exit code 2" in lines[1]
-    assert "/work/all.log" in lines[1]
+    assert "/mill/all.log" in lines[1]
     assert [request.text for request in Log(len, found.messages).requests.all] == ["look"]
 
 

@@ -8,7 +8,7 @@ from foldmark.errors import WindowTooSmall
 from foldmark.limits import Limit
 from foldmark.log import Log
 from foldmark.marks import marked_messages
-from foldmark.messages import AssistantInfo, Message, TextPart
+from foldmark.messages import AssistantInfo, Message, TextPart, is_opaque
 from foldmark.overflow import is_overflow, usable, used
 from foldmark.pivot import Made, marker_message, summary_message
 from foldmark.plan import check_window, session_fold, session_plan, summary_room, tokens_used
@@ -55,6 +55,10 @@ def texts(view: View) -> list[str]:
     ]
 
 
+def opaque(block: Text) -> bool:
+    return is_opaque(TextPart(text=block.text, metadata=block.provider_options or {}))
+
+
 def assert_valid(messages: tuple[AnyShown, ...]) -> None:
     seen: set[str] = set()
     for place, message in enumerate(messages):
@@ -81,7 +85,7 @@ def assert_valid(messages: tuple[AnyShown, ...]) -> None:
                 assert any(isinstance(block, Call) for block in before.content)
         for block in message.content:
             # Blank only where it stands for something that its own provider alone can read.
-            assert not isinstance(block, Text) or block.text.strip() or block.provider_options
+            assert not isinstance(block, Text) or block.text.strip() or opaque(block)
 
 
 @given(sessions())

@@ -4,6 +4,7 @@ Values only: who made them, where they are kept and what a model is shown of the
 elsewhere. Times are milliseconds since 1970. A field that was absent is UNSET, which is falsy.
 """
 
+from collections.abc import Iterable
 from typing import Any, TypeGuard, get_args
 
 from msgspec import UNSET, UnsetType
@@ -227,6 +228,11 @@ def is_opaque(part: AnyPart) -> TypeGuard[TextPart]:
 def told_error(state: Completed) -> bool:
     """Whether an output was told as an error by its wire."""
     return bool(state.metadata) and state.metadata.get("is_error") is True
+
+
+def finish_of(parts: Iterable[AnyPart]) -> str:
+    """How a step ended, where nobody tells: its calls do."""
+    return "tool-calls" if any(isinstance(part, ToolPart) for part in parts) else "stop"
 
 
 def has_result(part: AnyPart) -> bool:

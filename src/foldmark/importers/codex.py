@@ -12,7 +12,16 @@ from pathlib import Path
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.messages import AnyPart, Message, Origin, SessionInfo, TextPart, Time, Tokens
+from foldmark.messages import (
+    AnyPart,
+    Message,
+    Origin,
+    SessionInfo,
+    TextPart,
+    Time,
+    Tokens,
+    finish_of,
+)
 from foldmark.wire.model import Read, as_number, objects, options, without
 from foldmark.wire.openai_responses import OpenAIResponses
 
@@ -36,7 +45,7 @@ from .codex_lines import (
     words_of,
 )
 from .format import Format, Opened, Reverted, Step, Tally
-from .making import assistant_message, finish_of, folded, moment, user_message, with_info
+from .making import assistant_message, folded, moment, user_message, with_info
 from .source import Head
 from .woven import Woven
 

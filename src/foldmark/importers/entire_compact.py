@@ -22,12 +22,13 @@ from foldmark.messages import (
     Time,
     Tokens,
     ToolPart,
+    finish_of,
 )
 from foldmark.values import Json, encode
 from foldmark.wire.model import as_number
 
 from .format import Format, Opened, Step, Tally, decoder
-from .making import assistant_message, finish_of, moment, user_message, with_info
+from .making import assistant_message, moment, user_message, with_info
 from .source import Head
 from .woven import Woven
 

@@ -13,7 +13,16 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.messages import Message, Origin, SessionInfo, TextPart, Time, ToolPart, has_result
+from foldmark.messages import (
+    Message,
+    Origin,
+    SessionInfo,
+    TextPart,
+    Time,
+    ToolPart,
+    finish_of,
+    has_result,
+)
 from foldmark.values import Extra, Frozen, Json, parsed
 from foldmark.wire import decode_reply
 from foldmark.wire.lists import Decoded, read_list
@@ -21,7 +30,7 @@ from foldmark.wire.model import JOINED, Read, Wire, objects, options
 
 from .format import Opened, Step, Tally
 from .litellm import named_model
-from .making import assistant_message, finish_of, moment, user_message, with_info
+from .making import assistant_message, moment, user_message, with_info
 from .woven import Woven
 
 _TITLES = ("title", "instance_id", "task_id", "id")

@@ -16,8 +16,8 @@ from foldmark.messages import (
     TextPart,
     Time,
     Tokens,
-    ToolPart,
     UserInfo,
+    finish_of,
 )
 from foldmark.values import Json
 
@@ -77,11 +77,6 @@ def assistant_message(
 def with_info(message: Message, **fields: Any) -> Message:
     """A message of which more is said: its cost, an error, what its wire kept."""
     return replace(message, info=replace(message.info, **fields))
-
-
-def finish_of(parts: Iterable[AnyPart]) -> str:
-    """How a step ended, where the transcript does not tell."""
-    return "tool-calls" if any(isinstance(part, ToolPart) for part in parts) else "stop"
 
 
 def note(text: str) -> TextPart:

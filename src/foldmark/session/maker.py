@@ -24,13 +24,12 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
     decode_message,
+    finish_of,
 )
 from foldmark.pivot import Made
 from foldmark.values import Json, Other, encode
 
 Content = str | Sequence[AnyPart] | Message
-# Steps that end with calls of tools, where the program does not say how they ended.
-_CALLS, _STOP = "tool-calls", "stop"
 
 
 class Maker:
@@ -75,11 +74,10 @@ class Maker:
             return replace(given, info=replace(given.info, **info)) if info else given
         now = self._clock()
         parts = self._parts(content)
-        called = any(isinstance(part, ToolPart) for part in parts)
         provider, _, name = model.rpartition(":")
         known: Json = {
             "time": Time(created=now, completed=now),
-            "finish": _CALLS if called else _STOP,
+            "finish": finish_of(parts),
         }
         if model:
             known |= {"provider_id": provider, "model_id": name}

@@ -22,6 +22,7 @@ from foldmark.messages import (
     TextPart,
     Tokens,
     ToolPart,
+    finish_of,
 )
 from foldmark.shown import (
     AnyShown,
@@ -54,7 +55,7 @@ from .model import (
     without,
 )
 from .names import NOTHING_TO_READ, Names
-from .pieces import CHARS, FILE, KEPT, Pieces, texts_of
+from .pieces import Pieces, outlined, texts_of
 
 _KEY = "anthropic"
 _FORM = "form"  # whether the content was a text or a list, where that is not the usual
@@ -193,7 +194,7 @@ def finish_of_stop(reason: object, parts: Sequence[AnyPart]) -> str:
     """How an answer ended, in our words; where it is not told, its calls tell."""
     if isinstance(reason, str):
         return _FINISH.get(reason, "other")
-    return "tool-calls" if any(isinstance(part, ToolPart) for part in parts) else "stop"
+    return finish_of(parts)
 
 
 def usage_tokens(usage: object) -> Tokens | None:
@@ -424,7 +425,7 @@ def _content(result: Result, own: Json, *, as_is: bool) -> Any:
     texts = texts_of(text, outline)
     if texts is not None:
         files = [_attached(held, as_is=as_is) for held in result.attachments]
-        blocks = _outlined(cast("list[Json]", outline), texts, files)
+        blocks = outlined(cast("list[Json]", outline), texts, files, "text")
         return [block for block in blocks if as_is or _says(block)]
     if own.get(_FORM) in ("absent", "null") and not text:
         return None if as_is and own[_FORM] == "null" else UNSET
@@ -437,19 +438,6 @@ def _content(result: Result, own: Json, *, as_is: bool) -> Any:
 def _attached(file: Media, *, as_is: bool) -> Json:
     own = options(file.provider_options, _KEY)
     return _media(file, own) if as_is else _taken_media(file, own)
-
-
-def _outlined(outline: list[Json], texts: list[str], files: list[Json]) -> list[Json]:
-    rest = iter(texts)
-    blocks: list[Json] = []
-    for piece in outline:
-        if CHARS in piece:
-            blocks.append({**_said(next(rest)), **options(piece, KEPT)})
-        elif FILE not in piece:
-            blocks.append(dict(options(piece, KEPT)))
-        elif (number := int(piece[FILE])) < len(files):
-            blocks.append(files[number])
-    return blocks
 
 
 def _says(block: Json) -> bool:

@@ -10,6 +10,7 @@ from foldmark.values import Json
 
 from .plain import plain_object
 
+ARGUMENTS = "arguments"  # as they came, where compact JSON would not give the same
 _MOST_BRACKETS = 100  # a text with fewer cannot be nested too deeply
 
 
@@ -36,3 +37,12 @@ def arguments_object(arguments: str) -> Json | None:
         return plain_object(cast("object", found))
     except (ValueError, RecursionError, BadInput):
         return None
+
+
+def arguments_input(arguments: str) -> Json:
+    """The input that arguments say."""
+    found = arguments_object(arguments)
+    if found is not None:
+        return found
+    # Where there are no arguments some write nothing; models write JSON that is broken.
+    return {ARGUMENTS: arguments} if arguments.strip() else {}

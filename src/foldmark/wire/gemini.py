@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from foldmark.errors import BadInput
 from foldmark.media import media_text
-from foldmark.messages import BLOCK, AnyPart, Cache, Tokens, ToolPart
+from foldmark.messages import BLOCK, AnyPart, Cache, Tokens, finish_of
 from foldmark.shown import (
     AnyShown,
     Call,
@@ -193,7 +193,7 @@ def _with_first(response: Json, candidate: Json) -> Json:
 def _finish(response: Json, first: Json, parts: Sequence[AnyPart]) -> str:
     reason = either(first, "finishReason")
     if reason == "STOP":
-        return "tool-calls" if any(isinstance(part, ToolPart) for part in parts) else "stop"
+        return finish_of(parts)
     if reason == "MAX_TOKENS":
         return "length"
     feedback = either(response, "promptFeedback")

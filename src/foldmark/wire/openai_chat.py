@@ -63,7 +63,7 @@ from .openai_chat_parts import (
     written_file,
     written_parts,
 )
-from .pieces import CHARS, FILE, KEPT, Pieces, texts_of
+from .pieces import CHARS, Pieces, outlined, texts_of
 
 _FORM = "form"  # of the content, where it is not the usual: "list", "null" or "absent"
 _ROLE = "role"
@@ -408,13 +408,13 @@ def _result(result: Result, *, as_is: bool) -> Json:
 
 def _result_content(result: Result, own: Json) -> Any:
     text, form = result.output.value, own.get(_FORM)
+    files = [written_file(held, as_is=True) for held in result.attachments]
     if (pieces := _pieces(text, own)) is not None:
-        return _outlined(*pieces, result.attachments)
+        return outlined(*pieces, files, "text")
     if form and not text:
         return UNSET if form == "absent" else None
-    if not result.attachments:
+    if not files:
         return text
-    files = [written_file(held, as_is=True) for held in result.attachments]
     return [{"type": "text", "text": text}, *files]
 
 
@@ -423,7 +423,7 @@ def _result_text(result: Result, own: Json) -> str | list[Json]:
     text = result.output.value
     if text.strip() and (pieces := _pieces(text, own)) is not None:
         outline = [piece for piece in pieces[0] if CHARS in piece]
-        parts = _outlined(outline, pieces[1], ())
+        parts = outlined(outline, pieces[1], (), "text")
         return [_marked_text(part) for part in parts if part["text"].strip()]
     return text if text.strip() or not result.attachments else _SEE_BELOW
 
@@ -440,19 +440,6 @@ def _pieces(text: str, own: Json) -> tuple[list[Json], list[str]] | None:
     found = cast("list[Json]", outline)
     texts = texts_of(text, found)
     return None if texts is None else (found, texts)
-
-
-def _outlined(outline: list[Json], texts: list[str], files: Sequence[Media]) -> list[Json]:
-    rest = iter(texts)
-    parts: list[Json] = []
-    for piece in outline:
-        if CHARS in piece:
-            parts.append({"type": "text", "text": next(rest), **piece.get(KEPT, {})})
-        elif FILE not in piece:
-            parts.append(piece[KEPT])
-        elif int(piece[FILE]) < len(files):
-            parts.append(written_file(files[int(piece[FILE])], as_is=True))
-    return parts
 
 
 def _files_of(message: FromTools) -> list[Json]:

@@ -15,7 +15,7 @@ from foldmark.messages import BLOCK, FilePart, Pending, TextPart, ToolPart
 from foldmark.shown import Call, Media, Result, Text
 from foldmark.values import Json
 
-from .arguments import arguments_object, compact
+from .arguments import ARGUMENTS, arguments_input, arguments_object, compact
 from .files import data_url, url_parts
 from .model import kept, object_at, opaque, options, text_at, without
 from .names import Names
@@ -26,7 +26,6 @@ UNDER = "under"  # the fields in which a text stood that is no content
 # A call of the kind that came before `tool_calls`: one to a message, and without an id.
 OLD = "function_call"
 _KIND = "kind"
-_ARGUMENTS = "arguments"  # as they came, where compact JSON would not give the same
 
 FILES = ("image_url", "input_audio", "file")
 # Thinking that can be read, by the fields that vendors have for it.
@@ -127,19 +126,11 @@ def old_id(name: str) -> str:
 
 
 def _called(name: str, call_id: str, arguments: str, own: Json) -> ToolPart:
-    given = _input(arguments)
+    given = arguments_input(arguments)
     if compact(given) != arguments:
-        own[_ARGUMENTS] = arguments
+        own[ARGUMENTS] = arguments
     state = Pending(input=given)
     return ToolPart(tool=name, call_id=call_id, state=state, metadata=kept(KEY, own))
-
-
-def _input(arguments: str) -> Json:
-    found = arguments_object(arguments)
-    if found is not None:
-        return found
-    # Where there are no arguments some write nothing; models write JSON that is broken.
-    return {_ARGUMENTS: arguments} if arguments.strip() else {}
 
 
 # --- writing -------------------------------------------------------------------------------
@@ -254,8 +245,9 @@ def _written_call(call: Call, *, as_is: bool) -> Json:
 
 def _arguments(call: Call, own: Json, *, as_is: bool) -> str:
     """As they came, if they still say the same; servers refuse what is no object in JSON."""
-    raw = own.get(_ARGUMENTS)
-    if isinstance(raw, str) and (_input(raw) if as_is else arguments_object(raw)) == call.input:
+    raw = own.get(ARGUMENTS)
+    said = arguments_input if as_is else arguments_object
+    if isinstance(raw, str) and said(raw) == call.input:
         return raw
     return compact(call.input)
 

@@ -15,7 +15,7 @@ from foldmark.errors import BadInput
 from foldmark.messages import BLOCK, AnyPart, FilePart, Pending, ReasoningPart, TextPart, ToolPart
 from foldmark.values import Json
 
-from .arguments import arguments_object, compact
+from .arguments import ARGUMENTS, arguments_input, compact
 from .files import url_parts
 from .model import Answer, Read, kept, kind_words, objects, opaque, text_at, without
 from .pieces import Pieces
@@ -23,7 +23,6 @@ from .pieces import Pieces
 KEY = "openai"
 ITEM, REST, KIND, INSIDE, ROLE = "item", "rest", "kind", "inside", "role"
 FIELD = "field"  # which field of an item holds the input of a call, or what a result carries
-ARGUMENTS = "arguments"  # as they came, where compact JSON would not give the same
 OUTLINE = "outline"  # how a text was given in pieces
 FORM = "form"  # how a message or an output was given, where not as usual
 BARE, UNTYPED, EASY = "bare", "untyped", "easy"  # a message: its content a text, no type, both
@@ -299,14 +298,3 @@ def _take_pieces(pieces: Pieces, blocks: list[Json]) -> None:
             pieces.add_file(file, {})
         else:
             pieces.add_other(block)
-
-
-# --- JSON inside texts ---------------------------------------------------------------------
-
-
-def arguments_input(arguments: str) -> Json:
-    """The input that arguments say; calls without any are written as nothing by some."""
-    found = arguments_object(arguments)
-    if found is not None:
-        return found
-    return {ARGUMENTS: arguments} if arguments.strip() else {}

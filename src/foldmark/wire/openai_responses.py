@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, cast
 
-from foldmark.messages import BLOCK, AnyPart, Cache, Tokens, ToolPart
+from foldmark.messages import BLOCK, AnyPart, Cache, Tokens, finish_of
 from foldmark.shown import (
     AnyShown,
     Call,
@@ -24,14 +24,13 @@ from foldmark.shown import (
 )
 from foldmark.values import Json
 
-from .arguments import arguments_object, compact
+from .arguments import ARGUMENTS, arguments_input, arguments_object, compact
 from .files import url_parts
 from .model import RESULT, Read, Reply, as_number, objects, opaque, options, without
 from .names import Names
 from .openai_items import (
     ABOVE,
     ALONE,
-    ARGUMENTS,
     AS_JSON,
     BARE,
     CUSTOM,
@@ -47,14 +46,13 @@ from .openai_items import (
     ROLE,
     TEXT_BLOCKS,
     UNTYPED,
-    arguments_input,
     is_answer,
     read_item,
     usual_file,
     whole,
 )
 from .openai_request import Request
-from .pieces import CHARS, FILE, KEPT, texts_of
+from .pieces import FILE, outlined, texts_of
 
 _ROLES = ("user", "assistant", *ABOVE)
 _BLOCKS = TEXT_BLOCKS - {"text"} | {"input_image", "input_file", "input_audio"}
@@ -185,7 +183,7 @@ def usage_tokens(usage: object) -> Tokens | None:
 def _finish(response: Json, parts: Sequence[AnyPart]) -> str:
     match response.get("status"):
         case "completed":
-            return "tool-calls" if any(isinstance(part, ToolPart) for part in parts) else "stop"
+            return finish_of(parts)
         case "incomplete":
             reason = options(response, "incomplete_details").get("reason")
             return _INCOMPLETE.get(reason, "other") if isinstance(reason, str) else "other"
@@ -422,31 +420,17 @@ def _carried(result: Result, kept: Json) -> Any:
     """What a result carries."""
     text = result.output.value
     outline = kept.get(OUTLINE)
+    files = [_media(held, options(held.provider_options, KEY)) for held in result.attachments]
     if isinstance(outline, list):
         texts = texts_of(text, cast("list[Json]", outline))
         if texts is not None:
-            blocks = _outlined(cast("list[Json]", outline), texts, result.attachments)
+            blocks = outlined(cast("list[Json]", outline), texts, files, "input_text")
             return blocks[0] if kept.get(FORM) == ALONE and blocks else blocks
     elif kept.get(FORM) == AS_JSON and _is_json(text):
         return json.loads(text)
-    if not result.attachments:
+    if not files:
         return text
-    files = [_media(held, options(held.provider_options, KEY)) for held in result.attachments]
     return [{"type": "input_text", "text": text}, *files] if text.strip() else files
-
-
-def _outlined(outline: list[Json], texts: list[str], files: Sequence[Media]) -> list[Json]:
-    rest = iter(texts)
-    blocks: list[Json] = []
-    for piece in outline:
-        if CHARS in piece:
-            blocks.append({"type": "input_text", "text": next(rest), **piece.get(KEPT, {})})
-        elif FILE not in piece:
-            blocks.append(piece[KEPT])
-        elif int(piece[FILE]) < len(files):
-            file: Media = files[int(piece[FILE])]
-            blocks.append(_media(file, options(file.provider_options, KEY)))
-    return blocks
 
 
 def _came_so(result: Result, kept: Json) -> bool:

@@ -5,10 +5,13 @@ stood, by lengths, so that no text is kept twice. It no longer fits where the te
 pruned output has), and then the text goes back in one piece.
 """
 
+from collections.abc import Sequence
 from typing import cast
 
 from foldmark.messages import FilePart
 from foldmark.values import Json
+
+from .model import options
 
 CHARS, FILE, KEPT = "chars", "file", "kept"
 
@@ -60,6 +63,22 @@ def texts_of(text: str, outline: object) -> list[str] | None:
         found.append(text[start : start + length])
         start += length + 1
     return found if start == len(text) + 1 else None
+
+
+def outlined(
+    outline: Sequence[Json], texts: Sequence[str], files: Sequence[Json], kind: str
+) -> list[Json]:
+    """The blocks that an outline tells of, of its texts and of files that are written already."""
+    rest = iter(texts)
+    blocks: list[Json] = []
+    for piece in outline:
+        if CHARS in piece:
+            blocks.append({"type": kind, "text": next(rest), **options(piece, KEPT)})
+        elif FILE not in piece:
+            blocks.append(dict(options(piece, KEPT)))
+        elif (number := int(piece[FILE])) < len(files):
+            blocks.append(files[number])
+    return blocks
 
 
 def _is_piece(piece: Json) -> bool:
