@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from .localmodel import model_server
 from .stores import ENGINES, cleared, new_database, postgres_server
 
 # The machine may be busy: no deadlines. FOLDMARK_EXAMPLES=5000 looks harder.
@@ -57,3 +58,10 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "store.db")
     return cleared(request.getfixturevalue("shared_database"))
+
+
+@pytest.fixture(scope="session")
+def local_model() -> Iterator[str]:
+    """The address of a server of a small real model with a window of 2 048 tokens."""
+    with model_server() as address:
+        yield address

@@ -5,6 +5,8 @@ FoldmarkError
 ├── UnknownModel      no limits are known for this model; says what to set
 ├── BadPolicy         a policy or setting that makes no sense; names the nearest valid one
 ├── WindowTooSmall    the part that cannot be folded is larger than the window
+├── CompactionStopped folding would not help, or not for long; says what fills the window
+├── Aborted           somebody asked to stop while a model was being waited for
 └── StoreError        the store cannot be used as it is; says what to do
     ├── NoStore       there is no store at this place, where one is to be read
     ├── SessionBusy   another process writes to this session; names it
@@ -57,6 +59,27 @@ class WindowTooSmall(FoldmarkError):
             f"the window has {usable} usable tokens, but {fixed} must be shown in any case; "
             f"the largest of it is {largest}. Use a model with a larger window, or shorten that."
         )
+
+
+class Aborted(FoldmarkError):
+    """A wait for a model that somebody asked to end."""
+
+    def __init__(self) -> None:
+        super().__init__("stopped while waiting for a model, as was asked; nothing was changed")
+
+
+class CompactionStopped(FoldmarkError):
+    """A compaction that is not made, as it would free nothing, or be needed again at once."""
+
+    def __init__(self, reason: str, *, usable: int, fills: tuple[tuple[str, int], ...]) -> None:
+        self.reason = reason
+        self.usable = usable
+        self.fills = fills  # what stands in the window, and its tokens; the largest first
+        held = ", ".join(f"{what} ({tokens} tokens)" for what, tokens in fills[:3])
+        room = f" of {usable} usable tokens" if usable else ""
+        advice = "Shorten the largest of it, or use a model with a larger window."
+        told = f" What fills the window{room}: {held}. {advice}" if held else ""
+        super().__init__(f"{reason}.{told}")
 
 
 class StoreError(FoldmarkError):

@@ -1,0 +1,75 @@
+"""What a compaction asks of a model, what comes back, and what a model must be able to do.
+
+The flow yields asks and is sent their outcomes; it never calls anybody. Who waits, sends and
+retries is a driver (`io.driving`); who talks to a provider is a summarizer (`io.models`).
+"""
+
+from collections.abc import Callable, Generator
+from typing import Literal, Protocol, TypeVar
+
+from .messages import Tokens
+from .shown import AnyShown
+from .values import Frozen, Json
+
+T = TypeVar("T")
+
+Finish = Literal["stop", "length", "tool-calls", "other"]
+Cause = Literal["overflow", "throttled", "timeout", "failed", "unavailable"]
+Delta = Callable[[str], None]
+
+
+class Declared(Frozen):
+    """A tool as requests declare it: its name, what it is for, the JSON schema of its input."""
+
+    name: str
+    description: str
+    schema: Json
+
+
+class Ask(Frozen):
+    """One request to a model. It ends with a message of the user."""
+
+    messages: tuple[AnyShown, ...]
+    system: str = ""
+    # Declared only so that the request begins as the session's own do; never to be called.
+    tools: tuple[Declared, ...] = ()
+    most: int = 4_000  # tokens that the answer may have
+    seconds: float = 120.0  # that it may take
+    after: float = 0.0  # seconds to wait before it is sent
+    purpose: str = "summary"
+
+
+class Answered(Frozen):
+    """What a model answered."""
+
+    text: str
+    finish: Finish = "stop"
+    tokens: Tokens | None = None  # as the provider measured them
+    cost: float | None = None  # in dollars, where the price is known
+    calls: int = 0  # of tools, which nobody asked for
+
+
+class Refused(Frozen):
+    """Why no answer came. Another try may help where it was throttled, failed or too slow."""
+
+    cause: Cause
+    message: str
+    retry_after: float | None = None  # seconds, as the provider said
+
+
+Outcome = Answered | Refused
+# Yields asks that may be sent at the same time, and is sent as many outcomes.
+Flow = Generator[tuple[Ask, ...], tuple[Outcome, ...], T]
+
+
+class Summarizer(Protocol):
+    """Answers asks. It tells what goes wrong as `Refused`, and raises for its own mistakes only."""
+
+    @property
+    def name(self) -> str:
+        """Which model it is, as `provider:model`."""
+        ...
+
+    async def ask(self, ask: Ask, delta: Delta) -> Outcome:
+        """The outcome of one ask; `delta` is told each piece of the answer as it comes."""
+        ...

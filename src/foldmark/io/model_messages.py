@@ -1,0 +1,140 @@
+"""What a model is asked, as messages of pydantic-ai, for providers whose wire is none of ours.
+
+Signatures go back to the provider that signed; of all else that a provider wants back nothing is
+sent. Thinking that nobody signed is left out, and a file that few can read is a note.
+"""
+
+from base64 import b64decode
+from typing import Any, cast
+
+from pydantic_ai.messages import (
+    BinaryContent,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+
+from foldmark.asking import Ask
+from foldmark.shown import (
+    AnyShown,
+    Call,
+    FromAssistant,
+    FromTools,
+    FromUser,
+    Media,
+    Reasoning,
+    Result,
+    Text,
+)
+from foldmark.wire.files import url_parts
+from foldmark.wire.model import options
+from foldmark.wire.names import NOTHING_TO_READ, Names
+
+_READABLE = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
+_ANTHROPIC, _GOOGLE = "anthropic", "google"
+_NAMES = Names(longest=64)  # of calls and tools; longer ones are refused by one provider or other
+
+
+def model_messages(ask: Ask, system: str) -> list[ModelMessage]:
+    """All messages of an ask, for a provider of this system."""
+    messages = [_message(shown, system) for shown in ask.messages]
+    last = messages[-1] if messages else None
+    if ask.system and isinstance(last, ModelRequest):
+        last.instructions = ask.system  # of the whole request, though it stands here
+    return messages
+
+
+def _message(shown: AnyShown, system: str) -> ModelMessage:
+    match shown:
+        case FromUser():
+            return ModelRequest(parts=[UserPromptPart(content=_user_content(shown))])
+        case FromTools():
+            parts = [part for result in shown.content for part in _result_parts(result, system)]
+            return ModelRequest(parts=parts)
+        case FromAssistant():
+            said = [part for block in shown.content if (part := _said(block, system)) is not None]
+            return ModelResponse(parts=said or [TextPart(content=NOTHING_TO_READ)])
+
+
+def _user_content(shown: FromUser) -> str | list[UserContent]:
+    content = [block.text if isinstance(block, Text) else _file(block) for block in shown.content]
+    only = content[0] if len(content) == 1 else None
+    return only if isinstance(only, str) else content
+
+
+def _said(block: Text | Media | Reasoning | Call, system: str) -> ModelResponsePart | None:
+    match block:
+        case Text():
+            signed = _signed(block, system)
+            return TextPart(content=block.text, **signed) if block.text or signed else None
+        case Media():
+            return TextPart(content=_note(block))
+        case Reasoning():
+            return _thinking(block, system)
+        case Call():
+            return ToolCallPart(
+                tool_name=_NAMES.tool(block.tool_name),
+                args=block.input,
+                tool_call_id=_NAMES.call_id(block.tool_call_id),
+                **_signed(block, system),
+            )
+
+
+def _thinking(block: Reasoning, system: str) -> ThinkingPart | None:
+    signature = options(cast("object", block.provider_options), _ANTHROPIC).get("signature")
+    if system == _ANTHROPIC and isinstance(signature, str) and signature:
+        return ThinkingPart(content=block.text, signature=signature, provider_name=system)
+    return None
+
+
+def _signed(block: Text | Call, system: str) -> dict[str, Any]:
+    """Gemini signs words and calls, and refuses some requests that come without."""
+    kept = options(cast("object", block.provider_options), _GOOGLE)
+    signature = kept.get("thoughtSignature") or kept.get("thought_signature")
+    if not (system.startswith(_GOOGLE) and isinstance(signature, str)):
+        return {}
+    return {"provider_name": system, "provider_details": {"thought_signature": signature}}
+
+
+def _result_parts(result: Result, system: str) -> list[ModelRequestPart]:
+    is_error = result.output.type.startswith("error")
+    content: str | dict[str, str] = result.output.value
+    if system.startswith(_GOOGLE):  # as our own wire tells it
+        content = {"error" if is_error else "output": content}
+    returned = ToolReturnPart(
+        tool_name=_NAMES.tool(result.tool_name),
+        content=content,
+        tool_call_id=_NAMES.call_id(result.tool_call_id),
+        # Others would be told of it in words that the session's own requests do not have.
+        outcome="failed" if is_error and system == _ANTHROPIC else "success",
+    )
+    if not result.attachments:
+        return [returned]
+    files = [_file(media) for media in result.attachments]
+    return [returned, UserPromptPart(content=files)]
+
+
+def _file(media: Media) -> UserContent:
+    if media.media_type not in _READABLE:
+        return _note(media)
+    if media.media_type.startswith("image/") and media.data.startswith("https://"):
+        return ImageUrl(url=media.data)
+    _, inline = url_parts(media.data)
+    try:
+        data = b64decode(inline or "", validate=True)
+    except ValueError:
+        data = b""
+    return BinaryContent(data=data, media_type=media.media_type) if data else _note(media)
+
+
+def _note(media: Media) -> str:
+    return f"[A file of type {media.media_type}: {media.filename or 'without a name'}]"

@@ -1,0 +1,126 @@
+"""How models are named, and what is said where one cannot be reached."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from foldmark.errors import BadPolicy
+from foldmark.io.models import limits_name, model_summarizer, summarizer
+from foldmark.limits import known_models, model_limits
+
+KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY")
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in (*KEYS, "OLLAMA_BASE_URL"):
+        monkeypatch.delenv(key, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("openai-chat:gpt-5", "openai:gpt-5"),
+        ("openai-responses:gpt-5", "openai:gpt-5"),
+        ("gateway/openai:gpt-5", "openai:gpt-5"),
+        ("google-gla:gemini-2.5-pro", "google:gemini-2.5-pro"),
+        ("google-cloud:gemini-2.5-pro", "google-vertex:gemini-2.5-pro"),
+        ("google-vertex:gemini-2.5-pro", "google-vertex:gemini-2.5-pro"),
+        (
+            "bedrock:apac.anthropic.claude-opus-4-7",
+            "amazon-bedrock:anthropic.claude-opus-4-7",
+        ),
+        (
+            "bedrock:eu.anthropic.claude-opus-4-7",
+            "amazon-bedrock:eu.anthropic.claude-opus-4-7",
+        ),
+        ("anthropic:claude-sonnet-4-6", "anthropic:claude-sonnet-4-6"),
+    ],
+)
+def test_a_name_of_the_library_is_found_in_the_limits(name: str, known: str) -> None:
+    assert limits_name(name) == known
+    assert known in known_models()
+    assert model_limits(limits_name(name)).context > 0
+
+
+def test_a_model_that_the_limits_do_not_know_keeps_its_name() -> None:
+    assert limits_name("vllm:our-model") == "vllm:our-model"
+    assert limits_name("our-model") == "our-model"
+    assert limits_name("openai-chat:our-model") == "openai:our-model"
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        ("anthropic:claude-sonnet-4-6", "ANTHROPIC_API_KEY"),
+        ("openai:gpt-5", "OPENAI_API_KEY"),
+        ("google:gemini-2.5-pro", "GOOGLE_API_KEY"),
+        ("ollama:llama3", "OLLAMA_BASE_URL"),
+    ],
+)
+def test_what_is_missing_is_named_in_one_line(name: str, variable: str) -> None:
+    with pytest.raises(BadPolicy, match=f"set {variable}, or give") as error:
+        summarizer(name)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(find_spec("groq") is not None, reason="the package groq is installed")
+def test_a_provider_whose_package_is_missing_says_what_to_install() -> None:
+    with pytest.raises(BadPolicy, match=r"pip install 'pydantic-ai-slim\[groq\]'"):
+        summarizer("groq:llama")
+
+
+def test_without_the_library_it_is_said_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['pydantic_ai'] = None\n"
+        "from foldmark.io.models import summarizer\n"
+        "try: summarizer('openai:gpt-5')\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("BadPolicy models need the package pydantic_ai")
+    assert "pip install 'foldmark[models]'" in run.stdout
+
+
+def test_importing_models_does_not_bring_in_the_library() -> None:
+    code = (
+        "import sys, foldmark.io.models, foldmark.io.driving; print('pydantic_ai' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "False\n"
+
+
+def test_a_provider_that_is_unknown_is_met_with_those_near_it() -> None:
+    with pytest.raises(
+        BadPolicy, match=r"there is no provider 'antropic'\. Did you mean anthropic"
+    ):
+        summarizer("antropic:claude-sonnet-4-6")
+    with pytest.raises(BadPolicy, match="takes no base_url"):
+        summarizer("openrouter:a/b", base_url="http://127.0.0.1:9", api_key="k")
+
+
+def test_credentials_that_are_not_there_are_told_of_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    with pytest.raises(BadPolicy, match=r"none\.json") as error:
+        summarizer("google-vertex:gemini-2.5-pro")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["gpt-5", ":gpt-5", "openai:", ""])
+def test_a_name_without_a_provider_is_refused(name: str) -> None:
+    with pytest.raises(BadPolicy, match="a model is named provider:model"):
+        summarizer(name)
+    with pytest.raises(BadPolicy, match="openai:gpt-5"):
+        summarizer("gpt-5")
+
+
+def test_a_summarizer_has_the_name_that_it_was_asked_for() -> None:
+    from pydantic_ai.models.test import TestModel  # noqa: PLC0415 - slow
+
+    assert summarizer("google-gla:gemini-2.5-pro", api_key="k").name == "google-gla:gemini-2.5-pro"
+    assert model_summarizer(TestModel()).name == "test:test"
