@@ -10,6 +10,7 @@ from foldmark.messages import (
     AssistantInfo,
     CompactionPart,
     Completed,
+    FilePart,
     Message,
     TextPart,
     ToolPart,
@@ -17,7 +18,7 @@ from foldmark.messages import (
 )
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, PRESETS
-from foldmark.shown import FromUser, Text
+from foldmark.shown import FromUser, Media, Text
 from foldmark.tokens import by_classes, counter
 from foldmark.view import Viewer
 from foldmark.words import HEADING, REPEATED, fitted
@@ -325,3 +326,61 @@ def test_an_instruction_within_what_is_cut_of_the_first_request_survives() -> No
 def test_what_is_cut_fits_the_room_though_its_ends_are_dense() -> None:
     request = "A1B2" * 1_250 + "word " * 20_000 + "A1B2" * 1_250
     assert by_classes(fitted(request, 666, by_classes, "h7")) <= 666
+
+
+# --- its files ------------------------------------------------------------------------------
+
+# One pixel; what it costs is told by its size.
+PICTURE = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"
+    "WjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def with_files(text: str, *names: str, mime: str = "image/png", url: str = PICTURE) -> Message:
+    files = [FilePart(mime=mime, filename=name, url=url) for name in names]
+    said_too = (TextPart(text=text),) if text else ()
+    return Message(info=UserInfo(id="u"), parts=(*said_too, *files))
+
+
+def shown_files(*messages: Message, usable: int = 0) -> list[str | None]:
+    log = Log(counter(FOLDMARK.estimate), messages)
+    view = Viewer(log, FOLDMARK, usable=usable).view()
+    blocks = [block for message in view.messages for block in message.content]
+    return [block.filename for block in blocks if isinstance(block, Media)]
+
+
+def test_pictures_stay_with_the_open_request_that_asks_about_them() -> None:
+    turns = (with_files("What is wrong here?", "a.png", "b.png"), worked(), *pivot())
+    assert shown_files(*turns) == ["a.png", "b.png"]
+    assert f"{REPEATED}\nWhat is wrong here?" in shown(*turns)
+
+
+def test_pictures_of_an_answered_request_go_with_it() -> None:
+    turns = (with_files("What is wrong here?", "a.png"), said("The wheel."), *pivot())
+    assert shown_files(*turns) == []
+
+
+def test_a_picture_that_is_too_large_is_named_with_its_handle() -> None:
+    turns = (with_files("What is wrong here?", "a.png"), worked(), *pivot())
+    assert shown_files(*turns, usable=400) == []
+    bridged = shown(*turns, usable=400)[2]
+    assert bridged == f"{REPEATED}\nWhat is wrong here?\n[Attached image/png: a.png; recall h1]"
+
+
+def test_a_picture_alone_is_a_request() -> None:
+    turns = (user("First."), said("Done."), with_files("", "a.png"), worked(), *pivot())
+    assert shown_files(*turns) == ["a.png"]
+    assert f"{REPEATED}\n[Attached image/png: a.png]" in shown(*turns)
+
+
+def test_what_is_remembered_keeps_the_files_of_the_newest_request_alone() -> None:
+    turns = (with_files("One", "a.png"), said("Done."), with_files("Two", "b.png"), worked())
+    kept = Log(by_classes, turns).requests.memory(len(turns)).requests
+    assert [(request.text, len(request.files)) for request in kept] == [("One", 0), ("Two", 1)]
+
+
+def test_text_files_that_were_expanded_are_no_files_of_a_request() -> None:
+    turns = (with_files("Read it", "a.txt", mime="text/plain", url="data:,x"), worked(), *pivot())
+    assert shown_files(*turns) == []
+    assert "a.txt" not in "\n".join(shown(*turns))

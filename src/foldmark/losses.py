@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from .log import Log, Pivot, Tool
 from .render import Cell
-from .shown import AnyShown, Call, Reasoning, Result, Text
-from .values import Frozen, encode
+from .shown import message_texts
+from .values import Frozen
 from .view import Viewer
 
 LARGEST = 5
@@ -88,21 +88,7 @@ def _tools(log: Log, places: Iterable[int]) -> Iterator[Tool]:
 def _texts(cells: Mapping[int, Cell], *, without: int) -> Iterator[str]:
     for place, cell in cells.items():
         for message in cell.shown if place != without else ():
-            yield from _said(message)
-
-
-def _said(message: AnyShown) -> Iterator[str]:
-    for block in message.content:
-        match block:
-            case Text() | Reasoning():
-                yield block.text
-            case Call():
-                for held in block.input.values():
-                    yield held if isinstance(held, str) else encode(held).decode()
-            case Result():
-                yield block.output.value
-            case _:
-                pass
+            yield from message_texts(message)
 
 
 def _slashed(text: str) -> str:

@@ -160,6 +160,7 @@ class CompactionPart(Part, tag="compaction"):
     auto: bool | UnsetType = UNSET
     overflow: bool | UnsetType = UNSET
     tail_start_id: str | UnsetType = UNSET
+    words: int | UnsetType = UNSET  # tokens that the user's words have in a view that was asked for
     undone: Number | UnsetType = UNSET  # when its pivot was taken back
 
 
@@ -345,6 +346,11 @@ _message = decoder(Message)
 def decode_transcript(data: bytes) -> Transcript:
     """The session that an `opencode export` file holds; BadInput where it holds none."""
     return _transcript(data)
+
+
+def file_name(part: FilePart) -> str:
+    """What stands for a file that is named and not shown."""
+    return f"[Attached {part.mime}: {part.filename or 'file'}]"
 
 
 def with_part(message: Message, offset: int, part: AnyPart) -> Message:

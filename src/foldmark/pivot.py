@@ -29,12 +29,13 @@ class Made(Frozen):
     path: Path | None = None
 
 
-def marker_message(
+def marker_message(  # noqa: PLR0913 - each is a field of a marker
     made: Made,
     *,
     auto: bool,
     overflow: bool = False,
     tail_start: str | None = None,
+    words: int | None = None,
     agent: str | None = None,
     model: ModelRef | None = None,
 ) -> Message:
@@ -46,6 +47,7 @@ def marker_message(
         auto=auto,
         overflow=True if overflow else UNSET,
         tail_start_id=tail_start or UNSET,
+        words=UNSET if words is None else words,
     )
     info = UserInfo(
         id=made.message,

@@ -92,7 +92,7 @@ class Renderer:
                     content.append(_text(part))
                     tokens += size.fixed
                 case FilePart() if part.mime not in EXPANDED:
-                    content.append(_media(part))
+                    content.append(media(part))
                     tokens += size.fixed
                 case SubtaskPart():
                     content.append(Text(text=SUBTASK))
@@ -148,7 +148,7 @@ class Renderer:
             case TextPart() if not part.ignored and self._says(part.text):
                 return Text(text=part.text)
             case FilePart() if self._rules.valid:
-                return _media(part)
+                return media(part)
             case _:
                 return None
 
@@ -185,7 +185,7 @@ class Renderer:
                 kind = "error-text" if told_error(part.state) else "text"
                 output = Output(type=kind, value=part.state.output)
                 if part.state.attachments is not UNSET:
-                    attached = tuple(_media(held) for held in part.state.attachments)
+                    attached = tuple(media(held) for held in part.state.attachments)
             case Failed():
                 output = Output(type="error-text", value=part.state.error)
             case _:
@@ -251,7 +251,8 @@ def _text(part: TextPart) -> Text:
     return Text(text=part.text, provider_options=part.metadata or None)
 
 
-def _media(part: FilePart) -> Media:
+def media(part: FilePart) -> Media:
+    """A file as a model is shown it."""
     return Media(
         data=part.url,
         media_type=part.mime,

@@ -7,7 +7,10 @@ reading what was folded.
 import re
 from bisect import bisect_left
 
-from .messages import AssistantInfo, Message, TextPart
+from msgspec.structs import replace
+
+from .messages import AssistantInfo, FilePart, Message, TextPart, file_name
+from .sizes import EXPANDED
 from .values import Frozen
 
 # A line that asks for something for good. Wrong guesses cost a line, so it is rather too eager.
@@ -24,12 +27,25 @@ _MOST_REMEMBERED = 200_000
 _ANSWERS = frozenset({"stop", "end_turn", "end-turn", "stop_sequence", "completed"})
 
 
-class Request(Frozen, gc=False):
+class Attached(Frozen):
+    """A file that came with a request, in its place."""
+
+    ordinal: int
+    part: FilePart
+
+    @property
+    def named(self) -> str:
+        """The file by its name, where it is not shown."""
+        return file_name(self.part)
+
+
+class Request(Frozen):
     """A message of the user, in its place."""
 
     index: int
     ordinal: int
     text: str
+    files: tuple[Attached, ...] = ()
 
 
 class Rule(Frozen, gc=False):
@@ -61,7 +77,9 @@ class Requests:
     def memory(self, before: int) -> Memory:
         """What to remember of all that was said before a place."""
         end = bisect_left(self.all, before, key=_place)
-        kept = (*self.all[: min(end, 1)], *self.all[max(end - 1, 1) : end])
+        # Only the newest may be worked on still: no other one's files will be shown again.
+        first = [replace(request, files=()) for request in self.all[: min(end - 1, 1)]]
+        kept = (*first, *self.all[max(end - 1, 0) : end])
         answers = ((r.index, self._answers[r.index]) for r in kept if r.index in self._answers)
         rules: list[Rule] = []
         room = _MOST_REMEMBERED
@@ -109,19 +127,20 @@ class Requests:
             self._answers.setdefault(self.all[-1].index, index)
 
     def _take_request(self, index: int, ordinal: int, message: Message) -> None:
-        texts: list[str] = []
-        first = ordinal
-        for offset, part in enumerate(message.parts):
-            if not isinstance(part, TextPart) or part.synthetic or part.ignored:
-                continue
-            if not part.text.strip():
-                continue
-            if not texts:
-                first = ordinal + offset
-            texts.append(part.text)
-            self._take_rules(index, part)
+        texts: list[tuple[int, str]] = []
+        files: list[Attached] = []
+        for place, part in enumerate(message.parts, ordinal):
+            if isinstance(part, FilePart) and part.mime not in EXPANDED:
+                files.append(Attached(ordinal=place, part=part))
+            elif isinstance(part, TextPart) and _says(part):
+                texts.append((place, part.text))
+                self._take_rules(index, part)
+        if not texts:  # a picture alone may ask for something, too
+            texts = [(held.ordinal, held.named) for held in files]
         if texts:
-            self.all.append(Request(index=index, ordinal=first, text="\n\n".join(texts)))
+            said = "\n\n".join(text for _, text in texts)
+            request = Request(index=index, ordinal=texts[0][0], text=said, files=tuple(files))
+            self.all.append(request)
 
     def _take_rules(self, index: int, part: TextPart) -> None:
         lines = part.text.splitlines()
@@ -133,6 +152,10 @@ class Requests:
             if text not in self._known:
                 self._known.add(text)
                 self.rules.append(Rule(index=index, text=text))
+
+
+def _says(part: TextPart) -> bool:
+    return bool(part.text.strip()) and not part.synthetic and not part.ignored
 
 
 def _place(request: Request) -> int:

@@ -3,9 +3,10 @@
 Their JSON is the neutral form in which OpenCode measures a tail.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
-from .values import Frozen, Json
+from .values import Frozen, Json, encode
 
 
 class Block(Frozen, tag_field="type", omit_defaults=True, rename="camel"):
@@ -88,3 +89,18 @@ class FromTools(Shown, tag="tool"):
 
 
 AnyShown = FromUser | FromAssistant | FromTools
+
+
+def message_texts(message: AnyShown) -> Iterator[str]:
+    """All that a message says: words, thoughts, what calls were given and gave back."""
+    for block in message.content:
+        match block:
+            case Text() | Reasoning():
+                yield block.text
+            case Call():
+                for held in block.input.values():
+                    yield held if isinstance(held, str) else encode(held).decode()
+            case Result():
+                yield block.output.value
+            case _:
+                pass

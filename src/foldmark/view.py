@@ -7,15 +7,17 @@ carried on message by message: a step costs what is new. It reads the log and ch
 from bisect import bisect_left
 from collections.abc import Mapping
 
+from msgspec import UNSET
+
 from .log import Entry, Log, Pivot, marker_part
 from .messages import AssistantInfo, is_opaque
 from .policy import Policy, ViewRules
 from .prune import Pruner
-from .render import Cell, Renderer, is_marker, is_summary, message_text
+from .render import Cell, Renderer, is_marker, is_summary, media, message_text
 from .shown import AnyShown, FromAssistant, FromTools, FromUser, Media, Reasoning, Text
 from .sizes import MESSAGE_OVERHEAD
 from .values import Frozen
-from .words import bridge, words, words_room
+from .words import bridge, bridge_files, file_tokens, words, words_room
 
 NO_REPLY = "[No reply came to this.]"
 GO_ON = "[Go on.]"
@@ -156,7 +158,8 @@ class Viewer:
         """A complete marker asks what was done; what the user said beside it goes along."""
         text = self._rules.marker
         if self._words and self._pivot is not None and entry.index == self._pivot.marker:
-            text = words(self.log, self._pivot, _tail_start(self.log, self._pivot), self._words)
+            room = self._room_for_words(self._pivot)
+            text = words(self.log, self._pivot, _tail_start(self.log, self._pivot), room)
             text = f"{text}\n\n{self._rules.marker}" if text else self._rules.marker
         asked = _text_cell(entry.index, text, self.log.count(text), by_assistant=False)
         beside = self._renderer.cell(entry)
@@ -167,10 +170,23 @@ class Viewer:
             by_assistant=False,
         )
 
+    def _room_for_words(self, pivot: Pivot) -> int:
+        """What the window gives them, or less where a smaller view was asked for."""
+        part = marker_part(self.log.entries[pivot.marker].message)
+        asked = part.words if part else UNSET
+        return self._words if asked is UNSET else min(self._words, asked)
+
     def _bridge_cell(self, pivot: Pivot) -> Cell:
         """The request on which the first messages after the summary work, where it was folded."""
-        text = bridge(self.log, pivot, _tail_start(self.log, pivot), self._words)
-        return _text_cell(-1, text, self.log.count(text), by_assistant=False)
+        tail, room = _tail_start(self.log, pivot), self._room_for_words(pivot)
+        text = bridge(self.log, pivot, tail, room)
+        cell = _text_cell(-1, text, self.log.count(text), by_assistant=False)
+        files = bridge_files(self.log, pivot, tail, room)
+        if not files:
+            return cell
+        content = (Text(text=text), *map(media, files))
+        tokens = cell.tokens + sum(map(file_tokens, files))
+        return Cell(index=-1, shown=(FromUser(content=content),), tokens=tokens, by_assistant=False)
 
 
 class Flow:

@@ -6,8 +6,10 @@ marker, so that it stays the same, byte for byte, as the session grows.
 """
 
 from .log import Log, Pivot, handle
+from .media import media_tokens
+from .messages import FilePart
 from .policy import Policy
-from .requests import Request
+from .requests import Attached, Request
 from .tokens import Counter
 
 HEADING = "The user's own words from before this point:"
@@ -54,7 +56,40 @@ def bridge(log: Log, pivot: Pivot, tail: int | None, room: int) -> str:
     if request != open_request(log, pivot.marker):
         text = fitted(request.text, room // 3, log.count, handle(request.ordinal))
         return f"{REPEATED}\n{text}"
-    return f"{REPEATED}\n{request.text}"
+    return "\n".join([REPEATED, request.text, *_named_files(request, room)])
+
+
+def bridge_files(log: Log, pivot: Pivot, tail: int | None, room: int) -> tuple[FilePart, ...]:
+    """The files of the open request that are shown again with it."""
+    request = _bridged(log, pivot, tail)
+    if request is None or request != open_request(log, pivot.marker):
+        return ()
+    return tuple(held.part for held in shown_files(request, room))
+
+
+def shown_files(request: Request, room: int) -> list[Attached]:
+    """Of a request's files, the first ones that fit the room: it may be about them."""
+    left = room // 3
+    shown: list[Attached] = []
+    for held in request.files:
+        left -= file_tokens(held.part)
+        if left < 0:
+            break
+        shown.append(held)
+    return shown
+
+
+def file_tokens(part: FilePart) -> int:
+    """The tokens of a file that is shown."""
+    return media_tokens(part.url, part.mime)
+
+
+def _named_files(request: Request, room: int) -> list[str]:
+    """The others by their names, if the request does not consist of these."""
+    shown = shown_files(request, room)
+    others = [held for held in request.files if held not in shown]
+    names = [f"{held.named[:-1]}; recall {handle(held.ordinal)}]" for held in others]
+    return names if names and request.text != "\n\n".join(h.named for h in request.files) else []
 
 
 def _bridged(log: Log, pivot: Pivot, tail: int | None) -> Request | None:
