@@ -1,0 +1,69 @@
+"""Secrets are masked, and what only looks long stays."""
+
+import pytest
+
+from foldmark.secrets import masked
+
+LETTERS = "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z"
+KEYS = {
+    "api key": f"sk-{LETTERS}",
+    "anthropic key": f"sk-ant-api03-{LETTERS}",
+    "github token": f"ghp_{LETTERS}",
+    "gitlab token": f"glpat-{LETTERS[:20]}",
+    "aws key": "AKIA" + "ABCD2345EFGH6789",
+    "google key": f"AIza{LETTERS}",
+    "slack token": f"xoxb-{LETTERS[:12]}",
+    "stripe key": f"sk_live_{LETTERS[:24]}",
+    "npm token": f"npm_{LETTERS}",
+    "json web token": f"eyJ{LETTERS}.eyJ{LETTERS}.{LETTERS}",
+}
+
+
+@pytest.mark.parametrize(("name", "key"), KEYS.items())
+def test_a_key_is_masked_and_named(name: str, key: str) -> None:
+    assert masked(f"use '{key}' here") == f"use '[masked: {name}]' here"
+
+
+def test_a_private_key_is_masked_whole_even_where_its_end_is_missing() -> None:
+    block = f"-----BEGIN RSA PRIVATE KEY-----\n{LETTERS}\n{LETTERS}\n"
+    whole = f"{block}-----END RSA PRIVATE KEY-----"
+    assert masked(f"a\n{whole}\nb") == "a\n[masked: private key]\nb"
+    assert LETTERS not in masked(block)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("password=hunter2x", "password=[masked: value]"),
+        ('"password": "correct horse"', '"password": "correct horse"'),
+        ('"db_password": "tr0ub4dor"', '"db_password": "[masked: value]"'),
+        ("API_KEY: 9f8e7d6c5b4a3f2e1d", "API_KEY: [masked: value]"),
+        ("postgres://mill:gr1nd@db/mill", "postgres://[masked: credentials]@db/mill"),
+        (
+            "Authorization: Bearer abc123def456ghi789",
+            "Authorization: Bearer [masked: authorization]",
+        ),
+    ],
+)
+def test_a_value_is_masked_where_its_name_tells_what_it_is(text: str, expected: str) -> None:
+    assert masked(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "commit 3f2a91c0d4b5e6f708192a3b4c5d6e7f80912a3b",
+        "id 9b2c1f00-7a5e-4d1c-9f3e-0a1b2c3d4e5f",
+        "a_very_long_identifier_that_goes_on_and_on_v2",
+        "password: str",
+        "token = tokens[0]",
+        "secret = get_secret_by_name()",
+        "max_tokens: 4096",
+        "token=os.environ",
+        "api_key = config.api_key_v2_default",
+        "risk-assessment-of-the-long-winded-kind",
+        "see https://mill.example:8080/a@b",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert masked(text) == text
