@@ -110,6 +110,25 @@ def test_an_answer_that_goes_on_after_something_else_keeps_its_ids_apart(tmp_pat
     assert [name for name, _ in messages(read(tmp_path, lines))] == names
 
 
+@pytest.mark.parametrize(
+    "notice",
+    [
+        "<command-name>/exit</command-name>\n<command-args></command-args>",
+        "<local-command-stdout>Bye!</local-command-stdout>",
+        "[Request interrupted by user]",
+        "[Request interrupted by user for tool use]",
+    ],
+)
+def test_notices_of_the_program_are_no_requests(tmp_path: Path, notice: str) -> None:
+    lines = Lines()
+    lines.user("Fix the wheel")
+    lines.user(notice)
+    found = read(tmp_path, lines)
+    log = Log(counter("classes"), found.messages)
+    assert [request.text for request in log.requests.all] == ["Fix the wheel"]
+    assert notice in "\n".join(shown(*found.messages))
+
+
 def test_what_the_program_put_into_the_context_is_known_as_such(tmp_path: Path) -> None:
     lines = Lines()
     lines.user("A caveat", isMeta=True)

@@ -32,6 +32,13 @@ from .source import Head
 from .woven import Woven
 
 _NAME = "claude-code"
+_NOTICES = (
+    "<command-name>",
+    "<command-message>",
+    "<local-command-",
+    "<bash-stdout>",
+    "[Request interrupted by user",
+)
 _SYNTHETIC = "<synthetic>"  # the model of what the program itself says: an error, an interruption
 _MOST_LINES = 20_000  # that are remembered, as parents of later ones
 _TAKEN = frozenset({"user", "assistant", "attachment", "system"})
@@ -217,9 +224,10 @@ class _Thread:
         for answer in read.answers:
             yield from self._woven.answer(answer, at)
         if read.parts:
-            parts = read.parts
-            if record.is_meta:
-                parts = tuple(_by_program(part) for part in parts)
+            parts = tuple(
+                _by_program(part) if record.is_meta or _is_notice(part) else part
+                for part in read.parts
+            )
             yield from self._add(user_message(self._id(record), parts, at))
 
     def _taken_back(self, record: Line) -> Iterator[Step]:
@@ -328,6 +336,11 @@ def _thread_name(record: Line) -> str:
 
 def _at(record: Line) -> int | None:
     return moment(record.timestamp)
+
+
+def _is_notice(part: AnyPart) -> bool:
+    """Whether a text tells of a command to the program, or of an interruption: no request."""
+    return isinstance(part, TextPart) and part.text.lstrip().startswith(_NOTICES)
 
 
 def _by_program(part: AnyPart) -> AnyPart:
