@@ -152,7 +152,7 @@ class Driver:
 
     def do_queue(self, _: int) -> None:
         view, waits = bytes_of(self.session.view()), self.session.pending()
-        act = self.session.compact()
+        act = self.session.queue()
         assert act is not None
         assert bytes_of(self.session.view()) == view
         if waits is None:

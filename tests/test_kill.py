@@ -317,7 +317,7 @@ def said_some(session: foldmark.Session, way: str) -> SessionRow:
     session.user("Fix the mill; the pond must not run dry. " * 60)
     session.record("I look at its wheel. " * 600)
     if way == "complete":
-        session.compact()
+        session.queue()
     return session.info
 
 

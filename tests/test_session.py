@@ -73,9 +73,9 @@ def test_async_forms_do_the_same(where: str) -> None:
 def test_a_queued_compaction_is_completed_once_and_by_its_number(where: str) -> None:
     with opened(where) as session:
         worked(session, steps=3)
-        queued = session.compact()
+        queued = session.queue()
         assert queued is not None
-        assert session.compact() == queued
+        assert session.queue() == queued
         assert session.view().pivot is None
         with pytest.raises(foldmark.BadInput, match="not waiting"):
             session.compact("Another.", act=queued.number + 1)
@@ -103,7 +103,7 @@ def test_what_a_hook_wishes_of_a_summary_is_found_with_its_marker(where: str) ->
     with opened(where, hooks=[Wishes()]) as session:
         session.user("Hello")
         tokens = session.tokens
-        session.compact()
+        session.queue()
         told = session.events()[-1]
         assert told.kind == "compaction.queued"
         assert (told.data["context"], told.data["prompt"]) == ([f"{tokens} tokens"], "Be brief.")

@@ -88,15 +88,15 @@ def test_a_compaction_tells_its_way(where: str) -> None:
     with opened(where, "s") as session:
         session.user("Hello")
         mark = last(session)
-        session.compact(auto=True)
-        session.compact()  # it is queued already
+        session.queue(auto=True)
+        session.queue()  # it is queued already
         session.compact("Folded.")
         told = since(session, mark)
         assert kinds(told) == [events.QUEUED, events.STARTED, events.COMPACTED]
         assert {event.data["act"] for event in told} == {1}
         assert told[0].data["auto"] is True
         mark = last(session)
-        session.compact()
+        session.queue()
         session.cancel("too late")
         session.cancel()
         assert kinds(since(session, mark)) == [events.QUEUED, events.FAILED]
@@ -315,7 +315,7 @@ def test_a_hook_vetoes_a_compaction(where: str) -> None:
     with opened(where, "s", hooks=[Vetoes()]) as session:
         session.user("Hello")
         mark = last(session)
-        assert session.compact(auto=True) is None
+        assert session.queue(auto=True) is None
         assert session.compact("Folded.", auto=True) is None
         told = since(session, mark)
         assert kinds(told) == [events.FAILED] * 2

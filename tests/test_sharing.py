@@ -128,7 +128,10 @@ def take_turns(line: Connection, start: Barrier, number: int, where: str) -> lis
         with opened(where, "shared") as session:
             # At once, while others may be about to do the same, or have just done it.
             with suppress(foldmark.BadInput):
-                session.compact(chance.choice((None, None, "In a hurry.")))
+                if chance.random() < 0.67:
+                    session.queue()
+                else:
+                    session.compact("In a hurry.")
             texts = [f"{number}.{turn} {chance.choice(LONG)}" for _ in range(chance.randint(1, 4))]
             said += [session.user(text).id for text in texts]
             if chance.random() < 0.4:
@@ -237,7 +240,7 @@ def race(line: Connection, start: Barrier, number: int, where: str) -> list[tupl
         if number == turn % TEAM:
             with opened(where, "queued") as session:
                 session.user(f"{turn} {LONG[0]}")
-                session.compact()
+                session.queue()
         start.wait(LIMIT)
         with opened(where, "queued") as session:
             if number % 2:
@@ -275,12 +278,12 @@ def test_a_queued_compaction_is_completed_by_exactly_one(where: str) -> None:
 def test_a_queued_compaction_that_a_newer_one_has_folded_is_not_waited_for(where: str) -> None:
     with opened(where, "queued") as session:
         first = session.user(LONG[0])
-        session.compact()
+        session.queue()
         session.revert(first.id)
         for text in LONG:
             session.user(text)
             session.record(text)
-        newer = session.compact()
+        newer = session.queue()
         session.undo()  # of the revert: now both are queued
         done = session.compact("So far.")
         assert done is not None

@@ -331,7 +331,7 @@ def test_stored_counts_are_what_counting_gives(where: str, estimate: str) -> Non
         with opened(where, "s", estimate=used) as session:
             session.record([ToolPart(tool="t", call_id=used, state=Pending(input={"a": "b c d"}))])
             session.result(used, "All the king's horses, 1234567890\n" * 20)
-            session.compact()
+            session.queue()
             session.compact(f"The summary of {used}: " + "x" * 100)
             session.record("A last word, as counted by anyone")
     store = Store.open(where)

@@ -221,7 +221,7 @@ def test_the_newest_request_is_sent_again_if_another_one_is_before_it() -> None:
     assert replayed([]) is None
 
 
-@WITH_TAIL
+@pytest.mark.parametrize("policy", [OPENCODE, BUFFER], ids=lambda p: p.name)
 def test_after_an_overflow_the_history_ends_before_the_request_that_is_sent_again(
     policy: Policy,
 ) -> None:
@@ -229,6 +229,13 @@ def test_after_an_overflow_the_history_ends_before_the_request_that_is_sent_agai
     fold = folded(*messages, policy=policy, room=50_000, overflow=True)
     assert fold.replay == messages[4]
     assert list(fold.history) == list(messages[:4])
+
+
+def test_where_words_are_carried_across_a_pivot_work_on_the_open_request_is_folded_too() -> None:
+    messages = (user("u1"), said("a1"), user("u2"), said("a2"), user("u3"), said("a3"))
+    fold = folded(*messages, policy=FOLDMARK, room=50_000, overflow=True)
+    assert fold.replay is None
+    assert list(fold.history) == list(messages)
 
 
 @WITH_TAIL

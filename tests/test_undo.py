@@ -63,7 +63,7 @@ def test_a_queued_compaction_counts_from_its_summary(where: str) -> None:
     """A prune came between: undo takes back what came last, not what has the higher number."""
     with opened(where) as session:
         work(session)
-        queued = session.compact()
+        queued = session.queue()
         pruned = session.prune()
         before = bytes_of(session.view())
         session.compact("Folded.")
@@ -77,7 +77,7 @@ def test_a_queued_compaction_counts_from_its_summary(where: str) -> None:
 def test_what_was_queued_before_a_revert_and_completed_after_it_is_not_reverted(where: str) -> None:
     with opened(where) as session:
         session.user("One")
-        queued = session.compact()
+        queued = session.queue()
         second = session.user("Two")
         session.user("Three")
         session.revert(second.id)
@@ -186,7 +186,7 @@ def test_what_cannot_be_taken_back_is_told(where: str) -> None:
         ):
             with pytest.raises(BadInput, match=words):
                 asked()
-        session.compact()
+        session.queue()
         session.cancel("reason")
         for number in (1,):
             with pytest.raises(BadInput, match="is failed"):

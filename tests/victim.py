@@ -97,7 +97,7 @@ class Worker:
         if chance.random() < 0.3:
             told("prune", session.prune)
         if chance.random() < 0.15 and session.pending() is None:
-            told("queue", session.compact)
+            told("queue", session.queue)
         elif chance.random() < 0.2:
             summary = f"{self._seed}: so far {chance.random()}. " * chance.choice((1, 100))
             kind = "fold" if session.pending() is None else "complete"
@@ -143,7 +143,10 @@ def die_at_each(where: str, way: str) -> None:
 def _do_and_die(where: str, way: str, number: int) -> None:
     session = opened(where)
     _let_die(store_of(session).engine, number)
-    session.compact(None if way == "queue" else "All of it, in short.")
+    if way == "queue":
+        session.queue()
+    else:
+        session.compact("All of it, in short.")
 
 
 def _let_die(engine: Engine, number: int) -> None:

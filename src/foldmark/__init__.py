@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .errors import (
         BadInput,
         BadPolicy,
+        CompactionStopped,
         FoldmarkError,
         SessionBusy,
         StoreError,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from .limits import Limit, model_limits
     from .log import Log
     from .messages import Message
-    from .plan import Plan, session_plan
+    from .plan import session_plan
     from .policy import Policy
     from .presets import preset
     from .refusals import is_context_overflow
@@ -42,12 +43,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "BadInput": "errors",
     "BadPolicy": "errors",
+    "CompactionStopped": "errors",
     "Event": "events",
     "FoldmarkError": "errors",
     "Limit": "limits",
     "Log": "log",
     "Message": "messages",
-    "Plan": "plan",
     "Policy": "policy",
     "Session": "session.session",
     "SessionBusy": "errors",
@@ -70,12 +71,12 @@ _HOMES = {
 __all__ = [
     "BadInput",
     "BadPolicy",
+    "CompactionStopped",
     "Event",
     "FoldmarkError",
     "Limit",
     "Log",
     "Message",
-    "Plan",
     "Policy",
     "Session",
     "SessionBusy",

@@ -17,10 +17,11 @@ from .tail import Fold, Measure, replayed, suffix_measure, tail_budget, tail_sta
 from .tokens import correction, round4_length, utf16_length
 from .values import Frozen, encode
 from .view import NOTE_TOKENS, Viewer, view_start
-from .words import REPEATED, open_request, words, words_room
+from .words import REPEATED, file_tokens, open_request, shown_files, words, words_room
 
 # Less than this is no summary.
 LEAST_SUMMARY = 100
+PLACEHOLDER_TOKENS = 30  # about, of what stands in place of a pruned output
 # More is no measurement.
 MOST_TOKENS = 2**53
 
@@ -39,6 +40,12 @@ class Plan(Frozen):
     def tail_start(self) -> str | None:
         """The first message that a pivot would keep verbatim."""
         return self.fold.tail_start if self.fold else None
+
+    @property
+    def prune_is_enough(self) -> bool:
+        """Whether what can be pruned brings the view into its window."""
+        freed = self.prune.tokens - PLACEHOLDER_TOKENS * len(self.prune.prune)
+        return bool(self.prune) and self.tokens - freed < self.usable
 
 
 def tokens_used(viewer: Viewer, *, fixed: int = 0) -> int:
@@ -93,16 +100,33 @@ def session_plan(
     )
 
 
-def session_fold(viewer: Viewer, room: int, *, fixed: int = 0, overflow: bool = False) -> Fold:
-    """What a pivot would fold and keep of a session now."""
+def session_fold(
+    viewer: Viewer,
+    room: int,
+    *,
+    fixed: int = 0,
+    overflow: bool = False,
+    before: int | None = None,
+) -> Fold:
+    """What a pivot would fold and keep of a session now, or of what came before a place."""
     log, policy = viewer.log, viewer.policy
-    budget = tail_budget(policy.tail, room)
+    budget = most = tail_budget(policy.tail, room)
     if policy.tail.capped:
-        budget = min(budget, room_for_tail(log, policy, room, fixed))
-    shown = Shown(log, viewer.view().places)
-    resent = replayed(shown) if overflow else None
+        left = room_for_tail(log, policy, room, fixed)
+        budget, most = min(budget, left), min(room * 2 // 5, left)
+    places = viewer.view().places
+    if before is not None:
+        places = tuple(place for place in places if place < before)
+    shown = Shown(log, places)
+    # Where the user's words are carried across a pivot, the open request is among them.
+    resent = replayed(shown) if overflow and not policy.view.words else None
     history, previous = _without_pivots(log, shown if resent is None else shown[:resent])
-    start = tail_start(history, policy.tail, budget, _measure(viewer, history))
+    measure = _measure(viewer, history)
+    start = tail_start(history, policy.tail, budget, measure)
+    kept = 0 if start is None else measure(start, len(history))
+    if kept < budget // 2 and most > budget:
+        # Rather a message too long than hardly any: what came last is what the work goes on with.
+        start = tail_start(history, policy.tail, most, measure) or start
     while start is not None and log.reference(history.places[start]) is None:
         start = start + 1 if start + 1 < len(history) else None  # it has no parts to be shown
     return Fold(
@@ -111,6 +135,7 @@ def session_fold(viewer: Viewer, room: int, *, fixed: int = 0, overflow: bool = 
         tail_start=None if start is None else log.reference(history.places[start]),
         replay=None if resent is None else shown[resent],
         previous=previous,
+        places=history.places,
     )
 
 
@@ -167,8 +192,11 @@ def _must_show(log: Log, policy: Policy, room: int) -> int:
     here = Pivot(marker=len(log), summary=len(log), tail_id=None)
     said = words(log, here, None, words_room(policy, room))
     pending = open_request(log, len(log))
-    repeated = f"{REPEATED}\n{pending.text}" if pending else ""
-    return tokens + log.count(said) + log.count(repeated)
+    if pending is None:
+        return tokens + log.count(said)
+    files = sum(file_tokens(held.part) for held in shown_files(pending, words_room(policy, room)))
+    names = sum(log.count(held.named) + 8 for held in pending.files)
+    return tokens + log.count(said) + log.count(f"{REPEATED}\n{pending.text}") + files + names
 
 
 class Shown(Sequence[Message]):

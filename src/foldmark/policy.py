@@ -16,6 +16,9 @@ Reserve = Literal["none", "output", "buffer"]
 Usage = Literal["input", "output", "cache.read", "cache.write"]
 Cut = Literal["pairs", "batches", "thinking", "roles"]
 Threshold = int | float
+QUESTION = "What did we do so far?"  # what a marker asks
+Rung = Literal["prefix", "serial", "chunks", "tight"]
+Prompts = Literal["foldmark", "000", "001"]
 
 
 def _check_tokens(**figures: int | None) -> None:
@@ -102,7 +105,7 @@ class TailRules(Frozen):
 class ViewRules(Frozen):
     """How the log is shown to a model."""
 
-    marker: str = "What did we do so far?"
+    marker: str = QUESTION
     placeholder: str = "[Old tool result content cleared]"
     interrupted: str = "[Tool execution was interrupted]"
     dangling_tail: Literal["everything", "nothing"] = "nothing"
@@ -110,6 +113,29 @@ class ViewRules(Frozen):
     valid: bool = False  # mend what providers refuse: roles, repeated call ids, empty messages
     words: int = 0  # tokens for the user's own words from before a pivot; 0: none
     summary: int = 4_000  # tokens set aside for a summary
+
+
+class CompactRules(Frozen):
+    """How a summary is made, and within which bounds. The digest is always the last resort."""
+
+    rungs: tuple[Rung, ...] = ("serial", "chunks", "tight")
+    prompts: Prompts = "001"
+    digest: bool = False  # it also rides along with a model's summary
+    both_ends: bool = False  # outputs are cut in the middle, not at the end
+    cut: int = 2_000  # characters of an output in the record that a model summarises
+    calls: int = 12  # to models, at most
+    retries: int = 2  # of them for one request that was throttled or failed
+    seconds: float = 600.0
+    request_seconds: float = 180.0
+    cost: float | None = None  # in dollars
+    mask: bool = True  # secrets
+    resume: str = "Continue if you have next steps"  # said in the user's place after a pivot
+    always_resume: bool = False  # it is, wherever a turn was cut; else only where it is needed
+    futile: float = 0.1  # freeing less than this share of the view is no progress
+
+    def __post_init__(self) -> None:
+        """Refuse figures that make no sense."""
+        _check_tokens(calls=self.calls, retries=self.retries, cut=self.cut)
 
 
 class Policy(Frozen):
@@ -122,6 +148,7 @@ class Policy(Frozen):
     prune: PruneRules = PruneRules()
     tail: TailRules = TailRules()
     view: ViewRules = ViewRules()
+    compact: CompactRules = CompactRules()
 
     def adjusted(
         self,

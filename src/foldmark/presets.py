@@ -3,11 +3,16 @@
 from difflib import get_close_matches
 
 from .errors import BadPolicy
-from .policy import Policy, PruneRules, TailRules, ViewRules, WindowRules
+from .policy import CompactRules, Policy, PruneRules, TailRules, ViewRules, WindowRules
 
 _NO_PRUNE = PruneRules(on=False)
 _NO_TAIL = TailRules(on=False)
 _SINCE_2025 = ("input", "cache.read", "output")
+# All that was said before goes to the model as it is, where that fits.
+_AS_IT_IS = CompactRules(
+    rungs=("prefix", "serial", "chunks", "tight"), prompts="000", always_resume=True
+)
+_AS_TEXT = CompactRules(always_resume=True)
 
 FOLDMARK = Policy(
     name="foldmark",
@@ -35,18 +40,27 @@ FOLDMARK = Policy(
         by_json=False, cuts=("pairs", "batches", "thinking"), keep_newest=True, capped=True
     ),
     view=ViewRules(placeholder="[{what}: {size} pruned; recall {handle}]", valid=True, words=8_000),
+    compact=CompactRules(
+        rungs=("prefix", "serial", "chunks", "tight"),
+        prompts="foldmark",
+        digest=True,
+        both_ends=True,
+        resume="Go on with what was being done.",
+    ),
 )
 
 OPENCODE = Policy(
     name="opencode",
     window=WindowRules(below_input="buffer", below_context="output"),
     view=ViewRules(dangling_tail="everything", old_pivots=True),
+    compact=_AS_TEXT,
 )
 
 OPENCODE_2025 = Policy(
     name="opencode-2025",
     window=WindowRules(counted=_SINCE_2025, prefer_total=False, clamp=False, inclusive=False),
     tail=_NO_TAIL,
+    compact=_AS_IT_IS,
 )
 
 OPENCODE_BUFFER = Policy(
@@ -55,6 +69,7 @@ OPENCODE_BUFFER = Policy(
     window=WindowRules(below_input="buffer", below_context="buffer", clamp=False),
     prune=PruneRules(minimum=None, stop_at_pruned=False),
     view=ViewRules(placeholder="[output truncated by compaction]"),
+    compact=_AS_TEXT,
 )
 
 CODELET = Policy(
@@ -62,6 +77,7 @@ CODELET = Policy(
     window=WindowRules(counted=_SINCE_2025, prefer_total=False, ratio=0.9, inclusive=False),
     prune=_NO_PRUNE,
     tail=_NO_TAIL,
+    compact=_AS_IT_IS,
 )
 
 CODELET_USABLE = Policy(
@@ -75,6 +91,7 @@ CODELET_USABLE = Policy(
     ),
     prune=_NO_PRUNE,
     tail=_NO_TAIL,
+    compact=_AS_IT_IS,
 )
 
 PRESETS = {

@@ -25,11 +25,22 @@ class Fold(Frozen):
     tail_start: str | None  # the id of the message there, or its handle where ids repeat
     replay: Message | None  # the request that overflowed, to be sent again after the summary
     previous: Message | None  # the summary that the new one replaces
+    places: Sequence[int] = ()  # of the history in the log
 
     @property
     def head(self) -> Sequence[Message]:
         """What is summarised."""
         return self.history if self.start is None else self.history[: self.start]
+
+    @property
+    def head_places(self) -> Sequence[int]:
+        """Where in the log that is."""
+        return self.places if self.start is None else self.places[: self.start]
+
+    @property
+    def tail_places(self) -> Sequence[int]:
+        """Where in the log that is which stays."""
+        return () if self.start is None else self.places[self.start :]
 
 
 def suffix_measure(weight: Callable[[int], int], length: int) -> Measure:

@@ -185,12 +185,16 @@ class Change:
         self._size = size  # it is told by the messages already
         return data
 
-    def claim(self, number: int, holder: str) -> bool:
-        """Take a queued compaction for oneself; False where another one has it, or it is done."""
+    def claim(self, number: int, holder: str, *, anew: bool = True) -> bool:
+        """Take a queued compaction for oneself; False where it is done.
+
+        Who writes holds the session's lease, so whoever claimed it before is gone, and it is taken
+        `anew`; without that, it must be one's own still.
+        """
         taken = self._engine.run(
             "UPDATE acts SET claimed = ? WHERE session = ? AND number = ? AND summary IS NULL "
-            "AND failed IS NULL AND (claimed IS NULL OR claimed = ?)",
-            (holder, self._key, number, holder),
+            "AND failed IS NULL AND (claimed = ? OR ?)",
+            (holder, self._key, number, holder, anew),
         )
         return taken == 1
 

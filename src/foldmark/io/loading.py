@@ -172,6 +172,14 @@ def in_force_before(engine: Engine, session: int, number: int, end: int) -> list
     return [act.number for act in earlier if act.undone is None and reverted[act.number] is None]
 
 
+def wishes(engine: Engine, session: int, number: int) -> Json:
+    """What was told when a compaction was queued: what hooks and its caller wished for."""
+    for kind, data in _events_backwards(engine, session):
+        if kind == QUEUED and data.get("act") == number:
+            return data
+    return {}
+
+
 def _events_backwards(engine: Engine, session: int) -> Iterator[tuple[str, Json]]:
     """Kinds and data of all events, the newest first."""
     last = 2**62

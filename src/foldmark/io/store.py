@@ -17,12 +17,12 @@ from foldmark.errors import BadInput, NoSession, StoreError
 from foldmark.events import FORKED, Event
 from foldmark.log import Log
 from foldmark.messages import SessionInfo, Transcript
-from foldmark.values import Extra, encode
+from foldmark.values import Extra, Json, encode
 
 from . import leases
 from .change import CALL, Change, milliseconds
 from .engine import Engine, open_engine
-from .loading import Slice, load, segments
+from .loading import Slice, load, segments, wishes
 from .packing import packed
 from .rows import (
     ACT,
@@ -229,6 +229,10 @@ class Store:
         sql = f"SELECT {ACT} FROM acts WHERE session = ? AND number = ?"  # noqa: S608 - constants
         rows = self.engine.read(sql, (key, number))
         return act_row(rows[0]) if rows else None
+
+    def wishes(self, session: int, act: int) -> Json:
+        """What was wished for when a compaction was queued."""
+        return wishes(self.engine, session, act)
 
     def events(self, row: SessionRow, after: int, most: int = 1_000) -> list[Event]:
         """What happened to a session after an event, in order."""

@@ -1,52 +1,47 @@
 """Pruning and compacting a session, and taking that back. Each call is one transaction."""
 
-from collections.abc import Callable
-from typing import overload
+from collections.abc import Callable, Mapping
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark import events
 from foldmark.acts import Act
+from foldmark.compaction import USUAL_ROOM
 from foldmark.errors import BadInput
 from foldmark.io.change import Change
 from foldmark.log import marker_part
-from foldmark.messages import Tokens
+from foldmark.messages import AnyPart, FilePart, Message, TextPart, Tokens, file_name
 from foldmark.pivot import marker_message, summary_message
 from foldmark.plan import check_window, session_fold
 from foldmark.prune import Prune
-from foldmark.shown import AnyShown
+from foldmark.shown import FromAssistant, FromUser
 from foldmark.sizes import message_sizes
-from foldmark.values import Json
+from foldmark.tail import Fold
+from foldmark.values import Frozen
 from foldmark.view import view_start
-from foldmark.wire import request, wire_named
 
 from .hooks import Compaction
 from .saying import Saying
 
-# Where no limit is known, a pivot keeps what it would keep in a window of this size.
-USUAL_ROOM = 200_000
+
+class Completion(Frozen):
+    """A summary with which a pivot is to be completed."""
+
+    text: str
+    tokens: Tokens | None = None
+    cost: float = 0.0
+    model: str = ""
+    act: int | None = None  # the queued compaction that it is for; None: whichever waits, or none
+    claimed: bool = False  # that one was claimed when its summary was begun
+    fold: Fold | None = None  # what it was made of; None: what would be folded now
+    words: int | None = None  # tokens of the user's words after it
+    resume: bool = False  # whether the session may go on by itself
+    told: Mapping[str, object] = {}  # for the event
 
 
 class Folding(Saying):
     """What shapes a session's view."""
-
-    @overload
-    def messages(self) -> tuple[AnyShown, ...]: ...
-    @overload
-    def messages(self, wire: str) -> list[Json]: ...
-    def messages(self, wire: str | None = None) -> tuple[AnyShown, ...] | list[Json]:
-        """What to send to the model, on a provider's wire; pruned first, if the window is full."""
-        name = None if wire is None else wire_named(wire).name
-        with self._lock:
-            self._fresh()
-            if self.limit is not None and self.plan(explain=False).overflow:
-                self.prune()
-            shown = self.view().messages
-            origin = self._row.info.origin
-        if name is None:
-            return shown
-        return request(shown, name, (origin.system or "") if origin else "")
 
     def prune(self) -> Act | None:
         """Hide old tool outputs by marks; None where there is nothing to hide."""
@@ -74,29 +69,18 @@ class Folding(Saying):
         change.event(events.PRUNED, act=number, parts=len(ordinals), before=before, after=after)
         return number
 
-    def compact(
-        self,
-        summary: str | None = None,
-        *,
-        auto: bool = False,
-        overflow: bool = False,
-        tokens: Tokens | None = None,
-        act: int | None = None,
+    def queue(
+        self, *, auto: bool = False, overflow: bool = False, instructions: str = ""
     ) -> Act | None:
-        """Queue a compaction, or with a summary complete it: the queued one, else a new one.
+        """Queue a compaction by a marker; the one that is queued already, if one is.
 
-        With `act`, only the queued one of that number. None where a hook forbids it, or where it
-        is automatic and the policy is not.
+        None where a hook forbids it, or where it is automatic and the policy is not.
         """
-        if summary is not None and not summary.strip():
-            raise BadInput("a summary must not be empty")
         with self._lock:
-            asked = self._asked(auto=auto, overflow=overflow)
+            asked = self._asked(auto=auto, overflow=overflow, instructions=instructions)
             if asked is None:
                 return None
-            if summary is None:
-                return self._act(self._write(lambda change: self._queued(change, asked)))
-            return self._act(self._write(self._pivot_job(summary, asked, tokens, act)))
+            return self._act(self._write(lambda change: self._queued(change, asked)))
 
     def pending(self) -> Act | None:
         """The compaction that is queued, if one is."""
@@ -121,9 +105,15 @@ class Folding(Saying):
             number = self._write(job) if self.pending() else None
             return None if number is None else self._act(number)
 
-    def _asked(self, *, auto: bool, overflow: bool) -> Compaction | None:
+    def _asked(self, *, auto: bool, overflow: bool, instructions: str = "") -> Compaction | None:
         """The compaction as hooks leave it; one that is queued already is not asked for again."""
-        asked = Compaction(session=self.id, auto=auto, overflow=overflow, tokens=self.tokens)
+        asked = Compaction(
+            session=self.id,
+            auto=auto,
+            overflow=overflow,
+            tokens=self.tokens,
+            instructions=instructions,
+        )
         if self.pending() is not None:
             return asked
         if auto and not self.policy.auto:
@@ -140,14 +130,23 @@ class Folding(Saying):
         return pending.number if pending else self._queue(change, asked)
 
     def _queue(self, change: Change, asked: Compaction) -> int:
-        marker = marker_message(self.maker.made(self.id), auto=asked.auto, overflow=asked.overflow)
+        marker = marker_message(
+            self.maker.made(self.id),
+            auto=asked.auto,
+            overflow=asked.overflow,
+            model=self.maker.model_ref(self.model),
+        )
         sizes = message_sizes(marker, self._count)
         before = self._viewer.tokens
         number = change.act("pivot", marker=change.places, before=before)
         change.append(marker, self._kept_sizes(marker, sizes))
         self._log.append(marker, sizes)
         # Who makes the summary, here or elsewhere, finds with the event what hooks wished.
-        wishes = {"context": list(asked.context), "prompt": asked.prompt}
+        wishes = {
+            "context": list(asked.context),
+            "prompt": asked.prompt,
+            "instructions": asked.instructions,
+        }
         change.event(
             events.QUEUED,
             act=number,
@@ -158,62 +157,104 @@ class Folding(Saying):
         )
         return number
 
-    def _pivot_job(
-        self, summary: str, asked: Compaction, tokens: Tokens | None, act: int | None
-    ) -> Callable[[Change], int]:
+    def _pivot_job(self, made: Completion, asked: Compaction) -> Callable[[Change], int]:
+        """Complete the queued compaction, or a new one: marker, summary and tail at once."""
+
         def job(change: Change) -> int:
             before = self._viewer.tokens
-            room = self.room or USUAL_ROOM
-            if self.limit is not None and self.policy.tail.capped:
-                check_window(self._log, self.policy, room, fixed=self.fixed)
-            fold = session_fold(self._viewer, room, fixed=self.fixed, overflow=asked.overflow)
             waiting = self.pending()  # asked here, where no other process can change it
-            if act is not None and (waiting is None or waiting.number != act):
-                raise BadInput(f"compaction {act} of session {self.id} is not waiting any more")
+            if made.act is not None and (waiting is None or waiting.number != made.act):
+                raise BadInput(
+                    f"compaction {made.act} of session {self.id} is not waiting any more"
+                )
+            fold = made.fold or self._fold(asked, None if waiting is None else waiting.marker)
             if waiting is None:
                 number = self._queue(change, asked)
                 marker = change.places - 1
             else:
                 number, marker = waiting.number, waiting.marker or 0
-            if not change.claim(number, self._holder):
+            if not change.claim(number, self._holder, anew=not made.claimed):
                 raise BadInput(f"compaction {number} of session {self.id} is another's, or done")
-            change.event(events.STARTED, act=number)
-            tail_id = fold.tail_start
-            tail = None if tail_id is None else self._log.place(tail_id, below=marker)
-            self._name_tail(change, marker, None if tail is None else tail_id)
-            start = marker if tail is None else tail
-            memory = self._log.requests.memory(start)
-            message = summary_message(
-                self.maker.made(self.id),
-                summary,
-                marker=self._log.entries[marker].message.id,
-                model=self.maker.model_ref(self.model),
-                tokens=tokens,
-            )
-            sizes = self._kept_sizes(message, message_sizes(message, self._count))
-            place = change.append(message, sizes)
-            change.change_act(
-                number, memory, marker=marker, summary=place, tail=tail,
-                tail_id=None if tail is None else tail_id, before=before,
-            )  # fmt: skip
-            change.settled = change.places
-            change.index_all()  # what is folded now is no longer at hand to be looked through
+            if not made.claimed:
+                change.event(events.STARTED, act=number)
+            message, place = self._fold_away(change, number, marker, fold, made)
+            self._replay(change, fold)
+            self._load_changed(change)
+            if made.resume and self._must_resume():
+                self._say(change, self.policy.compact.resume)
             after = self._load_changed(change)
-            change.change_act(number, after=after)
+            change.change_act(number, summary=place, before=before, after=after)
+            told = {name: held for name, held in made.told.items() if held}
             change.event(
-                events.COMPACTED, act=number, message=message.id, before=before, after=after
+                events.COMPACTED, act=number, message=message.id, before=before, after=after, **told
             )
             return number
 
         return job
 
-    def _name_tail(self, change: Change, marker: int, tail_id: str | None) -> None:
-        """Write into the marker where its tail begins."""
+    def _fold(self, asked: Compaction, marker: int | None) -> Fold:
+        """What a pivot with the caller's own summary folds."""
+        room = self.room or USUAL_ROOM
+        if self.limit is not None and self.policy.tail.capped:
+            check_window(self._log, self.policy, room, fixed=self.fixed)
+        return session_fold(
+            self._viewer, room, fixed=self.fixed, overflow=asked.overflow, before=marker
+        )
+
+    def _fold_away(
+        self, change: Change, number: int, marker: int, fold: Fold, made: Completion
+    ) -> tuple[Message, int]:
+        """Write the summary and where the tail begins; the message and its place."""
+        tail_id = fold.tail_start
+        tail = None if tail_id is None else self._log.place(tail_id, below=marker)
+        tail_id = None if tail is None else tail_id
+        self._note_pivot(change, marker, tail_id, made.words)
+        memory = self._log.requests.memory(marker if tail is None else tail)
+        message = summary_message(
+            self.maker.made(self.id),
+            made.text,
+            marker=self._log.entries[marker].message.id,
+            model=self.maker.model_ref(made.model or self.model),
+            tokens=made.tokens,
+            cost=made.cost,
+        )
+        sizes = self._kept_sizes(message, message_sizes(message, self._count))
+        place = change.append(message, sizes)
+        change.change_act(number, memory, marker=marker, summary=place, tail=tail, tail_id=tail_id)
+        change.settled = change.places
+        change.index_all()  # what is folded now is no longer at hand to be looked through
+        return message, place
+
+    def _replay(self, change: Change, fold: Fold) -> None:
+        """Say the request that overflowed once more, its files named and not shown."""
+        if fold.replay is not None:
+            parts = tuple(map(_named_only, fold.replay.parts))
+            message = self.maker.user(parts, {})
+            sizes = message_sizes(message, self._count)
+            change.append(message, self._kept_sizes(message, sizes))
+
+    def _must_resume(self) -> bool:
+        """Whether a model would otherwise be asked to follow its own words."""
+        shown = self._viewer.view().messages
+        rules = self.policy.compact
+        replayed = bool(shown) and isinstance(shown[-1], FromUser)
+        return not replayed and (rules.always_resume or isinstance(shown[-1], FromAssistant))
+
+    def _say(self, change: Change, text: str) -> None:
+        """Say something in the user's place, marked as not theirs."""
+        message = self.maker.user((TextPart(text=text, synthetic=True),), {})
+        change.append(message, self._kept_sizes(message, message_sizes(message, self._count)))
+
+    def _note_pivot(
+        self, change: Change, marker: int, tail_id: str | None, words: int | None
+    ) -> None:
+        """Write into the marker where its tail begins, and how long the user's words may be."""
         entry = self._log.entries[marker]
         part = marker_part(entry.message)
-        if part is None or tail_id is None:
+        if part is None or (tail_id is None and words is None):
             return
-        named = replace(part, tail_start_id=tail_id or UNSET)
+        room = UNSET if words is None else words
+        named = replace(part, tail_start_id=tail_id or UNSET, words=room)
         parts = tuple(named if held is part else held for held in entry.message.parts)
         newer = replace(entry.message, parts=parts)
         sizes = self._kept_sizes(newer, message_sizes(newer, self._count))
@@ -273,6 +314,13 @@ class Folding(Saying):
         with self._lock:
             self._place(message, hidden=True)
             return self._act(self._write(job))
+
+
+def _named_only(part: AnyPart) -> AnyPart:
+    """A part without the ids of the message that it is a copy of; a file as its name."""
+    if isinstance(part, FilePart):
+        return TextPart(text=file_name(part))
+    return replace(part, id=UNSET, message_id=UNSET) if isinstance(part, TextPart) else part
 
 
 def _can_be_redone(act: Act) -> bool:

@@ -45,6 +45,7 @@ class Compaction(Frozen):
     tokens: int
     context: tuple[str, ...] = ()
     prompt: str | None = None
+    instructions: str = ""  # the user's own focus
 
 
 class CompactionChange(Frozen):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from foldmark import events
+from foldmark.asking import Declared, Summarizer
 from foldmark.errors import FoldmarkError, StoreError
 from foldmark.events import Event
 from foldmark.io import leases
@@ -52,6 +53,8 @@ class Keeper:
         self.limit = settings.limit()
         self.model = settings.model or ""
         self.fixed = 0  # tokens of the system prompt and the tools, which are in every request
+        self.system = ""  # these two, where the program has said what they are
+        self.tools: tuple[Declared, ...] = ()
         self._count = counter(policy.estimate)
         self.maker = Maker(row.id)
         self._bus = Bus()
@@ -65,11 +68,21 @@ class Keeper:
         self._closed = threading.Event()
         self._where: str | Path = ""
         self._given_hooks: tuple[object, ...] = ()
+        self._given_summarizer: Summarizer | None = None
+        self._reached: tuple[str, Summarizer | None] | None = None  # by the name of its model
+        self._compacting = threading.Lock()  # held while a compaction is made
+        self._aborted = threading.Event()
         self._reload()
 
-    def prepare(self, where: str | Path, hooks: tuple[object, ...]) -> None:
-        """Say where the store is, for forks, and which hooks to ask beside the installed ones."""
+    def prepare(
+        self,
+        where: str | Path,
+        hooks: tuple[object, ...],
+        summarizer: Summarizer | None = None,
+    ) -> None:
+        """Take where the store is, hooks beside the installed ones, and who summarises."""
         self._where = where
+        self._given_summarizer = summarizer
         self._given_hooks = hooks
         self._hooks = HookRunner(
             (*found_hooks(), *hooks), seconds=self._settings.hook_seconds, report=self._report

@@ -5,34 +5,48 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from foldmark.asking import Summarizer
 from foldmark.errors import StoreError
+from foldmark.io.models import summarizer as named_summarizer
 from foldmark.io.rows import SessionRow
 from foldmark.io.store import LATEST, Store, checked_id
+from foldmark.ladder import declared_tokens
 from foldmark.messages import SessionInfo, Time
 from foldmark.policy import Policy
+from foldmark.tokens import counter
+from foldmark.wire.tools import declared
 
 from .maker import Maker
+from .means import DIGEST
 from .session import Session
 from .settings import Settings, load_settings
 
 DEFAULT_STORE = "foldmark.db"
 
 
-def open(  # noqa: A001 - `foldmark.open` is its name
+def open(  # noqa: A001, PLR0913 - `foldmark.open` is its name; each is a choice of the caller's
     where: str | Path | None = None,
     *,
     session: str | None = None,
     policy: str | Policy | None = None,
     hooks: Iterable[object] = (),
-    fixed: int = 0,
+    fixed: int | None = None,
+    system: str = "",
+    tools: Iterable[object] = (),
+    summarizer: str | Summarizer | None = None,
     **settings: Any,
 ) -> Session:
     """A session in a store: a new one, `latest`, or the one of this id, made if there is none.
 
-    `where` is a path or a postgresql:// address. `fixed` is what a request holds beside the view:
-    the tokens of the system prompt and the tools. The rest are settings; see `Settings`.
+    `where` is a path or a postgresql:// address. `system` and `tools` are what requests hold beside
+    the view: they are counted, and a summary is asked for in a request that begins with them, so
+    that the provider's cache is read; `fixed` gives their tokens where they are not at hand.
+    `summarizer` is `digest`, a model's name, or an object that answers. The rest are settings; see
+    `Settings`.
     """
     given: dict[str, Any] = {**settings, "store": None if where is None else str(where)}
+    if isinstance(summarizer, str):
+        given["summarizer"] = summarizer
     if not isinstance(policy, Policy):
         given["policy"] = policy
     chosen = load_settings(**given)
@@ -46,9 +60,27 @@ def open(  # noqa: A001 - `foldmark.open` is its name
     except BaseException:
         store.close()
         raise
-    opened.prepare(place, tuple(hooks))
-    opened.fixed = fixed
+    try:
+        known = declared(tools)
+        model = _reached(chosen, summarizer)
+    except BaseException:
+        opened.close()
+        raise
+    opened.prepare(place, tuple(hooks), model)
+    opened.system, opened.tools = system, known
+    counted = declared_tokens(system, known, counter(rules.estimate))
+    opened.fixed = counted if fixed is None else fixed
     return opened
+
+
+def _reached(settings: Settings, given: str | Summarizer | None) -> Summarizer | None:
+    """The model that was set to summarise; what is wrong with it is told now, and not later."""
+    if given is not None and not isinstance(given, str):
+        return given
+    name = settings.summarizer
+    if name is None or name == DIGEST:
+        return None
+    return named_summarizer(name, base_url=settings.base_url)
 
 
 async def aopen(where: str | Path | None = None, **more: Any) -> Session:

@@ -6,19 +6,18 @@ The async forms run the blocking ones in a thread; the two may be mixed on one s
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, overload
+from typing import Any, ParamSpec, Self, TypeVar
 
 from foldmark.acts import Act
 from foldmark.events import Event
 from foldmark.io.store import Store, checked_id, forked_info
 from foldmark.messages import AnyPart, FilePart, Message, Tokens, Transcript
 from foldmark.plan import Plan
-from foldmark.shown import AnyShown
 from foldmark.values import Json
 from foldmark.view import View
 
+from .compacting import Compacting
 from .diff import ViewDiff
-from .folding import Folding
 from .looking import Found
 
 P = ParamSpec("P")
@@ -29,7 +28,7 @@ async def _in_thread(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> 
     return await asyncio.to_thread(call, *args, **named)
 
 
-class Session(Folding):
+class Session(Compacting):
     """A session: everything that was said, and the view of it that fits."""
 
     def __repr__(self) -> str:
@@ -73,8 +72,8 @@ class Session(Folding):
         wait = max(settings.wait_seconds, 1.0)
         store = Store.open(self._where, durable=settings.durable, wait=wait)
         fork = Session(store, row, settings, self.policy)
-        fork.prepare(self._where, self._given_hooks)
-        fork.fixed = self.fixed
+        fork.prepare(self._where, self._given_hooks, self._given_summarizer)
+        fork.fixed, fork.system, fork.tools = self.fixed, self.system, self.tools
         return fork
 
     # --- the same, async ---
@@ -121,16 +120,6 @@ class Session(Folding):
         """`view`, async."""
         return await _in_thread(self.view, before=before)
 
-    @overload
-    async def amessages(self) -> tuple[AnyShown, ...]: ...
-    @overload
-    async def amessages(self, wire: str) -> list[Json]: ...
-    async def amessages(self, wire: str | None = None) -> tuple[AnyShown, ...] | list[Json]:
-        """`messages`, async."""
-        if wire is None:
-            return await asyncio.to_thread(self.messages)
-        return await asyncio.to_thread(self.messages, wire)
-
     async def aplan(self, *, explain: bool = True) -> Plan:
         """`plan`, async."""
         return await _in_thread(self.plan, explain=explain)
@@ -167,19 +156,21 @@ class Session(Folding):
         """`prune`, async."""
         return await _in_thread(self.prune)
 
-    async def acompact(
-        self,
-        summary: str | None = None,
-        *,
-        auto: bool = False,
-        overflow: bool = False,
-        tokens: Tokens | None = None,
-        act: int | None = None,
+    async def aqueue(
+        self, *, auto: bool = False, overflow: bool = False, instructions: str = ""
     ) -> Act | None:
-        """`compact`, async."""
-        return await _in_thread(
-            self.compact, summary, auto=auto, overflow=overflow, tokens=tokens, act=act
-        )
+        """`queue`, async."""
+        return await _in_thread(self.queue, auto=auto, overflow=overflow, instructions=instructions)
+
+    async def aswitch(
+        self, model: str | None = None, *, window: int | None = None, output: int | None = None
+    ) -> list[Act]:
+        """`switch`, async."""
+        return await _in_thread(self.switch, model, window=window, output=output)
+
+    async def aabort(self) -> None:
+        """`abort`, async."""
+        self.abort()
 
     async def apending(self) -> Act | None:
         """`pending`, async."""

@@ -20,16 +20,23 @@ from msgspec.structs import replace
 
 from foldmark.errors import BadInput, BadPolicy, UnknownModel
 from foldmark.io.files import harmless
+from foldmark.io.model_names import limits_name
 from foldmark.limits import Limit, model_limits
-from foldmark.policy import Policy, Threshold, WindowRules
+from foldmark.policy import CompactRules, Policy, Threshold, WindowRules
 from foldmark.presets import FOLDMARK, preset
 from foldmark.tokens import counter
 from foldmark.values import Frozen, Json
 
+from .addresses import PAIRS, shown_store
+
 OWN_FILE, SHARED_FILE = "foldmark.toml", "pyproject.toml"
 PREFIX = "FOLDMARK_"
 
-_LEAST = {"window": 1, "input": 1, "output": 1, "reserved": 0, "tail_tokens": 0, "output_cap": 0}
+_LEAST = {
+    **dict.fromkeys(("window", "input", "output", "summary_tokens"), 1),
+    **dict.fromkeys(("reserved", "tail_tokens", "output_cap", "compaction_calls"), 0),
+}
+_FIGURES = ("compaction_seconds", "compaction_cost")
 _SECONDS = ("lease_seconds", "wait_seconds", "hook_seconds")
 _MOST_SECONDS = 86_400.0  # a day: clocks and locks do not take any number
 # Variables that are no settings: two switches of the policy, this module's own, and the tests'.
@@ -56,18 +63,6 @@ _MISTYPED = re.compile(r"Expected `(.+?)(?: \| null)?`, got `(.+?)`(?: - at `\$(
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-_MASK = "***"
-_SCHEME = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_PATH = re.compile(r"/(?!/)|[.~]|[a-z]:[/\\]", re.IGNORECASE)
-_NAME = r"(?<!\w)\w*(?:passw|pwd|secret|token|_key)\w*\s*=\s*"
-_IN_QUERY = re.compile(rf"({_NAME})[^&]*", re.IGNORECASE)
-# As libpq reads it: a value in quotes, or up to white space, with backslashes in either.
-_IN_PAIRS = re.compile(rf"({_NAME})(?:'(?:\\.|[^'\\])*'?|(?:\\.|\S)+)", re.IGNORECASE | re.DOTALL)
-_PAIRS = re.compile(r"\s*(?:host|hostaddr|port|dbname|user|password|service)\s*=")
-_LETTER = re.compile(r"%([46][1-9a-f]|[57][0-9a]|5f)", re.IGNORECASE)
-_HOST = r"(?:\[[^\]]*\]|[^:,/?#\[\]]*)(?::\d*)?"
-_HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*(?=[/?#]|$)")
-
 
 class Settings(Frozen):
     """Everything that a user can set."""
@@ -87,6 +82,13 @@ class Settings(Frozen):
     output_cap: int | None = None
     protected_tools: tuple[str, ...] | None = None  # these are never pruned
     estimate: str | None = None  # the token counter
+    summarizer: str | None = None  # `digest`, or provider:name; None: the session's own model
+    base_url: str | None = None  # of a server for it that talks as OpenAI's does
+    summary_tokens: int | None = None
+    compaction_calls: int | None = None  # to models for one compaction, at most
+    compaction_seconds: float | None = None
+    compaction_cost: float | None = None  # dollars
+    mask_secrets: bool | None = None  # in digests and summaries
     lease_seconds: float = 30.0  # a writer that is silent for so long has lost its session
     wait_seconds: float = 10.0  # for another writer to end
     hook_seconds: float = 5.0
@@ -95,7 +97,7 @@ class Settings(Frozen):
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
         self._check_figures()
-        for key in ("store", "model"):
+        for key in ("store", "model", "summarizer", "base_url"):
             if getattr(self, key) is not None and not getattr(self, key).strip():
                 raise BadPolicy(f"{key} is empty")
         with _naming("policy"):
@@ -114,7 +116,12 @@ class Settings(Frozen):
         for key, least in _LEAST.items():
             tokens = getattr(self, key)
             if tokens is not None and tokens < least:
-                raise BadPolicy(f"{key} is {tokens}; it must be {least} or more tokens")
+                unit = "" if key == "compaction_calls" else " tokens"
+                raise BadPolicy(f"{key} is {tokens}; it must be {least} or more{unit}")
+        for key in _FIGURES:
+            figure = getattr(self, key)
+            if figure is not None and not 0 < figure < float("inf"):
+                raise BadPolicy(f"{key} is {figure}; it must be more than 0")
         for key in _SECONDS:
             seconds = getattr(self, key)
             waits = key == "wait_seconds" and seconds == 0  # not to wait at all makes sense
@@ -153,7 +160,18 @@ class Settings(Frozen):
             estimate=self.estimate or policy.estimate,
             window=replace(policy.window, thresholds=own),
             prune=pruning,
+            view=replace(policy.view, summary=self.summary_tokens or policy.view.summary),
+            compact=self._bounds(policy.compact),
         )
+
+    def _bounds(self, rules: CompactRules) -> CompactRules:
+        own = {
+            "calls": self.compaction_calls,
+            "seconds": self.compaction_seconds,
+            "cost": self.compaction_cost,
+            "mask": self.mask_secrets,
+        }
+        return replace(rules, **{name: held for name, held in own.items() if held is not None})
 
     def limit(self) -> Limit | None:
         """The model's limits, or None where neither a window nor a model is set."""
@@ -173,7 +191,7 @@ class Settings(Frozen):
         if self.model is None:
             return None
         try:
-            return model_limits(self.model)
+            return model_limits(limits_name(self.model))
         except UnknownModel:
             if self.window is None:
                 raise
@@ -201,28 +219,6 @@ def load_settings(
     if "store" in found:
         found["store"] = _placed(found["store"], Path())
     return Settings(**found)
-
-
-def shown_store(store: str) -> str:
-    """A store as it may be printed, without its password.
-
-    Rather too much is hidden than too little: people paste passwords as they are, with @ and /.
-    """
-    if scheme := _SCHEME.match(store):
-        rest = _LETTER.sub(lambda code: chr(int(code[1], 16)), store[scheme.end() :])
-        rest = _without_login(_IN_QUERY.sub(rf"\1{_MASK}", rest))
-        if "@" not in rest and not _HOSTS.match(rest):  # the host was forgotten
-            rest = f"{rest.partition(':')[0]}:{_MASK}"
-        store = scheme[0] + rest
-    elif not _PATH.match(store):
-        store = _without_login(_IN_PAIRS.sub(rf"\1{_MASK}", store))
-    return harmless(store)
-
-
-def _without_login(text: str) -> str:
-    login, _, host = text.rpartition("@")
-    user, colon, _ = login.partition(":")
-    return f"{user}:{_MASK}@{host}" if colon else text
 
 
 # --- one setting ---------------------------------------------------------------------------
@@ -312,7 +308,7 @@ def _naming(key: str) -> Generator[None]:
 
 def _placed(store: str, folder: Path) -> str:
     """A store with its path made whole: `~` is the home, and the rest begins in a folder."""
-    if "://" in store or store == ":memory:" or _PAIRS.match(store):
+    if "://" in store or store == ":memory:" or PAIRS.match(store):
         return store
     return str(folder / _at_home(store))
 

@@ -1,0 +1,465 @@
+"""Compacting a session: who is asked for a summary, and what is done when the window is full.
+
+While a model is waited for no lock is held: what is said meanwhile comes after the marker. Where
+it ends badly, by an error, an abort or Ctrl-C, the marker is cancelled and nothing else is left.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple, ParamSpec, TypeVar, overload
+
+from msgspec.structs import replace
+
+from foldmark import events
+from foldmark.acts import Act
+from foldmark.asking import Delta, Flow, Summarizer
+from foldmark.breaker import stop_reason, stopped
+from foldmark.compaction import Job, Summary, prepared, summarised
+from foldmark.errors import (
+    BadInput,
+    BadPolicy,
+    CompactionStopped,
+    FoldmarkError,
+    WindowTooSmall,
+)
+from foldmark.events import Event
+from foldmark.io.change import Change
+from foldmark.io.driving import adrive, drive
+from foldmark.io.models import summarizer
+from foldmark.log import marker_part
+from foldmark.messages import Message, Tokens
+from foldmark.overflow import exceeds, usable
+from foldmark.prompting import Wish
+from foldmark.shown import AnyShown
+from foldmark.values import Json
+from foldmark.wire import request, wire_named
+from foldmark.words import open_request
+
+from .folding import Completion, Folding
+from .hooks import Compaction
+from .means import DIGEST, means
+
+_PASSES = 4  # in which a session is brought into a smaller window
+_GLANCE = 0.02  # seconds between two looks at a lock
+_log = logging.getLogger("foldmark")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Compacting(Folding):
+    """What keeps a session's view within its window."""
+
+    @overload
+    def messages(self) -> tuple[AnyShown, ...]: ...
+    @overload
+    def messages(self, wire: str) -> list[Json]: ...
+    def messages(self, wire: str | None = None) -> tuple[AnyShown, ...] | list[Json]:
+        """What to send to the model, on a provider's wire; made to fit first, if it must be.
+
+        Raises CompactionStopped or WindowTooSmall where it cannot be made to fit.
+        """
+        name = None if wire is None else wire_named(wire).name
+        self.fit()
+        return self._sent(name)
+
+    @overload
+    async def amessages(self) -> tuple[AnyShown, ...]: ...
+    @overload
+    async def amessages(self, wire: str) -> list[Json]: ...
+    async def amessages(self, wire: str | None = None) -> tuple[AnyShown, ...] | list[Json]:
+        """`messages`, async."""
+        name = None if wire is None else wire_named(wire).name
+        await self.afit()
+        return await asyncio.to_thread(self._sent, name)
+
+    def _sent(self, name: str | None) -> tuple[AnyShown, ...] | list[Json]:
+        with self._lock:
+            shown = self.view().messages
+            origin = self._row.info.origin
+        if name is None:
+            return shown
+        return request(shown, name, (origin.system or "") if origin else "")
+
+    def fit(self) -> Act | None:
+        """Bring the view into the window: prune, and compact only where that is not enough.
+
+        A compaction that is queued goes first. None where nothing had to be done.
+        """
+        if (waiting := self.pending()) is not None:
+            # One that is given up, as it frees nothing, does no harm where all fits without it.
+            with suppress(CompactionStopped):
+                act = self.compact(act=waiting.number)
+                if act is not None and act.in_force:
+                    return act
+        act, wanted = self._pruned_to_fit()
+        return act if wanted is None else self._compacted(wanted)
+
+    async def afit(self) -> Act | None:
+        """`fit`, async."""
+        if (waiting := await asyncio.to_thread(self.pending)) is not None:
+            with suppress(CompactionStopped):
+                act = await self.acompact(act=waiting.number)
+                if act is not None and act.in_force:
+                    return act
+        act, wanted = await asyncio.to_thread(self._pruned_to_fit)
+        return act if wanted is None else await self._acompacted(wanted)
+
+    def _pruned_to_fit(self) -> "tuple[Act | None, _Wanted | None]":
+        """Prune where that is enough; the prune, and the compaction that is still needed."""
+        with self._lock:
+            self._fresh()
+            plan = None if self.limit is None else self.plan(explain=False)
+            if plan is None or not plan.overflow:
+                return None, None
+            act = self.prune() if plan.prune_is_enough else None
+            # Hooks may have kept what was to go.
+            if act is not None and not self.plan(explain=False).overflow:
+                return act, None
+            return act, _Wanted(auto=True, seen=self._newest_pivot())
+
+    def compact(  # noqa: PLR0913 - each is a choice of the caller's
+        self,
+        summary: str | None = None,
+        *,
+        instructions: str = "",
+        auto: bool = False,
+        overflow: bool = False,
+        tokens: Tokens | None = None,
+        act: int | None = None,
+        target: int | None = None,
+    ) -> Act | None:
+        """Fold the older part of the session: a summary stands for it from now on.
+
+        A model writes the summary, with `instructions` as its focus, if one is set and answers;
+        else it is a digest; or it is the caller's own. With `act`, only the queued compaction of
+        that number is completed. `target` is the tokens that the view shall have. None where a
+        hook forbids it, or where it is automatic and the policy is not.
+        """
+        if summary is not None:
+            return self._completed(summary, tokens, act, auto=auto, overflow=overflow)
+        seen = self._newest_pivot()
+        return self._compacted(_Wanted(auto, overflow, instructions, act, target, seen))
+
+    def _compacted(self, wanted: "_Wanted") -> Act | None:
+        with self._compacting:
+            try:
+                begun = self._begun(wanted)
+                if not isinstance(begun, _Begun):
+                    return begun
+                made = drive(begun.flow, begun.model, delta=begun.delta, aborted=self._aborted)
+                return self._ended(begun, made)
+            except BaseException as error:
+                self._give_up(error)
+                raise
+
+    async def acompact(  # noqa: PLR0913 - the same
+        self,
+        summary: str | None = None,
+        *,
+        instructions: str = "",
+        auto: bool = False,
+        overflow: bool = False,
+        tokens: Tokens | None = None,
+        act: int | None = None,
+        target: int | None = None,
+    ) -> Act | None:
+        """`compact`, async: the model is asked in the caller's own event loop."""
+        if summary is not None:
+            return await asyncio.to_thread(
+                self._completed, summary, tokens, act, auto=auto, overflow=overflow
+            )
+        seen = await asyncio.to_thread(self._newest_pivot)
+        wanted = _Wanted(auto, overflow, instructions, act, target, seen)
+        return await self._acompacted(wanted)
+
+    async def _acompacted(self, wanted: "_Wanted") -> Act | None:
+        async with _held(self._compacting):
+            try:
+                begun = await _finished(self._begun, wanted)
+                if not isinstance(begun, _Begun):
+                    return begun
+                made = await adrive(
+                    begun.flow, begun.model, delta=begun.delta, aborted=self._aborted
+                )
+                return await _finished(self._ended, begun, made)
+            except BaseException as error:
+                # Not awaited: a cancelled task must not be cancelled once more on the way out.
+                self._give_up(error)
+                raise
+
+    def abort(self) -> None:
+        """Give up the compaction that is being made, from any thread; its marker is cancelled."""
+        self._aborted.set()
+
+    def switch(
+        self, model: str | None = None, *, window: int | None = None, output: int | None = None
+    ) -> list[Act]:
+        """Go on with another model; where its window is too small, the old one compacts first."""
+        settings = replace(
+            self._settings,
+            model=model or self._settings.model,
+            window=window,
+            output=output,
+            input=None,
+        )
+        limit, name = settings.limit(), settings.model or ""
+        done: list[Act] = []
+        while limit is not None and exceeds(self.policy, self.tokens, limit, name):
+            room = usable(self.policy, limit, name) - self.fixed
+            if len(done) == _PASSES or room <= 0:
+                raise WindowTooSmall(
+                    usable=room + self.fixed, fixed=self.tokens, largest="the view"
+                )
+            made = self.compact(target=room * 3 // (4 + 2 * len(done)))
+            if made is None:
+                break
+            done.append(made)
+        with self._lock:
+            self._settings, self.limit, self.model = settings, limit, name
+            self._viewer = self._viewing(self._log)
+        return done
+
+    # --- one compaction, from its marker to its summary ---
+
+    def _completed(
+        self,
+        summary: str,
+        tokens: Tokens | None,
+        act: int | None,
+        *,
+        auto: bool,
+        overflow: bool,
+    ) -> Act | None:
+        """A pivot with the caller's own summary."""
+        if not summary.strip():
+            raise BadInput("a summary must not be empty")
+        with self._lock:
+            asked = self._asked(auto=auto, overflow=overflow)
+            if asked is None:
+                return None
+            made = Completion(text=summary, tokens=tokens, act=act)
+            return self._act(self._write(self._pivot_job(made, asked)))
+
+    def _begun(self, wanted: "_Wanted") -> "_Begun | Act | None":
+        """The marker queued and claimed; or what else there is to return."""
+        with self._lock:
+            self._aborted.clear()
+            self._fresh()
+            waiting = self.pending()
+            if wanted.act is not None and (waiting is None or waiting.number != wanted.act):
+                return self._act(wanted.act)  # another thread or process was quicker
+            if waiting is None:
+                if (newer := self._newest_pivot()) > wanted.seen:
+                    return self._act(newer)
+                self._refuse_futile(wanted)
+            asked = self._asked(
+                auto=wanted.auto, overflow=wanted.overflow, instructions=wanted.instructions
+            )
+            if asked is None:
+                return None
+            act = self._act(self._write(lambda change: self._claimed(change, asked, wanted)))
+            return self._begun_on(act, asked, wanted.target) if act.state == "claimed" else act
+
+    def _newest_pivot(self) -> int:
+        """The number of the newest pivot in force; who saw an older one has been overtaken."""
+        acts = self._store.acts(self._key, "pivot")
+        return max((act.number for act in acts if act.in_force), default=0)
+
+    def _refuse_futile(self, wanted: "_Wanted") -> None:
+        """Raise, before anything is written, where it makes no sense to compact."""
+        if wanted.auto and self.policy.auto:
+            self._refuse_thrash()
+        if self.policy.auto or not wanted.auto:
+            prepared(self._job(None, Wish(), overflow=wanted.overflow, target=wanted.target))
+
+    def _refuse_thrash(self) -> None:
+        acts, rules = self.acts(), self.policy.compact
+        reason = stop_reason(acts, self._log, rules, fixed=self.fixed, read=self._folded_message)
+        if reason is not None:
+            raise stopped(reason, self._viewer, usable=self.room, fixed=self.fixed)
+
+    def _folded_message(self, place: int) -> Message | None:
+        held = self._store.message_at(self._key, place)
+        return None if held is None else held.message
+
+    def _claimed(self, change: Change, asked: Compaction, wanted: "_Wanted") -> int:
+        """The compaction that is to be made now, or the one that was made meanwhile."""
+        waiting = self.pending()
+        if wanted.act is not None and (waiting is None or waiting.number != wanted.act):
+            return wanted.act
+        if waiting is None and (newer := self._newest_pivot()) > wanted.seen:
+            return newer
+        number = self._queued(change, asked)
+        change.claim(number, self._holder)
+        change.event(events.STARTED, act=number)
+        return number
+
+    def _begun_on(self, act: Act, asked: Compaction, target: int | None) -> "_Begun":
+        wish, told = self._wish(act, asked)
+        if told.auto:  # one that was queued has not been held against the breaker yet
+            self._refuse_thrash()
+        marker = act.marker or 0
+        ready = prepared(self._job(marker, wish, overflow=told.overflow, target=target))
+        model = self._summarizer()
+        asked_means = means(
+            self.policy.compact,
+            model,
+            model=self.model,
+            limit=self.limit,
+            overflowed=told.overflow,
+        )
+        mid_work = told.auto and open_request(self._log, marker) is not None
+        return _Begun(
+            act=act,
+            flow=summarised(ready, asked_means),
+            model=model,
+            delta=self._telling(act),
+            mid_work=mid_work,
+        )
+
+    def _wish(self, act: Act, asked: Compaction) -> tuple[Wish, Compaction]:
+        """What was wished for when the compaction was queued, here or by another process."""
+        entry = self._log.entries.get(act.marker or 0)
+        part = marker_part(entry.message) if entry else None
+        if part is not None:
+            asked = replace(asked, auto=bool(part.auto), overflow=bool(part.overflow))
+        data = self._store.wishes(self._key, act.number)
+        wish = Wish(
+            instructions=asked.instructions or str(data.get("instructions") or ""),
+            context=tuple(map(str, data.get("context") or asked.context)),
+            prompt=data.get("prompt") or asked.prompt,
+        )
+        return wish, asked
+
+    def _job(self, marker: int | None, wish: Wish, *, overflow: bool, target: int | None) -> Job:
+        return Job(
+            viewer=self._viewer,
+            limit=self.limit,
+            model=self.model,
+            fixed=self.fixed,
+            marker=marker,
+            overflow=overflow,
+            target=target,
+            wish=wish,
+            system=self.system,
+            tools=self.tools,
+        )
+
+    def _ended(self, begun: "_Begun", made: Summary) -> Act:
+        """The pivot made of a summary."""
+        resume = begun.mid_work and self.may_continue()
+        by_model = made.how != DIGEST and begun.model is not None
+        completion = Completion(
+            text=made.text,
+            tokens=made.spent.tokens,
+            cost=made.spent.cost,
+            model=begun.model.name if by_model and begun.model else "",
+            act=begun.act.number,
+            claimed=True,
+            fold=made.fold,
+            words=made.words,
+            resume=resume,
+            told={"how": made.how, "calls": made.spent.calls, "flaws": list(made.spent.flaws)},
+        )
+        asked = Compaction(session=self.id, auto=False, overflow=False, tokens=0)
+        with self._lock:
+            return self._act(self._write(self._pivot_job(completion, asked)))
+
+    def _give_up(self, error: BaseException) -> None:
+        """Cancel the marker; where even that cannot be written, it waits for who comes next."""
+        reason = str(error) or type(error).__name__
+
+        def job(change: Change) -> None:
+            for act in self._own():
+                change.change_act(act.number, failed=reason)
+                change.event(events.FAILED, act=act.number, reason=reason)
+
+        with self._lock, suppress(FoldmarkError):
+            if self._own():
+                self._write(job)
+
+    def _own(self) -> list[Act]:
+        """The compactions that were begun here and not brought to an end."""
+        acts = self._store.acts(self._key, "pivot")
+        return [act for act in acts if act.state == "claimed" and act.claimed == self._holder]
+
+    # --- who is asked ---
+
+    def _summarizer(self) -> Summarizer | None:
+        """The model that summarises: the one that is set, else the session's; None for none."""
+        if self._given_summarizer is not None:
+            return self._given_summarizer
+        name = self._settings.summarizer or self.model
+        if name in {"", DIGEST}:
+            return None
+        if self._reached is None or self._reached[0] != name:
+            self._reached = (name, self._reach(name))
+        return self._reached[1]
+
+    def _reach(self, name: str) -> Summarizer | None:
+        try:
+            return summarizer(name, base_url=self._settings.base_url)
+        except BadPolicy as error:
+            _log.warning("summaries will be digests, as no model can be asked: %s", error)
+            return None
+
+    def _telling(self, act: Act) -> Delta:
+        """Tells subscribers of each piece of an answer; these events are not kept."""
+
+        def told(piece: str) -> None:
+            data: Json = {"act": act.number, "text": piece}
+            event = Event(
+                number=0, session=self.id, kind=events.DELTA, at=self.maker.now(), data=data
+            )
+            self._bus.publish([event])
+
+        return told
+
+
+class _Wanted(NamedTuple):
+    """What the caller of `compact` asked for."""
+
+    auto: bool = False
+    overflow: bool = False
+    instructions: str = ""
+    act: int | None = None
+    target: int | None = None
+    seen: int = 0  # the newest pivot when it was asked for: a newer one is taken in its stead
+
+
+class _Begun(NamedTuple):
+    """A compaction whose marker is queued and claimed."""
+
+    act: Act
+    flow: Flow[Summary]
+    model: Summarizer | None
+    delta: Delta
+    mid_work: bool  # the turn was cut, and may go on by itself
+
+
+async def _finished(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """What a call gives in a thread, which nobody can cancel: its end is waited for even then."""
+    task = asyncio.ensure_future(asyncio.to_thread(call, *args, **named))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # it is not what is raised here
+        raise
+
+
+@asynccontextmanager
+async def _held(lock: threading.Lock) -> AsyncGenerator[None]:
+    """A lock of threads, waited for without keeping the event loop from its work."""
+    while not lock.acquire(blocking=False):
+        await asyncio.sleep(_GLANCE)
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,218 @@
+"""The compaction process of the specification, step by step, in a stored session."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import foldmark
+from foldmark.asking import Answered, Ask
+from foldmark.messages import AssistantInfo, Pending, TextPart, Tokens, ToolPart, UserInfo
+from foldmark.policy import QUESTION
+from foldmark.presets import PRESETS
+from foldmark.prompting import prompt
+from foldmark.session.hooks import Compaction, CompactionChange
+from foldmark.session.session import Session
+from foldmark.shown import message_texts
+from foldmark.testing import ScriptedModel
+
+SPEC = ("opencode-2025", "opencode-buffer", "opencode", "codelet", "codelet-usable")
+LONG = "The wheel turns and the mill grinds what the cart has brought. " * 40
+SAID = "We looked at the wheel. It is worn. Next: replace its axle."
+
+
+def opened(
+    tmp_path: Path, scripted: ScriptedModel, policy: str = "opencode", **more: Any
+) -> Session:
+    settings: dict[str, Any] = {"window": 60_000, "output": 4_000, **more}
+    return foldmark.open(tmp_path / "agent.db", policy=policy, summarizer=scripted, **settings)
+
+
+def work(session: Session, *, finished: bool) -> None:
+    """A request, and work on it that is finished or not."""
+    session.user("Look at the wheel.")
+    for number in range(12):
+        state = Pending(input={"filePath": f"mill/wheel_{number}.py"})
+        call = ToolPart(tool="read", call_id=f"c{number}", state=state)
+        session.record([TextPart(text=LONG), call])
+        session.result(f"c{number}", LONG)
+    if finished:
+        session.record("It is worn.")
+
+
+def text_of(ask: Ask) -> str:
+    return "\n".join(text for message in ask.messages for text in message_texts(message))
+
+
+def last_text(session: Session) -> str:
+    message = session.export().messages[-1]
+    return "".join(part.text for part in message.parts if isinstance(part, TextPart))
+
+
+@pytest.mark.parametrize("policy", SPEC)
+def test_the_prompts_are_those_of_the_specification(tmp_path: Path, policy: str) -> None:
+    model = ScriptedModel(SAID)
+    with opened(tmp_path, model, policy) as session:
+        work(session, finished=True)
+        session.compact()
+    (ask,) = model.asks
+    rules = PRESETS[policy].compact
+    own = rules.rungs[0] == "prefix" and "read" not in text_of(ask)
+    assert own or ask.system == prompt(f"agent-{rules.prompts}")
+    assert text_of(ask).endswith(f"{QUESTION}\n\n{prompt('request-001')}")
+    assert ask.tools == ()
+
+
+def test_all_prior_messages_go_in_as_lines_of_text(tmp_path: Path) -> None:
+    model = ScriptedModel(SAID)
+    with opened(tmp_path, model, "opencode-2025", model="test:one") as session:
+        work(session, finished=True)
+        session.compact()
+    lines = text_of(model.asks[0])
+    assert "[User]: Look at the wheel." in lines
+    assert '[Assistant tool call]: read({"filePath":"mill/wheel_0.py"})' in lines
+    assert "[Assistant]: It is worn." in lines
+    assert "[Tool result]: The wheel turns" in lines
+
+
+def test_long_results_are_cut_at_two_thousand_characters(tmp_path: Path) -> None:
+    model = ScriptedModel(SAID)
+    with opened(tmp_path, model) as session:
+        work(session, finished=True)
+        session.compact()
+    assert LONG[:2000] + "\n[truncated]" in text_of(model.asks[0])
+    assert LONG[:2001] + "\n" not in text_of(model.asks[0]).replace(f"[Assistant]: {LONG}", "")
+
+
+def test_the_summary_is_an_answer_of_the_compaction_agent_to_the_marker(tmp_path: Path) -> None:
+    tokens = Tokens(input=900, output=20)
+    model = ScriptedModel(Answered(text=SAID, tokens=tokens, cost=0.25), name="test:small")
+    with opened(tmp_path, model, model="test:one") as session:
+        work(session, finished=True)
+        session.compact()
+        *_, marker, summary = session.export().messages
+    assert isinstance(marker.info, UserInfo)
+    assert marker.info.model
+    assert marker.info.model.model_id == "one"
+    info = summary.info
+    assert isinstance(info, AssistantInfo)
+    assert (info.mode, info.agent, info.summary) == ("compaction", "compaction", True)
+    assert info.parent_id == marker.id
+    assert (info.provider_id, info.model_id) == ("test", "small")
+    assert (info.tokens, info.cost) == (tokens, 0.25)
+    (part,) = summary.parts
+    assert isinstance(part, TextPart)
+    assert part.text == SAID
+
+
+class Change:
+    """A hook that adds context, or puts another prompt in place."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.change = CompactionChange(**fields)
+        self.seen: list[Compaction] = []
+
+    def before_compact(self, compaction: Compaction) -> CompactionChange:
+        self.seen.append(compaction)
+        return self.change
+
+
+def test_a_hook_adds_context_lines(tmp_path: Path) -> None:
+    model, hook = ScriptedModel(SAID), Change(context=("The branch is oak.", "Tests are slow."))
+    with opened(tmp_path, model, hooks=[hook]) as session:
+        work(session, finished=True)
+        session.compact(instructions="Mind the axle.")
+    assert text_of(model.asks[0]).endswith(
+        f"{prompt('request-001')}\n\nThe branch is oak.\n\nTests are slow.\n\n"
+        "The user asks for this focus: Mind the axle."
+    )
+    assert hook.seen[0].instructions == "Mind the axle."
+
+
+def test_a_hook_puts_another_prompt_in_place(tmp_path: Path) -> None:
+    model, hook = ScriptedModel(SAID), Change(prompt="Say it in one line.")
+    with opened(tmp_path, model, "foldmark", hooks=[hook]) as session:
+        work(session, finished=True)
+        session.compact()
+        assert SAID in last_text(session)
+    assert text_of(model.asks[0]).endswith("Say it in one line.")
+
+
+def test_what_was_wished_for_is_known_to_whoever_takes_the_marker_over(tmp_path: Path) -> None:
+    hook = Change(context=("The branch is oak.",))
+    with opened(tmp_path, ScriptedModel(SAID), hooks=[hook]) as session:
+        work(session, finished=True)
+        session.queue(instructions="Mind the axle.")
+        name = session.id
+    model = ScriptedModel(SAID)
+    with foldmark.open(
+        tmp_path / "agent.db", session=name, policy="opencode", window=60_000, summarizer=model
+    ) as session:
+        session.messages()
+        assert session.pending() is None
+    assert "The branch is oak.\n\nThe user asks for this focus: Mind the axle." in text_of(
+        model.asks[0]
+    )
+
+
+@pytest.mark.parametrize("policy", SPEC)
+def test_a_turn_that_was_cut_goes_on_by_a_synthetic_message(tmp_path: Path, policy: str) -> None:
+    with opened(tmp_path, ScriptedModel(SAID), policy) as session:
+        work(session, finished=False)
+        session.compact(auto=True)
+        last = session.export().messages[-1]
+        assert last.is_user
+        assert last_text(session) == "Continue if you have next steps"
+        part = last.parts[0]
+        assert isinstance(part, TextPart)
+        assert part.synthetic
+
+
+def test_nothing_goes_on_by_itself_after_a_finished_answer_or_by_hand(tmp_path: Path) -> None:
+    with opened(tmp_path, ScriptedModel(SAID)) as session:
+        work(session, finished=True)
+        session.compact(auto=True)
+        assert last_text(session) == SAID
+        work(session, finished=False)
+        session.compact()
+        assert last_text(session) == SAID
+
+
+def test_a_hook_forbids_that_it_goes_on(tmp_path: Path) -> None:
+    class No:
+        def before_continue(self, _: str) -> bool:
+            return False
+
+    with opened(tmp_path, ScriptedModel(SAID), hooks=[No()]) as session:
+        work(session, finished=False)
+        session.compact(auto=True)
+        assert last_text(session) == SAID
+
+
+def test_our_own_view_goes_on_by_what_it_shows(tmp_path: Path) -> None:
+    with opened(tmp_path, ScriptedModel("nonsense"), "foldmark") as session:
+        work(session, finished=False)
+        session.compact(auto=True)
+        assert session.export().messages[-1].is_user is False
+        assert session.messages()[-1].role in {"tool", "user"}
+
+
+def test_the_model_that_summarises_is_the_one_that_is_set_else_the_sessions(tmp_path: Path) -> None:
+    with foldmark.open(
+        tmp_path / "agent.db", window=60_000, output=4_000, model="nobody:one"
+    ) as session:
+        work(session, finished=True)
+        session.compact()  # the session's own model cannot be reached: a digest
+        told = [event.data for event in session.events() if event.kind == "session.compacted"]
+        assert told[-1]["how"] == "digest"
+
+
+def test_pruning_is_tried_before_a_compaction(tmp_path: Path) -> None:
+    model = ScriptedModel(SAID)
+    with opened(tmp_path, model, "foldmark", window=30_000) as session:
+        work(session, finished=True)
+        for _ in range(3):
+            work(session, finished=True)
+            session.messages()
+        kinds = [act.kind for act in session.acts()]
+    assert kinds == ["prune", "pivot"]
