@@ -1,6 +1,5 @@
 import json
 import re
-import stat
 from pathlib import Path
 
 import pytest
@@ -33,11 +32,11 @@ def mill(tmp_path: Path) -> Path:
 def test_the_program_alone_shows_its_commands():
     code, output, errors = called()
     assert (code, errors) == (0, "")
-    for command in ("inspect", "plan", "demo"):
+    for command in ("inspect", "plan", "compact", "demo"):
         assert command in output
 
 
-@pytest.mark.parametrize("command", ["inspect", "plan", "demo"])
+@pytest.mark.parametrize("command", ["inspect", "plan", "compact", "demo"])
 def test_every_command_has_help_with_an_example(command: str):
     assert f"Example: foldmark {command}" in printed(command, "--help")
 
@@ -187,47 +186,3 @@ def test_planning_changes_nothing_in_the_file(mill: Path):
     before = mill.read_bytes()
     printed("plan", mill, "--window", "24000")
     assert mill.read_bytes() == before
-
-
-# --- demo ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def demo_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return tmp_path
-
-
-def test_the_demonstration_ends_with_a_view_that_fits_and_a_log_unchanged(demo_folder: Path):
-    found = answered("demo")
-    before, after = found["before"], found["after"]
-    assert before["pressure"] > 1 > after["pressure"]
-    assert before["pruned"] == 0 < after["pruned"]
-    assert before["tokens"] > found["after_prune"]["tokens"] > after["tokens"]
-    assert found["log"]["before"]["hash"] == found["log"]["after"]["hash"]
-    for example in found["examples"]:
-        assert example["placeholder"].endswith(f"recall {example['handle']}]")
-        assert len(example["recalled"]) > len(example["placeholder"])
-
-
-def test_a_seed_makes_the_same_demonstration_again(demo_folder: Path):
-    first, again = answered("demo", "--seed", "3"), answered("demo", "--seed", "3")
-    assert first.pop("path") != again.pop("path")
-    assert first.pop("store") != again.pop("store")
-    assert first == again
-    assert answered("demo", "--seed", "4")["before"] != first["before"]
-
-
-def test_the_session_of_the_demonstration_stays_in_a_private_folder(demo_folder: Path):
-    path = Path(answered("demo")["path"])
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert answered("plan", path)["overflow"]
-
-
-def test_the_demonstration_shows_before_and_after(demo_folder: Path):
-    output = printed("demo")
-    for text in ("before", "compacted", "pressure", "Nothing in the log changed", "(unchanged)"):
-        assert text in output
-    (path,) = demo_folder.glob("foldmark-demo-*/session.json")
-    assert f"foldmark inspect {path}\n" in output

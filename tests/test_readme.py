@@ -39,7 +39,7 @@ def test_commands_in_the_readme_run(tmp_path: Path) -> None:
         line.partition("#")[0].split() for block in blocks("sh") for line in block.splitlines()
     ]
     ours = [line for line in lines if line[:1] == ["foldmark"]]
-    assert len(ours) == 14
+    assert len(ours) == 15
     for command in ours:
         program = [sys.executable, "-c", "from foldmark.cli import main; main()", *command[1:]]
         run = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)

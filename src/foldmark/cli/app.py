@@ -13,6 +13,7 @@ import typer
 from foldmark.errors import FoldmarkError
 
 from . import (
+    compacting,
     demo,
     events,
     exporting,
@@ -45,6 +46,7 @@ _COMMANDS: dict[str, tuple[tuple[str, Callable[..., None], str], ...]] = {
     "One transcript": (
         ("inspect", inspect.inspect, inspect.EXAMPLE),
         ("plan", plan.plan, plan.EXAMPLE),
+        ("compact", compacting.compact, compacting.EXAMPLE),
         ("convert", exporting.convert, exporting.CONVERT_EXAMPLE),
         ("formats", formats.formats, formats.EXAMPLE),
         ("demo", demo.demo, demo.EXAMPLE),

@@ -1,46 +1,39 @@
-"""`foldmark demo`: the main job, on a session made on the spot."""
+"""`foldmark demo`: the whole story, on a session made on the spot."""
 
+import shlex
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from foldmark.inspection import inspection
+from foldmark.growth import sampled
 from foldmark.io.files import write_private
 from foldmark.io.store import Store
 from foldmark.lab.generate import generate
-from foldmark.limits import model_limits
-from foldmark.log import Log
+from foldmark.limits import Limit, model_limits
 from foldmark.messages import Transcript, encode_transcript
 from foldmark.presets import FOLDMARK
+from foldmark.session.means import DIGEST
 from foldmark.session.opening import open as open_session
-from foldmark.tokens import counter
 
-from .demonstration import SUMMARY, Demonstration, Example, Figures, Kept, Outcome
-from .inspect import overview
+from .demonstrated import story
+from .demonstration import Demonstration, Outcome
 from .options import AsJson
-from .plan import planned
-from .planned import fill, prune_sections
-from .tables import QUIET, pressure_colour, section, show, show_json, words
-from .text import harmless_line, number
+from .tables import show, show_json
 
 EXAMPLE = "Example: foldmark demo --seed 11"
 MODEL, MESSAGES, OUTPUT_CHARS = "anthropic:claude-sonnet-4-5", 900, 2_500
-_ON_THE_STORE = ("show latest", "search latest wheel", "undo latest", "sessions")
-_ROWS, _RECALLED_LINES, _LONGEST_LINE = 5, 3, 200
+_ON_THE_FILE = ("inspect {}", "plan {}", "compact {} --window 64000")
+_ON_THE_STORE = ("show latest", "search latest wheel", "sessions", "undo latest")
 
 Seed = Annotated[int, typer.Option("--seed", help="Another number makes another session.")]
 
 
 def demo(*, seed: Seed = 7, json: AsJson = False) -> None:
-    """Make a session that is too long for its model, and show how it is made to fit.
+    """Let a session outgrow its model's window, and show how it is made to fit, and undone.
 
     No model is asked and nothing is sent anywhere. The session stays in a private folder, as a
     file and in a store, so that the other commands can be tried on it.
@@ -50,17 +43,15 @@ def demo(*, seed: Seed = 7, json: AsJson = False) -> None:
         seed, messages=MESSAGES, output_chars=OUTPUT_CHARS, model=MODEL, window=limit.context
     )
     path = _stored(transcript)
-    made = Demonstration(transcript, limit)
+    store = path.with_name("agent.db")
+    found = _outcome(transcript, store, limit)
     if json:
-        outcome = msgspec.structs.asdict(made.outcome())
-        store = _kept(transcript, path.with_name("agent.db"))
-        show_json({"path": str(path), "store": str(store), "seed": seed, "model": MODEL, **outcome})
-    else:
-        pieces = [*_opening(made, transcript), *_closing(made.outcome())]
-        store = _kept(transcript, path.with_name("agent.db"))
-        commands = [f"foldmark {command} {path}" for command in ("inspect", "plan")]
-        commands += [f"foldmark {command} --store {store}" for command in _ON_THE_STORE]
-        show(*pieces, commands=commands)
+        told = msgspec.structs.asdict(found) | {"points": sampled(list(found.points))}
+        show_json({"path": str(path), "store": str(store), "seed": seed, "model": MODEL, **told})
+        return
+    folder = transcript.info.directory or ""
+    told = story(found, model=MODEL, window=limit.context, folder=folder)
+    show(*told, Text("Try it yourself", style="bold"), commands=_commands(path, store, found))
 
 
 def _stored(transcript: Transcript) -> Path:
@@ -70,78 +61,29 @@ def _stored(transcript: Transcript) -> Path:
     return path
 
 
-def _kept(transcript: Transcript, path: Path) -> Path:
-    """The same session in a store, pruned and compacted there."""
-    with Store.open(path) as store:
-        log = Log(counter(FOLDMARK.estimate), transcript.messages)
-        store.fill(transcript.info, log, estimate=FOLDMARK.estimate, extra=transcript.extra)
-    with open_session(path, session="latest", model=MODEL) as session:
-        session.prune()
-        session.compact(SUMMARY)
-    return path
+def _outcome(transcript: Transcript, place: Path, limit: Limit) -> Outcome:
+    """What becomes of the same messages when they are said one by one."""
+    info = transcript.info
+    with Store.open(place, durable=False) as store:
+        store.create(info, estimate=FOLDMARK.estimate)
+    # Nothing that stands in the user's settings shall change the story, or ask a model.
+    with open_session(
+        place,
+        session=info.id,
+        policy=FOLDMARK,
+        summarizer=DIGEST,
+        model=MODEL,
+        window=limit.context,
+        output=limit.output,
+        durable=False,
+    ) as session:
+        return Demonstration(session).outcome(transcript.messages)
 
 
-def _opening(made: Demonstration, transcript: Transcript) -> list[RenderableType]:
-    """Where the tokens are, and what the plan says; built at once, for the session will change."""
-    found = inspection(made.viewer, transcript.info)
-    plan = planned(made.viewer, made.limit, transcript.info, model=made.model)
-    return [*overview(found, FOLDMARK.name), fill(plan), *prune_sections(plan, _ROWS)]
-
-
-def _closing(outcome: Outcome) -> Iterator[RenderableType]:
-    """What carrying the plan out came to, and how to go on."""
-    yield section(
-        "Now the plan is carried out",
-        _comparison(outcome),
-        _unchanged(outcome.log.before, outcome.log.after),
-    )
-    recalled = [piece for example in outcome.examples for piece in (_recalled(example), Text())]
-    yield section("In place of two pruned outputs, and what their handles recall", *recalled[:-1])
-    yield Text("Try it yourself", style="bold")
-
-
-def _comparison(outcome: Outcome) -> Table:
-    steps = {"before": outcome.before, "pruned": outcome.after_prune}
-    if outcome.compacted:
-        steps["compacted"] = outcome.after
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style=QUIET)
-    table.add_column()
-    for name in steps:
-        table.add_column(name, justify="right")
-    shown = list(steps.values())
-    table.add_row("messages in view", *(Text(f"{held.messages:,}") for held in shown))
-    table.add_row("tokens", *(Text(f"{held.tokens:,}", _colour(held)) for held in shown))
-    table.add_row("pressure", *(Text(f"{held.pressure:.0%}", _colour(held)) for held in shown))
-    table.add_row("pruned outputs", *(Text(f"{held.pruned:,}") for held in shown))
-    table.add_row("folded messages", *(Text(f"{held.folded:,}") for held in shown))
-    return table
-
-
-def _colour(held: Figures) -> str:
-    return f"bold {pressure_colour(held.pressure)}"
-
-
-def _unchanged(before: Kept, after: Kept) -> RenderableType:
-    added = after.messages - before.messages
-    more = f", and {added} were added: the marker and its summary" if added else ""
-    same = "unchanged" if before.hash == after.hash else "CHANGED"
-    return Group(
-        Text(),
-        Text(f"Nothing in the log changed: its {before.messages:,} messages are all there{more}."),
-        Text(f"their hash: {before.hash} → {after.hash} ({same})", style=QUIET),
-    )
-
-
-def _recalled(example: Example) -> RenderableType:
-    lines = example.recalled.splitlines()
-    rest = len(lines) - _RECALLED_LINES
-    shown = [_quoted(line) for line in lines[:_RECALLED_LINES]]
-    if rest > 0:
-        shown.append(_quoted(f"… {number(rest, 'line')} more"))
-    return Group(words(example.placeholder, "yellow"), *shown)
-
-
-def _quoted(line: str) -> Text:
-    text = Text.assemble(("  │ ", "cyan"), (harmless_line(line[:_LONGEST_LINE]), QUIET))
-    text.no_wrap, text.overflow = True, "ellipsis"
-    return text
+def _commands(path: Path, store: Path, found: Outcome) -> list[str]:
+    file, place = shlex.quote(str(path)), shlex.quote(str(store))
+    recall = [f"recall latest {example.handle}" for example in found.examples[-1:]]
+    return [
+        *(f"foldmark {command.format(file)}" for command in _ON_THE_FILE),
+        *(f"foldmark {command} --store {place}" for command in (*_ON_THE_STORE, *recall)),
+    ]

@@ -1,148 +1,262 @@
-"""A session on which a plan is carried out, step by step, for `foldmark demo`.
+"""A session that grows, is pruned, compacted and undone in a real store, for `foldmark demo`.
 
-It draws nothing. The summary in it was written by hand: no model is asked.
+It draws nothing. No model is asked: the answers were made before, and the summary is the digest.
 """
 
+import re
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
-from foldmark.inspection import newest_model
-from foldmark.limits import Limit
-from foldmark.log import Log, Tool, handle
-from foldmark.messages import Transcript
-from foldmark.overflow import usable
-from foldmark.pivot import Made, marker_message, summary_message
-from foldmark.plan import Plan, session_plan
-from foldmark.presets import FOLDMARK
-from foldmark.shown import FromTools
+from msgspec.structs import replace
+
+from foldmark.acts import Act
+from foldmark.carried import REQUESTS
+from foldmark.growth import Point
+from foldmark.log import Entry, handle
+from foldmark.marks import unmarked
+from foldmark.messages import AssistantInfo, Message, Tokens
+from foldmark.overflow import pressure
+from foldmark.plan import Plan
+from foldmark.prune import Decision
+from foldmark.session.session import Session
+from foldmark.shown import AnyShown, FromTools
+from foldmark.sizes import message_sizes
+from foldmark.spending import entry_tokens
 from foldmark.tokens import counter
 from foldmark.values import Frozen, encode
-from foldmark.view import Viewer
 
-EXAMPLES = 2
-SUMMARY = (
-    "This summary was written by hand for the demonstration; in earnest a model writes it. "
-    "It says what was asked for, what was done and decided, and what is left to do."
-)
+_HANDLE = re.compile(r"\((h[0-9a-f]+)\)")
+_MOST_SHOWN = 5  # outputs of the first prune that are told
+_WORTH_SHOWING = 300  # characters that a recalled text has at least
 
 
-class Figures(Frozen):
-    """A session at one moment."""
+class Deed(Frozen):
+    """A prune or a pivot, before the message of this number; tokens are of the view."""
 
-    messages: int  # of the log that the view shows
+    kind: str
+    message: int
+    hidden: int  # outputs, or messages
+    before: int
+    after: int
+
+
+class Hidden(Frozen):
+    """An output that was pruned, and why."""
+
+    handle: str
+    tool: str
+    about: str
     tokens: int
-    pressure: float
-    pruned: int
-    folded: int
-
-
-class Kept(Frozen):
-    """The log at one moment: how many messages, and a hash of those that it began with."""
-
-    messages: int
-    hash: str
+    reason: str
 
 
 class Example(Frozen):
-    """A hidden output: what the model sees in its place, and what its handle recalls."""
+    """What the model sees in place of something, and what its handle recalls."""
 
     handle: str
-    placeholder: str
+    shown: str
     recalled: str
 
 
-class Change(Frozen):
-    """The log before and after."""
+class Taken(Frozen):
+    """Hashes of the view: before the pivot, after it, with it undone, and with it done again."""
 
-    before: Kept
-    after: Kept
+    before: str
+    compacted: str
+    undone: str
+    redone: str
+
+
+class Kept(Frozen):
+    """The messages that were said, and the same as the store has them in the end."""
+
+    messages: int
+    said: str
+    kept: str
 
 
 class Outcome(Frozen):
-    """All that carrying a plan out came to."""
+    """All that became of the session."""
 
-    before: Figures
-    after_prune: Figures
-    after: Figures
-    compacted: bool
-    log: Change
+    usable: int
+    tokens: int  # of the whole log
+    points: tuple[Point, ...]
+    deeds: tuple[Deed, ...]
+    largest: float  # request of all, used ÷ usable
+    requests: int
+    after_pivot: int  # messages that came after the first pivot
+    pruned: tuple[Hidden, ...]
+    digest: str
+    digest_tokens: int
+    undo: Taken | None
+    log: Kept
     examples: tuple[Example, ...]
 
 
 class Demonstration:
-    """A session, the model that it is for, and what is done to it."""
+    """Says messages to a session, one by one, as an agent's loop would."""
 
-    def __init__(self, transcript: Transcript, limit: Limit) -> None:
-        """Open the session for the model that it names."""
-        self.log = Log(counter(FOLDMARK.estimate), transcript.messages)
-        self.model = newest_model(self.log) or ""
-        self.limit = limit
-        room = usable(FOLDMARK, limit, self.model)
-        self.viewer = Viewer(self.log, FOLDMARK, model=self.model, usable=room)
-        self._made = len(self.log)
+    def __init__(self, session: Session) -> None:
+        """Take a session that is new."""
+        self._session = session
+        self._count = counter(session.policy.estimate)
+        self._said: list[Message] = []
+        self._total = 0
+        self._largest = 0.0
+        self._requests = 0
+        self._points: list[Point] = []
+        self._deeds: list[Deed] = []
+        self._pruned: tuple[Hidden, ...] = ()
+        self._examples: list[Example] = []
+        self._digest = ""
+        self._undo: Taken | None = None
+        self._pivoted = 0  # messages that there were at the first pivot
 
-    def outcome(self) -> Outcome:
-        """Carry the plan out: prune, and compact where that is not enough."""
-        before, kept = self.figures(), self.kept()
-        self.prune()
-        pruned, examples = self.figures(), self.examples()
-        compacted = self.compact()
+    def outcome(self, messages: Sequence[Message]) -> Outcome:
+        """What becomes of a session with these messages."""
+        for message in messages:
+            self._step(message)
+        self._examples.extend(self._folded_examples())
         return Outcome(
-            before=before,
-            after_prune=pruned,
-            after=self.figures(),
+            usable=self._session.room,
+            tokens=self._total,
+            points=tuple(self._points),
+            deeds=tuple(self._deeds),
+            largest=self._largest,
+            requests=self._requests,
+            after_pivot=len(self._said) - self._pivoted if self._pivoted else 0,
+            pruned=self._pruned,
+            digest=self._digest,
+            digest_tokens=self._count(self._digest),
+            undo=self._undo,
+            log=self._kept(),
+            examples=tuple(self._examples),
+        )
+
+    def _step(self, message: Message) -> None:
+        session = self._session
+        if isinstance(message.info, AssistantInfo):
+            self._make_room()
+            self._requests += 1
+            self._largest = max(self._largest, session.pressure())
+            # What a provider would have measured of the view as it is here.
+            measured = Tokens(input=session.view().tokens, output=self._tokens(message))
+            message = replace(message, info=replace(message.info, tokens=measured))
+            session.record(message)
+        else:
+            session.user(message)
+        self._said.append(message)
+        self._total += self._tokens(message)
+        number = len(self._said)
+        self._points.append(Point(message=number, log=self._total, view=session.view().tokens))
+
+    def _tokens(self, message: Message) -> int:
+        sizes = message_sizes(message, self._count)
+        return entry_tokens(Entry(message=message, index=0, ordinal=0, sizes=sizes))
+
+    def _make_room(self) -> None:
+        """What a loop does before each request; in a loop it is `session.messages()` that does."""
+        session = self._session
+        if not session.plan(explain=False).overflow:
+            return
+        plan, before = session.plan(), session.view()
+        act = session.fit()
+        if act is None:
+            return
+        if act.kind == "prune":
+            self._note_prune(act, plan)
+        else:
+            self._note_pivot(act, plan, before.messages)
+
+    # --- what is told of each deed ---
+
+    def _note_prune(self, act: Act, plan: Plan) -> None:
+        self._note(act, len(plan.prune.prune))
+        if not self._pruned:
+            largest = sorted(plan.prune.prune, key=lambda held: -held.tokens)
+            self._pruned = tuple(_hidden(held) for held in largest[:_MOST_SHOWN])
+            self._examples.append(self._pruned_example(largest[0].ordinal))
+
+    def _note_pivot(self, act: Act, plan: Plan, before: tuple[AnyShown, ...]) -> None:
+        self._note(act, len(plan.fold.head) if plan.fold else 0)
+        if self._undo is not None:
+            return
+        session = self._session
+        compacted = _hash(session.view().messages)
+        session.undo(act.number)
+        undone = _hash(session.view().messages)
+        session.redo(act.number)
+        self._undo = Taken(
+            before=_hash(before),
             compacted=compacted,
-            log=Change(before=kept, after=self.kept()),
-            examples=examples,
+            undone=undone,
+            redone=_hash(session.view().messages),
         )
+        self._pivoted = len(self._said)
+        view = session.view()
+        if view.pivot is not None:
+            self._digest = "".join(_texts(view.messages[1]))
 
-    def figures(self) -> Figures:
-        """The session as it is now."""
-        plan = self._plan()
-        places = set(self.viewer.view().places)
-        return Figures(
-            messages=sum(bool(cell.shown) for cell in self.viewer.cells.values()),
-            tokens=plan.tokens,
-            pressure=plan.pressure,
-            pruned=len(self.log.marks),
-            folded=sum(entry.index not in places for entry in self.log.entries.values()),
+    def _note(self, act: Act, hidden: int) -> None:
+        deed = Deed(
+            kind="prune" if act.kind == "prune" else "pivot",
+            message=len(self._said) + 1,
+            hidden=hidden,
+            before=act.before or 0,
+            after=act.after or 0,
         )
+        self._deeds.append(deed)
 
-    def kept(self) -> Kept:
-        """The log as it is now."""
-        messages = [self.log.entries[place].message for place in range(self._made)]
-        return Kept(messages=len(self.log), hash=sha256(encode(messages)).hexdigest()[:12])
+    # --- nothing is lost ---
 
-    def prune(self) -> None:
-        """Hide what the plan names."""
-        self.log.mark(self._plan().prune.ordinals, at=1)
-
-    def compact(self) -> bool:
-        """Make a pivot where the session still overflows; whether it did."""
-        plan = self._plan()
-        if not plan.overflow:
-            return False
-        marker = Made(session="demo", message="msg_marker", part="prt_marker", at=1)
-        summary = Made(session="demo", message="msg_summary", part="prt_summary", at=2)
-        self.log.append(marker_message(marker, auto=True, tail_start=plan.tail_start))
-        self.log.append(summary_message(summary, SUMMARY, marker=marker.message))
-        return True
-
-    def examples(self) -> tuple[Example, ...]:
-        """The largest hidden outputs, each of another tool."""
-        chosen: dict[str, Tool] = {}
-        for tool in sorted(self.log.hidden.values(), key=lambda tool: -tool.tokens):
-            chosen.setdefault(tool.part.tool, tool)
-        return tuple(self._example(tool) for tool in list(chosen.values())[:EXAMPLES])
-
-    def _example(self, tool: Tool) -> Example:
-        name = handle(tool.ordinal)
-        shown = (held for cell in self.viewer.cells.values() for held in cell.shown)
-        results = (
-            result for held in shown if isinstance(held, FromTools) for result in held.content
+    def _pruned_example(self, ordinal: int) -> Example:
+        """The line that stands in place of an output, and the output."""
+        name = handle(ordinal)
+        messages = self._session.view().messages
+        lines = (
+            result.output.value
+            for message in messages
+            if isinstance(message, FromTools)
+            for result in message.content
         )
-        seen = (result.output.value for result in results)
-        placeholder = next((text for text in seen if text.endswith(f"recall {name}]")), "")
-        return Example(handle=name, placeholder=placeholder, recalled=tool.state.output)
+        shown = next((text for text in lines if text.endswith(f"recall {name}]")), "")
+        return Example(handle=name, shown=shown, recalled=self._session.recall(name))
 
-    def _plan(self) -> Plan:
-        return session_plan(self.viewer, self.limit, model=self.model)
+    def _folded_examples(self) -> Iterator[Example]:
+        """A line of the digest whose handle recalls much more than it says."""
+        _, _, rest = self._digest.partition(f"## {REQUESTS}\n")
+        # Requests stand there in full, or nearly so.
+        for line in rest.partition("\n## ")[2].splitlines():
+            for name in _HANDLE.findall(line):
+                recalled = self._session.recall(name)
+                if len(recalled) >= _WORTH_SHOWING:
+                    yield Example(handle=name, shown=line.strip(), recalled=recalled)
+                    return
+
+    def _kept(self) -> Kept:
+        own = {message.id for message in self._said}
+        there = [unmarked(held) for held in self._session.export().messages if held.id in own]
+        return Kept(messages=len(there), said=_hash(self._said), kept=_hash(there))
+
+
+def full(deed: Deed, usable: int) -> tuple[float, float]:
+    """How full the window was before and after a deed."""
+    return pressure(deed.before, usable), pressure(deed.after, usable)
+
+
+def _hidden(held: Decision) -> Hidden:
+    return Hidden(
+        handle=handle(held.ordinal),
+        tool=held.tool,
+        about=held.output.target.label,
+        tokens=held.tokens,
+        reason=held.reason,
+    )
+
+
+def _texts(message: AnyShown) -> list[str]:
+    return [str(getattr(block, "text", "")) for block in message.content]
+
+
+def _hash(value: object) -> str:
+    return sha256(encode(value)).hexdigest()[:12]

@@ -122,7 +122,7 @@ def _prepared(to: str, output: str, *, force: bool, only_wire: bool) -> str:
     elif only_wire:
         raise BadInput(f"--view and --request are for a wire: --to {', '.join(WIRES)}")
     if output != STANDARD_OUTPUT:
-        _check(output, force=force)
+        check_output(output, force=force)
     return kind
 
 
@@ -185,7 +185,7 @@ def write_file(path: str, data: bytes) -> None:
         raise BadInput(f"cannot be written: {cause}", source=harmless(path)) from None
 
 
-def _check(path: str, *, force: bool) -> None:
+def check_output(path: str, *, force: bool) -> None:
     """Refuse what is there, before any work is done."""
     if Path(path).is_dir():
         raise BadInput("this is a folder, not a file", source=harmless(path))

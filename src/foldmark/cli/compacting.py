@@ -1,0 +1,220 @@
+"""`foldmark compact`: a transcript made to fit a window, and where each token of it went."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from msgspec import structs
+
+from foldmark.asking import Summarizer
+from foldmark.errors import BadInput
+from foldmark.io.files import MOST_BYTES, harmless
+from foldmark.io.models import summarizer as named_summarizer
+from foldmark.log import handle
+from foldmark.overflow import pressure
+from foldmark.session.means import DIGEST
+from foldmark.values import Json, encode
+from foldmark.wire import WIRES, wire_named
+
+from .compacted import report
+from .exporting import STANDARD_OUTPUT, Force, check_output, write_file, write_json
+from .fitting import Compacted, Goal, compacted
+from .options import (
+    DEFAULT_POLICY,
+    AsJson,
+    File,
+    FormatName,
+    Lenient,
+    MaxSize,
+    Pick,
+    PolicyName,
+    Wanted,
+    opened,
+    policy_named,
+)
+from .plan import Window
+from .tables import show, show_json
+
+EXAMPLE = "Example: foldmark compact session.jsonl --window 64000 --out messages.json"
+_LEAST_TARGET = 50
+
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="PROVIDER:NAME",
+        help="The model whose window it shall fit; the newest one in the session unless given.",
+    ),
+]
+Target = Annotated[
+    int | None,
+    typer.Option(
+        "--target",
+        min=_LEAST_TARGET,
+        help="Tokens that the messages shall have at most, beside a system prompt.",
+    ),
+]
+SummarizerName = Annotated[
+    str,
+    typer.Option(
+        "--summarizer",
+        metavar="NAME",
+        help="Who summarises: digest, which asks nobody and costs nothing, or PROVIDER:MODEL.",
+    ),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--base-url", metavar="URL", help="Where that model is, if not at its provider's own place."
+    ),
+]
+WireName = Annotated[
+    str | None,
+    typer.Option(
+        "--wire",
+        metavar="NAME",
+        help=f"One of {', '.join(WIRES)}; the transcript's own unless given.",
+    ),
+]
+Instructions = Annotated[
+    str, typer.Option("--instructions", metavar="TEXT", help="What a model shall look at most.")
+]
+Out = Annotated[
+    str | None,
+    typer.Option(
+        "-o",
+        "--out",
+        metavar="FILE",
+        help="Write the messages to a file that only you may read; - is standard output.",
+        show_default=False,
+    ),
+]
+
+
+def compact(  # noqa: PLR0913 - each is an option of the command
+    file: File,
+    *,
+    window: Window = None,
+    target: Target = None,
+    summarizer: SummarizerName = DIGEST,
+    base_url: BaseUrl = None,
+    wire: WireName = None,
+    policy: PolicyName = DEFAULT_POLICY,
+    model: ModelName = None,
+    instructions: Instructions = "",
+    out: Out = None,
+    force: Force = False,
+    json: AsJson = False,
+    format: FormatName = None,
+    pick: Pick = None,
+    lenient: Lenient = False,
+    max_size: MaxSize = MOST_BYTES,
+) -> None:
+    """Make a session fit a window, and show where each token went. The file is not changed.
+
+    Old tool outputs are pruned where that is enough; else the older part is folded into a summary.
+    """
+    if out is not None:
+        _check_out(out, file, force=force, json=json)
+    goal = Goal(
+        policy=policy_named(policy),
+        window=window,
+        target=target,
+        model=model,
+        wire=None if wire is None else wire_named(wire).name,
+        instructions=instructions,
+        summarizer=_reached(summarizer, base_url, instructions),
+    )
+    wanted = Wanted(format=format, pick=pick, lenient=lenient, max_size=max_size)
+    transcript, log = opened(file, goal.policy, wanted)
+    made = compacted(transcript, log, goal, file=harmless(file))
+    _tell(made, out, json=json)
+
+
+def _check_out(out: str, file: str, *, force: bool, json: bool) -> None:
+    """Refuse, before any work is done, what could not be written in the end."""
+    if out == STANDARD_OUTPUT:
+        if json:
+            raise BadInput("--json and --out - both print; --json has the messages, too")
+        return
+    check_output(out, force=force)
+    here, there = Path(file), Path(out)
+    # A model may have been paid by the time of writing.
+    if not os.access(there.parent, os.W_OK | os.X_OK):
+        raise BadInput("its folder is not there, or not yours to write", source=harmless(out))
+    if here.exists() and there.exists() and here.samefile(there):
+        raise BadInput("this is the transcript itself; give another file", source=harmless(out))
+
+
+def _reached(name: str, base_url: str | None, instructions: str) -> Summarizer | None:
+    """The model that summarises; None for a digest, of which nothing more can be wished."""
+    if name != DIGEST:
+        if ":" not in name:
+            raise BadInput(f"--summarizer is {DIGEST} or PROVIDER:MODEL, not {name!r}")
+        return named_summarizer(name, base_url=base_url)
+    for option, given in (("--base-url", base_url), ("--instructions", instructions)):
+        if given:
+            raise BadInput(f"{option} is for a model that summarises; give --summarizer, too")
+    return None
+
+
+def _tell(made: Compacted, out: str | None, *, json: bool) -> None:
+    messages = made.messages()
+    if out == STANDARD_OUTPUT:
+        write_json(encode(messages))
+        return
+    if out is not None:
+        write_file(out, encode(messages))
+    if json:
+        show_json(as_json(made, out, messages))
+    else:
+        show(*report(made, out))
+
+
+def as_json(made: Compacted, out: str | None, messages: list[Json]) -> Json:
+    """What was done, as `--json` prints it."""
+    fitted = made.fitted
+    spent = made.spent
+    summarizer = made.goal.summarizer
+    return {
+        "policy": made.goal.policy.name,
+        "model": made.model or None,
+        "window": made.limit.context or None,
+        "usable": made.usable,
+        "target": made.goal.target,
+        "wire": made.wire,
+        "fixed": made.fixed,
+        "used": made.used,
+        "before": structs.asdict(fitted.before),
+        "after": structs.asdict(fitted.after),
+        "pressure": pressure(fitted.after.tokens + made.fixed, made.usable),
+        "summary": made.summary,
+        "how": fitted.folded[-1].how if fitted.folded else None,
+        "summarizer": summarizer.name if summarizer else DIGEST,
+        "calls": spent.calls,
+        "spent": spent.tokens,
+        "cost": spent.cost,
+        "flaws": list(spent.flaws),
+        "pruned": [_pruned(made, ordinal) for ordinal in fitted.pruned],
+        "folded": _folded(made),
+        "tail_start": fitted.folded[-1].fold.tail_start if fitted.folded else None,
+        "tokens": {"before": made.gone, "after": made.shares},
+        "out": out,
+        "messages": messages,
+    }
+
+
+def _pruned(made: Compacted, ordinal: int) -> Json:
+    tool = made.viewer.log.hidden[ordinal]
+    name = tool.part.id or handle(ordinal)
+    tokens = tool.tokens + tool.attached
+    return {"part": name, "handle": handle(ordinal), "tool": tool.part.tool, "tokens": tokens}
+
+
+def _folded(made: Compacted) -> list[Json]:
+    """The messages that were folded, by their ids and numbers."""
+    entries = made.viewer.log.entries
+    return [
+        {"message": entries[place].message.id, "number": place + 1} for place in made.folded_places
+    ]
