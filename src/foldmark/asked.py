@@ -57,7 +57,7 @@ def request_lines(
 ) -> list[str]:
     """The entries of the requests, oldest first; those without room are told by their handles."""
     told: dict[int, str] = {}
-    for request in sorted(requests, key=_precedence):
+    for request in _by_precedence(requests):
         text = request.text
         if text[:_SHORT] in beside:
             text = one_line(text, _SHORTER)
@@ -74,9 +74,18 @@ def request_lines(
     return [told[request.ordinal] for request in requests if request.ordinal in told]
 
 
-def _precedence(request: OldRequest) -> tuple[bool, bool, int]:
-    """Open ones first, then short ones: a long one must not take the room of many."""
-    return request.answered, len(request.text) > _LONG, -request.ordinal
+def _by_precedence(requests: Sequence[OldRequest]) -> list[OldRequest]:
+    """The newest open one first, then short ones: a long one must not take the room of many."""
+    newest = max((held.ordinal for held in requests if not held.answered), default=-1)
+    return sorted(
+        requests,
+        key=lambda held: (
+            held.ordinal != newest,
+            len(held.text) > _LONG,
+            held.answered,
+            -held.ordinal,
+        ),
+    )
 
 
 def _entry(request: OldRequest, text: str) -> str:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from .acceptance import SLACK
 from .asking import Declared, Flow
+from .breaker import stopped
 from .digest import digest
 from .errors import CompactionStopped
 from .ladder import Ladder, Material, Means, Spent
@@ -97,12 +98,12 @@ def prepared(job: Job) -> Prepared:
         check_window(viewer.log, policy, room, fixed=fixed)
     fold = session_fold(viewer, room, fixed=fixed, overflow=job.overflow, before=job.marker)
     beside = list(_beside(job, fold))
-    most = _summary_tokens(job, room - fixed, _cost(job, fold))
+    beside_tokens = _cost(job, fold)
+    most = _summary_tokens(job, room - fixed, beside_tokens)
     places = _places(viewer, fold)
     previous = message_text(fold.previous) if fold.previous else ""
     if most < LEAST_SUMMARY or not (places or previous):
-        reason = "there is too little to fold: a summary would free nothing"
-        raise CompactionStopped(reason, usable=job.room if job.limit else 0, fills=())
+        raise _pointless(job, room - fixed - beside_tokens)
     mask = policy.compact.mask
     view = viewer.view()
     material = Material(
@@ -120,6 +121,15 @@ def prepared(job: Job) -> Prepared:
     )
     words = job.words if job.target else None
     return Prepared(job=job, fold=fold, most=most, words=words, material=material)
+
+
+def _pointless(job: Job, left: int) -> CompactionStopped:
+    """Why nothing can come of it: there is no room for a summary, or nothing that it would free."""
+    if left < LEAST_SUMMARY:
+        reason = "what stays beside a summary leaves no room for one"
+        return stopped(reason, job.viewer, usable=job.room, fixed=job.fixed)
+    reason = "there is too little to fold: a summary would free nothing"
+    return CompactionStopped(reason, usable=job.room if job.limit else 0, fills=())
 
 
 def summarised(ready: Prepared, means: Means) -> Flow[Summary]:

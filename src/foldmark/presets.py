@@ -39,7 +39,12 @@ FOLDMARK = Policy(
     tail=TailRules(
         by_json=False, cuts=("pairs", "batches", "thinking"), keep_newest=True, capped=True
     ),
-    view=ViewRules(placeholder="[{what}: {size} pruned; recall {handle}]", valid=True, words=8_000),
+    view=ViewRules(
+        placeholder="[{what}: {size} pruned; recall {handle}]",
+        valid=True,
+        words=8_000,
+        summary=6_000,
+    ),
     compact=CompactRules(
         rungs=("prefix", "serial", "chunks", "tight"),
         prompts="foldmark",
