@@ -201,7 +201,7 @@ def _recorded() -> Iterator[Row]:
     theirs: list[Kept] = []
     ours: list[Kept] = []
     for name, messages in _sessions():
-        for told_ in _told(name, messages) if "claude" in name else ():
+        for told_ in _told(name, messages) if name.startswith("claude-code/") else ():
             theirs.append(kept(told_.case.needed, told_.summary))
             ours.append(
                 kept(told_.case.needed, folded(told_.case.past, by_classes(told_.summary)).view)

@@ -19,7 +19,7 @@ from .ladder import Ladder, Material, Means, Spent
 from .limits import Limit
 from .log import Pivot
 from .overflow import usable
-from .plan import LEAST_SUMMARY, check_window, session_fold, tokens_used
+from .plan import LEAST_SUMMARY, check_window, session_fold, shown_tokens, tokens_used
 from .policy import CompactRules, Rung
 from .prompting import Wish
 from .render import message_text
@@ -96,7 +96,14 @@ def prepared(job: Job) -> Prepared:
         room, fixed = min(job.target, room - fixed), 0
     if policy.tail.capped and (job.limit is not None or job.target):
         check_window(viewer.log, policy, room, fixed=fixed)
-    fold = session_fold(viewer, room, fixed=fixed, overflow=job.overflow, before=job.marker)
+    fold = session_fold(
+        viewer,
+        room,
+        fixed=fixed,
+        overflow=job.overflow,
+        before=job.marker,
+        tight=job.target is not None,
+    )
     beside = list(_beside(job, fold))
     beside_tokens = _cost(job, fold)
     most = _summary_tokens(job, room - fixed, beside_tokens)
@@ -188,9 +195,9 @@ def _cost(job: Job, fold: Fold) -> int:
     texts = _words(job, fold)
     said = sum(count(text) for text in (*texts, viewer.policy.view.marker) if text)
     said += _files(job) if texts[1] else 0
-    tail = [cells[place].tokens + NOTE_TOKENS for place in fold.tail_places if place in cells]
+    tail = [shown_tokens(cells[place]) for place in fold.tail_places if place in cells]
     since = 0 if job.marker is None else viewer.tokens_after(job.marker)
-    return said + sum(tail) + since + 4 * MESSAGE_OVERHEAD + 2 * NOTE_TOKENS
+    return said + sum(tail) + since + 3 * MESSAGE_OVERHEAD + NOTE_TOKENS
 
 
 def _beside(job: Job, fold: Fold) -> Iterator[str]:

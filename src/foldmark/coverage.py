@@ -47,7 +47,7 @@ def weight(name: str, mention: Mention) -> float:
     """How likely a reference is needed again.
 
     The figures are the rounded ones of a logistic regression over recorded sessions: what was
-    used in calls is used again, what is old is not, addresses and hashes seldom are.
+    used in calls is used again, what is old is not, whole paths are, addresses and hashes seldom.
     """
     odds = -2.2 - 0.6 * math.log1p(mention.age / 4_000) + 0.15 * math.log(mention.times)
     odds += 0.5 * mention.by_user + 1.1 * mention.in_calls
@@ -55,6 +55,8 @@ def weight(name: str, mention: Mention) -> float:
         odds -= 1.7
     elif name.startswith("--"):
         odds += 0.5
+    elif name.startswith("/"):
+        odds += 1.0
     elif _EITHER_OR.fullmatch(name):
         odds -= 0.5
     return 1 / (1 + math.exp(-odds))

@@ -233,6 +233,8 @@ class Draft:
         newest.pop("", None)  # names without a line
         for passage in newest.values():
             head = self._heads.get(passage.group)
+            if head is not None and passage.text in self.candidates[head].text:
+                continue  # its head says it already
             self._slots.append(Slot(section=NOTES, ordinal=passage.ordinal))
             self.candidates.append(
                 Candidate(

@@ -107,11 +107,17 @@ def session_fold(
     fixed: int = 0,
     overflow: bool = False,
     before: int | None = None,
+    tight: bool = False,
 ) -> Fold:
-    """What a pivot would fold and keep of a session now, or of what came before a place."""
+    """What a pivot would fold and keep of a session now, or of what came before a place.
+
+    `tight`: the room is not a window's, but what the view shall have.
+    """
     log, policy = viewer.log, viewer.policy
     budget = most = tail_budget(policy.tail, room)
-    if policy.tail.capped:
+    if tight:
+        budget = most = min(budget, int(room * policy.tail.share))
+    elif policy.tail.capped:
         left = room_for_tail(log, policy, room, fixed)
         budget, most = min(budget, left), min(room * 2 // 5, left)
     places = viewer.view().places
@@ -155,7 +161,7 @@ def _measure(viewer: Viewer, history: "Shown") -> Measure:
     if viewer.policy.tail.by_json:
         lengths = suffix_measure(lambda i: _json_weight(cells[places[i]]), len(places))
         return _estimated(lengths)
-    return suffix_measure(lambda i: _tokens(cells[places[i]]), len(places))
+    return suffix_measure(lambda i: shown_tokens(cells[places[i]]), len(places))
 
 
 def room_for_tail(log: Log, policy: Policy, room: int, fixed: int) -> int:
@@ -220,7 +226,8 @@ class Shown(Sequence[Message]):
         return self._log.entries[self.places[index]].message
 
 
-def _tokens(cell: Cell) -> int:
+def shown_tokens(cell: Cell) -> int:
+    """The tokens of a cell among others, with the note that it may need after it."""
     # An answer without calls, or none at all, may need a note after it (see `Flow`).
     bare = cell.by_assistant and not (cell.shown and isinstance(cell.shown[-1], FromTools))
     return cell.tokens + (NOTE_TOKENS if bare else 0)

@@ -96,6 +96,7 @@ class TailRules(Frozen):
     cuts: tuple[Cut, ...] = ()  # where a turn may be split; none named: anywhere
     keep_newest: bool = False  # something stays even where everything would fit
     capped: bool = False  # never more than the window has left for it
+    share: float = 0.12  # of a view of a size that was asked for: a digest says more in the room
 
     def __post_init__(self) -> None:
         """Refuse figures that make no sense."""

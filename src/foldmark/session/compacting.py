@@ -7,8 +7,8 @@ it ends badly, by an error, an abort or Ctrl-C, the marker is cancelled and noth
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import NamedTuple, ParamSpec, TypeVar, overload
 
 from msgspec.structs import replace
@@ -51,6 +51,8 @@ T = TypeVar("T")
 
 class Compacting(Folding):
     """What keeps a session's view within its window."""
+
+    _compactors: frozenset[int] = frozenset()  # the threads that make a compaction now
 
     @overload
     def messages(self) -> tuple[AnyShown, ...]: ...
@@ -144,7 +146,13 @@ class Compacting(Folding):
         return self._compacted(_Wanted(auto, overflow, instructions, act, target, seen))
 
     def _compacted(self, wanted: "_Wanted") -> Act | None:
-        with self._compacting:
+        if threading.get_ident() in self._compactors:
+            # A subscriber, or another task of a loop: to wait here would be to wait for ever.
+            raise BadInput(
+                f"a compaction of session {self.id} is being made in this very thread; "
+                "wait for its end, or use the async form"
+            )
+        with self._compacting, self._at_it():
             try:
                 begun = self._begun(wanted)
                 if not isinstance(begun, _Begun):
@@ -177,18 +185,30 @@ class Compacting(Folding):
 
     async def _acompacted(self, wanted: "_Wanted") -> Act | None:
         async with _held(self._compacting):
-            try:
-                begun = await _finished(self._begun, wanted)
-                if not isinstance(begun, _Begun):
-                    return begun
-                made = await adrive(
-                    begun.flow, begun.model, delta=begun.delta, aborted=self._aborted
-                )
-                return await _finished(self._ended, begun, made)
-            except BaseException as error:
-                # Not awaited: a cancelled task must not be cancelled once more on the way out.
-                self._give_up(error)
-                raise
+            with self._at_it():
+                return await self._amade(wanted)
+
+    async def _amade(self, wanted: "_Wanted") -> Act | None:
+        try:
+            begun = await _finished(self._begun, wanted)
+            if not isinstance(begun, _Begun):
+                return begun
+            made = await adrive(begun.flow, begun.model, delta=begun.delta, aborted=self._aborted)
+            return await _finished(self._ended, begun, made)
+        except BaseException as error:
+            # Not awaited: a cancelled task must not be cancelled once more on the way out.
+            self._give_up(error)
+            raise
+
+    @contextmanager
+    def _at_it(self) -> Generator[None]:
+        """Note that this thread makes a compaction."""
+        before = self._compactors
+        self._compactors = before | {threading.get_ident()}
+        try:
+            yield
+        finally:
+            self._compactors = before
 
     def abort(self) -> None:
         """Give up the compaction that is being made, from any thread; its marker is cancelled."""
@@ -245,7 +265,7 @@ class Compacting(Folding):
 
     def _begun(self, wanted: "_Wanted") -> "_Begun | Act | None":
         """The marker queued and claimed; or what else there is to return."""
-        with self._lock:
+        with self._lock, self._at_it():
             self._aborted.clear()
             self._fresh()
             waiting = self.pending()
@@ -365,7 +385,7 @@ class Compacting(Folding):
             told={"how": made.how, "calls": made.spent.calls, "flaws": list(made.spent.flaws)},
         )
         asked = Compaction(session=self.id, auto=False, overflow=False, tokens=0)
-        with self._lock:
+        with self._lock, self._at_it():
             return self._act(self._write(self._pivot_job(completion, asked)))
 
     def _give_up(self, error: BaseException) -> None:
