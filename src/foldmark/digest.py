@@ -8,6 +8,8 @@ or indented, so that nothing in it can pass for a heading.
 
 from collections.abc import Callable, Iterable, Sequence
 
+from msgspec.structs import replace
+
 from .asked import asked, request_lines, rule_lines
 from .carried import (
     ALSO,
@@ -29,6 +31,7 @@ from .log import Entry, Log, handle
 from .masking import masked_entry
 from .messages import ToolPart
 from .passages import Group, Passage, clean, passages
+from .prose import prose
 from .references import references
 from .secrets import masked
 from .tokens import Counter
@@ -37,6 +40,7 @@ from .values import Frozen
 SHORTEST = "[Folded.]"
 _LEAST_ROOM = 60  # tokens below which there is no room for sections
 _REQUESTS_SHARE, _PLAN_SHARE = 4, 10  # of the room, one in so many
+_ENOUGH = 0.8  # of the room, that is filled
 # What entries are worth whatever they name, against about 0.1 for a name that may come again.
 _CHANGED, _READ, _FAILING, _MENDED, _RAN, _DECIDED = 0.5, 0.05, 0.5, 0.25, 0.05, 0.25
 _SAID_BEFORE = 0.05
@@ -80,17 +84,25 @@ def digest(
     before = carried(hide(previous))
     calls = list(tool_parts(entries))
     requests = asked(log, places, before.requests, hide)
-    told = request_lines(requests, room // _REQUESTS_SHARE, log.count, "\n".join(beside))
-    near = "\n".join((*told, *beside))
-    rules = rule_lines(log, places, before.rules, hide, near)
-    rules = _within(reversed(rules), room // _PLAN_SHARE, log.count)[::-1]
     items = plan_items(calls)
     plan = _within(items if items is not None else before.plan, room // _PLAN_SHARE, log.count)
-    lists = [(RULES, rules), (PLAN, plan)]
-    listed = [(name, [f"- {item}" for item in held]) for name, held in lists]
-    top = _sections([(REQUESTS, told), *listed], first)
+
+    def top(share: int) -> str:
+        told = request_lines(requests, room // share, log.count, "\n".join(beside))
+        near = "\n".join((*told, *beside))
+        rules = rule_lines(log, places, before.rules, hide, near)
+        rules = _within(reversed(rules), room // _PLAN_SHARE, log.count)[::-1]
+        lists = [(RULES, rules), (PLAN, plan)]
+        listed = [(name, [f"- {item}" for item in held]) for name, held in lists]
+        return _sections([(REQUESTS, told), *listed], first)
+
     draft = Draft(log, entries, calls, before)
-    return _filled(draft, beside, top, room)
+    text = _filled(draft, beside, top(_REQUESTS_SHARE), room)
+    if log.count(text) >= room * _ENOUGH:
+        return text
+    # Hardly anything was referred to: then plain words say best what it was about.
+    draft.add_prose(entries)
+    return _filled(draft, beside, top(_REQUESTS_SHARE // 2), room)
 
 
 def _within(items: Iterable[str], room: int, count: Counter) -> list[str]:
@@ -246,6 +258,15 @@ class Draft:
                     head=head,
                 )
             )
+
+    def add_prose(self, entries: Sequence[Entry]) -> None:
+        """Add the lines that refer to nothing."""
+        found, worth = prose(entries, self.count)
+        self.weights |= worth
+        for passage, candidate in found:
+            head = self._heads.get(passage.group)
+            self._slots.append(Slot(section=NOTES, ordinal=passage.ordinal))
+            self.candidates.append(replace(candidate, head=head))
 
     def _add_names(self) -> None:
         weights = self.weights

@@ -45,7 +45,7 @@ def passages(entries: Iterable[Entry]) -> Iterator[Passage]:
     """The lines with references of these messages."""
     at = 0
     for entry in entries:
-        for ordinal, source, group, text in _texts(entry):
+        for ordinal, source, group, text in texts(entry):
             for line in lines(text):
                 at += len(line)
                 if names := tuple(dict.fromkeys(references(line))):
@@ -107,7 +107,7 @@ def _without_number(line: str) -> str:
     return line[found.end() :] if found else line
 
 
-def _texts(entry: Entry) -> Iterator[tuple[int, Source, Group, str]]:
+def texts(entry: Entry) -> Iterator[tuple[int, Source, Group, str]]:
     """What the parts of a message say: by whom, and about what."""
     speaker: Source = "user" if entry.message.is_user else "said"
     for offset, part in enumerate(entry.message.parts):
