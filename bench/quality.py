@@ -12,14 +12,21 @@ from statistics import mean
 from time import process_time
 
 import foldmark
+from foldmark.compaction import Job
 from foldmark.digest import digest
+from foldmark.errors import WindowTooSmall
 from foldmark.importers.reading import read_sessions
 from foldmark.io.store import Store
+from foldmark.limits import Limit
 from foldmark.log import Log, Pivot
+from foldmark.marks import unmarked
 from foldmark.messages import Message, SessionInfo, ToolPart
 from foldmark.needs import Kept, Need, kept, needs, text_of, told
+from foldmark.overflow import usable
 from foldmark.presets import FOLDMARK, OPENCODE
 from foldmark.render import is_marker, is_summary, message_text
+from foldmark.session.once import Fitter
+from foldmark.shown import message_texts
 from foldmark.sizes import MESSAGE_OVERHEAD
 from foldmark.tail import suffix_measure, tail_start
 from foldmark.tokens import by_classes, round4
@@ -33,6 +40,8 @@ LONG, LATER = 20_000, 40  # tokens before a cut, calls after it
 CUTS = (0.0, 0.25, 0.5, 0.75, 0.999)
 SIZES = (2_000, 5_000, 10_000)
 TAIL_SHARE = 0.1  # of a view, where it is small; a digest says more in the same room
+WINDOW = Limit(context=200_000, output=8_192)
+OURS = "foldmark compact --target"
 _SAMPLE, _PIVOTS = 40, 3
 Row = tuple[str, ...]
 
@@ -108,6 +117,18 @@ def tail_place(log: Log, budget: int) -> int | None:
     return tail_start(messages, FOLDMARK.tail, budget, measure) if budget else None
 
 
+def fitted_view(past: Sequence[Message], size: int) -> str:
+    """What `foldmark compact --target` makes of a session."""
+    log = _log([unmarked(message) for message in past])
+    viewer = Viewer(log, FOLDMARK, usable=usable(FOLDMARK, WINDOW))
+    try:
+        Fitter(Job(viewer=viewer, limit=WINDOW, target=size)).fitted()
+    except WindowTooSmall:
+        return ""  # the open request alone is larger; counted as if nothing were there
+    messages = viewer.view().messages
+    return "\n".join(text for message in messages for text in message_texts(message))
+
+
 def folded(past: Sequence[Message], size: int, before: "Folded | None" = None) -> "Folded":
     """The view of a session at a size: words, digest and tail."""
     log = _log(past)
@@ -168,7 +189,7 @@ def quality() -> Iterator[Row]:
         return
     half = set(sorted({case.name for case in found})[::2])
     views: dict[str, Callable[[Case, int], str]] = {
-        "words, digest, tail": lambda case, size: folded(case.past, size).view,
+        OURS: lambda case, size: fitted_view(case.past, size),
         f"the same after {_PIVOTS} pivots": _after_pivots,
         "plain tail": lambda case, size: plain_tail(case.text, size),
         "opencode, empty summary": lambda case, size: opencode_tail(case.past, size),
@@ -177,7 +198,7 @@ def quality() -> Iterator[Row]:
     for name, view in views.items():
         results = {s: [kept(case.needed, view(case, s)) for case in found] for s in SIZES}
         yield name, *(_figures(results[size]) for size in SIZES)
-        if name.startswith("words"):
+        if name == OURS:
             for label, inside in (("… sessions weights were fitted on", True), ("… others", False)):
                 chosen = [
                     place for place, case in enumerate(found) if (case.name in half) == inside
@@ -204,7 +225,7 @@ def _recorded() -> Iterator[Row]:
         for told_ in _told(name, messages) if name.startswith("claude-code/") else ():
             theirs.append(kept(told_.case.needed, told_.summary))
             ours.append(
-                kept(told_.case.needed, folded(told_.case.past, by_classes(told_.summary)).view)
+                kept(told_.case.needed, fitted_view(told_.case.past, by_classes(told_.summary)))
             )
     if theirs:
         yield f"{len(theirs)} recorded Claude Code summaries", "", _figures(theirs), ""

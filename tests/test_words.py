@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
+from foldmark.compaction import Job
+from foldmark.limits import Limit
 from foldmark.log import Log, ordinal_of
 from foldmark.messages import (
     AssistantInfo,
@@ -18,6 +20,7 @@ from foldmark.messages import (
 )
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, PRESETS
+from foldmark.session.once import Fitter
 from foldmark.shown import FromUser, Media, Text
 from foldmark.tokens import by_classes, counter
 from foldmark.view import Viewer
@@ -384,3 +387,19 @@ def test_text_files_that_were_expanded_are_no_files_of_a_request() -> None:
     turns = (with_files("Read it", "a.txt", mime="text/plain", url="data:,x"), worked(), *pivot())
     assert shown_files(*turns) == []
     assert "a.txt" not in "\n".join(shown(*turns))
+
+
+# --- in a view of a size that was asked for -------------------------------------------------
+
+
+def test_an_open_request_that_is_larger_than_the_view_asked_for_is_cut_with_its_handle() -> None:
+    asked = "Look at this: " + "the wheel turns. " * 2_000
+    turns = [user(asked), *(worked(f"a{number}") for number in range(9))]
+    log = Log(counter(FOLDMARK.estimate), turns)
+    viewer = Viewer(log, FOLDMARK, usable=100_000)
+    Fitter(Job(viewer=viewer, limit=Limit(context=120_000), target=2_000)).fitted()
+    text = str(viewer.view().messages)
+    assert viewer.tokens <= 2_000
+    assert "Look at this: the wheel turns." in text
+    assert "characters left out; recall h0" in text
+    assert asked not in text

@@ -95,7 +95,7 @@ def prepared(job: Job) -> Prepared:
     if job.target:
         room, fixed = min(job.target, room - fixed), 0
     if policy.tail.capped and (job.limit is not None or job.target):
-        check_window(viewer.log, policy, room, fixed=fixed)
+        check_window(viewer.log, policy, room, fixed=fixed, tight=job.target is not None)
     fold = session_fold(
         viewer,
         room,
@@ -134,7 +134,8 @@ def _pointless(job: Job, left: int) -> CompactionStopped:
     """Why nothing can come of it: there is no room for a summary, or nothing that it would free."""
     if left < LEAST_SUMMARY:
         reason = "what stays beside a summary leaves no room for one"
-        return stopped(reason, job.viewer, usable=job.room, fixed=job.fixed)
+        room = min(job.target or job.room, job.room)
+        return stopped(reason, job.viewer, usable=room, fixed=job.fixed)
     reason = "there is too little to fold: a summary would free nothing"
     return CompactionStopped(reason, usable=job.room if job.limit else 0, fills=())
 
@@ -219,7 +220,8 @@ def _words(job: Job, fold: Fold) -> tuple[str, str]:
     place = len(log) if job.marker is None else job.marker
     here = Pivot(marker=place, summary=place, tail_id=fold.tail_start)
     tail = fold.tail_places[0] if fold.tail_places else None
-    return words(log, here, tail, room), bridge(log, here, tail, room)
+    repeated = bridge(log, here, tail, room, whole=job.target is None)
+    return words(log, here, tail, room), repeated
 
 
 def _files(job: Job) -> int:

@@ -16,7 +16,7 @@ from .needs import WORDS_THAT_EXPLAIN, plain_words
 from .values import Frozen
 
 # What a name alone is worth, and what it is worth more where it stands among words.
-NAMED, EXPLAINED = 1.0, 1.5
+NAMED, EXPLAINED = 1.0, 1.6
 _HASH_LETTERS = frozenset("0123456789abcdefABCDEF-")
 # Two words and a slash are a path, or prose: read/write.
 _EITHER_OR = re.compile(r"[A-Za-z]+/[A-Za-z]+|\d+\w*/\w+")
@@ -56,7 +56,7 @@ def weight(name: str, mention: Mention) -> float:
     elif name.startswith("--"):
         odds += 0.5
     elif name.startswith("/"):
-        odds += 1.0
+        odds += 1.3
     elif _EITHER_OR.fullmatch(name):
         odds -= 0.5
     return 1 / (1 + math.exp(-odds))

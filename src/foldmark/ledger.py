@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from .log import Entry, Log, handle
 from .messages import AssistantInfo, TextPart, ToolPart
 from .outcomes import outcome
-from .passages import LONGEST_PATH, about, clean, command_of, lines, one_line
+from .passages import LONGEST_PATH, about, clean, command_of, is_command, lines, one_line
 from .targets import Span
 from .values import Frozen, Json
 
@@ -102,7 +102,7 @@ def file_accounts(
     for ordinal, part in calls:
         held = about(part)
         ended = outcome(part)
-        if ended is None or (ended.failed and held.act == "write"):
+        if ended is None or (ended.failed and (held.act == "write" or is_command(part))):
             continue
         for file in held.files:
             path = one_line(file, LONGEST_PATH)
@@ -141,12 +141,12 @@ def runs(
     """The commands, each once, in the order in which they last ran."""
     found = {run.command: run for run in before}
     for ordinal, part in calls:
-        if about(part).files:
+        if about(part).files and not is_command(part):
             continue  # it has its account as a file
         command = command_of(part)
         tool = log.tools.get(ordinal) or log.hidden.get(ordinal)
         ended = outcome(part, failed=tool is not None and tool.failed)
-        if ended is None:
+        if ended is None or (about(part).files and not ended.failed):
             continue
         earlier = found.pop(command, None)
         found[command] = Run(

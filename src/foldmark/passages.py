@@ -12,6 +12,7 @@ from .log import Entry
 from .messages import AnyPart, Completed, Failed, ReasoningPart, TextPart, ToolPart
 from .needs import values
 from .references import references
+from .shells import shell_target
 from .targets import Target, target
 from .values import Frozen
 
@@ -95,7 +96,8 @@ def one_line(text: str, longest: int) -> str:
 
 def about(part: ToolPart) -> Target:
     """What a call is about, whether or not it came to its end."""
-    return target(part.tool, part.state.input or {})
+    held = target(part.tool, part.state.input or {})
+    return held if held.files else shell_target(_command(part)) or held
 
 
 def _bounded(text: str) -> str:
@@ -145,9 +147,17 @@ def group_of(part: ToolPart) -> Group:
 
 def command_of(part: ToolPart) -> str:
     """What a call ran or sought, on one line."""
-    given = part.state.input or {}
-    held = next((given[key] for key in _COMMANDS if isinstance(given.get(key), str | list)), None)
-    if held is None:
+    if not (text := _command(part)):
         return one_line(f"{part.tool} {about(part).about}", LONGEST_COMMAND)
-    text = held if isinstance(held, str) else " ".join(values(held)).removeprefix("bash -lc ")
     return one_line(_FOLDER_FIRST.sub("", text.strip()), LONGEST_COMMAND) or part.tool
+
+
+def is_command(part: ToolPart) -> bool:
+    """Whether a call ran a command, whatever that was about."""
+    return bool(_command(part))
+
+
+def _command(part: ToolPart) -> str:
+    given = part.state.input or {}
+    held = next((given[key] for key in _COMMANDS if isinstance(given.get(key), str | list)), "")
+    return held if isinstance(held, str) else " ".join(values(held)).removeprefix("bash -lc ")

@@ -17,7 +17,7 @@ from .tail import Fold, Measure, replayed, suffix_measure, tail_budget, tail_sta
 from .tokens import correction, round4_length, utf16_length
 from .values import Frozen, encode
 from .view import NOTE_TOKENS, Viewer, view_start
-from .words import REPEATED, file_tokens, open_request, shown_files, words, words_room
+from .words import REPEATED, cut_request, file_tokens, open_request, shown_files, words, words_room
 
 # Less than this is no summary.
 LEAST_SUMMARY = 100
@@ -115,11 +115,11 @@ def session_fold(
     """
     log, policy = viewer.log, viewer.policy
     budget = most = tail_budget(policy.tail, room)
+    if policy.tail.capped:
+        left = room_for_tail(log, policy, room, fixed, tight=tight)
+        budget, most = min(budget, left), min(room * 2 // 5, left)
     if tight:
         budget = most = min(budget, int(room * policy.tail.share))
-    elif policy.tail.capped:
-        left = room_for_tail(log, policy, room, fixed)
-        budget, most = min(budget, left), min(room * 2 // 5, left)
     places = viewer.view().places
     if before is not None:
         places = tuple(place for place in places if place < before)
@@ -164,11 +164,11 @@ def _measure(viewer: Viewer, history: "Shown") -> Measure:
     return suffix_measure(lambda i: shown_tokens(cells[places[i]]), len(places))
 
 
-def room_for_tail(log: Log, policy: Policy, room: int, fixed: int) -> int:
+def room_for_tail(log: Log, policy: Policy, room: int, fixed: int, *, tight: bool = False) -> int:
     """What is left for a tail when all that must be shown is shown, and a summary beside it."""
     # A tail that begins within an answered turn brings that turn's request along.
     repeated = words_room(policy, room) // 3 + log.count(REPEATED)
-    left = room - fixed - _must_show(log, policy, room)
+    left = room - fixed - _must_show(log, policy, room, tight=tight)
     return left - repeated - _summary_share(policy, room, left)
 
 
@@ -181,16 +181,18 @@ def _summary_share(policy: Policy, room: int, left: int) -> int:
     return min(policy.view.summary, room // 4, left)
 
 
-def check_window(log: Log, policy: Policy, room: int, *, fixed: int = 0) -> None:
+def check_window(
+    log: Log, policy: Policy, room: int, *, fixed: int = 0, tight: bool = False
+) -> None:
     """Raise WindowTooSmall where no pivot could bring the view into the window."""
-    shown = _must_show(log, policy, room)
+    shown = _must_show(log, policy, room, tight=tight)
     needed = fixed + shown + LEAST_SUMMARY
     if needed > room:
         largest = "the system prompt and the tools" if fixed > shown else "the open request"
         raise WindowTooSmall(usable=room, fixed=needed, largest=largest)
 
 
-def _must_show(log: Log, policy: Policy, room: int) -> int:
+def _must_show(log: Log, policy: Policy, room: int, *, tight: bool = False) -> int:
     """The user's words that every view holds, with the marker's own text."""
     tokens = log.count(policy.view.marker) + 4 * MESSAGE_OVERHEAD
     if not policy.view.words:
@@ -202,7 +204,8 @@ def _must_show(log: Log, policy: Policy, room: int) -> int:
         return tokens + log.count(said)
     files = sum(file_tokens(held.part) for held in shown_files(pending, words_room(policy, room)))
     names = sum(log.count(held.named) + 8 for held in pending.files)
-    return tokens + log.count(said) + log.count(f"{REPEATED}\n{pending.text}") + files + names
+    text = cut_request(pending, words_room(policy, room), log.count) if tight else pending.text
+    return tokens + log.count(said) + log.count(f"{REPEATED}\n{text}") + files + names
 
 
 class Shown(Sequence[Message]):

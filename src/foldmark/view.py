@@ -7,7 +7,7 @@ carried on message by message: a step costs what is new. It reads the log and ch
 from bisect import bisect_left
 from collections.abc import Mapping
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from .log import Entry, Log, Pivot, marker_part
 from .messages import AssistantInfo, is_opaque
@@ -172,14 +172,17 @@ class Viewer:
 
     def _room_for_words(self, pivot: Pivot) -> int:
         """What the window gives them, or less where a smaller view was asked for."""
-        part = marker_part(self.log.entries[pivot.marker].message)
-        asked = part.words if part else UNSET
+        asked = self._asked_words(pivot)
         return self._words if asked is UNSET else min(self._words, asked)
+
+    def _asked_words(self, pivot: Pivot) -> int | UnsetType:
+        part = marker_part(self.log.entries[pivot.marker].message)
+        return part.words if part else UNSET
 
     def _bridge_cell(self, pivot: Pivot) -> Cell:
         """The request on which the first messages after the summary work, where it was folded."""
         tail, room = _tail_start(self.log, pivot), self._room_for_words(pivot)
-        text = bridge(self.log, pivot, tail, room)
+        text = bridge(self.log, pivot, tail, room, whole=self._asked_words(pivot) is UNSET)
         cell = _text_cell(-1, text, self.log.count(text), by_assistant=False)
         files = bridge_files(self.log, pivot, tail, room)
         if not files:

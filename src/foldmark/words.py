@@ -45,10 +45,11 @@ def words(log: Log, pivot: Pivot, tail: int | None, room: int) -> str:
     return "\n\n".join([HEADING, *sections]) if sections else ""
 
 
-def bridge(log: Log, pivot: Pivot, tail: int | None, room: int) -> str:
+def bridge(log: Log, pivot: Pivot, tail: int | None, room: int, *, whole: bool = True) -> str:
     """The folded request that the work after the summary belongs to; else nothing.
 
-    An open one is there whole, whatever its length; one that was answered fits the room.
+    An open one is there whole, whatever its length, unless a smaller view was asked for; one that
+    was answered fits the room.
     """
     request = _bridged(log, pivot, tail)
     if request is None:
@@ -56,7 +57,13 @@ def bridge(log: Log, pivot: Pivot, tail: int | None, room: int) -> str:
     if request != open_request(log, pivot.marker):
         text = fitted(request.text, room // 3, log.count, handle(request.ordinal))
         return f"{REPEATED}\n{text}"
-    return "\n".join([REPEATED, request.text, *_named_files(request, room)])
+    text = request.text if whole else cut_request(request, room, log.count)
+    return "\n".join([REPEATED, text, *_named_files(request, room)])
+
+
+def cut_request(request: Request, room: int, count: Counter) -> str:
+    """An open request in a view of a size that was asked for: half of that at most."""
+    return fitted(request.text, 2 * room, count, handle(request.ordinal))
 
 
 def bridge_files(log: Log, pivot: Pivot, tail: int | None, room: int) -> tuple[FilePart, ...]:
