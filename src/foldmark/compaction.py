@@ -18,7 +18,7 @@ from .errors import CompactionStopped
 from .ladder import Ladder, Material, Means, Spent
 from .limits import Limit
 from .log import Pivot
-from .overflow import usable
+from .overflow import exceeds, usable
 from .plan import LEAST_SUMMARY, check_window, session_fold, shown_tokens, tokens_used
 from .policy import CompactRules, Rung
 from .prompting import Wish
@@ -36,7 +36,7 @@ USUAL_ROOM = 200_000
 # What a digest must have to be worth adding to a model's summary.
 _LEAST_DIGEST = 200
 # Of the tokens before, a pivot frees at least this share, or it is not made.
-_LEAST_GAIN = 0.02
+_LEAST_GAIN = 0.1
 
 How = Rung | Literal["digest"]
 
@@ -131,13 +131,16 @@ def prepared(job: Job) -> Prepared:
 
 
 def _pointless(job: Job, left: int) -> CompactionStopped:
-    """Why nothing can come of it: there is no room for a summary, or nothing that it would free."""
+    """Why nothing can come of it: there is no room for a summary, or hardly a thing to free."""
+    reason = "there is too little to fold: a summary would free nothing"
     if left < LEAST_SUMMARY:
         reason = "what stays beside a summary leaves no room for one"
-        room = min(job.target or job.room, job.room)
-        return stopped(reason, job.viewer, usable=room, fixed=job.fixed)
-    reason = "there is too little to fold: a summary would free nothing"
-    return CompactionStopped(reason, usable=job.room if job.limit else 0, fills=())
+    elif job.limit is None or not exceeds(
+        job.viewer.policy, job.viewer.tokens + job.fixed, job.limit, job.model
+    ):
+        return CompactionStopped(reason, usable=0, fills=())
+    room = min(job.target or job.room, job.room)
+    return stopped(reason, job.viewer, usable=room, fixed=job.fixed)
 
 
 def summarised(ready: Prepared, means: Means) -> Flow[Summary]:

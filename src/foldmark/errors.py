@@ -77,7 +77,7 @@ class CompactionStopped(FoldmarkError):
         self.fills = fills  # what stands in the window, and its tokens; the largest first
         held = ", ".join(f"{what} ({tokens} tokens)" for what, tokens in fills[:3])
         room = f" of {usable} usable tokens" if usable else ""
-        advice = "Shorten the largest of it, or use a model with a larger window."
+        advice = "Shorten the largest of it, use a model with a larger window, or compact by hand."
         told = f" What fills the window{room}: {held}. {advice}" if held else ""
         super().__init__(f"{reason}.{told}")
 

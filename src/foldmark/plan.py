@@ -61,7 +61,9 @@ def tokens_used(viewer: Viewer, *, fixed: int = 0) -> int:
     measured = _measured(log, log.measured, policy)
     # The results of its calls came after the measured answer, though they stand in its message.
     after = viewer.tokens_after(log.measured)
-    after += sum(size.body + size.attached for size in log.entries[log.measured].sizes)
+    most = viewer.longest or MOST_TOKENS
+    sizes = log.entries[log.measured].sizes
+    after += sum(min(size.body, most) + size.attached for size in sizes)
     factor = correction(measured, shown - after + fixed)
     return max(measured + after, int((shown + fixed) * factor))
 

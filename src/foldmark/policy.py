@@ -114,6 +114,7 @@ class ViewRules(Frozen):
     valid: bool = False  # mend what providers refuse: roles, repeated call ids, empty messages
     words: int = 0  # tokens for the user's own words from before a pivot; 0: none
     summary: int = 4_000  # tokens set aside for a summary
+    longest: float | None = None  # of usable: a longer output is shown cut in its middle
 
 
 class CompactRules(Frozen):

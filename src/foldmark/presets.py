@@ -44,6 +44,7 @@ FOLDMARK = Policy(
         valid=True,
         words=8_000,
         summary=6_000,
+        longest=0.3,
     ),
     compact=CompactRules(
         rungs=("prefix", "serial", "chunks", "tight"),

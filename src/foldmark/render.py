@@ -40,6 +40,7 @@ from .shown import (
 )
 from .sizes import EXPANDED, MESSAGE_OVERHEAD
 from .values import Frozen, Json
+from .words import fitted
 
 SUBTASK = "The following tool was executed by the user"
 
@@ -56,8 +57,9 @@ class Cell(Frozen):
 class Renderer:
     """Makes cells; remembers which part first used a call id, as providers refuse a second."""
 
-    def __init__(self, log: Log, rules: ViewRules, model: str = "") -> None:
-        """Take the log, the rules, and the model that will read the view, if known."""
+    def __init__(self, log: Log, rules: ViewRules, model: str = "", longest: int = 0) -> None:
+        """Take the log, the rules, and, if known, who will read it and an output's most tokens."""
+        self._longest = longest
         self._log = log
         self._rules = rules
         self._model = model
@@ -183,7 +185,11 @@ class Renderer:
                 tokens = size.fixed + self._log.count(text)
             case Completed():
                 kind = "error-text" if told_error(part.state) else "text"
-                output = Output(type=kind, value=part.state.output)
+                text = part.state.output
+                if 0 < self._longest < size.body:
+                    text = fitted(text, self._longest, self._log.count, handle(ordinal))
+                    tokens += self._log.count(text) - size.body
+                output = Output(type=kind, value=text)
                 if part.state.attachments is not UNSET:
                     attached = tuple(media(held) for held in part.state.attachments)
             case Failed():

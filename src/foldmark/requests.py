@@ -145,7 +145,8 @@ class Requests:
     def _take_rules(self, index: int, part: TextPart) -> None:
         lines = part.text.splitlines()
         found = [line.strip() for line in lines if len(line) <= _LONGEST_LINE]
-        found = [line for line in found if STANDING.search(line)]
+        # A question may be about what always holds; it asks for nothing to be so.
+        found = [line for line in found if STANDING.search(line) and not line.endswith("?")]
         if part.metadata and part.metadata.get("pin"):
             found = [part.text]
         for text in found:

@@ -44,7 +44,8 @@ class Viewer:
         self.pruner = Pruner(log, policy.prune)
         self._rules = policy.view
         self._model = model
-        self._renderer = Renderer(log, self._rules, model)
+        self.longest = int(usable * (self._rules.longest or 0))  # tokens of an output; 0: any
+        self._renderer = Renderer(log, self._rules, model, self.longest)
         self._words = words_room(policy, usable)
         self._pivot: Pivot | None = None
         self._cells: dict[int, Cell] = {}
@@ -130,7 +131,7 @@ class Viewer:
         self._pivot = self.log.pivot
         self._seen = len(self.log.changes)
         self._end = len(self.log)
-        self._renderer = Renderer(self.log, self._rules, self._model)
+        self._renderer = Renderer(self.log, self._rules, self._model, self.longest)
         self._cells = {}
         for index in shown_places(self.log, self._rules):
             self._cells[index] = self._cell(index)

@@ -41,7 +41,8 @@ def words(log: Log, pivot: Pivot, tail: int | None, room: int) -> str:
         said += text
     rules = _standing(log, start, room // 3, said)
     if rules:
-        sections.append("Standing instructions:\n" + "\n".join(f"- {rule}" for rule in rules))
+        listed = (rule if rule.startswith(("- ", "* ")) else f"- {rule}" for rule in rules)
+        sections.append("Standing instructions:\n" + "\n".join(listed))
     return "\n\n".join([HEADING, *sections]) if sections else ""
 
 
@@ -76,7 +77,7 @@ def bridge_files(log: Log, pivot: Pivot, tail: int | None, room: int) -> tuple[F
 
 def shown_files(request: Request, room: int) -> list[Attached]:
     """Of a request's files, the first ones that fit the room: it may be about them."""
-    left = room // 3
+    left = room
     shown: list[Attached] = []
     for held in request.files:
         left -= file_tokens(held.part)

@@ -20,36 +20,32 @@ from foldmark.breaker import stop_reason, stopped
 from foldmark.compaction import Job, Summary, prepared, summarised
 from foldmark.errors import (
     BadInput,
-    BadPolicy,
     CompactionStopped,
     FoldmarkError,
-    WindowTooSmall,
 )
-from foldmark.events import Event
 from foldmark.io.change import Change
 from foldmark.io.driving import adrive, drive
-from foldmark.io.models import summarizer
+from foldmark.limits import Limit
 from foldmark.log import marker_part
 from foldmark.messages import Message, Tokens
-from foldmark.overflow import exceeds, usable
 from foldmark.prompting import Wish
 from foldmark.shown import AnyShown
 from foldmark.values import Json
 from foldmark.wire import request, wire_named
 from foldmark.words import open_request
 
-from .folding import Completion, Folding
+from .folding import Completion
 from .hooks import Compaction
 from .means import DIGEST, means
+from .summarizing import Summarizing
 
-_PASSES = 4  # in which a session is brought into a smaller window
 _GLANCE = 0.02  # seconds between two looks at a lock
 _log = logging.getLogger("foldmark")
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Compacting(Folding):
+class Compacting(Summarizing):
     """What keeps a session's view within its window."""
 
     _compactors: frozenset[int] = frozenset()  # the threads that make a compaction now
@@ -109,7 +105,7 @@ class Compacting(Folding):
         act, wanted = await asyncio.to_thread(self._pruned_to_fit)
         return act if wanted is None else await self._acompacted(wanted)
 
-    def _pruned_to_fit(self) -> "tuple[Act | None, _Wanted | None]":
+    def _pruned_to_fit(self) -> "tuple[Act | None, Wanted | None]":
         """Prune where that is enough; the prune, and the compaction that is still needed."""
         with self._lock:
             self._fresh()
@@ -120,7 +116,7 @@ class Compacting(Folding):
             # Hooks may have kept what was to go.
             if act is not None and not self.plan(explain=False).overflow:
                 return act, None
-            return act, _Wanted(auto=True, seen=self._newest_pivot())
+            return act, Wanted(auto=True, seen=self._newest_pivot())
 
     def compact(  # noqa: PLR0913 - each is a choice of the caller's
         self,
@@ -143,9 +139,9 @@ class Compacting(Folding):
         if summary is not None:
             return self._completed(summary, tokens, act, auto=auto, overflow=overflow)
         seen = self._newest_pivot()
-        return self._compacted(_Wanted(auto, overflow, instructions, act, target, seen))
+        return self._compacted(Wanted(auto, overflow, instructions, act, target, seen))
 
-    def _compacted(self, wanted: "_Wanted") -> Act | None:
+    def _compacted(self, wanted: "Wanted") -> Act | None:
         if threading.get_ident() in self._compactors:
             # A subscriber, or another task of a loop: to wait here would be to wait for ever.
             raise BadInput(
@@ -180,15 +176,15 @@ class Compacting(Folding):
                 self._completed, summary, tokens, act, auto=auto, overflow=overflow
             )
         seen = await asyncio.to_thread(self._newest_pivot)
-        wanted = _Wanted(auto, overflow, instructions, act, target, seen)
+        wanted = Wanted(auto, overflow, instructions, act, target, seen)
         return await self._acompacted(wanted)
 
-    async def _acompacted(self, wanted: "_Wanted") -> Act | None:
+    async def _acompacted(self, wanted: "Wanted") -> Act | None:
         async with _held(self._compacting):
             with self._at_it():
                 return await self._amade(wanted)
 
-    async def _amade(self, wanted: "_Wanted") -> Act | None:
+    async def _amade(self, wanted: "Wanted") -> Act | None:
         try:
             begun = await _finished(self._begun, wanted)
             if not isinstance(begun, _Begun):
@@ -214,34 +210,6 @@ class Compacting(Folding):
         """Give up the compaction that is being made, from any thread; its marker is cancelled."""
         self._aborted.set()
 
-    def switch(
-        self, model: str | None = None, *, window: int | None = None, output: int | None = None
-    ) -> list[Act]:
-        """Go on with another model; where its window is too small, the old one compacts first."""
-        settings = replace(
-            self._settings,
-            model=model or self._settings.model,
-            window=window,
-            output=output,
-            input=None,
-        )
-        limit, name = settings.limit(), settings.model or ""
-        done: list[Act] = []
-        while limit is not None and exceeds(self.policy, self.tokens, limit, name):
-            room = usable(self.policy, limit, name) - self.fixed
-            if len(done) == _PASSES or room <= 0:
-                raise WindowTooSmall(
-                    usable=room + self.fixed, fixed=self.tokens, largest="the view"
-                )
-            made = self.compact(target=room * 3 // (4 + 2 * len(done)))
-            if made is None:
-                break
-            done.append(made)
-        with self._lock:
-            self._settings, self.limit, self.model = settings, limit, name
-            self._viewer = self._viewing(self._log)
-        return done
-
     # --- one compaction, from its marker to its summary ---
 
     def _completed(
@@ -263,7 +231,7 @@ class Compacting(Folding):
             made = Completion(text=summary, tokens=tokens, act=act)
             return self._act(self._write(self._pivot_job(made, asked)))
 
-    def _begun(self, wanted: "_Wanted") -> "_Begun | Act | None":
+    def _begun(self, wanted: "Wanted") -> "_Begun | Act | None":
         """The marker queued and claimed; or what else there is to return."""
         with self._lock, self._at_it():
             self._aborted.clear()
@@ -281,19 +249,19 @@ class Compacting(Folding):
             if asked is None:
                 return None
             act = self._act(self._write(lambda change: self._claimed(change, asked, wanted)))
-            return self._begun_on(act, asked, wanted.target) if act.state == "claimed" else act
+            return self._begun_on(act, asked, wanted) if act.state == "claimed" else act
 
     def _newest_pivot(self) -> int:
         """The number of the newest pivot in force; who saw an older one has been overtaken."""
         acts = self._store.acts(self._key, "pivot")
         return max((act.number for act in acts if act.in_force), default=0)
 
-    def _refuse_futile(self, wanted: "_Wanted") -> None:
+    def _refuse_futile(self, wanted: "Wanted") -> None:
         """Raise, before anything is written, where it makes no sense to compact."""
         if wanted.auto and self.policy.auto:
             self._refuse_thrash()
         if self.policy.auto or not wanted.auto:
-            prepared(self._job(None, Wish(), overflow=wanted.overflow, target=wanted.target))
+            prepared(self._job(None, Wish(), wanted, overflow=wanted.overflow))
 
     def _refuse_thrash(self) -> None:
         acts, rules = self.acts(), self.policy.compact
@@ -305,7 +273,7 @@ class Compacting(Folding):
         held = self._store.message_at(self._key, place)
         return None if held is None else held.message
 
-    def _claimed(self, change: Change, asked: Compaction, wanted: "_Wanted") -> int:
+    def _claimed(self, change: Change, asked: Compaction, wanted: "Wanted") -> int:
         """The compaction that is to be made now, or the one that was made meanwhile."""
         waiting = self.pending()
         if wanted.act is not None and (waiting is None or waiting.number != wanted.act):
@@ -317,12 +285,12 @@ class Compacting(Folding):
         change.event(events.STARTED, act=number)
         return number
 
-    def _begun_on(self, act: Act, asked: Compaction, target: int | None) -> "_Begun":
+    def _begun_on(self, act: Act, asked: Compaction, wanted: "Wanted") -> "_Begun":
         wish, told = self._wish(act, asked)
         if told.auto:  # one that was queued has not been held against the breaker yet
             self._refuse_thrash()
         marker = act.marker or 0
-        ready = prepared(self._job(marker, wish, overflow=told.overflow, target=target))
+        ready = prepared(self._job(marker, wish, wanted, overflow=told.overflow))
         model = self._summarizer()
         asked_means = means(
             self.policy.compact,
@@ -354,15 +322,16 @@ class Compacting(Folding):
         )
         return wish, asked
 
-    def _job(self, marker: int | None, wish: Wish, *, overflow: bool, target: int | None) -> Job:
+    def _job(self, marker: int | None, wish: Wish, wanted: "Wanted", *, overflow: bool) -> Job:
+        limit, model = wanted.into or (self.limit, self.model)
         return Job(
             viewer=self._viewer,
-            limit=self.limit,
-            model=self.model,
+            limit=limit,
+            model=model,
             fixed=self.fixed,
             marker=marker,
             overflow=overflow,
-            target=target,
+            target=wanted.target,
             wish=wish,
             system=self.system,
             tools=self.tools,
@@ -406,40 +375,8 @@ class Compacting(Folding):
         acts = self._store.acts(self._key, "pivot")
         return [act for act in acts if act.state == "claimed" and act.claimed == self._holder]
 
-    # --- who is asked ---
 
-    def _summarizer(self) -> Summarizer | None:
-        """The model that summarises: the one that is set, else the session's; None for none."""
-        if self._given_summarizer is not None:
-            return self._given_summarizer
-        name = self._settings.summarizer or self.model
-        if name in {"", DIGEST}:
-            return None
-        if self._reached is None or self._reached[0] != name:
-            self._reached = (name, self._reach(name))
-        return self._reached[1]
-
-    def _reach(self, name: str) -> Summarizer | None:
-        try:
-            return summarizer(name, base_url=self._settings.base_url)
-        except BadPolicy as error:
-            _log.warning("summaries will be digests, as no model can be asked: %s", error)
-            return None
-
-    def _telling(self, act: Act) -> Delta:
-        """Tells subscribers of each piece of an answer; these events are not kept."""
-
-        def told(piece: str) -> None:
-            data: Json = {"act": act.number, "text": piece}
-            event = Event(
-                number=0, session=self.id, kind=events.DELTA, at=self.maker.now(), data=data
-            )
-            self._bus.publish([event])
-
-        return told
-
-
-class _Wanted(NamedTuple):
+class Wanted(NamedTuple):
     """What the caller of `compact` asked for."""
 
     auto: bool = False
@@ -448,6 +385,7 @@ class _Wanted(NamedTuple):
     act: int | None = None
     target: int | None = None
     seen: int = 0  # the newest pivot when it was asked for: a newer one is taken in its stead
+    into: tuple[Limit, str] | None = None  # the window of another model that it shall fit
 
 
 class _Begun(NamedTuple):

@@ -16,7 +16,7 @@ from foldmark.ladder import Spent
 from foldmark.log import Log
 from foldmark.overflow import exceeds
 from foldmark.pivot import Made, marker_message, summary_message
-from foldmark.plan import session_plan, tokens_used
+from foldmark.plan import session_plan
 from foldmark.tail import Fold
 from foldmark.values import Frozen
 from foldmark.view import Viewer
@@ -90,8 +90,8 @@ class Fitter:
             return True
         if job.limit is None:
             return False
-        used = tokens_used(self._viewer, fixed=job.fixed)
-        return exceeds(self._viewer.policy, max(used, tokens + job.fixed), job.limit, job.model)
+        # What another program measured held its own prompt and tools: it tells nothing here.
+        return exceeds(self._viewer.policy, tokens + job.fixed, job.limit, job.model)
 
     def _prune(self) -> tuple[int, ...]:
         """Hide old outputs, if that alone is enough: a pivot would make it useless."""

@@ -16,9 +16,9 @@ from foldmark.plan import Plan
 from foldmark.values import Json
 from foldmark.view import View
 
-from .compacting import Compacting
 from .diff import ViewDiff
 from .looking import Found
+from .switching import Switching
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,7 +28,7 @@ async def _in_thread(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> 
     return await asyncio.to_thread(call, *args, **named)
 
 
-class Session(Compacting):
+class Session(Switching):
     """A session: everything that was said, and the view of it that fits."""
 
     def __repr__(self) -> str:
