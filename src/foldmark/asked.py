@@ -1,13 +1,15 @@
 """The user's requests in a digest: verbatim, each marked as answered or open, within a room.
 
-The open and the newest get room first; long ones are cut in the middle, with a handle.
+The open one and the newest get room first; long ones are cut in the middle, with a handle.
 """
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from .carried import OldRequest
 from .log import Log, handle
-from .passages import clean, one_line
+from .passages import clean, one_line, without_bullet
 from .tokens import Counter
 from .words import fitted
 
@@ -22,6 +24,7 @@ def asked(
     """The requests among the folded messages, after those that were folded before."""
     found = {request.ordinal: _brought_up_to_date(log, request) for request in before}
     inside = set(places)
+    newest = max((request.ordinal for request in log.requests.all), default=-1)
     for request in log.requests.all:
         if request.index in inside:
             found[request.ordinal] = OldRequest(
@@ -29,7 +32,15 @@ def asked(
                 answered=log.requests.answered(request, len(log)),
                 text=clean(mask(request.text)).strip(),
             )
-    return [found[ordinal] for ordinal in sorted(found)]
+    newest = max(newest, *found, -1)
+    return [_followed(found[ordinal], newest) for ordinal in sorted(found)]
+
+
+def _followed(request: OldRequest, newest: int) -> OldRequest:
+    """A request that was not answered when the user went on may be worth nothing any more."""
+    if request.answered or request.ordinal >= newest:
+        return request
+    return replace(request, followed=True)
 
 
 def rule_lines(
@@ -39,7 +50,8 @@ def rule_lines(
     inside = set(places)
     said = [rule.text for rule in log.requests.rules if rule.index in inside]
     told = [one_line(mask(text), _LONGEST_RULE) for text in said if text.strip() not in beside]
-    return [rule for rule in dict.fromkeys((*before, *told)) if rule and rule not in beside]
+    bare = [without_bullet(rule) for rule in (*before, *told)]
+    return [rule for rule in dict.fromkeys(bare) if rule and rule not in beside]
 
 
 def _brought_up_to_date(log: Log, old: OldRequest) -> OldRequest:
@@ -61,7 +73,7 @@ def request_lines(
         text = request.text
         if text[:_SHORT] in beside:
             text = one_line(text, _SHORTER)
-        share = room // 4 if request.answered else room // 2
+        share = room // 2 if request.is_open else room // 4
         if count(text) > share:
             cut = fitted(text, share, count, handle(request.ordinal))
             text = cut if share >= _LEAST else one_line(text, _SHORT)
@@ -75,12 +87,11 @@ def request_lines(
 
 
 def _by_precedence(requests: Sequence[OldRequest]) -> list[OldRequest]:
-    """The newest open one first, then short ones: a long one must not take the room of many."""
-    newest = max((held.ordinal for held in requests if not held.answered), default=-1)
+    """The open one first, then short ones: a long one must not take the room of many."""
     return sorted(
         requests,
         key=lambda held: (
-            held.ordinal != newest,
+            not held.is_open,
             len(held.text) > _LONG,
             held.answered,
             -held.ordinal,
@@ -89,6 +100,5 @@ def _by_precedence(requests: Sequence[OldRequest]) -> list[OldRequest]:
 
 
 def _entry(request: OldRequest, text: str) -> str:
-    state = "answered" if request.answered else "open"
     indented = "\n  ".join(line.rstrip() for line in text.split("\n") if line.strip())
-    return f"- {state} ({handle(request.ordinal)}): {indented}"
+    return f"- {request.state} ({handle(request.ordinal)}): {indented}"

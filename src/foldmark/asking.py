@@ -16,6 +16,7 @@ T = TypeVar("T")
 Finish = Literal["stop", "length", "tool-calls", "other"]
 Cause = Literal["overflow", "throttled", "timeout", "failed", "unavailable"]
 Delta = Callable[[str], None]
+AT_ONCE = 4  # asks that are under way at the same time; the others wait for these
 
 
 class Declared(Frozen):

@@ -26,15 +26,18 @@ def stop_reason(
     rules: CompactRules,
     *,
     fixed: int = 0,
+    foreseen: float = 0.0,
     read: Read = lambda _: None,
 ) -> str | None:
     """Why no further automatic compaction is to be made; None where one may be.
 
-    `read` gives the message at a place that was folded, and is not in the log any more.
+    `foreseen` is the share that the next one would free: where that is much, earlier ones that
+    freed nothing do not count. `read` gives the message at a place that is not in the log any more.
     """
     pivots = [act for act in acts if act.kind == "pivot" and act.in_force]
     last = pivots[-TIMES:]
-    if len(last) == TIMES and all(freed(act, fixed) < rules.futile for act in last):
+    futile = len(last) == TIMES and all(freed(act, fixed) < rules.futile for act in last)
+    if futile and foreseen < 2 * rules.futile:
         return f"the last {TIMES} compactions freed less than {rules.futile:.0%} each"
     if len(pivots) >= PIVOTS - 1:
         first = pivots[1 - PIVOTS].summary or 0
@@ -76,6 +79,8 @@ def fills(viewer: Viewer, fixed: int = 0) -> tuple[tuple[str, int], ...]:
     """What stands in the window, the largest first."""
     view = viewer.view()
     found = [("the system prompt and the tools", fixed)] if fixed else []
+    if viewer.bridge_tokens:
+        found.append(("the open request, repeated after the summary", viewer.bridge_tokens))
     for place, cell in viewer.cells.items():
         if view.pivot is not None and place == view.pivot.marker:
             found.append(("the user's words carried across the pivot", cell.tokens))

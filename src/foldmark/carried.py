@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from .ledger import FileAccount, Noted, Run
 from .log import ordinal_of
-from .passages import Group, Passage, lines
+from .passages import LONGEST_LINE, NOWHERE, Group, Passage, lines
 from .references import references
 from .values import Frozen
 
@@ -23,6 +23,13 @@ RULES, RUNS, NOTES, NAMES = (
 SECTIONS = (REQUESTS, RULES, PLAN, DECISIONS, FILES, RUNS, NOTES, NAMES)
 BEGINNING = "[Digest of "
 ALSO = "also: "
+EARLIER = "An earlier summary told:"
+SAID: Group = ("said", "said")
+BEFORE: Group = ("said", "before")  # where its lines belong
+_FENCES = ("```", "~~~")
+_ANSWERED, _OPEN, _FOLLOWED = "answered", "open", "open, then a newer one"
+_LONGEST_SAID = 320  # characters of a line that somebody wrote with care
+_SHORT = re.compile(r"\[(?:\d+ messages f|F)olded\.\]")
 _FILE = re.compile(
     r"(?P<path>.+) — (?:read (?P<reads>[^;:()]+))?(?:; )?"
     r"(?:changed(?: (?P<changes>\d+) times)?(?P<changed>))?"
@@ -32,7 +39,9 @@ _RUN = re.compile(
     r"(?P<state>ok|failed(?: (?P<times>\d+) times)?(?P<then>, then ok)?) "
     r"\((?P<name>h[0-9a-f]+)\): (?P<command>.*?)(?: → (?P<told>.*))?"
 )
-_REQUEST = re.compile(r"(?P<state>open|answered) \((?P<name>h[0-9a-f]+)\): (?P<text>.*)", re.DOTALL)
+_REQUEST = re.compile(
+    rf"(?P<state>{_FOLLOWED}|{_OPEN}|{_ANSWERED}) \((?P<name>h[0-9a-f]+)\): (?P<text>.*)", re.DOTALL
+)
 _NOTED = re.compile(r"(?P<text>.*?)(?: \((?P<name>h[0-9a-f]+)\))?")
 
 
@@ -42,6 +51,17 @@ class OldRequest(Frozen):
     ordinal: int
     answered: bool
     text: str
+    followed: bool = False  # by a newer one, before it was answered
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is what there is to do."""
+        return not self.answered and not self.followed
+
+    @property
+    def state(self) -> str:
+        """How it stands, in words."""
+        return _ANSWERED if self.answered else _FOLLOWED if self.followed else _OPEN
 
 
 class Carried(Frozen):
@@ -74,7 +94,7 @@ def carried(previous: str) -> Carried:
             case "Commands and searches":
                 found.run(entry)
             case "Also named":
-                found.name(("said", "said"), entry[0], 0)
+                found.name(SAID, entry[0], 0)
             case _:
                 found.free(entry)
     return Carried(
@@ -100,9 +120,9 @@ def _entries(text: str) -> Iterator[tuple[str, list[str]]]:
             entry = []
         if line.startswith("## ") and line[3:] in SECTIONS:
             section = line[3:]
-        elif line.strip() and not line.startswith(BEGINNING):
+        elif line.strip() and not (line.startswith(BEGINNING) or _SHORT.fullmatch(line)):
             section = section if line.startswith("- ") else ""
-            entry = [line.removeprefix("- ")]
+            entry = [line.removeprefix("- ") if section else line]
     if entry:
         yield section, entry
 
@@ -125,8 +145,14 @@ class _Found:
             self.free(entry)
             return
         ordinal = ordinal_of(told["name"]) or 0
-        state = told["state"] == "answered"
-        self.requests.append(OldRequest(ordinal=ordinal, answered=state, text=told["text"]))
+        self.requests.append(
+            OldRequest(
+                ordinal=ordinal,
+                answered=told["state"] == _ANSWERED,
+                text=told["text"],
+                followed=told["state"] == _FOLLOWED,
+            )
+        )
 
     def decision(self, entry: list[str]) -> None:
         if told := _NOTED.fullmatch(entry[0]):
@@ -181,12 +207,14 @@ class _Found:
         """Note lines that are no account of ours; a handle may stand at their end."""
         for text in entry:
             told = _NOTED.fullmatch(text)
-            named = told is not None and told["name"]
-            line, name = (told["text"], told["name"]) if told and named else (text, "")
-            self._passages(("said", "said"), line, ordinal_of(name) or 0)
+            if told and told["name"]:
+                self._passages(SAID, told["text"], ordinal_of(told["name"]) or 0)
+            elif text != EARLIER and not text.lstrip().startswith(_FENCES):
+                self._passages(BEFORE, text, NOWHERE)
 
     def _passages(self, group: Group, text: str, ordinal: int) -> None:
-        for line in lines(text):
+        longest = _LONGEST_SAID if group == BEFORE else LONGEST_LINE
+        for line in lines(text, longest):
             self._add(line, tuple(dict.fromkeys(references(line))), group, ordinal)
 
     def _add(self, text: str, names: tuple[str, ...], group: Group, ordinal: int) -> None:

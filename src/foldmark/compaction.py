@@ -14,7 +14,7 @@ from .acceptance import SLACK
 from .asking import Declared, Flow
 from .breaker import stopped
 from .digest import digest
-from .errors import CompactionStopped
+from .errors import CompactionStopped, WindowTooSmall
 from .ladder import Ladder, Material, Means, Spent
 from .limits import Limit
 from .log import Pivot
@@ -58,8 +58,9 @@ class Job(Frozen):
     @property
     def room(self) -> int:
         """The tokens that the session's window has."""
-        known = usable(self.viewer.policy, self.limit, self.model) if self.limit else 0
-        return known or USUAL_ROOM
+        if self.limit is None or self.limit.context == 0:
+            return USUAL_ROOM
+        return usable(self.viewer.policy, self.limit, self.model)
 
     @property
     def words(self) -> int:
@@ -74,6 +75,7 @@ class Prepared(Frozen):
     job: Job
     fold: Fold
     most: int  # tokens of the whole summary
+    freed: float  # the share of a request that it frees at least
     words: int | None  # tokens of the user's words, where a target says so
     material: Material
 
@@ -91,7 +93,10 @@ class Summary(Frozen):
 def prepared(job: Job) -> Prepared:
     """Look at the session: raises where no window, or no gain, can come of compacting it."""
     viewer, policy = job.viewer, job.viewer.policy
-    room, fixed = (job.room, job.fixed)
+    room, fixed = job.room, job.fixed
+    if room <= fixed:
+        largest = "the system prompt and the tools" if fixed else "the reserve for answers"
+        raise WindowTooSmall(usable=max(room, 0), fixed=fixed, largest=largest)
     if job.target:
         room, fixed = min(job.target, room - fixed), 0
     if policy.tail.capped and (job.limit is not None or job.target):
@@ -127,7 +132,8 @@ def prepared(job: Job) -> Prepared:
         fixed=job.fixed,
     )
     words = job.words if job.target else None
-    return Prepared(job=job, fold=fold, most=most, words=words, material=material)
+    freed = (view.tokens - beside_tokens - most) / max(view.tokens + job.fixed, 1)
+    return Prepared(job=job, fold=fold, most=most, freed=freed, words=words, material=material)
 
 
 def _pointless(job: Job, left: int) -> CompactionStopped:
@@ -201,6 +207,8 @@ def _cost(job: Job, fold: Fold) -> int:
     said += _files(job) if texts[1] else 0
     tail = [shown_tokens(cells[place]) for place in fold.tail_places if place in cells]
     since = 0 if job.marker is None else viewer.tokens_after(job.marker)
+    if fold.replay is not None:
+        said += count(message_text(fold.replay)) + 16 * len(fold.replay.parts)
     return said + sum(tail) + since + 3 * MESSAGE_OVERHEAD + NOTE_TOKENS
 
 

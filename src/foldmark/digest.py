@@ -6,6 +6,7 @@ always give the same text, and it takes no more than its room. What is quoted is
 or indented, so that nothing in it can pass for a heading.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
@@ -13,8 +14,10 @@ from msgspec.structs import replace
 from .asked import asked, request_lines, rule_lines
 from .carried import (
     ALSO,
+    BEFORE,
     BEGINNING,
     DECISIONS,
+    EARLIER,
     FILES,
     NAMES,
     NOTES,
@@ -25,12 +28,12 @@ from .carried import (
     Carried,
     carried,
 )
-from .coverage import Candidate, Covered, Mention, chosen, explains, weight
+from .coverage import Candidate, Covered, Mention, Rooms, explains, in_order, says_more, weight
 from .ledger import decisions, file_accounts, plan_items, runs, tool_parts
 from .log import Entry, Log, handle
 from .masking import masked_entry
 from .messages import ToolPart
-from .passages import Group, Passage, clean, passages
+from .passages import NOWHERE, Group, Passage, clean, ended, passages, shortened, without_bullet
 from .prose import prose
 from .references import references
 from .secrets import masked
@@ -45,8 +48,14 @@ _ENOUGH = 0.8  # of the room, that is filled
 _CHANGED, _READ, _FAILING, _MENDED, _RAN, _DECIDED = 0.5, 0.05, 0.5, 0.25, 0.05, 0.25
 _SAID_BEFORE = 0.05
 _OLD_AGE = 40_000  # characters that what was folded before lies back, at least
-_ROUNDS, _SLACK, _PIECE = 8, 50, 1_500
-_MOST_NAMES = 4_000
+# Of the room: what the ledger takes before all else, and what bare names take at most.
+_LEDGER_SHARE, _NAMES_SHARE = 0.22, 0.12
+_NEWEST_RUNS, _MOST_ALSO = 4, 12
+_ROUNDS, _MORE, _FULL, _LAST_TRIES, _PIECE = 3, 1.25, 0.98, 8, 1_500
+_MOST_NAMES, _MOST_ALIKE = 2_000, 6
+_NUMBER = re.compile(r"\d+")
+# Characters of outputs that are read in full, and of each older one: before masking, and after.
+_NEAR, _MARGIN, _ENDS = 1_200_000, 8_000, 800
 
 
 class Slot(Frozen, gc=False):
@@ -54,7 +63,6 @@ class Slot(Frozen, gc=False):
 
     section: str
     ordinal: int
-    is_name: bool = False
 
 
 def digest(
@@ -71,17 +79,15 @@ def digest(
     `shown` is what the view shows beside it, which it does not repeat; `previous` is the summary
     that it replaces, and carries on.
     """
-    first = (
-        f"{BEGINNING}{len(places)} messages; recall a handle, such as h1f, for the whole of it.]"
-    )
     if room < _LEAST_ROOM:
         short = f"[{len(places)} messages folded.]"
         return short if log.count(short) <= room else SHORTEST
     hide: Callable[[str], str] = masked if mask else str
     held = [log.entries[place] for place in places if place in log.entries]
-    entries = [masked_entry(entry) for entry in held] if mask else held
+    entries = _readable(held, mask=mask)
     beside = [clean(text) for text in shown]
     before = carried(hide(previous))
+    first = _beginning(len(places), again=bool(previous.strip()))
     calls = list(tool_parts(entries))
     requests = asked(log, places, before.requests, hide)
     items = plan_items(calls)
@@ -105,6 +111,27 @@ def digest(
     return _filled(draft, beside, top(_REQUESTS_SHARE // 2), room)
 
 
+def _beginning(messages: int, *, again: bool) -> str:
+    more = ", and of what was folded before them" if again else ""
+    told = f"{messages} messages{more}"
+    return f"{BEGINNING}{told}; recall a handle, such as h1f, for the whole of it.]"
+
+
+def _readable(entries: Sequence[Entry], *, mask: bool) -> list[Entry]:
+    """The messages as they may be quoted, without the middles of long outputs that are old."""
+    hide: Callable[[Entry], Entry] = masked_entry if mask else _same
+    room, found = _NEAR, list[Entry]()
+    for entry in reversed(entries):
+        room -= sum(len(ended(part)) for part in entry.message.parts)
+        # What is cut off is far from what is left: no half of a secret stays without its mask.
+        found.append(hide(entry) if room > 0 else shortened(hide(shortened(entry, _MARGIN)), _ENDS))
+    return found[::-1]
+
+
+def _same(entry: Entry) -> Entry:
+    return entry
+
+
 def _within(items: Iterable[str], room: int, count: Counter) -> list[str]:
     kept: list[str] = []
     for item in items:
@@ -118,19 +145,41 @@ def _within(items: Iterable[str], room: int, count: Counter) -> list[str]:
 def _filled(draft: "Draft", beside: Sequence[str], top: str, room: int) -> str:
     """The text with as many candidates as fit; the sum of their tokens only says about how many."""
     count = draft.count
-    aim = float(room - count(top))
-    best, most = top, 0
+    aim = float(room - count(top)) * _MORE
+    best = top
     for _ in range(_ROUNDS):
-        taken = chosen(draft.candidates, _covered(draft, (top, *beside)), aim)
-        text = draft.written(top, taken)
-        exact = _exact(text, count)
-        size = max(exact, count(text))
-        if size <= room and exact > most:
-            best, most = text, exact
-        if 0 <= room - size <= room // _SLACK or not taken:
+        rooms = Rooms(all=aim, bare=room * _NAMES_SHARE)
+        covered = _covered(draft, (top, *beside))
+        order = in_order(draft.candidates, covered, rooms, draft.first(room * _LEDGER_SHARE))
+        best, used = _longest(draft, top, order, room)
+        if used < len(order) or not order or _size(best, count) >= room * _FULL:
             break
-        aim = min(aim - (size - room) * 1.2, aim * 0.97) if size > room else aim + room - size
+        aim *= 2  # all of it fits
     return best if count(best) <= room else _cut(best, room, count)
+
+
+def _longest(draft: "Draft", top: str, order: Sequence[int], room: int) -> tuple[str, int]:
+    """The text with the most of the first candidates that fits, and how many were looked at."""
+    best, fits, over = top, 0, len(order) + 1
+    while over - fits > 1:
+        tried = (fits + over) // 2 if over <= len(order) else len(order)
+        text = draft.written(top, set(order[:tried]))
+        if _size(text, draft.count) <= room:
+            best, fits = text, tried
+        else:
+            over = tried
+    taken = set(order[:fits])
+    for place in order[fits : fits + _LAST_TRIES]:  # a shorter one may fill the end
+        head = draft.candidates[place].head
+        if head is None or head in taken:
+            text = draft.written(top, taken | {place})
+            if _size(text, draft.count) <= room:
+                best, taken = text, taken | {place}
+    return best, fits
+
+
+def _size(text: str, count: Counter) -> int:
+    return max(_exact(text, count), count(text))
 
 
 def _exact(text: str, count: Counter) -> int:
@@ -158,7 +207,7 @@ def _covered(draft: "Draft", beside: Sequence[str]) -> Covered:
     for text in beside:
         for line in text.split("\n"):
             if names := references(line):
-                covered.add(draft.parts_of(names), explained=explains(line))
+                covered.add(draft.parts_of(names), explained=explains(line, names))
     return covered
 
 
@@ -183,6 +232,9 @@ class Draft:
         self._slots: list[Slot] = []
         self._heads: dict[Group, int] = {}
         self._home: dict[str, Group] = {}  # where a name was last
+        self._failing: list[int] = []
+        self._ran: list[int] = []
+        self._changed: list[int] = []
         held = [*before.passages, *passages(entries)]
         self.weights = _weights(held)
         first, last = (calls[0][0], calls[-1][0]) if calls else (0, 0)
@@ -191,8 +243,24 @@ class Draft:
         self._add_runs(log, calls, before)
         for noted in [*before.decisions, *decisions(entries)]:
             self._add(DECISIONS, noted.text, noted.ordinal, bonus=_DECIDED, quoted=noted.text)
+        if any(passage.group == BEFORE for passage in before.passages):
+            self._heads[BEFORE] = len(self.candidates)
+            self._add(NOTES, EARLIER, NOWHERE, bonus=0.0, quoted="")
         self._add_passages(held)
         self._add_names()
+
+    def first(self, room: float) -> list[int]:
+        """What is told before all else: what fails, what ran last and what was changed."""
+        found: dict[int, None] = {}
+        newest = sorted((*self._failing, *self._ran))[-_NEWEST_RUNS:]
+        half = room / 2  # for what fails, so that there is room for what was changed
+        for places, least in ((self._failing, half), (newest, 0.0), (self._changed, 0.0)):
+            for place in reversed(places):
+                tokens = self.candidates[place].tokens
+                if place not in found and room - tokens >= least:
+                    found[place] = None
+                    room -= tokens
+        return list(found)
 
     def parts_of(self, names: Iterable[str]) -> tuple[str, ...]:
         """The names, and those that a path ends with: who names the one names the other."""
@@ -210,12 +278,15 @@ class Draft:
         for path, account in file_accounts(calls, before.files).items():
             bonus = (_CHANGED if account.changes else _READ) * self._fresh(account.ordinal)
             self._heads["file", path] = len(self.candidates)
+            if account.changes:
+                self._changed.append(len(self.candidates))
             self._add(FILES, account.line(), account.ordinal, bonus=bonus, quoted="")
 
     def _add_runs(self, log: Log, calls: Sequence[tuple[int, ToolPart]], before: Carried) -> None:
         for command, run in runs(log, calls, before.runs).items():
             worth = _FAILING if run.failed else _MENDED if run.failures else _RAN
             self._heads["run", command] = len(self.candidates)
+            (self._failing if run.failed else self._ran).append(len(self.candidates))
             bonus = worth * self._fresh(run.ordinal)
             self._add(RUNS, run.line(), run.ordinal, bonus=bonus, quoted=run.command)
 
@@ -231,7 +302,7 @@ class Draft:
                 text=text,
                 tokens=self.count(text) + 1.5,
                 names=self.parts_of(references(text)),
-                explains=explains(quoted),
+                explains=explains(quoted, references(quoted)),
                 bonus=bonus,
             )
         )
@@ -243,17 +314,19 @@ class Draft:
             for name in passage.names:
                 self._home[name] = passage.group
         newest.pop("", None)  # names without a line
-        for passage in newest.values():
+        for passage in _of_many_kinds(list(newest.values())):
             head = self._heads.get(passage.group)
             if head is not None and passage.text in self.candidates[head].text:
                 continue  # its head says it already
+            if passage.source != "previous" and not says_more(passage.text, passage.names):
+                continue  # nothing but names, which are candidates by themselves
             self._slots.append(Slot(section=NOTES, ordinal=passage.ordinal))
             self.candidates.append(
                 Candidate(
                     text=passage.text,
                     tokens=self.count(passage.text) + (0.5 if head is not None else 2.0),
                     names=self.parts_of(passage.names),
-                    explains=explains(passage.text),
+                    explains=explains(passage.text, passage.names),
                     bonus=_SAID_BEFORE if passage.source == "previous" else 0.0,
                     head=head,
                 )
@@ -271,27 +344,29 @@ class Draft:
     def _add_names(self) -> None:
         weights = self.weights
         likely = sorted(weights, key=lambda name: -weights[name])[:_MOST_NAMES]
-        for name in likely:
-            self._slots.append(Slot(section=NAMES, ordinal=0, is_name=True))
-            names = self.parts_of((name,))
-            self.candidates.append(Candidate(text=name, tokens=self.count(name) + 0.5, names=names))
+        # Counters may take short texts for cheaper than they are in a list.
+        alone = [self.count(name) + 0.5 for name in likely]
+        dearer = max(1.0, _exact(",\n".join(likely), self.count) / max(1.0, sum(alone)))
+        for name, tokens in zip(likely, alone, strict=True):
+            self._slots.append(Slot(section=NAMES, ordinal=NOWHERE))
+            names, cost = self.parts_of((name,)), tokens * dearer
+            self.candidates.append(Candidate(text=name, tokens=cost, names=names, bare=True))
 
     # --- writing ---
 
     def written(self, top: str, taken: set[int]) -> str:
         """The text of the digest with these candidates in their places."""
         under: dict[int, list[str]] = {}
-        also: dict[int | None, list[str]] = {}
         listed: dict[str, list[int]] = {}
         for place in sorted(taken):
-            held, slot = self.candidates[place], self._slots[place]
-            if slot.is_name:
-                head = self._heads.get(self._home.get(held.text, ("said", "")))
-                also.setdefault(head if head in taken else None, []).append(held.text)
-            elif held.head is not None:
+            held = self.candidates[place]
+            if held.bare:
+                continue
+            if held.head is not None:
                 under.setdefault(held.head, []).append(held.text)
             else:
-                listed.setdefault(slot.section, []).append(place)
+                listed.setdefault(self._slots[place].section, []).append(place)
+        also = self._bare_names(taken)
         sections: list[tuple[str, list[str]]] = []
         for section in (DECISIONS, FILES, RUNS, NOTES):
             lines: list[str] = []
@@ -305,11 +380,36 @@ class Draft:
         sections.append((NAMES, [f"- {', '.join(rest)}"] if rest else []))
         return _sections(sections, top)
 
+    def _bare_names(self, taken: set[int]) -> dict[int | None, list[str]]:
+        """The names that no line has, by the heads under which they stand."""
+        held = [self.candidates[place] for place in sorted(taken)]
+        named = {name for each in held if not each.bare for name in each.names}
+        also: dict[int | None, list[str]] = {}
+        for each in held:
+            if each.bare and each.text not in named:
+                head = self._heads.get(self._home.get(each.text, ("said", "")))
+                full = head is not None and len(also.get(head, ())) >= _MOST_ALSO
+                also.setdefault(None if full or head not in taken else head, []).append(each.text)
+        return also
+
     def _told(self, section: str, place: int) -> str:
-        text = self.candidates[place].text
-        if section in (DECISIONS, NOTES):
-            return f"{text} ({handle(self._slots[place].ordinal)})"
-        return text
+        text, ordinal = self.candidates[place].text, self._slots[place].ordinal
+        if section not in (DECISIONS, NOTES):
+            return text
+        bare = without_bullet(text)
+        return bare if ordinal == NOWHERE else f"{bare} ({handle(ordinal)})"
+
+
+def _of_many_kinds(held: Sequence[Passage]) -> list[Passage]:
+    """The passages without all but the newest of those that differ in their numbers only."""
+    alike: dict[tuple[Group, str], int] = {}
+    kept: list[Passage] = []
+    for passage in reversed(held):
+        kind = (passage.group, _NUMBER.sub("0", passage.text))
+        alike[kind] = alike.get(kind, 0) + 1
+        if alike[kind] <= _MOST_ALIKE:
+            kept.append(passage)
+    return kept[::-1]
 
 
 def _weights(held: Sequence[Passage]) -> dict[str, float]:

@@ -61,7 +61,8 @@ def _block(log: Log, entry: Entry, cutting: Cutting) -> str:
         elif said := _said(entry.message, part):
             label, text = said
             lines.append(f"[{label}]: {_cut(text, cutting.said, cutting, ordinal)}")
-    return "\n".join(lines)
+    # Under our own prompts what follows a first line is indented: no text can pass for another's.
+    return "\n".join(line.replace("\n", "\n  ") if cutting.both_ends else line for line in lines)
 
 
 def _said(message: Message, part: AnyPart) -> tuple[str, str] | None:

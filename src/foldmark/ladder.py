@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from .acceptance import Demand, flaw
-from .asking import Answered, Ask, Declared, Flow, Outcome, Refused
+from .asking import AT_ONCE, Answered, Ask, Declared, Flow, Outcome, Refused
 from .history import Cutting, chunks, record
 from .limits import Limit
 from .log import Log
@@ -169,6 +169,8 @@ class Ladder:
 
     def _record(self, cutting: Cutting) -> list[str]:
         blocks = record(self._material.log, self._material.places, cutting)
+        if self._rules.mask:
+            blocks = [masked(block) for block in blocks]
         previous = self._material.previous
         return [f"{prompt('previous')}\n\n{previous}", *blocks] if previous else blocks
 
@@ -246,6 +248,7 @@ class Ladder:
         """An answer that is accepted, at once or after one repair."""
         for last in (False, True):
             if not self._may_ask():
+                self._flawed("no calls, seconds or dollars were left to go on")
                 return None
             (outcome,) = yield self._sent((ask,))
             self._note(outcome)
@@ -289,8 +292,12 @@ class Ladder:
 
     def _sent(self, asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
         self.spent = replace(self.spent, calls=self.spent.calls + len(asks))
-        left = max(self._seconds_left(), 0.1)
-        return tuple(replace(ask, seconds=min(ask.seconds, left)) for ask in asks)
+        # Those that wait for others, or before they are sent, have what is left then.
+        left = self._seconds_left() / -(-len(asks) // AT_ONCE)
+        return tuple(
+            replace(ask, seconds=max(0.1, min(ask.seconds, left - 1.25 * ask.after)))
+            for ask in asks
+        )
 
     def _note(self, outcome: Outcome) -> None:
         if isinstance(outcome, Answered):

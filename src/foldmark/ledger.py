@@ -13,11 +13,20 @@ from msgspec.structs import replace
 from .log import Entry, Log, handle
 from .messages import AssistantInfo, TextPart, ToolPart
 from .outcomes import outcome
-from .passages import LONGEST_PATH, about, clean, command_of, is_command, lines, one_line
+from .passages import (
+    LONGEST_PATH,
+    about,
+    clean,
+    command_of,
+    is_command,
+    lines,
+    one_line,
+    whole_sentences,
+)
 from .targets import Span
 from .values import Frozen, Json
 
-LONGEST_CHANGE, LONGEST_DECISION = 90, 240
+LONGEST_CHANGE, LONGEST_DECISION = 90, 320
 _MOST_SPANS = 5
 _MOST_LOOKED_AT, _SHORTEST_DECISION = 20_000, 20
 _PLANS = re.compile(r"todo|plan", re.IGNORECASE)
@@ -101,7 +110,7 @@ def file_accounts(
     found = {account.path: account for account in before}
     for ordinal, part in calls:
         held = about(part)
-        ended = outcome(part)
+        ended = outcome(part) if held.files else None
         if ended is None or (ended.failed and (held.act == "write" or is_command(part))):
             continue
         for file in held.files:
@@ -179,7 +188,16 @@ def _decided(text: str) -> Iterator[str]:
     for line in clean(text[:_MOST_LOOKED_AT]).split("\n"):
         bare = line.strip(" \t-*#>|")
         if len(bare) >= _SHORTEST_DECISION and DECIDED.search(bare):
-            yield one_line(bare, LONGEST_DECISION)
+            yield _from_its_reason(bare)
+
+
+def _from_its_reason(line: str) -> str:
+    """A line, or the end of one that tells late what was decided."""
+    found = DECIDED.search(line)
+    if found is None or found.end() < LONGEST_DECISION:
+        return whole_sentences(line, LONGEST_DECISION)
+    _, _, before = line[: found.start()].rpartition(". ")
+    return f"… {whole_sentences(before + line[found.start() :], LONGEST_DECISION)}"
 
 
 def plan_items(calls: Sequence[tuple[int, ToolPart]]) -> list[str] | None:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from .log import Entry
 from .messages import AnyPart, Completed, Failed, ReasoningPart, TextPart, ToolPart
-from .secrets import masked
+from .secrets import masked, masked_value
 from .values import Json
 
 
@@ -45,13 +45,13 @@ def _masked_call(part: ToolPart) -> ToolPart:
 
 
 def _masked_values(held: Json) -> Json:
-    return {key: _masked_value(value) for key, value in held.items()}
+    return {key: _masked_value(value, key) for key, value in held.items()}
 
 
-def _masked_value(held: object) -> object:
+def _masked_value(held: object, name: str = "") -> object:
     match held:
         case str():
-            return masked(held)
+            return masked_value(name, held)
         case dict():
             return _masked_values(cast("Json", held))
         case list():

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+from msgspec.structs import replace
+
 from .log import Entry
 from .messages import AnyPart, Completed, Failed, ReasoningPart, TextPart, ToolPart
 from .needs import values
@@ -19,6 +21,7 @@ from .values import Frozen
 Source = Literal["user", "said", "thought", "input", "output", "previous"]
 Group = tuple[Literal["file", "run", "said"], str]
 
+NOWHERE = -1
 LONGEST_LINE, LONGEST_PATH, LONGEST_COMMAND = 160, 200, 120
 # Of a longer text the beginning and the end are looked at: what is a megabyte is data.
 _MOST = 120_000
@@ -28,7 +31,9 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _COMMANDS = ("command", "cmd", "script", "code")
 # Most commands begin with the folder they run in, which is the same in most of them.
 _FOLDER_FIRST = re.compile(r"^cd [^\s;&|]+ *(?:&&|;) *")
+_BULLETS = re.compile(r"^(?:[-*•] +)+")
 _ENDS_PIECE = " ,;\t"
+_SENTENCE_END = re.compile(r"([.!?][)\"'`*]*)(?= |$)")
 
 
 class Passage(Frozen, gc=False):
@@ -38,7 +43,7 @@ class Passage(Frozen, gc=False):
     names: tuple[str, ...]
     group: Group  # the file, the command or the speaker it belongs to
     source: Source
-    ordinal: int  # of the part it is in
+    ordinal: int  # of the part it is in; NOWHERE if that is not known
     at: int  # characters before it
 
 
@@ -55,15 +60,15 @@ def passages(entries: Iterable[Entry]) -> Iterator[Passage]:
                     )
 
 
-def lines(text: str) -> Iterator[str]:
+def lines(text: str, longest: int = LONGEST_LINE) -> Iterator[str]:
     """The lines of a text that say something, clean, and none longer than a passage may be."""
-    for line in clean(_bounded(text)).split("\n"):
+    for line in clean(_bounded(text, _MOST)).split("\n"):
         bare = _without_number(line).strip()
-        if len(bare) <= LONGEST_LINE:
+        if len(bare) <= longest:
             if bare:
                 yield bare
         else:
-            yield from pieces(bare)
+            yield from pieces(bare, longest)
 
 
 def pieces(line: str, longest: int = LONGEST_LINE) -> Iterator[str]:
@@ -94,14 +99,49 @@ def one_line(text: str, longest: int) -> str:
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
 
 
+def without_bullet(line: str) -> str:
+    """A line without the mark that it had as an item of a list: it gets one of ours."""
+    return _BULLETS.sub("", line)
+
+
 def about(part: ToolPart) -> Target:
     """What a call is about, whether or not it came to its end."""
     held = target(part.tool, part.state.input or {})
-    return held if held.files else shell_target(_command(part)) or held
+    return held if held.files else shell_target(command_text(part)) or held
 
 
-def _bounded(text: str) -> str:
-    return text if len(text) <= _MOST else f"{text[: _MOST // 2]}\n{text[-_MOST // 2 :]}"
+def whole_sentences(text: str, longest: int) -> str:
+    """The beginning of a text on one line, cut after a sentence if one ends late enough."""
+    line = one_line(text, longest * 3)
+    if len(line) <= longest:
+        return line
+    ends = [found.end(1) for found in _SENTENCE_END.finditer(line, 0, longest)]
+    if ends and ends[-1] >= longest // 3:
+        return line[: ends[-1]]
+    cut = line.rfind(" ", longest // 2, longest)
+    return line[: cut if cut > 0 else longest - 1].rstrip(" ,;:") + "…"
+
+
+def shortened(entry: Entry, most: int) -> Entry:
+    """The same message with only the beginnings and ends of long outputs."""
+    if all(len(ended(part)) <= most for part in entry.message.parts):
+        return entry
+    parts = tuple(_shortened_part(part, most) for part in entry.message.parts)
+    return replace(entry, message=replace(entry.message, parts=parts))
+
+
+def _shortened_part(part: AnyPart, most: int) -> AnyPart:
+    match part:
+        case ToolPart(state=Completed() as state):
+            return replace(part, state=replace(state, output=_bounded(state.output, most)))
+        case ToolPart(state=Failed() as state):
+            return replace(part, state=replace(state, error=_bounded(state.error, most)))
+        case _:
+            return part
+
+
+def _bounded(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most // 2]}\n{text[-most // 2 :]}"
 
 
 def _without_number(line: str) -> str:
@@ -147,17 +187,18 @@ def group_of(part: ToolPart) -> Group:
 
 def command_of(part: ToolPart) -> str:
     """What a call ran or sought, on one line."""
-    if not (text := _command(part)):
+    if not (text := command_text(part)):
         return one_line(f"{part.tool} {about(part).about}", LONGEST_COMMAND)
     return one_line(_FOLDER_FIRST.sub("", text.strip()), LONGEST_COMMAND) or part.tool
 
 
 def is_command(part: ToolPart) -> bool:
     """Whether a call ran a command, whatever that was about."""
-    return bool(_command(part))
+    return bool(command_text(part))
 
 
-def _command(part: ToolPart) -> str:
+def command_text(part: ToolPart) -> str:
+    """The command that a call ran, as it was given; nothing where it ran none."""
     given = part.state.input or {}
     held = next((given[key] for key in _COMMANDS if isinstance(given.get(key), str | list)), "")
     return held if isinstance(held, str) else " ".join(values(held)).removeprefix("bash -lc ")

@@ -16,6 +16,10 @@ from .references import references
 from .tokens import Counter as TokenCounter
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
+# Lines of code and data have few words. Where no spaces part words, a run of letters says enough.
+_SHORT_WORD = re.compile(r"[^\W\d_]{3,}")
+_UNSPACED = re.compile(r"[^\W\d_\x00-\u02ff]{6,}")
+_WORDS_THAT_SAY = 3
 _MOST_LINES = 20_000  # the newest of them
 _LATELY = 20_000  # characters after which a word is worth half
 _WORTH = 0.0005
@@ -31,7 +35,7 @@ def plain_passages(entries: Iterable[Entry]) -> Iterator[Passage]:
                 continue
             for line in lines(text):
                 at += len(line)
-                if not references(line):
+                if _says(line) and not references(line):
                     yield Passage(
                         text=line, names=(), group=group, source=source, ordinal=ordinal, at=at
                     )
@@ -61,6 +65,11 @@ def prose(
         made = Candidate(text=passage.text, tokens=tokens, names=found, bonus=bonus)
         candidates.append((passage, made))
     return candidates, weights
+
+
+def _says(line: str) -> bool:
+    """Whether a line has words enough to say something."""
+    return len(_SHORT_WORD.findall(line)) >= _WORDS_THAT_SAY or bool(_UNSPACED.search(line))
 
 
 def _words(line: str) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ class Requests:
         """What to remember of all that was said before a place."""
         end = bisect_left(self.all, before, key=_place)
         # Only the newest may be worked on still: no other one's files will be shown again.
-        first = [replace(request, files=()) for request in self.all[: min(end - 1, 1)]]
+        first = [replace(request, files=()) for request in self.all[: max(0, min(end - 1, 1))]]
         kept = (*first, *self.all[max(end - 1, 0) : end])
         answers = ((r.index, self._answers[r.index]) for r in kept if r.index in self._answers)
         rules: list[Rule] = []

@@ -25,7 +25,7 @@ _TOKENS = {
     "pypi token": r"\bpypi-[A-Za-z0-9_-]{30,}",
     "hugging face token": r"\bhf_[A-Za-z0-9]{30,}",
     "sendgrid key": r"\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
-    "json web token": r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
+    "json web token": r"\beyJ[A-Za-z0-9_-]{8,1000}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
 }
 # These show where the secret stands; what names it stays.
 _BESIDE = {
@@ -50,13 +50,14 @@ _PATTERN = re.compile(
 # One of these is in every text with a secret of that form; to look for them costs little.
 _SIGNS = re.compile(
     r"PRIVATE KEY|sk-|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|AIza|ya29\.|xox[abeoprs]-"
-    r"|hooks\.slack|[rs]k_|whsec_|npm_|pypi-|hf_|SG\.|eyJ|:[^\s/@]*@|[Bb](?:earer|asic) |[Tt]oken "
+    r"|hooks\.slack|[rs]k_|whsec_|npm_|pypi-|hf_|SG\.|eyJ|:[^\s/@]{1,128}@"
+    r"|[Bb](?:earer|asic) |[Tt]oken "
 )
 _SHORTEST_TOKEN = 12
 _NAMES = ("passw", "passphrase", "secret", "key", "token")
 # A value that code or a document gives in the place of a real one.
 _WORDY = re.compile(
-    r"[A-Za-z]+(?:[_.-]?[A-Za-z]+)*|[a-z_]\w*(?:\.[a-z_]\w*)+|\*+|x+|\.+|%\w+%|<.*|-+",
+    r"[A-Za-z]+(?:[_.-][A-Za-z]+)*|[a-z_]\w*(?:\.[a-z_]\w*)+|\*+|x+|\.+|%\w+%|<.*|-+",
     re.IGNORECASE,
 )
 
@@ -69,6 +70,13 @@ def masked(text: str) -> str:
     if any(name in low for name in _NAMES):
         text = _NAMED.sub(_without_value, text)
     return text
+
+
+def masked_value(name: str, value: str) -> str:
+    """The value of a field; its name may tell that it is a secret."""
+    text = masked(value)
+    named = f'{name}="{value}"'
+    return "[masked: value]" if text == value and masked(named) != named else text
 
 
 def _note(found: re.Match[str]) -> str:

@@ -53,6 +53,7 @@ class Viewer:
         self._seen = 0
         self._end = 0  # messages from here on have no cell yet
         self._view: View | None = None
+        self.bridge_tokens = 0
         self._rebuild()
 
     def view(self) -> View:
@@ -139,10 +140,13 @@ class Viewer:
 
     def _reflow(self) -> None:
         self._flow = Flow(valid=self._rules.valid)
+        self.bridge_tokens = 0  # of the request that is repeated after a summary
         for index, cell in self._cells.items():
             self._flow.add(cell)
             if self._words and self._pivot is not None and index == self._pivot.summary:
-                self._flow.add(self._bridge_cell(self._pivot))
+                bridged = self._bridge_cell(self._pivot)
+                self.bridge_tokens = bridged.tokens
+                self._flow.add(bridged)
 
     def _cell(self, index: int) -> Cell:
         entry = self.log.entries[index]

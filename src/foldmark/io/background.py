@@ -9,7 +9,7 @@ import atexit
 import os
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import wait
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -73,10 +73,22 @@ def waited(work: Coroutine[Any, Any, T]) -> T:
         work.close()
         raise RuntimeError("what runs on this loop may await, but must not block on it")
     future = asyncio.run_coroutine_threadsafe(work, running.loop)
+    # Not waited for by its own lock: an interrupt between two lines of Python would leave that
+    # taken, and the loop's thread would wait for it for ever.
+    ended: SimpleQueue[object] = SimpleQueue()
+    future.add_done_callback(ended.put)
     try:
-        while not wait((future,), timeout=_LOOK).done:
+        while not _got(ended):
             pass
     except BaseException:
         future.cancel()
         raise
     return future.result()
+
+
+def _got(ended: SimpleQueue[object]) -> bool:
+    try:
+        ended.get(timeout=_LOOK)
+    except Empty:
+        return False
+    return True

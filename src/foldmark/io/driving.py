@@ -8,14 +8,15 @@ import asyncio
 import random
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import cast
 
-from foldmark.asking import Answered, Ask, Delta, Flow, Outcome, Refused, Summarizer, T
+from foldmark.asking import AT_ONCE, Answered, Ask, Delta, Flow, Outcome, Refused, Summarizer, T
 from foldmark.errors import Aborted
+from foldmark.secrets import masked
 
 from .background import waited
 
-AT_ONCE = 4  # asks that are under way at the same time
 _JITTER = 0.25  # of a wait, more or less: those refused together shall not come back together
 _GLANCE = 0.05  # seconds between two looks at whether to stop
 _GRACE = 1.0  # seconds that a cancelled ask has to end
@@ -47,14 +48,28 @@ async def adrive(
     delta: Delta,
     aborted: threading.Event | None = None,
 ) -> T:
-    """The same in the caller's own event loop."""
+    """The same in the caller's own event loop, which is free while the flow does its own work."""
     try:
-        asks = next(flow)
-        while True:
-            asks = flow.send(await outcomes(asks, summarizer, delta=delta, aborted=aborted))
-    except StopIteration as end:
-        return end.value
+        step = await asyncio.to_thread(_stepped, flow, None)
+        while not isinstance(step, StopIteration):
+            found = await outcomes(step, summarizer, delta=delta, aborted=aborted)
+            step = await asyncio.to_thread(_stepped, flow, found)
+        return step.value
     finally:
+        _closed(flow)
+
+
+def _stepped(flow: Flow[T], found: tuple[Outcome, ...] | None) -> tuple[Ask, ...] | StopIteration:
+    """What the flow asks next, or its end: no thread can raise that to another."""
+    try:
+        return next(flow) if found is None else flow.send(found)
+    except StopIteration as end:
+        return end
+
+
+def _closed(flow: Flow[T]) -> None:
+    """Close a flow, unless a step of it still runs in a thread that nobody waits for."""
+    with suppress(ValueError):
         flow.close()
 
 
@@ -154,6 +169,6 @@ def jittered(seconds: float) -> float:
 
 def error_line(error: BaseException) -> str:
     """An error on one line: its kind, and what it says."""
-    said = " ".join(str(error).split())
+    said = masked(" ".join(str(error).split()))
     kind = type(error).__name__
     return f"{kind}: {said}"[:_LONGEST] if said else kind

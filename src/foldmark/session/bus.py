@@ -58,17 +58,21 @@ class Bus:
         delivered after them by the thread that is at it. So no lock is held while a subscriber
         runs, and none waits for another.
         """
+        self.queue(events)
+        self.deliver()
+
+    def queue(self, events: Iterable[Event]) -> None:
+        """Take these events in their order; `deliver` tells of them."""
         told = self._subscriptions
         if told:
             self._due.extend([(to, event) for event in events for to in told if to.wants(event)])
-            self._deliver()
 
     def close(self) -> None:
         """Tell nobody any more; what is queued on the bus's own loop has a second to end.
 
         What is queued on another loop goes on there for as long as that runs.
         """
-        self._deliver()  # what a KeyboardInterrupt left
+        self.deliver()  # what a KeyboardInterrupt left
         with self._lock:
             self._closed = True
             self._subscriptions = ()
@@ -76,7 +80,8 @@ class Bus:
         if background is not None:
             background.stop()
 
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
+        """Tell of what is queued, unless another thread is at it."""
         # Looked at again after the release: another thread may have seen us deliver, and left.
         while self._due and self._delivering.acquire(blocking=False):
             try:

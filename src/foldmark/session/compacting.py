@@ -7,18 +7,19 @@ it ends badly, by an error, an abort or Ctrl-C, the marker is cancelled and noth
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple, ParamSpec, TypeVar, overload
 
 from msgspec.structs import replace
 
 from foldmark import events
 from foldmark.acts import Act
-from foldmark.asking import Delta, Flow, Summarizer
+from foldmark.asking import Flow, Summarizer
 from foldmark.breaker import stop_reason, stopped
-from foldmark.compaction import Job, Summary, prepared, summarised
+from foldmark.compaction import Job, Prepared, Summary, prepared, summarised
 from foldmark.errors import (
+    Aborted,
     BadInput,
     CompactionStopped,
     FoldmarkError,
@@ -37,7 +38,7 @@ from foldmark.words import open_request
 from .folding import Completion
 from .hooks import Compaction
 from .means import DIGEST, means
-from .summarizing import Summarizing
+from .summarizing import Summarizing, Telling
 
 _GLANCE = 0.02  # seconds between two looks at a lock
 _log = logging.getLogger("foldmark")
@@ -47,8 +48,6 @@ T = TypeVar("T")
 
 class Compacting(Summarizing):
     """What keeps a session's view within its window."""
-
-    _compactors: frozenset[int] = frozenset()  # the threads that make a compaction now
 
     @overload
     def messages(self) -> tuple[AnyShown, ...]: ...
@@ -114,9 +113,13 @@ class Compacting(Summarizing):
                 return None, None
             act = self.prune() if plan.prune_is_enough else None
             # Hooks may have kept what was to go.
-            if act is not None and not self.plan(explain=False).overflow:
+            if act is not None and not self._is_full_still():
                 return act, None
             return act, Wanted(auto=True, seen=self._newest_pivot())
+
+    def _is_full_still(self) -> bool:
+        """Whether a prune was not enough; where only answers are measured, the next one tells."""
+        return self.policy.window.preflight and self.plan(explain=False).overflow
 
     def compact(  # noqa: PLR0913 - each is a choice of the caller's
         self,
@@ -138,17 +141,19 @@ class Compacting(Summarizing):
         """
         if summary is not None:
             return self._completed(summary, tokens, act, auto=auto, overflow=overflow)
+        _check_target(target)
         seen = self._newest_pivot()
         return self._compacted(Wanted(auto, overflow, instructions, act, target, seen))
 
     def _compacted(self, wanted: "Wanted") -> Act | None:
-        if threading.get_ident() in self._compactors:
+        if getattr(self._here, "depth", 0):
             # A subscriber, or another task of a loop: to wait here would be to wait for ever.
             raise BadInput(
                 f"a compaction of session {self.id} is being made in this very thread; "
                 "wait for its end, or use the async form"
             )
         with self._compacting, self._at_it():
+            self._aborted.clear()
             try:
                 begun = self._begun(wanted)
                 if not isinstance(begun, _Begun):
@@ -175,6 +180,7 @@ class Compacting(Summarizing):
             return await asyncio.to_thread(
                 self._completed, summary, tokens, act, auto=auto, overflow=overflow
             )
+        _check_target(target)
         seen = await asyncio.to_thread(self._newest_pivot)
         wanted = Wanted(auto, overflow, instructions, act, target, seen)
         return await self._acompacted(wanted)
@@ -182,6 +188,7 @@ class Compacting(Summarizing):
     async def _acompacted(self, wanted: "Wanted") -> Act | None:
         async with _held(self._compacting):
             with self._at_it():
+                self._aborted.clear()
                 return await self._amade(wanted)
 
     async def _amade(self, wanted: "Wanted") -> Act | None:
@@ -195,16 +202,6 @@ class Compacting(Summarizing):
             # Not awaited: a cancelled task must not be cancelled once more on the way out.
             self._give_up(error)
             raise
-
-    @contextmanager
-    def _at_it(self) -> Generator[None]:
-        """Note that this thread makes a compaction."""
-        before = self._compactors
-        self._compactors = before | {threading.get_ident()}
-        try:
-            yield
-        finally:
-            self._compactors = before
 
     def abort(self) -> None:
         """Give up the compaction that is being made, from any thread; its marker is cancelled."""
@@ -233,8 +230,7 @@ class Compacting(Summarizing):
 
     def _begun(self, wanted: "Wanted") -> "_Begun | Act | None":
         """The marker queued and claimed; or what else there is to return."""
-        with self._lock, self._at_it():
-            self._aborted.clear()
+        with self._at_it(), self._lock:
             self._fresh()
             waiting = self.pending()
             if wanted.act is not None and (waiting is None or waiting.number != wanted.act):
@@ -258,16 +254,31 @@ class Compacting(Summarizing):
 
     def _refuse_futile(self, wanted: "Wanted") -> None:
         """Raise, before anything is written, where it makes no sense to compact."""
-        if wanted.auto and self.policy.auto:
-            self._refuse_thrash()
         if self.policy.auto or not wanted.auto:
-            prepared(self._job(None, Wish(), wanted, overflow=wanted.overflow))
+            ready = prepared(self._job(None, Wish(), wanted, overflow=wanted.overflow))
+            if wanted.auto:
+                self._refuse_thrash(ready)
 
-    def _refuse_thrash(self) -> None:
-        acts, rules = self.acts(), self.policy.compact
-        reason = stop_reason(acts, self._log, rules, fixed=self.fixed, read=self._folded_message)
+    def _refuse_thrash(self, ready: Prepared) -> None:
+        reason = stop_reason(
+            [act for act in self.acts() if self._was_automatic(act)],
+            self._log,
+            self.policy.compact,
+            fixed=self.fixed,
+            foreseen=ready.freed,
+            read=self._folded_message,
+        )
         if reason is not None:
             raise stopped(reason, self._viewer, usable=self.room, fixed=self.fixed)
+
+    def _was_automatic(self, act: Act) -> bool:
+        """Whether a pivot came by itself: what the user did by hand is no thrashing."""
+        if act.kind != "pivot" or act.marker is None:
+            return False
+        entry = self._log.entries.get(act.marker)
+        message = entry.message if entry else self._folded_message(act.marker)
+        part = marker_part(message) if message else None
+        return part is not None and bool(part.auto)
 
     def _folded_message(self, place: int) -> Message | None:
         held = self._store.message_at(self._key, place)
@@ -287,10 +298,10 @@ class Compacting(Summarizing):
 
     def _begun_on(self, act: Act, asked: Compaction, wanted: "Wanted") -> "_Begun":
         wish, told = self._wish(act, asked)
-        if told.auto:  # one that was queued has not been held against the breaker yet
-            self._refuse_thrash()
         marker = act.marker or 0
         ready = prepared(self._job(marker, wish, wanted, overflow=told.overflow))
+        if told.auto:  # one that was queued has not been held against the breaker yet
+            self._refuse_thrash(ready)
         model = self._summarizer()
         asked_means = means(
             self.policy.compact,
@@ -339,6 +350,9 @@ class Compacting(Summarizing):
 
     def _ended(self, begun: "_Begun", made: Summary) -> Act:
         """The pivot made of a summary."""
+        begun.delta.end()
+        if self._aborted.is_set():
+            raise Aborted
         resume = begun.mid_work and self.may_continue()
         by_model = made.how != DIGEST and begun.model is not None
         completion = Completion(
@@ -354,7 +368,7 @@ class Compacting(Summarizing):
             told={"how": made.how, "calls": made.spent.calls, "flaws": list(made.spent.flaws)},
         )
         asked = Compaction(session=self.id, auto=False, overflow=False, tokens=0)
-        with self._lock, self._at_it():
+        with self._at_it(), self._lock:
             return self._act(self._write(self._pivot_job(completion, asked)))
 
     def _give_up(self, error: BaseException) -> None:
@@ -366,7 +380,7 @@ class Compacting(Summarizing):
                 change.change_act(act.number, failed=reason)
                 change.event(events.FAILED, act=act.number, reason=reason)
 
-        with self._lock, suppress(FoldmarkError):
+        with self._at_it(), self._lock, suppress(FoldmarkError):
             if self._own():
                 self._write(job)
 
@@ -394,8 +408,13 @@ class _Begun(NamedTuple):
     act: Act
     flow: Flow[Summary]
     model: Summarizer | None
-    delta: Delta
+    delta: Telling
     mid_work: bool  # the turn was cut, and may go on by itself
+
+
+def _check_target(target: int | None) -> None:
+    if target is not None and target < 1:
+        raise BadInput(f"the target is {target}; it must be a number of tokens")
 
 
 async def _finished(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:

@@ -60,7 +60,7 @@ class Keeper:
         self._bus = Bus()
         self._hooks = HookRunner((), seconds=settings.hook_seconds, report=self._report)
         self._reports: list[tuple[str, str, str]] = []
-        self._lock = threading.RLock()
+        self._lock = _Turn(self._bus.deliver)
         self._holder = leases.new_holder()
         self._held = False
         self._heartbeat: _Heartbeat | None = None
@@ -72,6 +72,7 @@ class Keeper:
         self._reached: tuple[str, Summarizer | None] | None = None  # by the name of its model
         self._compacting = threading.Lock()  # held while a compaction is made
         self._aborted = threading.Event()
+        self._here = threading.local()  # how deep this thread is in making a compaction
         self._reload()
 
     def prepare(
@@ -198,7 +199,7 @@ class Keeper:
                 except Outdated:
                     self._reload()
                 else:
-                    self._bus.publish(told)
+                    self._bus.queue(told)  # told of when the lock is free
                     return result
         raise leases.busy(self._store.engine, self._key, self.id)
 
@@ -246,6 +247,29 @@ class Keeper:
                 self.release()
             self._bus.close()
             self._store.close()
+
+
+class _Turn:
+    """A lock that may be taken again by who has it; when it is free, `after` is called.
+
+    Subscribers are called there: one that waits for another thread must hold nothing meanwhile.
+    """
+
+    def __init__(self, after: Callable[[], None]) -> None:
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._after = after
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        is_free = self._depth == 0
+        self._lock.release()
+        if is_free:
+            self._after()
 
 
 class _Heartbeat(threading.Thread):

@@ -50,7 +50,7 @@ def open(  # noqa: A001, PLR0913 - `foldmark.open` is its name; each is a choice
     if not isinstance(policy, Policy):
         given["policy"] = policy
     chosen = load_settings(**given)
-    rules = policy if isinstance(policy, Policy) else chosen.rules()
+    rules = chosen.rules(policy if isinstance(policy, Policy) else None)
     place = chosen.store or DEFAULT_STORE
     store = open_store(chosen)
     try:

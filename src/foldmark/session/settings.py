@@ -141,9 +141,9 @@ class Settings(Frozen):
         """The same as one text."""
         return f"Settings({', '.join(f'{key}={held!r}' for key, held in self.__rich_repr__())})"
 
-    def rules(self) -> Policy:
-        """The policy, adjusted by what is set beside it."""
-        policy = preset(self.policy).adjusted(
+    def rules(self, policy: Policy | None = None) -> Policy:
+        """The policy, the one given or the one that is named, adjusted by what is set beside it."""
+        policy = (policy or preset(self.policy)).adjusted(
             auto=self.auto,
             prune=self.prune,
             reserved=self.reserved,

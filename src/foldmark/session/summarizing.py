@@ -1,6 +1,8 @@
 """Who summarises a session: the model that is set, else the session's own; nobody for a digest."""
 
 import logging
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from foldmark import events
 from foldmark.acts import Act
@@ -8,6 +10,7 @@ from foldmark.asking import Delta, Summarizer
 from foldmark.errors import BadPolicy
 from foldmark.events import Event
 from foldmark.io.models import summarizer
+from foldmark.secrets import masked
 
 from .folding import Folding
 from .means import DIGEST
@@ -36,7 +39,16 @@ class Summarizing(Folding):
             _log.warning("summaries will be digests, as no model can be asked: %s", error)
             return None
 
-    def _telling(self, act: Act) -> Delta:
+    @contextmanager
+    def _at_it(self) -> Generator[None]:
+        """Note that this thread makes a compaction, or tells of one."""
+        self._here.depth = getattr(self._here, "depth", 0) + 1
+        try:
+            yield
+        finally:
+            self._here.depth -= 1
+
+    def _telling(self, act: Act) -> "Telling":
         """Tells subscribers of each piece of an answer; these events are not kept."""
 
         def told(piece: str) -> None:
@@ -47,6 +59,31 @@ class Summarizing(Folding):
                 at=self.maker.now(),
                 data={"act": act.number, "text": piece},
             )
-            self._bus.publish([event])
+            with self._at_it():  # who is told here must not wait for the compaction's end
+                self._bus.publish([event])
 
-        return told
+        return Telling(told, masked if self.policy.compact.mask else str)
+
+
+class Telling:
+    """Passes an answer on word by word, so that a secret is whole when it is masked."""
+
+    def __init__(self, told: Delta, mask: Callable[[str], str]) -> None:
+        """Take who is told, and what is done to each piece."""
+        self._told = told
+        self._mask = mask
+        self._rest = ""
+
+    def __call__(self, piece: str) -> None:
+        """Take a piece; what is after its last space waits for more."""
+        text = self._rest + piece
+        end = max(text.rfind(" "), text.rfind("\n")) + 1
+        self._rest = text[end:]
+        if end:
+            self._told(self._mask(text[:end]))
+
+    def end(self) -> None:
+        """Tell what still waits."""
+        rest, self._rest = self._rest, ""
+        if rest:
+            self._told(self._mask(rest))

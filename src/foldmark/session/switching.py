@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from foldmark.acts import Act
+from foldmark.breaker import stopped
 from foldmark.errors import WindowTooSmall
 from foldmark.limits import Limit
 from foldmark.overflow import exceeds, usable
@@ -10,6 +11,7 @@ from foldmark.plan import tokens_used
 from foldmark.view import Viewer
 
 from .compacting import Compacting, Wanted
+from .settings import Settings
 
 _PASSES = 4  # in which a session is brought into a smaller window
 
@@ -21,13 +23,7 @@ class Switching(Compacting):
         self, model: str | None = None, *, window: int | None = None, output: int | None = None
     ) -> list[Act]:
         """Go on with another model; where its window is too small, the old one compacts first."""
-        settings = replace(
-            self._settings,
-            model=model or self._settings.model,
-            window=window,
-            output=output,
-            input=None,
-        )
+        settings = self._switched(model, window, output)
         limit, name = settings.limit(), settings.model or ""
         done: list[Act] = []
         while limit is not None and self._is_too_large_for(limit, name):
@@ -37,12 +33,26 @@ class Switching(Compacting):
             wanted = Wanted(seen=self._newest_pivot(), into=(limit, name))
             made = self._compacted(wanted)
             if made is None:
-                break
+                reason = "a hook forbids the compaction that another window needs"
+                raise stopped(reason, self._viewer, usable=self.room, fixed=self.fixed)
             done.append(made)
         with self._lock:
             self._settings, self.limit, self.model = settings, limit, name
             self._viewer = self._viewing(self._log)
         return done
+
+    def _switched(self, model: str | None, window: int | None, output: int | None) -> Settings:
+        """The settings with another model, or another window of the same."""
+        now = self._settings
+        if model is None or model == now.model:
+            kept = {"window": window or now.window, "output": output or now.output}
+            return replace(now, **kept, input=None if window else now.input)
+        # What was set for the old model's server and window does not hold for the new one.
+        same = (now.model or "").partition(":")[0] == model.partition(":")[0]
+        base_url = now.base_url if same or now.summarizer else None
+        return replace(
+            now, model=model, window=window, output=output, input=None, base_url=base_url
+        )
 
     def _is_too_large_for(self, limit: Limit, model: str) -> bool:
         """Whether the view, as another model would be shown it, exceeds that one's window."""
