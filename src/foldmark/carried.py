@@ -31,7 +31,7 @@ _ANSWERED, _OPEN, _FOLLOWED = "answered", "open", "open, then a newer one"
 _LONGEST_SAID = 320  # characters of a line that somebody wrote with care
 _SHORT = re.compile(r"\[(?:\d+ messages f|F)olded\.\]")
 _FILE = re.compile(
-    r"(?P<path>.+) — (?:read (?P<reads>[^;:()]+))?(?:; )?"
+    r"(?P<path>.+) — (?:read (?P<reads>[^;:()]+?))?(?:; )?"
     r"(?:changed(?: (?P<changes>\d+) times)?(?P<changed>))?"
     r" ?\((?P<name>h[0-9a-f]+)\)(?:: (?P<last>.*))?"
 )

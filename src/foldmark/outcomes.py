@@ -56,7 +56,7 @@ _NO_HITS = "no hits"
 _NOTHING = re.compile(r"\W*(?:no|0) (?:output|matches|hits|files|results)\b.{0,20}", re.IGNORECASE)
 
 # A line that says nothing: white space, rules, a tag alone.
-_EMPTY = re.compile(r"[\W_]*(?:</?[\w-]+>[\W_]*|\w+:\s*)*$")
+_EMPTY = re.compile(r"[\W_]*(?:</?[A-Za-z][\w-]*>|[A-Za-z]\w*:)?[\W_]*$")
 
 
 class Outcome(Frozen, gc=False):

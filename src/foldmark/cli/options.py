@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from foldmark.errors import BadInput
 from foldmark.importers.reading import ReadFile, picked, read_file
-from foldmark.io.files import MOST_BYTES, size_text
+from foldmark.io.files import MOST_BYTES, harmless, size_text
 from foldmark.log import Log
 from foldmark.messages import Transcript
 from foldmark.policy import Policy
@@ -109,6 +110,8 @@ def opened(file: str, policy: Policy, wanted: Wanted) -> tuple[Transcript, Log]:
     read = read_wanted(file, wanted)
     place = picked(read, wanted.pick, file)
     transcript = read.sessions[place]
+    if wanted.format is not None and not transcript.messages:
+        raise BadInput(f"nothing in it is {wanted.format}", source=harmless(file))
     if wanted.pick is None and len(read.sessions) > 1:
         sys.stderr.write(
             f"foldmark: the longest of {len(read.sessions)} sessions, number {place + 1}; "

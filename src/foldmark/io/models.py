@@ -25,6 +25,8 @@ def summarizer(name: str, *, base_url: str | None = None, api_key: str | None = 
     name that is not a provider's, one that talks as OpenAI's chat completions do.
     """
     provider, model = provider_and_model(name)
+    if base_url is not None and not base_url.startswith(("http://", "https://")):
+        raise BadPolicy(f"base_url is {base_url!r}; it must begin with http:// or https://")
     try:
         from .model_calls import CalledModel, reached_model  # noqa: PLC0415 - an extra, and slow
     except ImportError as error:
