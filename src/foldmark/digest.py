@@ -49,7 +49,7 @@ _CHANGED, _READ, _FAILING, _MENDED, _RAN, _DECIDED = 0.5, 0.05, 0.5, 0.25, 0.05,
 _SAID_BEFORE = 0.05
 _OLD_AGE = 40_000  # characters that what was folded before lies back, at least
 # Of the room: what the ledger takes before all else, and what bare names take at most.
-_LEDGER_SHARE, _NAMES_SHARE = 0.22, 0.12
+_LEDGER_SHARE, _NAMES_SHARE = 0.16, 0.14
 _NEWEST_RUNS, _MOST_ALSO = 4, 12
 _ROUNDS, _MORE, _FULL, _LAST_TRIES, _PIECE = 3, 1.25, 0.98, 8, 1_500
 _MOST_NAMES, _MOST_ALIKE = 2_000, 6
