@@ -18,7 +18,7 @@ from foldmark.session.session import Session
 from .localmodel import WINDOW, model_server
 
 # The model cannot keep to headings: the prompt without them is what it can answer.
-PLAIN = replace(FOLDMARK, compact=replace(FOLDMARK.compact, prompts="001", retries=1, calls=6))
+PLAIN = replace(FOLDMARK, compact=replace(FOLDMARK.compact, prompts="001", retries=1, calls=10))
 ANSWER = 48
 SMALL = 1024  # of the window that is read in chunks: the model reads slowly
 
@@ -70,7 +70,7 @@ def test_a_history_ten_times_the_window_is_compacted_in_chunks(tmp_path: Path) -
             summarizer=model,
         ) as session:
             session.user("Make the wheels turn evenly. Never touch the dam.")
-            work(session, steps=24, lines=45)
+            work(session, steps=36, lines=45)
             assert session.view().tokens > 10 * SMALL
             pieces: list[str] = []
             session.subscribe(lambda event: pieces.append(event.data["text"]), ["compaction.delta"])
