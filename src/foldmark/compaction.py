@@ -35,8 +35,6 @@ from .words import bridge, file_tokens, open_request, shown_files, words, words_
 USUAL_ROOM = 200_000
 # What a digest must have to be worth adding to a model's summary.
 _LEAST_DIGEST = 200
-# Of the tokens before, a pivot frees at least this share, or it is not made.
-_LEAST_GAIN = 0.1
 
 How = Rung | Literal["digest"]
 
@@ -109,8 +107,9 @@ def prepared(job: Job) -> Prepared:
         before=job.marker,
         tight=job.target is not None,
     )
-    beside = list(_beside(job, fold))
-    beside_tokens = _cost(job, fold)
+    said = _words(job, fold)
+    beside = list(_beside(job, fold, said))
+    beside_tokens = _cost(job, fold, said)
     most = _summary_tokens(job, room - fixed, beside_tokens)
     places = _places(viewer, fold)
     previous = message_text(fold.previous) if fold.previous else ""
@@ -188,7 +187,7 @@ def _summary_tokens(job: Job, room: int, others: int) -> int:
     """The tokens that a summary may have: it must fit, and the view must become smaller."""
     policy, before = job.viewer.policy, job.viewer.tokens
     own = room if job.target else min(policy.view.summary, room // 4)
-    gain = before - others - max(1, int(before * _LEAST_GAIN))
+    gain = before - others - max(1, int(before * policy.compact.futile))
     return min(own, room - others, gain)
 
 
@@ -198,11 +197,10 @@ def _places(viewer: Viewer, fold: Fold) -> list[int]:
     return [place for place in fold.head_places if place in cells and cells[place].shown]
 
 
-def _cost(job: Job, fold: Fold) -> int:
+def _cost(job: Job, fold: Fold, texts: tuple[str, str]) -> int:
     """The tokens of what the view will show beside the summary."""
     viewer = job.viewer
     count, cells = viewer.log.count, viewer.cells
-    texts = _words(job, fold)
     said = sum(count(text) for text in (*texts, viewer.policy.view.marker) if text)
     said += _files(job) if texts[1] else 0
     tail = [shown_tokens(cells[place]) for place in fold.tail_places if place in cells]
@@ -212,10 +210,10 @@ def _cost(job: Job, fold: Fold) -> int:
     return said + sum(tail) + since + 3 * MESSAGE_OVERHEAD + NOTE_TOKENS
 
 
-def _beside(job: Job, fold: Fold) -> Iterator[str]:
+def _beside(job: Job, fold: Fold, texts: tuple[str, str]) -> Iterator[str]:
     """The texts that the view will show beside the summary."""
     cells = job.viewer.cells
-    yield from (text for text in _words(job, fold) if text)
+    yield from (text for text in texts if text)
     after = [] if job.marker is None else [place for place in cells if place > job.marker]
     for place in (*fold.tail_places, *after):
         for message in cells[place].shown if place in cells else ():

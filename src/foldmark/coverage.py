@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from .needs import WORDS_THAT_EXPLAIN
+from .needs import WORD, WORDS_THAT_EXPLAIN
 from .values import Frozen
 
 # What a name alone is worth, and what it is worth more where it stands among words.
@@ -20,7 +20,6 @@ NAMED, EXPLAINED = 1.0, 1.2
 _HASH_LETTERS = frozenset("0123456789abcdefABCDEF-")
 # Two words and a slash are a path, or prose: read/write.
 _EITHER_OR = re.compile(r"[A-Za-z]+/[A-Za-z]+|\d+\w*/\w+")
-_WORD = re.compile(r"\b[^\W\d_]{3,}\b")  # as in `needs`, but the references are known here
 _SLIGHTLY = 0.999  # below its bound a worth is only rounded
 
 
@@ -84,7 +83,7 @@ def says_more(line: str, names: Iterable[str]) -> bool:
 def _words_beside(line: str, names: Iterable[str]) -> set[str]:
     for name in names:
         line = line.replace(name, " ")
-    return set(_WORD.findall(line))
+    return set(WORD.findall(line))
 
 
 class Covered:

@@ -16,7 +16,7 @@ from .values import Frozen, Json
 
 FURTHER_CALLS = 40
 WORDS_THAT_EXPLAIN = 3
-_WORD = re.compile(r"\b[^\W\d_]{3,}\b")
+WORD = re.compile(r"\b[^\W\d_]{3,}\b")
 
 
 class Need(Frozen):
@@ -137,4 +137,4 @@ def plain_words(line: str) -> frozenset[str]:
     """The words of a line that are no part of a reference."""
     for reference in dict.fromkeys(references(line)):
         line = line.replace(reference, " ")
-    return frozenset(_WORD.findall(line))
+    return frozenset(WORD.findall(line))

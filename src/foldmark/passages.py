@@ -14,7 +14,7 @@ from .log import Entry
 from .messages import AnyPart, Completed, Failed, ReasoningPart, TextPart, ToolPart
 from .needs import values
 from .references import references
-from .shells import shell_target
+from .shells import shell_target, without_folder
 from .targets import Target, target
 from .values import Frozen
 
@@ -29,8 +29,6 @@ _NUMBERED = re.compile(r"\s*\d{1,6}\s*(?:→|\||:(?=\s|$)|\t)\s?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff]+")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _COMMANDS = ("command", "cmd", "script", "code")
-# Most commands begin with the folder they run in, which is the same in most of them.
-_FOLDER_FIRST = re.compile(r"^cd [^\s;&|]+ *(?:&&|;) *")
 _BULLETS = re.compile(r"^(?:[-*•] +)+")
 _ENDS_PIECE = " ,;\t"
 _SENTENCE_END = re.compile(r"([.!?][)\"'`*]*)(?= |$)")
@@ -189,7 +187,7 @@ def command_of(part: ToolPart) -> str:
     """What a call ran or sought, on one line."""
     if not (text := command_text(part)):
         return one_line(f"{part.tool} {about(part).about}", LONGEST_COMMAND)
-    return one_line(_FOLDER_FIRST.sub("", text.strip()), LONGEST_COMMAND) or part.tool
+    return one_line(without_folder(text), LONGEST_COMMAND) or part.tool
 
 
 def is_command(part: ToolPart) -> bool:

@@ -25,10 +25,15 @@ _FOLDER_FIRST = re.compile(r"^cd [^\s;&|]+ *(?:&&|;) *")
 _LONGEST = 400  # characters of a command that can be plain
 
 
+def without_folder(command: str) -> str:
+    """A command without the folder it runs in, which is the same in most of them."""
+    return _FOLDER_FIRST.sub("", command.strip())
+
+
 @lru_cache(maxsize=4096)
 def shell_target(command: str) -> Target | None:
     """The file that a command reads or writes; None where that is not plain."""
-    bare = _FOLDER_FIRST.sub("", command.strip())
+    bare = without_folder(command)
     if found := _WRITE.match(bare):
         return _target("write", found["file"] or found["other"])
     if len(bare) > _LONGEST:

@@ -5,7 +5,6 @@ it ends badly, by an error, an abort or Ctrl-C, the marker is cancelled and noth
 """
 
 import asyncio
-import logging
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -41,7 +40,6 @@ from .means import DIGEST, means
 from .summarizing import Summarizing, Telling
 
 _GLANCE = 0.02  # seconds between two looks at a lock
-_log = logging.getLogger("foldmark")
 P = ParamSpec("P")
 T = TypeVar("T")
 
