@@ -9,6 +9,7 @@ import atexit
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import wait
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -29,10 +30,22 @@ class _Loop:
         self.thread.start()
 
     def end(self) -> None:
+        """Stop the loop, after what still runs on it has heard that it is cancelled."""
+        ending = asyncio.run_coroutine_threadsafe(_cancelled(), self.loop)
+        wait((ending,), _END)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(_END)
-        if not self.thread.is_alive():
+        if not self.thread.is_alive() and ending.done():
             self.loop.close()
+
+
+async def _cancelled() -> None:
+    """Cancel all else that runs here, and wait for it: a task cut off in its middle complains."""
+    running = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running)
 
 
 class _Shared:

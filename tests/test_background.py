@@ -1,0 +1,37 @@
+"""The loop in the background ends with its process, and leaves no word about it."""
+
+import subprocess
+import sys
+
+STUBBORN = """
+import asyncio, os, signal, threading
+from foldmark.io.background import waited
+
+async def stubborn():
+    try:
+        await asyncio.sleep(60)
+    finally:
+        for _ in range(100):
+            await asyncio.sleep(0.001)
+
+async def outer():
+    inner = asyncio.create_task(stubborn())
+    try:
+        await asyncio.wait((inner,))
+    finally:
+        inner.cancel()
+        await asyncio.wait((inner,))
+
+threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    waited(outer())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_work_that_takes_its_time_to_end_is_waited_for_when_the_process_ends():
+    ran = subprocess.run(
+        [sys.executable, "-c", STUBBORN], capture_output=True, check=False, timeout=60
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"interrupted\n", b"")
