@@ -15,8 +15,8 @@ $(READY): pyproject.toml
 demo: $(READY) ## the main job, on a session made on the spot
 	$(BIN)/foldmark demo
 
-test: $(READY) ## every test
-	$(BIN)/python -m pytest $(ARGS)
+test: $(READY) ## every test, two files at a time
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: $(READY) ## format, lint and types
 	$(BIN)/ruff format --check .

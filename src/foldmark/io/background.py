@@ -1,18 +1,21 @@
-"""One event loop in a thread of its own, on which blocking calls let coroutines run.
+"""Blocking code and coroutines together: each may call the other.
 
-It is made when it is first needed and shared by the process. A forked child makes its own: of a
-thread nothing is left there. This module does not know what runs on the loop.
+One event loop in a thread of its own lets coroutines run for blocking calls. It is made when it
+is first needed and shared by the process. A forked child makes its own: of a thread nothing is
+left there. This module does not know what runs on the loop.
 """
 
 import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import wait
+from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOOK = 0.5  # seconds after which a wait looks up: some systems interrupt no lock
@@ -85,18 +88,46 @@ def waited(work: Coroutine[Any, Any, T]) -> T:
     if threading.current_thread() is running.thread:
         work.close()
         raise RuntimeError("what runs on this loop may await, but must not block on it")
-    future = asyncio.run_coroutine_threadsafe(work, running.loop)
-    # Not waited for by its own lock: an interrupt between two lines of Python would leave that
-    # taken, and the loop's thread would wait for it for ever.
-    ended: SimpleQueue[object] = SimpleQueue()
-    future.add_done_callback(ended.put)
+    held = _Work(work)
     try:
-        while not _got(ended):
+        running.loop.call_soon_threadsafe(held.begin)
+        while not _got(held.ended):
             pass
     except BaseException:
-        future.cancel()
+        running.loop.call_soon_threadsafe(held.cancel)
         raise
-    return future.result()
+    return held.result()
+
+
+class _Work(Generic[T]):
+    """A coroutine on its way to the loop and on it; it can be cancelled at either.
+
+    It is there before it is begun, so an interrupt between two lines of Python finds it. And its
+    end is not waited for by a lock of its own: such an interrupt would leave that taken, and the
+    loop's thread would wait for it for ever.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._cancelled = False
+        self.ended: SimpleQueue[object] = SimpleQueue()
+
+    def begin(self) -> None:
+        if not self._cancelled:
+            self._task = asyncio.get_running_loop().create_task(self._work)
+            self._task.add_done_callback(self.ended.put)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._task is None:
+            self._work.close()
+        else:
+            self._task.cancel()
+
+    def result(self) -> T:
+        assert self._task is not None  # noqa: S101 - it has ended
+        return self._task.result()
 
 
 def _got(ended: SimpleQueue[object]) -> bool:
@@ -105,3 +136,17 @@ def _got(ended: SimpleQueue[object]) -> bool:
     except Empty:
         return False
     return True
+
+
+async def uncut(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """What a call gives in a thread, which nobody can cancel: its end is waited for even then."""
+    task = asyncio.ensure_future(asyncio.to_thread(call, *args, **named))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # it is not what is raised here
+        raise

@@ -6,9 +6,9 @@ it ends badly, by an error, an abort or Ctrl-C, the marker is cancelled and noth
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple, ParamSpec, TypeVar, overload
+from typing import NamedTuple, overload
 
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ from foldmark.errors import (
     CompactionStopped,
     FoldmarkError,
 )
+from foldmark.io.background import uncut
 from foldmark.io.change import Change
 from foldmark.io.driving import adrive, drive
 from foldmark.limits import Limit
@@ -40,8 +41,6 @@ from .means import DIGEST, means
 from .summarizing import Summarizing, Telling
 
 _GLANCE = 0.02  # seconds between two looks at a lock
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class Compacting(Summarizing):
@@ -191,11 +190,11 @@ class Compacting(Summarizing):
 
     async def _amade(self, wanted: "Wanted") -> Act | None:
         try:
-            begun = await _finished(self._begun, wanted)
+            begun = await uncut(self._begun, wanted)
             if not isinstance(begun, _Begun):
                 return begun
             made = await adrive(begun.flow, begun.model, delta=begun.delta, aborted=self._aborted)
-            return await _finished(self._ended, begun, made)
+            return await uncut(self._ended, begun, made)
         except BaseException as error:
             # Not awaited: a cancelled task must not be cancelled once more on the way out.
             self._give_up(error)
@@ -413,20 +412,6 @@ class _Begun(NamedTuple):
 def _check_target(target: int | None) -> None:
     if target is not None and target < 1:
         raise BadInput(f"the target is {target}; it must be a number of tokens")
-
-
-async def _finished(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """What a call gives in a thread, which nobody can cancel: its end is waited for even then."""
-    task = asyncio.ensure_future(asyncio.to_thread(call, *args, **named))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait((task,))
-        if not task.cancelled():
-            task.exception()  # it is not what is raised here
-        raise
 
 
 @asynccontextmanager
