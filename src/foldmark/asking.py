@@ -32,7 +32,7 @@ class Ask(Frozen):
 
     messages: tuple[AnyShown, ...]
     system: str = ""
-    # Declared only so that the request begins as the session's own do; never to be called.
+    # Not to be called, unless it is a step: a request shall begin as the session's own do.
     tools: tuple[Declared, ...] = ()
     most: int = 4_000  # tokens that the answer may have
     seconds: float = 120.0  # that it may take

@@ -5,38 +5,86 @@ clock but that of the event loop it is asked in.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from msgspec.structs import replace
 
 from .asking import Answered, Ask, Delta, Outcome, Refused
+from .media import media_tokens
+from .messages import Pending, ReasoningPart, TextPart, Tokens, ToolPart
+from .prompting import SECTIONS
+from .shown import AnyShown, Call, Media, Reasoning, Result, Text
+from .sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD
+from .stepping import Calling, Piece, Stepped, Tell, Words
+from .tokens import counter
+from .values import encode
 
-# A text, a whole outcome, an exception to raise, or a function of the ask that gives one of these.
-Said = str | Answered | Refused | Exception
+# What an answer is made of: words, `call(…)` and `thought(…)`.
+Bit = str | TextPart | ReasoningPart | ToolPart
+# A bit, several of them, a whole outcome, an exception to raise, or a function of the ask.
+Said = Bit | Sequence[Bit] | Answered | Stepped | Refused | Exception
 Reply = Said | Callable[[Ask], Said]
 
 _PIECE = 16  # characters of an answer that are told at a time
+_count = counter("classes")
+
+
+def call(tool: str, /, **given: Any) -> ToolPart:
+    """A call of a tool with this input; its id is made when it is answered, a new one each time."""
+    return ToolPart(tool=tool, state=Pending(input=given))
+
+
+def thought(text: str) -> ReasoningPart:
+    """Some thinking."""
+    return ReasoningPart(text=text)
+
+
+def plausible(ask: Ask) -> str:
+    """What a model could say that is asked for a summary, or for a title."""
+    if ask.purpose == "title":
+        return "Work by a script"
+    return "\n".join(f"## {name}\n- as the script has it" for name in SECTIONS)
 
 
 class ScriptedModel:
-    """A summarizer that answers by a script, in its order.
+    """A model that answers by a script, in its order.
 
     With `repeat`, the last reply is given again and again; without it, whoever asks once more
-    than there are replies is refused. `delay` is the seconds that each answer takes.
+    than there are replies is refused. `delay` is the seconds that each answer takes. Steps and
+    asks each have their own place in the script. Where `summaries` are given, or the model has
+    stepped, or the script calls tools, it is for steps alone, and asks are answered by `summaries`.
 
-    >>> from foldmark.testing import ScriptedModel
-    >>> from foldmark.asking import Refused
-    >>> model = ScriptedModel(Refused(cause="throttled", message="slow down"), "All tests pass.")
+    With `measured`, tokens are told by estimate. What has more than `window` of them is refused.
+
+    >>> from foldmark.testing import ScriptedModel, call
+    >>> model = ScriptedModel(call("read", path="mill.py"), ["I mend it.", call("ls")], "Done.")
     >>> model.name
     'scripted:model'
     """
 
     def __init__(
-        self, *replies: Reply, name: str = "scripted:model", repeat: bool = True, delay: float = 0.0
+        self,
+        *replies: Reply,
+        name: str = "scripted:model",
+        repeat: bool = True,
+        delay: float = 0.0,
+        summaries: Reply | None = None,
+        measured: bool = False,
+        window: int | None = None,
     ) -> None:
         self._replies = replies
         self._name = name
         self._repeat = repeat
         self._delay = delay
-        self.asks: list[Ask] = []  # all that it was asked, the oldest first
+        self._summaries = summaries
+        self._measured = measured
+        self._window = window
+        self._steps_only = summaries is not None or any(_is_for_steps(held) for held in replies)
+        self._asked = 0
+        self._stepped = 0
+        self.asks: list[Ask] = []  # all that it was asked, steps as well, the oldest first
 
     @property
     def name(self) -> str:
@@ -45,27 +93,159 @@ class ScriptedModel:
 
     async def ask(self, ask: Ask, delta: Delta) -> Outcome:
         """What the script says next, its text told in pieces."""
-        said = self._next(ask)
-        if isinstance(said, Exception):
-            await asyncio.sleep(self._delay)
-            raise said
-        outcome = Answered(text=said) if isinstance(said, str) else said
-        text = outcome.text if isinstance(outcome, Answered) else ""
-        pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
-        for piece in pieces:
-            await asyncio.sleep(self._delay / len(pieces))
-            delta(piece)
-        if not pieces:
-            await asyncio.sleep(self._delay)
-        return outcome
+        said = self._next_answer(ask)
+        outcome = await self._told(ask, said, _words_to(delta))
+        if isinstance(outcome, Refused):
+            return outcome
+        if isinstance(said, Answered):
+            return replace(said, tokens=outcome.tokens)
+        return Answered(
+            text="".join(part.text for part in outcome.parts if isinstance(part, TextPart)),
+            finish=outcome.finish,
+            tokens=outcome.tokens,
+            cost=outcome.cost,
+            calls=len(outcome.calls),
+        )
 
-    def _next(self, ask: Ask) -> Said:
+    async def step(self, ask: Ask, tell: Tell) -> Stepped | Refused:
+        """What the script says next: words and thoughts in pieces, each call when it begins."""
+        return await self._told(ask, self._next_step(ask), tell)
+
+    def _next_answer(self, ask: Ask) -> Said:
+        if self._steps_only:
+            self.asks.append(ask)
+            return _said(plausible if self._summaries is None else self._summaries, ask)
+        place, self._asked = self._asked, self._asked + 1
+        return self._next(ask, place)
+
+    def _next_step(self, ask: Ask) -> Said:
+        self._steps_only = True
+        place, self._stepped = self._stepped, self._stepped + 1
+        return self._next(ask, place)
+
+    def _next(self, ask: Ask, place: int) -> Said:
         """Taken at once, so that asks of the same time get replies of their own."""
-        place = len(self.asks)
         self.asks.append(ask)
         if self._repeat and self._replies:
             place = min(place, len(self._replies) - 1)
         if place >= len(self._replies):
             return Refused(cause="unavailable", message="the script has no more replies")
-        reply = self._replies[place]
-        return reply(ask) if callable(reply) else reply
+        return _said(self._replies[place], ask)
+
+    async def _told(self, ask: Ask, said: Said, tell: Tell) -> Stepped | Refused:
+        given = asked_tokens(ask) if self._measured or self._window is not None else 0
+        if self._window is not None and given > self._window:
+            told = f"the request has {given} tokens, and the window has {self._window}"
+            said = Refused(cause="overflow", message=told)
+        if isinstance(said, Refused | Exception):
+            await asyncio.sleep(self._delay)
+            if isinstance(said, Exception):
+                raise said
+            return said
+        answer = _named(_stepped(said), ask, len(self.asks))
+        if self._measured and answer.tokens is None:
+            answer = replace(answer, tokens=_measured(given, answer))
+        pieces = list(_pieces(answer))
+        for piece in pieces:
+            await asyncio.sleep(self._delay / len(pieces))
+            tell(piece)
+        if not pieces:
+            await asyncio.sleep(self._delay)
+        return answer
+
+
+def _words_to(delta: Delta) -> Tell:
+    def told(piece: Piece) -> None:
+        if isinstance(piece, Words) and piece.kind == "text":
+            delta(piece.text)
+
+    return told
+
+
+def _is_for_steps(reply: Reply) -> bool:
+    return not (isinstance(reply, str | Answered | Refused | Exception) or callable(reply))
+
+
+def _said(reply: Reply, ask: Ask) -> Said:
+    return reply(ask) if callable(reply) else reply
+
+
+# --- answers -------------------------------------------------------------------------------
+
+
+def _stepped(said: Bit | Sequence[Bit] | Answered | Stepped) -> Stepped:
+    match said:
+        case Stepped():
+            return said
+        case Answered():
+            parts = (TextPart(text=said.text),) if said.text else ()
+            return Stepped(parts=parts, finish=said.finish, tokens=said.tokens, cost=said.cost)
+        case str() | TextPart() | ReasoningPart() | ToolPart():
+            return _of_bits((said,))
+        case _:
+            return _of_bits(said)
+
+
+def _of_bits(bits: Iterable[Bit]) -> Stepped:
+    parts = tuple(TextPart(text=bit) if isinstance(bit, str) else bit for bit in bits)
+    calls = any(isinstance(part, ToolPart) for part in parts)
+    return Stepped(parts=parts, finish="tool-calls" if calls else "stop")
+
+
+def _named(answer: Stepped, ask: Ask, place: int) -> Stepped:
+    """An answer whose calls have ids: of what was asked, so that no two in a session are equal."""
+    if all(part.call_id for part in answer.calls):
+        return answer
+    digest = blake2b(encode(ask.messages), digest_size=8).hexdigest()
+    parts = tuple(
+        replace(part, call_id=f"call_{digest}_{place}_{offset}")
+        if isinstance(part, ToolPart) and not part.call_id
+        else part
+        for offset, part in enumerate(answer.parts)
+    )
+    return replace(answer, parts=parts)
+
+
+def _pieces(answer: Stepped) -> Iterable[Piece]:
+    for part in answer.parts:
+        if isinstance(part, ToolPart):
+            yield Calling(call_id=part.call_id or "", tool=part.tool)
+            continue
+        kind = "text" if isinstance(part, TextPart) else "reasoning"
+        for start in range(0, len(part.text), _PIECE):
+            yield Words(text=part.text[start : start + _PIECE], kind=kind)
+
+
+# --- tokens --------------------------------------------------------------------------------
+
+
+def asked_tokens(ask: Ask) -> int:
+    """The tokens of a request by estimate: system prompt, tools and messages."""
+    fixed = _count(ask.system) + sum(_count(encode(tool).decode()) for tool in ask.tools)
+    return fixed + sum(_message_tokens(message) for message in ask.messages)
+
+
+def _message_tokens(message: AnyShown) -> int:
+    return MESSAGE_OVERHEAD + sum(_block_tokens(block) for block in message.content)
+
+
+def _block_tokens(block: Text | Media | Reasoning | Call | Result) -> int:
+    match block:
+        case Text() | Reasoning():
+            return _count(block.text)
+        case Media():
+            return media_tokens(block.data, block.media_type)
+        case Call():
+            return CALL_OVERHEAD + (_count(encode(block.input).decode()) if block.input else 0)
+        case Result():
+            return _count(block.output.value) + sum(map(_block_tokens, block.attachments))
+
+
+def _measured(given: int, answer: Stepped) -> Tokens:
+    made = sum(
+        CALL_OVERHEAD + _count(encode(part.state.input or {}).decode())
+        if isinstance(part, ToolPart)
+        else _count(part.text)
+        for part in answer.parts
+    )
+    return Tokens(input=given, output=made, total=given + made)

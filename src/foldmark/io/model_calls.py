@@ -8,28 +8,34 @@ import asyncio
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
 
-from foldmark.asking import Ask, Delta, Outcome
+from foldmark.asking import Ask, Delta, Outcome, Refused
 from foldmark.errors import BadPolicy
+from foldmark.stepping import Piece, Stepped, Tell, Words
 
 from .driving import error_line
 from .model_names import unknown_provider
 from .model_outcomes import answered, refused
-from .model_requests import model_request
+from .model_requests import model_request, spoken_wire
+from .model_steps import Pieces, stepped
 
 _VARIABLE = re.compile(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`")
 
 
 class CalledModel:
-    """A model of a provider as a summarizer."""
+    """A model of a provider: it is asked for summaries, and steps for an agent.
+
+    Its client is open during a request only, as nobody tells it when the program has done. Whoever
+    enters it keeps connections from one request to the next, until they leave it.
+    """
 
     def __init__(self, made: Callable[[], Model], name: str) -> None:
         self._made = made
@@ -42,30 +48,35 @@ class CalledModel:
         """Which model it is, as it was asked for."""
         return self._name
 
+    async def __aenter__(self) -> Self:
+        """Keep connections open, in this event loop."""
+        await self._own_model().__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        """Close them, once the last who entered has left."""
+        await self._own_model().__aexit__(*raised)
+
     async def ask(self, ask: Ask, delta: Delta) -> Outcome:
         """The outcome of one request."""
+        model = self._own_model()
+        pieces = Pieces(_words_to(delta))
         try:
-            return await self._answer(ask, delta)
+            response = await _response(ask, model, pieces)
+            return answered(response, says_how_it_ends=_says_how_it_ends(model))
         except Exception as error:  # noqa: BLE001 - each provider's library has its own
             return refused(error)
 
-    async def _answer(self, ask: Ask, delta: Delta) -> Outcome:
+    async def step(self, ask: Ask, tell: Tell) -> Stepped | Refused:
+        """The outcome of one step; each piece of it is told as it comes."""
         model = self._own_model()
-        request = model_request(ask, model)
-        # Its client is open inside only: nobody tells a summarizer when the program has done.
-        async with (
-            model,
-            model_request_stream(
-                model,
-                request.messages,
-                model_settings=request.settings,
-                model_request_parameters=request.parameters,
-            ) as stream,
-        ):
-            async for event in stream:
-                if piece := _piece(event):
-                    delta(piece)
-            return answered(stream.get(), says_how_it_ends=_says_how_it_ends(model))
+        pieces = Pieces(tell)
+        try:
+            response = await _response(ask, model, pieces)
+            ends = _says_how_it_ends(model)
+            return stepped(response, spoken_wire(model), pieces.call_ids, says_how_it_ends=ends)
+        except Exception as error:  # noqa: BLE001 - each provider's library has its own
+            return refused(error)
 
     def _own_model(self) -> Model:
         loop = asyncio.get_running_loop()
@@ -73,6 +84,32 @@ class CalledModel:
         if model is None:
             model = self._models[loop] = self._made()
         return model
+
+
+async def _response(ask: Ask, model: Model, pieces: Pieces) -> ModelResponse:
+    request = model_request(ask, model)
+    async with (
+        model,
+        model_request_stream(
+            model,
+            request.messages,
+            model_settings=request.settings,
+            model_request_parameters=request.parameters,
+        ) as stream,
+    ):
+        async for event in stream:
+            pieces.take(event)
+        return stream.get()
+
+
+def _words_to(delta: Delta) -> Tell:
+    """Who asks for a summary is told its words, and neither thoughts nor calls."""
+
+    def told(piece: Piece) -> None:
+        if isinstance(piece, Words) and piece.kind == "text":
+            delta(piece.text)
+
+    return told
 
 
 def _says_how_it_ends(model: Model) -> bool:
@@ -136,15 +173,5 @@ def _missing(error: Exception) -> str:
     """What to do, in one line: most often a variable is to be set."""
     if isinstance(error, UserError) and (variable := _VARIABLE.search(error.message)):
         field = "base_url" if variable[1].endswith("URL") else "api_key"
-        return f"set {variable[1]}, or give {field}=…"
+        return f"set {variable[1]}, or give {field}=… in a program"
     return error_line(error)
-
-
-def _piece(event: object) -> str:
-    match event:
-        case PartStartEvent(part=TextPart(content=text)):
-            return text
-        case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
-            return text
-        case _:
-            return ""

@@ -24,6 +24,7 @@ from pydantic_ai.messages import (
 )
 
 from foldmark.asking import Ask
+from foldmark.messages import BLOCK
 from foldmark.shown import (
     AnyShown,
     Call,
@@ -90,15 +91,26 @@ def _said(block: Text | Media | Reasoning | Call, system: str) -> ModelResponseP
 
 
 def _thinking(block: Reasoning, system: str) -> ThinkingPart | None:
-    signature = options(cast("object", block.provider_options), _ANTHROPIC).get("signature")
-    if system == _ANTHROPIC and isinstance(signature, str) and signature:
-        return ThinkingPart(content=block.text, signature=signature, provider_name=system)
-    return None
+    if system.startswith(_GOOGLE):
+        signed = _signed(block, system)
+        return ThinkingPart(content=block.text, **signed) if signed else None
+    own = options(cast("object", block.provider_options), system)
+    signature, name = own.get("signature"), own.get("id")
+    if not (isinstance(signature, str) and signature):
+        return None
+    return ThinkingPart(
+        content=block.text,
+        id=name if isinstance(name, str) else None,
+        signature=signature,
+        provider_name=system,
+        provider_details=options(own, "details") or None,
+    )
 
 
-def _signed(block: Text | Call, system: str) -> dict[str, Any]:
+def _signed(block: Text | Call | Reasoning, system: str) -> dict[str, Any]:
     """Gemini signs words and calls, and refuses some requests that come without."""
     kept = options(cast("object", block.provider_options), _GOOGLE)
+    kept = options(kept, BLOCK) or kept  # a signature that came without words
     signature = kept.get("thoughtSignature") or kept.get("thought_signature")
     if not (system.startswith(_GOOGLE) and isinstance(signature, str)):
         return {}

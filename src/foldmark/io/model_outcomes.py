@@ -20,7 +20,6 @@ from pydantic_ai.exceptions import (
     ModelTimeoutError,
 )
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
-from pydantic_ai.usage import RequestUsage
 
 from foldmark.asking import Answered, Cause, Finish, Outcome, Refused
 from foldmark.messages import Cache, Tokens
@@ -51,23 +50,30 @@ _LONGEST = 300  # characters of an error that are told
 
 def answered(response: ModelResponse, *, says_how_it_ends: bool) -> Outcome:
     """The answer with what was measured of it; one that broke off without a word is none."""
-    if says_how_it_ends and _broke_off(response):
-        return Refused(cause="failed", message="the answer broke off before its end")
-    finish = response.finish_reason or "stop"
+    if says_how_it_ends and (refusal := broken_off(response)) is not None:
+        return refusal
     return Answered(
         text="".join(part.content for part in response.parts if isinstance(part, TextPart)),
-        finish=_FINISH.get(finish, "other"),
-        tokens=_tokens(response.usage),
-        cost=_cost(response),
+        finish=told_finish(response),
+        tokens=measured_tokens(response),
+        cost=told_cost(response),
         calls=sum(isinstance(part, ToolCallPart) for part in response.parts),
     )
 
 
-def _broke_off(response: ModelResponse) -> bool:
-    """Whether nobody said how it ended: of a stream that just stops, the library says `stop`."""
+def broken_off(response: ModelResponse) -> Refused | None:
+    """The refusal of an answer of which nobody said how it ended."""
     if response.finish_reason != "stop" or response.provider_name in _SILENT:
-        return response.finish_reason is None
-    return not (response.provider_details or {}).get("finish_reason")
+        is_broken = response.finish_reason is None
+    else:  # of a stream that just stops, the library says `stop`
+        is_broken = not (response.provider_details or {}).get("finish_reason")
+    told = "the answer broke off before its end"
+    return Refused(cause="failed", message=told) if is_broken else None
+
+
+def told_finish(response: ModelResponse) -> Finish:
+    """How an answer ended, in our words."""
+    return _FINISH.get(response.finish_reason or "stop", "other")
 
 
 def refused(error: Exception) -> Refused:
@@ -126,8 +132,9 @@ def _said(error: ModelAPIError) -> str:
     return body if isinstance(body, str) and body else error.message
 
 
-def _tokens(usage: RequestUsage) -> Tokens | None:
+def measured_tokens(response: ModelResponse) -> Tokens | None:
     """What was measured; here the input is told without what was cached."""
+    usage = response.usage
     if usage.unmeasured_requests or not usage.total_tokens:
         return None
     read, write = usage.cache_read_tokens, usage.cache_write_tokens
@@ -140,7 +147,8 @@ def _tokens(usage: RequestUsage) -> Tokens | None:
     )
 
 
-def _cost(response: ModelResponse) -> float | None:
+def told_cost(response: ModelResponse) -> float | None:
+    """The price of an answer in dollars, where it is known."""
     try:
         return float(response.usage.cost or response.cost().total_price)
     except Exception:  # noqa: BLE001 - a price is no reason to lose an answer

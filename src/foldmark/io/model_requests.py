@@ -7,13 +7,17 @@ again. pydantic-ai's own form of them is there for the other providers.
 
 from typing import NamedTuple, cast
 
+from msgspec.structs import replace
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from foldmark.asking import Ask
+from foldmark.shown import AnyShown, FromAssistant, FromUser, Text
+from foldmark.stepping import STEP
 from foldmark.values import Json
+from foldmark.view import GO_ON
 from foldmark.wire import request
 from foldmark.wire.breakpoints import MARK
 
@@ -35,6 +39,7 @@ _WIRED = {
 }
 # Their cache of messages ends where the choice of tools changes, so it is left as it is there.
 _CHOICE_IN_PREFIX = ("anthropic", "bedrock")
+_GOOGLE = "google"
 
 
 class Request(NamedTuple):
@@ -47,9 +52,10 @@ class Request(NamedTuple):
 
 def model_request(ask: Ask, model: Model) -> Request:
     """What is sent to this model to ask it this."""
+    ask = replace(ask, messages=_answerable(ask.messages))
     messages = model_messages(ask, model.system)
     settings = _settings(ask, model)
-    wired = next((_WIRED[kind.__name__] for kind in _kinds(model) if kind.__name__ in _WIRED), None)
+    wired = _wired(model)
     if wired is not None:
         written = request(ask.messages, wired.wire, ask.system)
         settings["extra_body"] = {wired.field: written}
@@ -58,8 +64,27 @@ def model_request(ask: Ask, model: Model) -> Request:
     return Request(messages, settings, _parameters(ask))
 
 
-def _kinds(model: Model) -> tuple[type, ...]:
-    return type(model).__mro__
+def spoken_wire(model: Model) -> str:
+    """The name of its wire; of its provider, where we have no codec for it."""
+    wired = _wired(model)
+    if wired is not None:
+        return wired.wire
+    return _GOOGLE if model.system.startswith(_GOOGLE) else model.system
+
+
+def _wired(model: Model) -> Wired | None:
+    kinds = (kind.__name__ for kind in type(model).__mro__)
+    return next((_WIRED[kind] for kind in kinds if kind in _WIRED), None)
+
+
+def _answerable(messages: tuple[AnyShown, ...]) -> tuple[AnyShown, ...]:
+    """Messages that the user has the last word of: else a provider refuses, or goes on with it.
+
+    The note is the one that a view has between two answers, so the next request begins alike.
+    """
+    if messages and isinstance(messages[-1], FromAssistant):
+        return (*messages, FromUser(content=(Text(text=GO_ON),)))
+    return messages
 
 
 def _settings(ask: Ask, model: Model) -> ModelSettings:
@@ -67,12 +92,12 @@ def _settings(ask: Ask, model: Model) -> ModelSettings:
     settings = ModelSettings(max_tokens=ask.most)
     if "max_retries" not in model.unsupported_settings:
         settings["max_retries"] = 0
-    if ask.tools:
+    if ask.tools or ask.purpose == STEP:
         # Tools are declared where the request begins as the session's own: what was cached of
         # those is read here. Elsewhere a cache would be paid for and never read.
         settings["cache"] = True
-        if model.system not in _CHOICE_IN_PREFIX:
-            settings["tool_choice"] = "none"
+    if ask.tools and ask.purpose != STEP and model.system not in _CHOICE_IN_PREFIX:
+        settings["tool_choice"] = "none"
     return settings
 
 

@@ -1,24 +1,32 @@
-"""Summarizers that are models of a provider, reached through pydantic-ai.
+"""Models of a provider, reached through pydantic-ai: they summarise, and step for an agent.
 
 The library is an extra and takes a second or two to import: it is brought in by the first model
 that is asked for, and never by importing Foldmark.
 """
 
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from foldmark.asking import Summarizer
 from foldmark.errors import BadPolicy
+from foldmark.stepping import Model
 
 from .model_names import limits_name, provider_and_model
 
 if TYPE_CHECKING:
-    from pydantic_ai.models import Model
+    from pydantic_ai.models import Model as TheirModel
 
-__all__ = ["limits_name", "model_summarizer", "summarizer"]
+__all__ = ["kept_open", "limits_name", "model_named", "model_summarizer", "own_model", "summarizer"]
 
 
 def summarizer(name: str, *, base_url: str | None = None, api_key: str | None = None) -> Summarizer:
+    """The model of this name, to be asked for summaries."""
+    return model_named(name, base_url=base_url, api_key=api_key)
+
+
+def model_named(name: str, *, base_url: str | None = None, api_key: str | None = None) -> Model:
     """The model of this name, as `provider:model`; BadPolicy says what is missing to reach it.
 
     `base_url` is the address of another server: of the provider's kind, or, with `openai` or any
@@ -36,11 +44,26 @@ def summarizer(name: str, *, base_url: str | None = None, api_key: str | None = 
     return CalledModel(made, name)
 
 
-def model_summarizer(model: "Model") -> Summarizer:
+def model_summarizer(model: "TheirModel") -> Summarizer:
+    """A model of pydantic-ai that the program has made itself, to be asked for summaries."""
+    return own_model(model)
+
+
+def own_model(model: "TheirModel") -> Model:
     """A model of pydantic-ai that the program has made itself."""
     from .model_calls import CalledModel  # noqa: PLC0415 - an extra, and slow
 
     return CalledModel(lambda: model, f"{model.system}:{model.model_name}")
+
+
+@asynccontextmanager
+async def kept_open(model: Model) -> AsyncGenerator[None]:
+    """Inside, a model keeps its connections from one step to the next, if it has any."""
+    if isinstance(model, AbstractAsyncContextManager):
+        async with cast("AbstractAsyncContextManager[object]", model):
+            yield
+    else:
+        yield
 
 
 def _not_installed(error: ImportError) -> BadPolicy:

@@ -40,7 +40,15 @@ _FIGURES = ("compaction_seconds", "compaction_cost")
 _SECONDS = ("lease_seconds", "wait_seconds", "hook_seconds")
 _MOST_SECONDS = 86_400.0  # a day: clocks and locks do not take any number
 # Variables that are no settings: two switches of the policy, this module's own, and the tests'.
-_OTHERS = ("DISABLE_AUTOCOMPACT", "DISABLE_PRUNE", "CONFIG", "VECTORS", "CORPUS", "EXAMPLES")
+_OTHERS = (
+    "DISABLE_AUTOCOMPACT",
+    "DISABLE_PRUNE",
+    "CONFIG",
+    "VECTORS",
+    "CORPUS",
+    "EXAMPLES",
+    "WEIGHTS",
+)
 # Closer than difflib's own 0.6: FOLDMARK_TOKEN may be another program's, not a misspelt STORE.
 _NEAR = 0.75
 _SWITCHES = {

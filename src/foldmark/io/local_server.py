@@ -1,6 +1,7 @@
-"""A server of a small real model, as a process of its own: `python localserver.py WEIGHTS WINDOW`.
+"""A server of a model on this machine, as a process of its own.
 
-It prints its address and ends when its input does, so that it never outlives who started it.
+`python local_server.py WEIGHTS WINDOW` reads a key from its input, prints its address and ends
+when its input does, so that it never outlives who started it. It knows nothing of Foldmark.
 """
 
 import sys
@@ -9,6 +10,7 @@ from typing import Any
 
 
 def main(weights: str, window: str) -> None:
+    """Serve until the input ends."""
     xllamacpp: Any = import_module("xllamacpp")  # it tells nothing of its types
     settings = xllamacpp.CommonParams()
     settings.model.path = weights
@@ -18,6 +20,9 @@ def main(weights: str, window: str) -> None:
     # One thread: two collapse where the machine is busy.
     settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = 1
     settings.hostnames, settings.port = ["127.0.0.1"], 0
+    # The key comes by the input: arguments are for everybody on the machine to read.
+    if key := sys.stdin.readline().strip():
+        settings.api_keys = [key]
     server = xllamacpp.Server(settings)
     print(server.listening_address, flush=True)  # noqa: T201 - whoever started it reads this
     sys.stdin.read()
