@@ -14,7 +14,7 @@ import foldmark
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "foldmark"
 # Each layer may import those before it. Core is flat at the top; edges do not import each other.
-LAYERS = ("core", "wire", "io", "session")
+LAYERS = ("core", "wire", "io", "session", "agent")
 EDGES = ("cli", "lab", "importers", "exporters", "adapters")
 CORE_MAY_IMPORT = {"msgspec", "foldmark", "tiktoken"}
 PURE = ("time", "random", "os", "sys", "logging", "socket", "subprocess", "datetime", "secrets")

@@ -1,0 +1,1 @@
+"""The agent: a loop around a session, its tools, its snapshots."""

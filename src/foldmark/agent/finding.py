@@ -1,0 +1,124 @@
+"""The tools that find files by their names and lines by a pattern."""
+
+import heapq
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from itertools import count, islice
+from pathlib import Path
+from typing import Annotated
+
+from . import grepping
+from .functions import tool
+from .grepping import MOST_SEEN, Entry, fits, walked
+from .paths import Places
+from .shell import ran
+from .tool import Output, Refusal, Tool
+
+MOST_FOUND = 200
+SECONDS = 30.0
+_PROGRAM = (sys.executable, "-I", "-S", "-W", "ignore", grepping.__file__)
+
+
+def finding_tools(places: Places, *, seconds: float = SECONDS) -> tuple[Tool, Tool]:
+    """The tools `glob` and `grep` for a folder."""
+
+    @tool(name="glob", seconds=seconds, changes=False, subject=lambda given: _about(places, given))
+    def glob_(
+        pattern: Annotated[str, "Such as *.py (in any folder), src/**/*.ts or docs/*.{md,txt}."],
+        path: Annotated[str, "The folder to look in."] = ".",
+    ) -> Output:
+        """List files whose names fit a pattern, the newest first."""
+        top = _folder(places, path)
+        return _listed(places, top, pattern)
+
+    @tool(
+        name="grep",
+        seconds=seconds + 10,
+        changes=False,
+        subject=lambda given: _about(places, given),
+    )
+    async def grep(
+        pattern: Annotated[str, "A regular expression, as Python has them."],
+        path: Annotated[str, "The folder or file to look in."] = ".",
+        glob: Annotated[str, "Only files whose names fit this pattern."] = "",
+        limit: Annotated[int, "Lines that are told at most."] = MOST_FOUND,
+    ) -> Output:
+        """Find lines in text files by a regular expression; told as path:line: text."""
+        if limit < 1:
+            raise Refusal("limit: at least 1")
+        return await _found(_wanted(places, path, pattern, glob, limit), seconds)
+
+    return glob_, grep
+
+
+def _about(places: Places, given: dict[str, object]) -> str:
+    return places.subject(given.get("path", "."))
+
+
+def _folder(places: Places, name: str) -> Path:
+    top = places.inside(name)
+    if not top.is_dir():
+        raise Refusal(f"there is no folder {places.shown(top)}")
+    return top
+
+
+def _prefix(places: Places, top: Path) -> str:
+    shown = places.shown(top)
+    return "" if shown == "." else f"{shown.rstrip('/')}/"
+
+
+# --- glob ----------------------------------------------------------------------------------
+
+
+def _listed(places: Places, top: Path, pattern: str) -> Output:
+    suits, seen = fits(pattern), count()
+
+    def dated() -> Iterator[tuple[float, str]]:
+        for entry, _ in zip(islice(walked(str(top)), MOST_SEEN), seen, strict=False):
+            if suits(entry.name) and (at := _modified(entry)) is not None:
+                yield at, entry.name
+
+    found = heapq.nlargest(MOST_FOUND + 1, dated())
+    lines = [f"{_prefix(places, top)}{name}" for _, name in found[:MOST_FOUND]]
+    if len(found) > MOST_FOUND:
+        lines.append(f"[there are more; only the newest {MOST_FOUND} are told]")
+    if next(seen) >= MOST_SEEN:
+        lines.append(f"[stopped after {MOST_SEEN} files; look in a folder of this one]")
+    return Output(text="\n".join(lines) or "no files fit", title=pattern[:80])
+
+
+def _modified(entry: Entry) -> float | None:
+    """When a file was changed; None for a link or a special file."""
+    try:
+        about = os.stat(entry.last, dir_fd=entry.folder, follow_symlinks=False)
+    except OSError:
+        return None
+    return about.st_mtime if stat.S_ISREG(about.st_mode) else None
+
+
+# --- grep ----------------------------------------------------------------------------------
+
+
+def _wanted(places: Places, path: str, pattern: str, glob: str, limit: int) -> grepping.Wanted:
+    top = places.inside(path)
+    if top.is_dir():
+        folder, file, prefix = top, "", _prefix(places, top)
+    elif top.is_file():
+        folder, file, prefix = top.parent, top.name, _prefix(places, top.parent)
+    else:
+        raise Refusal(f"there is no file or folder {places.shown(top)}")
+    return grepping.Wanted(pattern, str(folder), file, prefix, glob, limit)
+
+
+async def _found(wanted: grepping.Wanted, seconds: float) -> Output:
+    given = json.dumps(wanted._asdict()).encode()
+    ended = await ran(_PROGRAM, Path(wanted.folder), seconds=seconds, given=given)
+    text = ended.output.decode("utf-8", "replace").rstrip("\n")
+    if ended.late:
+        raise Refusal(f"timed out after {seconds:g} s; try a simpler pattern or a smaller folder")
+    if ended.code:
+        raise Refusal(text[-500:] or f"the search ended with code {ended.code}")
+    return Output(text=text or "no lines found", title=wanted.pattern[:80])

@@ -1,0 +1,142 @@
+"""Names of files that a model gives, as real paths that stay inside the folders it may use.
+
+What is wrong with a name is told as a Refusal. A real path is opened folder by folder without
+following links, so that a link that was put there after the check leads nowhere. What is in a
+file is told elsewhere.
+"""
+
+import os
+import unicodedata
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from foldmark.io.files import harmless
+from foldmark.values import Frozen
+
+from .tool import Refusal
+
+_GIT = ".git"
+_LONGEST = 4_096  # characters of a path; the system has a limit of its own
+_BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a database
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Places(Frozen):
+    """The folder an agent works in, others that it may use, and what it may not touch in them."""
+
+    folder: Path
+    allowed: tuple[Path, ...] = ()
+    guarded: tuple[Path, ...] = ()
+
+    def inside(self, name: str, *, writing: bool = False) -> Path:
+        """The real path of a name; Refusal where it is not to be used."""
+        found = inside(self.folder, name, allowed=self.allowed, writing=writing)
+        if any(_is_guarded(found, os.path.realpath(path)) for path in self.guarded):
+            raise Refusal(f"{printed(name)} is the session's own; it is not for tools")
+        return found
+
+    def shown(self, path: Path) -> str:
+        """A path as the model is told it."""
+        return shown_path(self.folder, path)
+
+    def subject(self, name: object) -> str:
+        """What permission rules are held against: one name for a file, however it is written."""
+        if not isinstance(name, str):
+            return ""
+        try:
+            return self.shown(self.inside(name))
+        except Refusal:
+            return os.path.normpath(name)
+
+    @contextmanager
+    def parent(self, path: Path, *, make: bool = False) -> Generator[int]:
+        """The folder of a real path, opened without following any link on the way."""
+        roots = [Path(os.path.realpath(root)) for root in (self.folder, *self.allowed)]
+        base = max((root for root in roots if path.is_relative_to(root)), key=_depth, default=None)
+        if base is None:
+            raise Refusal(f"{self.shown(path)} is outside the working folder")
+        steps = path.relative_to(base).parts
+        with _folder(base if steps else base.parent, steps[:-1], make=make) as number:
+            yield number
+
+
+def _depth(path: Path) -> int:
+    return len(path.parts)
+
+
+@contextmanager
+def _folder(base: Path, steps: tuple[str, ...], *, make: bool) -> Generator[int]:
+    number = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for step in steps:
+            inner = _stepped(number, step, make=make)
+            os.close(number)
+            number = inner
+        yield number
+    finally:
+        os.close(number)
+
+
+def _stepped(number: int, step: str, *, make: bool) -> int:
+    try:
+        return os.open(step, _FOLDER, dir_fd=number)
+    except FileNotFoundError:
+        if not make:
+            raise
+    with suppress(FileExistsError):  # another call was quicker
+        os.mkdir(step, dir_fd=number)
+    return os.open(step, _FOLDER, dir_fd=number)
+
+
+def inside(folder: Path, name: str, *, allowed: Iterable[Path] = (), writing: bool = False) -> Path:
+    """The real path of a name from the working folder, if it lies in it or in an allowed one."""
+    _check_name(name)
+    try:
+        root = Path(folder).resolve()
+        # Also of a name that is not there yet: links in its parents, and links to nowhere, count.
+        found = (root / name).resolve()
+        roots = [root, *(Path(other).resolve() for other in allowed)]
+    except (OSError, RuntimeError, ValueError):  # a ring of links, or a name that is too long
+        raise Refusal(f"{printed(name)} leads nowhere: no path can be made of it") from None
+    if not any(found.is_relative_to(one) for one in roots):
+        raise Refusal(
+            f"{printed(name)} is outside the working folder; use a path inside it, such as ."
+        )
+    if writing and any(_is_git(part) for part in found.parts):
+        raise Refusal(f"{printed(name)} is in a .git folder, which is not written to")
+    return found
+
+
+def _check_name(name: str) -> None:
+    if not name.strip():
+        raise Refusal("the path is empty; give one, such as . for the working folder")
+    if any(unicodedata.category(ch) == "Cc" for ch in name):
+        raise Refusal(f"{printed(name)} has control characters in it; no path is made of these")
+    if name.startswith("~"):
+        raise Refusal(f"{printed(name)}: ~ is not replaced; give a path from the working folder")
+    if len(name) > _LONGEST:
+        raise Refusal(f"a path of {len(name)} characters is too long")
+
+
+def _is_git(part: str) -> bool:
+    """Whether some system takes a name for .git, by ignoring case, marks, or dots at its end."""
+    bare = "".join(ch for ch in part if unicodedata.category(ch) != "Cf")
+    return bare.casefold().rstrip(". ") == _GIT or bare.casefold() == "git~1"
+
+
+def _is_guarded(path: Path, guarded: str) -> bool:
+    names = (guarded, *(guarded + end for end in _BESIDE))
+    return any(path == Path(name) for name in names) or path.is_relative_to(guarded)
+
+
+def shown_path(folder: Path, path: Path) -> str:
+    """A path as the model is told it: from the working folder on, where it lies in it."""
+    root = Path(os.path.realpath(folder))
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+
+
+def printed(name: str) -> str:
+    """A name as one short line that holds nothing but what can be printed."""
+    line = harmless(name)
+    return repr(line if len(line) <= 120 else f"{line[:119]}…")

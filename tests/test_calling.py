@@ -1,0 +1,172 @@
+"""One call of a tool: whatever happens, it ends with an output."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import foldmark
+from foldmark.agent.calling import called
+from foldmark.agent.functions import as_tool, tool
+from foldmark.agent.permissions import Gate, Permissions
+from foldmark.agent.tool import Context, Output, Tool
+from foldmark.messages import Pending, ToolPart
+from foldmark.values import Json
+
+from .sessions import opened
+from .tooling import OPEN, asked, context_of, run
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[foldmark.Session]:
+    with opened(str(tmp_path / "store.db"), "s") as held:
+        yield held
+
+
+@pytest.fixture
+def context(session: foldmark.Session, tmp_path: Path) -> Context:
+    return context_of(session, tmp_path)
+
+
+def look(place: str = "") -> str:
+    return place
+
+
+def test_an_unknown_tool_is_told_with_the_nearest_names(context: Context) -> None:
+    output = asyncio.run(called(None, asked("reed"), context, OPEN, names=["read", "write", "x"]))
+    assert output.error
+    assert "'reed'" in output.text
+    assert "read" in output.text
+    assert "write" not in output.text
+
+
+@pytest.mark.parametrize(
+    ("raw", "text", "error"),
+    [
+        ('{"place": "mill"}', "mill", False),
+        ("", "", False),
+        ('{"place": "mi', "no JSON", True),
+        ('["mill"]', "no JSON object", True),
+        ("\ud800", "no JSON", True),
+    ],
+)
+def test_an_input_that_came_as_text_is_read_if_it_can_be(
+    context: Context, raw: str, text: str, *, error: bool
+) -> None:
+    output = asyncio.run(called(as_tool(look), asked("look", raw=raw), context, OPEN))
+    assert text in output.text
+    assert output.error == error
+
+
+def test_a_call_that_is_not_permitted_is_not_made(context: Context) -> None:
+    made: list[str] = []
+
+    def look(where: str) -> None:
+        made.append(where)
+
+    gate = Gate(Permissions([("look", "allow"), ("look:*secret*", "deny")]))
+    for where in ("a", "b/secret/c"):
+        asyncio.run(called(as_tool(look), asked("look", {"where": where}), context, gate))
+    assert made == ["a"]
+
+
+def test_a_slow_function_is_left_behind(context: Context) -> None:
+    going_on, ended = threading.Event(), threading.Event()
+
+    @tool(seconds=0.05)
+    def sleep() -> None:
+        going_on.wait(20)
+        ended.set()
+
+    output = run(sleep, context)
+    assert (output.text, output.error) == ("timed out after 0.05 s", True)
+    assert not ended.is_set()
+    going_on.set()
+    assert ended.wait(20)
+
+
+def test_a_slow_coroutine_is_cancelled(context: Context) -> None:
+    ends: list[str] = []
+
+    @tool(seconds=0.05)
+    async def sleep() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    assert run(sleep, context).text == "timed out after 0.05 s"
+    assert ends == ["cancelled"]
+
+
+def test_a_coroutine_that_fails_while_it_is_cancelled_disturbs_nobody(context: Context) -> None:
+    @tool(seconds=0.05)
+    async def sleep() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise ValueError("on the way out")
+
+    assert run(sleep, context).text == "timed out after 0.05 s"
+
+
+def test_a_cancelled_call_cancels_its_tool_and_raises(context: Context) -> None:
+    ends: list[str] = []
+    began = asyncio.Event()
+
+    @tool
+    async def sleep() -> None:
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ends.append("ended")
+
+    async def cut() -> None:
+        task = asyncio.create_task(called(sleep, asked("sleep"), context, OPEN))
+        await began.wait()
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cut())
+    assert ends == ["ended"]
+
+
+def test_a_tool_that_breaks_its_contract_is_told_as_a_failure(context: Context) -> None:
+    async def nothing(given: Json, context: Context) -> Output:
+        return None  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+
+    async def gives_up(given: Json, context: Context) -> Output:
+        raise asyncio.CancelledError
+
+    def no_coroutine(given: Json, context: Context) -> Output:
+        raise ValueError("at once")
+
+    for call, words in (
+        (nothing, "NoneType"),
+        (gives_up, "cancelled from within"),
+        (no_coroutine, "ValueError: at once"),
+    ):
+        made = Tool("t", "", {}, call)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        output = run(made, context)
+        assert output.error
+        assert words in output.text
+
+
+def test_outputs_can_be_kept(context: Context, session: foldmark.Session) -> None:
+    texts = ["half \ud83d", "nul \0 and \x1b[31mred", "", "x" * 3_000_000]
+    for number, text in enumerate(texts):
+        part = ToolPart(tool="say", call_id=f"k{number}", state=Pending(input={}))
+        session.record([part])
+
+        def say(said: str = text) -> str:
+            return said
+
+        output = run(as_tool(say), context)
+        session.result(f"k{number}", output.text, metadata=dict(output.metadata))
+        handle = session.search("say", most=1)[0].handle
+        assert session.recall(handle) == text.replace("\ud83d", "�")

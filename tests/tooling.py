@@ -1,0 +1,29 @@
+"""Tools called in tests as a loop calls them."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import foldmark
+from foldmark.agent.calling import called
+from foldmark.agent.permissions import Gate, Permissions
+from foldmark.agent.tool import Context, Output, Tool
+from foldmark.messages import Pending, ToolPart
+from foldmark.values import Json
+
+OPEN = Gate(Permissions([("*", "allow")]))
+
+
+def context_of(session: foldmark.Session, folder: Path) -> Context:
+    """What a call of the tools in these tests knows."""
+    return Context(session, folder, "c1", "agent", asyncio.Event())
+
+
+def asked(name: str, given: Json | None = None, raw: str = "") -> ToolPart:
+    """A call as a model makes it."""
+    return ToolPart(tool=name, call_id="c1", state=Pending(input=given or {}, raw=raw))
+
+
+def run(made: Tool, context: Context, gate: Gate = OPEN, /, **given: Any) -> Output:
+    """What a tool gives for this input."""
+    return asyncio.run(called(made, asked(made.name, given), context, gate))
