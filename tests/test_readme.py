@@ -20,12 +20,23 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_python_in_the_readme_runs(
-    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+AGENT, SESSION = blocks("python")
+
+
+def test_the_agent_in_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "README.md", "exec"), {})  # noqa: S102 - our own page
+    exec(compile(AGENT, "README.md", "exec"), {})  # noqa: S102 - our own page
+    assert capsys.readouterr().out == "It weighs 25 kg. (2 steps)\n"
+    assert len([line for line in AGENT.splitlines() if line.strip()]) <= 10
+
+
+def test_python_in_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(SESSION, "README.md", "exec"), {})  # noqa: S102 - our own page
     told = capsys.readouterr().out.splitlines()
     assert len(told) == 4
     before, after = int(told[3].split()[0]), int(told[1].split()[0])

@@ -1,10 +1,9 @@
 """Foldmark keeps an agent's session whole, and shows the model a view of it that fits.
 
-    log = foldmark.Log(foldmark.counter("classes"), transcript.messages)
-    viewer = foldmark.Viewer(log, foldmark.preset("foldmark"))
-    plan = foldmark.session_plan(viewer, foldmark.model_limits("anthropic:claude-sonnet-4-5"))
-    log.mark(plan.prune.ordinals, at=now)
-    viewer.view().messages                  # what the model is shown
+    with foldmark.open("agent.db", model="anthropic:claude-sonnet-4-5") as session:
+        session.user("Fix the failing test")
+        session.messages("anthropic")       # what to send; it is made to fit first
+        foldmark.Agent("anthropic:claude-sonnet-4-5", tools=[weigh]).run(session=session)
 
 Names are looked up when they are first used, so that importing the package costs little.
 """
@@ -13,6 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .agent.agent import Agent
+    from .agent.functions import tool
     from .errors import (
         BadInput,
         BadPolicy,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from .limits import Limit, model_limits
     from .log import Log
     from .messages import Message
-    from .plan import session_plan
     from .policy import Policy
     from .presets import preset
     from .refusals import is_context_overflow
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from .session.session import Session
     from .session.settings import Settings
     from .tokens import counter
-    from .view import View, Viewer
+    from .view import Viewer
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Agent": "agent.agent",
     "BadInput": "errors",
     "BadPolicy": "errors",
     "CompactionStopped": "errors",
@@ -55,7 +56,6 @@ _HOMES = {
     "Settings": "session.settings",
     "StoreError": "errors",
     "UnknownModel": "errors",
-    "View": "view",
     "Viewer": "view",
     "WindowTooSmall": "errors",
     "aopen": "session.opening",
@@ -65,10 +65,11 @@ _HOMES = {
     "open": "session.opening",
     "preset": "presets",
     "read_transcript": "importers.reading",
-    "session_plan": "plan",
+    "tool": "agent.functions",
 }
 
 __all__ = [
+    "Agent",
     "BadInput",
     "BadPolicy",
     "CompactionStopped",
@@ -83,7 +84,6 @@ __all__ = [
     "Settings",
     "StoreError",
     "UnknownModel",
-    "View",
     "Viewer",
     "WindowTooSmall",
     "aopen",
@@ -93,7 +93,7 @@ __all__ = [
     "open",
     "preset",
     "read_transcript",
-    "session_plan",
+    "tool",
 ]
 
 

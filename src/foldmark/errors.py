@@ -6,6 +6,7 @@ FoldmarkError
 ├── BadPolicy         a policy or setting that makes no sense; names the nearest valid one
 ├── WindowTooSmall    the part that cannot be folded is larger than the window
 ├── CompactionStopped folding would not help, or not for long; says what fills the window
+├── ModelFailed       a model gave no answer, however often it was asked; says why
 ├── Aborted           somebody asked to stop while a model was being waited for
 └── StoreError        the store cannot be used as it is; says what to do
     ├── NoStore       there is no store at this place, where one is to be read
@@ -66,6 +67,16 @@ class Aborted(FoldmarkError):
 
     def __init__(self) -> None:
         super().__init__("stopped while waiting for a model, as was asked; nothing was changed")
+
+
+class ModelFailed(FoldmarkError):
+    """A model that did not answer. What was done until then is in the session."""
+
+    def __init__(self, model: str, cause: str, message: str) -> None:
+        self.model = model
+        self.cause = cause  # overflow, throttled, timeout, failed or unavailable
+        self.message = message
+        super().__init__(f"{model} did not answer: {message}")
 
 
 class CompactionStopped(FoldmarkError):

@@ -17,6 +17,17 @@ FORKED = "session.forked"
 IMPORTED = "session.imported"
 HOOK_FAILED = "hook.failed"
 
+# What an agent's loop tells as it goes on; like `compaction.delta`, these are not kept.
+TURN_STARTED = "turn.started"
+TURN_FINISHED = "turn.finished"
+STEP_STARTED = "step.started"
+STEP_DELTA = "step.delta"
+STEP_RETRIED = "step.retried"
+STEP_FINISHED = "step.finished"
+TOOL_CALLED = "tool.called"
+TOOL_STARTED = "tool.started"
+TOOL_FINISHED = "tool.finished"
+
 
 class Event(Frozen):
     """Something that happened."""

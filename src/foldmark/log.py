@@ -31,6 +31,7 @@ from .messages import (
     TextPart,
     ToolPart,
     UserInfo,
+    shown_limit,
     with_part,
 )
 from .requests import Memory, Requests
@@ -58,7 +59,7 @@ class Tool(Frozen, gc=False):
     index: int
     part: ToolPart
     state: Completed
-    tokens: int  # of the output's text
+    tokens: int  # of the output's text, as far as its tool lets it be shown
     attached: int  # and of the files that came with it
     target: Target
     failed: bool
@@ -201,6 +202,16 @@ class Log:
         if entry is self.last and self._is_at_end(entry):
             return self.replace(message)
         return self._settle_older(entry, message, offset)
+
+    def amend(self, message: Message) -> Entry:
+        """Put a message in its place whose unshown parts or fields say more now."""
+        index = self._places[message.id]
+        old = self.entries[index]
+        if len(old.sizes) != len(message.parts):
+            raise ValueError(f"message {message.id!r} has other parts than before")
+        newer = Entry(message=message, index=index, ordinal=old.ordinal, sizes=old.sizes)
+        self.entries[index] = newer
+        return newer
 
     def _is_at_end(self, entry: Entry) -> bool:
         """Whether no places after it are left out."""
@@ -364,7 +375,7 @@ class Log:
             index=entry.index,
             part=part,
             state=state,
-            tokens=entry.sizes[offset].body,
+            tokens=min(entry.sizes[offset].body, shown_limit(state) or entry.sizes[offset].body),
             attached=entry.sizes[offset].attached,
             target=about,
             failed=_has_failed(state),

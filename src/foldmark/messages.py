@@ -15,6 +15,8 @@ from .values import Json, Other, Value, decoder, encode
 Number = int | float
 # Under the name of its wire in a text's metadata: a block that we keep as it came.
 BLOCK = "block"
+# In the metadata of an output: the tokens of it that are shown at most.
+SHOWN = "shown"
 
 
 class Cache(Value):
@@ -229,6 +231,12 @@ def is_opaque(part: AnyPart) -> TypeGuard[TextPart]:
 def told_error(state: Completed) -> bool:
     """Whether an output was told as an error by its wire."""
     return bool(state.metadata) and state.metadata.get("is_error") is True
+
+
+def shown_limit(state: Completed) -> int:
+    """The tokens of an output that are shown at most, as its tool wished; 0 where it did not."""
+    limit = state.metadata.get(SHOWN) if state.metadata else None
+    return limit if isinstance(limit, int) and limit > 0 else 0
 
 
 def finish_of(parts: Iterable[AnyPart]) -> str:

@@ -6,13 +6,13 @@ from typing import overload
 from .errors import WindowTooSmall
 from .limits import Limit
 from .log import Log, Pivot
-from .messages import AssistantInfo, Message
+from .messages import AnyPart, AssistantInfo, Completed, Message, ToolPart
 from .overflow import is_overflow, pressure, usable, used
 from .policy import Policy
 from .prune import Prune
-from .render import Cell
+from .render import Cell, output_tokens
 from .shown import FromTools
-from .sizes import MESSAGE_OVERHEAD
+from .sizes import MESSAGE_OVERHEAD, Size
 from .tail import Fold, Measure, replayed, suffix_measure, tail_budget, tail_start
 from .tokens import correction, round4_length, utf16_length
 from .values import Frozen, encode
@@ -61,11 +61,20 @@ def tokens_used(viewer: Viewer, *, fixed: int = 0) -> int:
     measured = _measured(log, log.measured, policy)
     # The results of its calls came after the measured answer, though they stand in its message.
     after = viewer.tokens_after(log.measured)
-    most = viewer.longest or MOST_TOKENS
-    sizes = log.entries[log.measured].sizes
-    after += sum(min(size.body, most) + size.attached for size in sizes)
+    entry = log.entries[log.measured]
+    after += sum(
+        _result_tokens(part, size, viewer.longest)
+        for part, size in zip(entry.message.parts, entry.sizes, strict=True)
+    )
     factor = correction(measured, shown - after + fixed)
     return max(measured + after, int((shown + fixed) * factor))
+
+
+def _result_tokens(part: AnyPart, size: Size, longest: int) -> int:
+    """What the result of a call adds to a request, if the part is a call with a result."""
+    if isinstance(part, ToolPart) and isinstance(part.state, Completed):
+        return output_tokens(part.state, size.body, longest) + size.attached
+    return size.body + size.attached
 
 
 def _measured(log: Log, place: int | None, policy: Policy) -> int:

@@ -23,6 +23,7 @@ from .messages import (
     TextPart,
     ToolPart,
     is_opaque,
+    shown_limit,
     told_error,
 )
 from .policy import ViewRules
@@ -186,8 +187,9 @@ class Renderer:
             case Completed():
                 kind = "error-text" if told_error(part.state) else "text"
                 text = part.state.output
-                if 0 < self._longest < size.body:
-                    text = fitted(text, self._longest, self._log.count, handle(ordinal))
+                most = output_tokens(part.state, size.body, self._longest)
+                if most < size.body:
+                    text = fitted(text, most, self._log.count, handle(ordinal))
                     tokens += self._log.count(text) - size.body
                 output = Output(type=kind, value=text)
                 if part.state.attachments is not UNSET:
@@ -228,6 +230,12 @@ class Renderer:
             "handle": handle(ordinal),
         }
         return template.format_map(fields)
+
+
+def output_tokens(state: Completed, tokens: int, longest: int) -> int:
+    """How many tokens of an output are shown: all, what the window allows, what its tool wished."""
+    limits = (limit for limit in (longest, shown_limit(state)) if limit > 0)
+    return min(tokens, *limits, tokens)
 
 
 def size_text(text: str) -> str:

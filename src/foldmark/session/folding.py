@@ -22,7 +22,7 @@ from foldmark.values import Frozen
 from foldmark.view import view_start
 
 from .hooks import Compaction
-from .saying import Saying
+from .noting import Noting
 
 
 class Completion(Frozen):
@@ -40,7 +40,7 @@ class Completion(Frozen):
     told: Mapping[str, object] = {}  # for the event
 
 
-class Folding(Saying):
+class Folding(Noting):
     """What shapes a session's view."""
 
     def prune(self) -> Act | None:
@@ -112,7 +112,7 @@ class Folding(Saying):
             auto=auto,
             overflow=overflow,
             tokens=self.tokens,
-            instructions=instructions,
+            instructions=instructions or self.focus,
         )
         if self.pending() is not None:
             return asked

@@ -55,6 +55,7 @@ class Keeper:
         self.fixed = 0  # tokens of the system prompt and the tools, which are in every request
         self.system = ""  # these two, where the program has said what they are
         self.tools: tuple[Declared, ...] = ()
+        self.focus = ""  # of every summary for which no other is given
         self._count = counter(policy.estimate)
         self.maker = Maker(row.id)
         self._bus = Bus()

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
 from foldmark.acts import Act
@@ -152,6 +153,14 @@ class Looking(Keeper):
     def info(self) -> SessionRow:
         """What is kept of the session beside its messages."""
         return self._store.row(self._key)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of its store; none where that is a server."""
+        place = str(self._where)
+        if "://" in place:
+            return ()
+        return tuple(Path(place + end) for end in ("", "-wal", "-shm", "-journal"))
 
     def _log_before(self, act: int) -> Log:
         part = self._slice(act)

@@ -136,7 +136,7 @@ class Saying(Looking):
         waiting: list[str] = []
         for held, offset in self._store.waiting(self._key, change.parts):
             part = held.message.parts[offset]
-            name = _call_name(part, held.ordinal + offset)
+            name = call_name(part, held.ordinal + offset)
             if name != call_id or self._store.hidden(self._key, held.place):
                 waiting.append(name)
                 continue
@@ -196,12 +196,12 @@ class Saying(Looking):
             for offset, part in enumerate(entry.message.parts):
                 if has_result(part) or not isinstance(part, ToolPart):
                     continue
-                if _call_name(part, entry.ordinal + offset) == call_id:
+                if call_name(part, entry.ordinal + offset) == call_id:
                     return entry, offset
         return None
 
 
-def _call_name(part: AnyPart, ordinal: int) -> str:
+def call_name(part: AnyPart, ordinal: int) -> str:
     """The id of a call; its handle where it has none."""
     return (part.call_id if isinstance(part, ToolPart) else "") or handle(ordinal)
 

@@ -8,16 +8,29 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
+from msgspec import UNSET
+
 from foldmark.acts import Act
+from foldmark.asking import Declared, Summarizer
 from foldmark.events import Event
+from foldmark.io.rows import SessionRow
 from foldmark.io.store import Store, checked_id, forked_info
-from foldmark.messages import AnyPart, FilePart, Message, Tokens, Transcript
+from foldmark.messages import (
+    AnyPart,
+    FilePart,
+    Message,
+    SessionInfo,
+    Time,
+    Tokens,
+    Transcript,
+)
 from foldmark.plan import Plan
 from foldmark.values import Json
 from foldmark.view import View
 
 from .diff import ViewDiff
 from .looking import Found
+from .noting import OpenCall
 from .switching import Switching
 
 P = ParamSpec("P")
@@ -68,13 +81,29 @@ class Session(Switching):
             name = self.maker.session_id() if session is None else checked_id(session)
             info = forked_info(self.info.info, name, self.maker.now())
             row = self._store.fork(self._key, info, place)
+        fork = self._beside(row)
+        fork.fixed, fork.system, fork.tools = self.fixed, self.system, self.tools
+        return fork
+
+    def child(self, title: str = "") -> "Session":
+        """A new session in the same store for a part of the work of this one."""
+        now = self.maker.now()
+        info = SessionInfo(
+            id=self.maker.session_id(),
+            parent_id=self.id,
+            title=title or UNSET,
+            time=Time(created=now, updated=now),
+        )
+        return self._beside(self._store.create(info, estimate=self.policy.estimate))
+
+    def _beside(self, row: SessionRow) -> "Session":
+        """Another session of the store, set as this one is."""
         settings = self._settings
         wait = max(settings.wait_seconds, 1.0)
         store = Store.open(self._where, durable=settings.durable, wait=wait)
-        fork = Session(store, row, settings, self.policy)
-        fork.prepare(self._where, self._given_hooks, self._given_summarizer)
-        fork.fixed, fork.system, fork.tools = self.fixed, self.system, self.tools
-        return fork
+        session = Session(store, row, settings, self.policy)
+        session.prepare(self._where, self._given_hooks, self._given_summarizer)
+        return session
 
     # --- the same, async ---
 
@@ -195,6 +224,44 @@ class Session(Switching):
     async def afork(self, message: str | None = None, *, session: str | None = None) -> "Session":
         """`fork`, async."""
         return await _in_thread(self.fork, message, session=session)
+
+    async def achild(self, title: str = "") -> "Session":
+        """`child`, async."""
+        return await _in_thread(self.child, title)
+
+    async def atell(self, kind: str, **data: object) -> None:
+        """`tell`, async."""
+        await _in_thread(self.tell, kind, **data)
+
+    async def aequip(
+        self, *, system: str, tools: Iterable[Declared], summarizer: Summarizer | None = None
+    ) -> None:
+        """`equip`, async."""
+        await _in_thread(self.equip, system=system, tools=tools, summarizer=summarizer)
+
+    async def aopen_calls(self) -> list[OpenCall]:
+        """`open_calls`, async."""
+        return await _in_thread(self.open_calls)
+
+    async def anewest(self) -> Message | None:
+        """`newest`, async."""
+        return await _in_thread(self.newest)
+
+    async def acost_of(self, act: Act) -> float:
+        """`cost_of`, async."""
+        return await _in_thread(self.cost_of, act)
+
+    async def afinish_step(self, message: str, snapshot: str) -> Message:
+        """`finish_step`, async."""
+        return await _in_thread(self.finish_step, message, snapshot)
+
+    async def asummarise_turn(self, message: str, summary: Json) -> Message:
+        """`summarise_turn`, async."""
+        return await _in_thread(self.summarise_turn, message, summary)
+
+    async def adescribe(self, *, title: str | None = None, summary: Json | None = None) -> None:
+        """`describe`, async."""
+        await _in_thread(self.describe, title=title, summary=summary)
 
     async def aevents(self, after: int = 0, most: int = 1_000) -> list[Event]:
         """`events`, async."""

@@ -8,7 +8,6 @@ from foldmark import events
 from foldmark.acts import Act
 from foldmark.asking import Delta, Summarizer
 from foldmark.errors import BadPolicy
-from foldmark.events import Event
 from foldmark.io.models import summarizer
 from foldmark.secrets import masked
 
@@ -52,15 +51,8 @@ class Summarizing(Folding):
         """Tells subscribers of each piece of an answer; these events are not kept."""
 
         def told(piece: str) -> None:
-            event = Event(
-                number=0,
-                session=self.id,
-                kind=events.DELTA,
-                at=self.maker.now(),
-                data={"act": act.number, "text": piece},
-            )
             with self._at_it():  # who is told here must not wait for the compaction's end
-                self._bus.publish([event])
+                self.tell(events.DELTA, act=act.number, text=piece)
 
         return Telling(told, masked if self.policy.compact.mask else str)
 

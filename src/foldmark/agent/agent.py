@@ -1,0 +1,178 @@
+"""The agent: a model, its tools, and what it may do; it works in sessions, one turn at a time."""
+
+import threading
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from foldmark.errors import BadInput, BadPolicy
+from foldmark.io.models import model_named
+from foldmark.io.snapshots import Snapshots, snapshots
+from foldmark.pivot import AGENT as COMPACTION
+from foldmark.prompting import prompt as prompt_named
+from foldmark.session.maker import Content
+from foldmark.session.opening import open as open_session
+from foldmark.session.session import Session
+from foldmark.stepping import Model
+
+from .calls import Hands
+from .delegates import delegate
+from .functions import toolset
+from .memory import memory_tools
+from .permissions import Action, Asker, Gate, Permissions
+from .stepping import Patience
+from .turn import Ended, Turn
+from .workspace import DEFAULT_RULES
+
+STEPS = 1_000
+_ANY: tuple[str, Action] = ("*", "allow")  # who hands a tool to an agent wants it to be used
+
+
+class Agent:
+    """Does what it is told in a session, by calling tools until its model is done.
+
+    >>> from foldmark.testing import ScriptedModel, call
+    >>> agent = Agent(ScriptedModel("Nothing to do."), name="idle")
+    >>> agent.name
+    'idle'
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a choice of the caller's
+        self,
+        model: str | Model,
+        *,
+        tools: Iterable[object] = (),
+        prompt: str | None = None,
+        name: str = "agent",
+        description: str = "",
+        folder: str | Path | None = None,
+        agents: "Iterable[Agent]" = (),
+        permissions: Mapping[str, Action] | None = None,
+        ask: Asker | None = None,
+        steps: int = STEPS,
+        cost: float | None = None,
+        window: int | None = None,
+        base_url: str | None = None,
+        patience: Patience | None = None,
+        titles: bool = True,
+    ) -> None:
+        """Take a model by its name or as an object, and what it works with.
+
+        `folder` is where it works: snapshots of it tell what each step changed. `agents` are
+        others to which it may hand tasks; one of the name `compaction` writes its summaries.
+        `permissions` are rules like {"shell:git push*": "deny"}; `ask` is asked where a rule says
+        so. A turn ends after so many `steps`, or when it has cost so many dollars.
+        """
+        self.model = model_named(model, base_url=base_url) if isinstance(model, str) else model
+        self.name = name
+        self.description = description or f"an agent named {name}"
+        self.is_told = prompt is not None  # its own way, and not the usual one
+        self.prompt = prompt_named("worker") if prompt is None else prompt
+        self.folder = None if folder is None else Path(folder).resolve()
+        self.here = self.folder or Path.cwd()
+        self.steps = _bound("steps", steps)
+        if cost is not None and cost <= 0:
+            raise BadPolicy(f"cost is {cost}; it must be more than 0 dollars")
+        self.cost = cost
+        self.window = window
+        self.patience = patience or Patience()
+        self.titles = titles
+        others = {agent.name: agent for agent in agents}
+        self._compactor = _without_tools(others.pop(COMPACTION, None))
+        self.given_tools = tuple(tools)
+        handing = (delegate(others),) if others else ()
+        # What is folded can always be read again.
+        known = toolset((*self.given_tools, *handing, *memory_tools()))
+        rules = (_ANY, *DEFAULT_RULES, *(permissions or {}).items())
+        self.hands = Hands(known, Gate(Permissions(rules), ask))
+        self._snapshots: Snapshots | None = None
+        self._has_looked = False
+        self._at_work: set[str] = set()
+        self._lock = threading.Lock()
+
+    def run(
+        self, said: Content | None = None, session: Session | None = None, **more: Any
+    ) -> Ended:
+        """Do what the user says, in a session; a new one in the usual store where none is given.
+
+        Without words, the session goes on where it was left.
+        """
+        return self.turn(said, session, **more).run()
+
+    async def arun(
+        self, said: Content | None = None, session: Session | None = None, **more: Any
+    ) -> Ended:
+        """`run`, async."""
+        return await self.turn(said, session, **more).arun()
+
+    def turn(
+        self, said: Content | None = None, session: Session | None = None, **more: Any
+    ) -> Turn:
+        """A turn that is not begun yet: it can be told more, and stopped, from any thread."""
+        if session is None:
+            given: dict[str, Any] = {"model": self.model.name, "window": self.window, **more}
+            session = open_session(**given)
+        elif more:
+            raise BadInput(f"{', '.join(more)}: these are for a new session, and one was given")
+        return Turn(self, session, said)
+
+    # --- what a turn asks of its agent ---
+
+    @contextmanager
+    def working(self, session: Session) -> Generator[None]:
+        """Hold a session for one turn; BadInput where this agent is at work in it already."""
+        with self._lock:
+            if session.id in self._at_work:
+                raise BadInput(
+                    f"session {session.id} has a turn under way; say more to that, or wait"
+                )
+            self._at_work.add(session.id)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._at_work.discard(session.id)
+
+    def prepare(self, session: Session) -> None:
+        """Make a session ready for this agent's model, prompt and tools."""
+        tools = tuple(tool.declared for tool in self.hands.tools.values())
+        summarizer = self._compactor.model if self._compactor else self.model
+        session.equip(system=self.prompt, tools=tools, summarizer=summarizer)
+        if self._compactor is not None and self._compactor.is_told:
+            session.focus = self._compactor.prompt
+        if session.model != self.model.name or self.window is not None:
+            # A window that was set for no model in particular is meant for this one.
+            kept = None if session.model else session.limit
+            session.switch(
+                self.model.name,
+                window=self.window or (kept.context if kept else None),
+                output=(kept.output or None) if kept else None,
+            )
+
+    def snapshot(self, session: Session) -> str | None:
+        """The working folder's tree as it is now; None where there is none to look at."""
+        held = self.snapshots(session)
+        return None if held is None else held.take()
+
+    def snapshots(self, session: Session) -> Snapshots | None:
+        """The snapshots of its folder, without the store of a session."""
+        if self.folder is None:
+            return None
+        if not self._has_looked:
+            self._snapshots = snapshots(self.folder, leave_out=session.files)
+            self._has_looked = True
+        return self._snapshots
+
+
+def _bound(name: str, figure: int) -> int:
+    if figure < 1:
+        raise BadPolicy(f"{name} is {figure}; it must be 1 or more")
+    return figure
+
+
+def _without_tools(agent: Agent | None) -> Agent | None:
+    """The agent that summarises: it has no tools, so that it can do nothing but write."""
+    if agent is not None and agent.given_tools:
+        raise BadPolicy(f"the agent {agent.name} summarises, and takes no tools")
+    return agent

@@ -1,0 +1,159 @@
+"""The calls of one answer: run at the same time, each result written when it is there.
+
+Whatever happens, every call gets its result: one that was cut off says so.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import NamedTuple, cast
+
+from foldmark import events
+from foldmark.errors import BadInput
+from foldmark.io.background import uncut
+from foldmark.messages import SHOWN, Running, Time, ToolPart
+from foldmark.session.session import Session
+
+from .calling import called
+from .permissions import Gate
+from .tool import Context, Output, Tool
+
+CUT_OFF = "[Cut off: the turn was stopped while this ran. It may have done a part of its work.]"
+DIED = "[Cut off: the program ended while this ran. It may have done a part of its work.]"
+_SHARE = 0.25  # of the window, for all outputs of one step together
+_LEAST = 200  # tokens of an output that are shown in any case
+_GRACE = 5.0  # seconds that cancelled tools have to end
+
+
+class Hands(NamedTuple):
+    """What an agent works with."""
+
+    tools: Mapping[str, Tool]
+    gate: Gate
+
+    @property
+    def changes(self) -> bool:
+        """Whether one of the tools may change files."""
+        return any(tool.changes for tool in self.tools.values())
+
+    def may_change(self, parts: Sequence[ToolPart]) -> bool:
+        """Whether one of these calls may change files."""
+        found = (self.tools.get(part.tool) for part in parts)
+        return any(tool is not None and tool.changes for tool in found)
+
+
+def begun(part: ToolPart, now: int) -> ToolPart:
+    """A call as it is recorded before it runs; its input as it came, where it is no JSON."""
+    state = part.state
+    if getattr(state, "raw", None):
+        return part
+    running = Running(input=state.input or {}, time=Time(start=now))
+    return ToolPart(
+        id=part.id, tool=part.tool, call_id=part.call_id, state=running, metadata=part.metadata
+    )
+
+
+class Did(NamedTuple):
+    """What calls came to."""
+
+    cost: float = 0.0  # dollars
+    files: tuple[str, ...] = ()  # that they say they wrote
+
+
+async def done(session: Session, parts: Sequence[ToolPart], hands: Hands, context: Context) -> Did:
+    """Run calls, and write their results."""
+    room = int(session.room * _SHARE) // max(len(parts), 1)
+    tasks = [
+        asyncio.create_task(
+            _done(session, part, hands, context._replace(call_id=part.call_id), room)
+        )
+        for part in parts
+    ]
+    try:
+        await _all_done_or_stopped(tasks, context.aborted)
+    finally:
+        await _ended(tasks)
+        await uncut(close_open, session, CUT_OFF, {part.call_id or "" for part in parts})
+    did = [task.result() for task in tasks if not task.cancelled()]
+    return Did(sum(each.cost for each in did), tuple(file for each in did for file in each.files))
+
+
+async def _all_done_or_stopped(tasks: list["asyncio.Task[Did]"], stop: asyncio.Event) -> None:
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        waiting = {stopped, *tasks}
+        while stopped in waiting and len(waiting) > 1:
+            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+
+
+async def _ended(tasks: list["asyncio.Task[Did]"]) -> None:
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=_GRACE)
+
+
+async def _done(session: Session, part: ToolPart, hands: Hands, context: Context, room: int) -> Did:
+    session.tell(
+        events.TOOL_STARTED, call=part.call_id, tool=part.tool, input=part.state.input or {}
+    )
+    start = monotonic()
+    tool = hands.tools.get(part.tool)
+    output = await called(tool, part, context, hands.gate, names=hands.tools)
+    shown = _shown(tool, room)
+    await uncut(_written, session, part.call_id or "", output, shown)
+    session.tell(
+        events.TOOL_FINISHED,
+        call=part.call_id,
+        tool=part.tool,
+        title=output.title,
+        error=output.error,
+        characters=len(output.text),
+        seconds=round(monotonic() - start, 3),
+    )
+    return _did(output)
+
+
+def _did(output: Output) -> Did:
+    cost, files = output.metadata.get("cost"), output.metadata.get("files")
+    named = cast("list[object]", files) if isinstance(files, list) else []
+    return Did(
+        float(cost) if isinstance(cost, int | float) else 0.0,
+        tuple(file for file in named if isinstance(file, str)),
+    )
+
+
+def written_paths(parts: Iterable[ToolPart]) -> list[str]:
+    """The paths that calls name: they may be about to write there."""
+    given = ((part.state.input or {}).get("path") for part in parts)
+    return [path for path in given if isinstance(path, str)]
+
+
+def _shown(tool: Tool | None, room: int) -> int:
+    wished = tool.shown if tool else _LEAST
+    return max(min(wished, room), _LEAST) if room else wished
+
+
+def _written(session: Session, call_id: str, output: Output, shown: int) -> None:
+    metadata: dict[str, object] = {**output.metadata, SHOWN: shown}
+    if output.title:
+        metadata["title"] = output.title
+    if output.error:
+        # It stays an output, so that it can be shown in part and pruned, however long it is.
+        metadata["is_error"] = True
+    session.result(call_id, output.text, files=output.files, metadata=metadata)
+
+
+def close_open(session: Session, words: str, among: set[str] | None = None) -> list[str]:
+    """Give calls that are still open a result that says why there is no other; their messages."""
+    closed: list[str] = []
+    for call in session.open_calls():
+        if among is None or call.call_id in among:
+            with suppress(BadInput):  # its own result came meanwhile
+                session.result(call.call_id, words, error=True)
+                closed.append(call.message)
+    return closed

@@ -1,0 +1,110 @@
+"""What a session did to the files of its folder: per message, as a whole, and how to go back.
+
+Messages name the trees at the start and at the finish of each step; a diff spans from the first
+start to the last finish, so edits of others between them are told too. How trees are kept is told
+elsewhere. A revert hides messages, and what they did, from all of these.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from foldmark.errors import BadInput
+from foldmark.filediffs import FileDiff
+from foldmark.io.snapshots import Snapshots
+from foldmark.log import marker_part
+from foldmark.messages import Message, StepFinishPart, StepStartPart, TextPart
+from foldmark.session.session import Session
+
+Trees = tuple[str, str]
+
+
+def step_trees(messages: Iterable[Message]) -> tuple[Trees, ...]:
+    """The trees at the start and the finish of each step that has any, in order.
+
+    A step of which only one is known begins and ends with it.
+    """
+    return tuple(trees for message in messages for trees in _steps(message))
+
+
+def _steps(message: Message) -> Iterator[Trees]:
+    start = ""
+    for part in message.parts:
+        if isinstance(part, StepStartPart):
+            if start:
+                yield start, start
+            start = part.snapshot or ""
+        elif isinstance(part, StepFinishPart):
+            finish = part.snapshot or start
+            if finish:
+                yield start or finish, finish
+            start = ""
+    if start:
+        yield start, start
+
+
+def span(messages: Iterable[Message]) -> Trees | None:
+    """The tree before the first step and the one after the last; None where none is known."""
+    trees = step_trees(messages)
+    return (trees[0][0], trees[-1][1]) if trees else None
+
+
+def message_diff(snapshots: Snapshots, session: Session, message_id: str) -> tuple[FileDiff, ...]:
+    """What an answer did to files, or all that answers a message of the user."""
+    messages = session.export().messages
+    return _diff(snapshots, messages[_extent(messages, session.id, message_id)])
+
+
+def session_diff(snapshots: Snapshots, session: Session) -> tuple[FileDiff, ...]:
+    """What a session did to files, also in what was folded."""
+    return _diff(snapshots, session.export().messages)
+
+
+def _diff(snapshots: Snapshots, messages: Sequence[Message]) -> tuple[FileDiff, ...]:
+    trees = span(messages)
+    return snapshots.diff(*trees) if trees else ()
+
+
+def tree_before(session: Session, message_id: str) -> str:
+    """The files as they were before a message and what answers it."""
+    messages = session.export().messages
+    extent = _extent(messages, session.id, message_id)
+    from_here, earlier = span(messages[extent]), span(messages[: extent.start])
+    if from_here is None and earlier is not None:
+        return earlier[1]
+    from_here = from_here or span(messages[extent.stop :])
+    return _known(from_here[0] if from_here else "", message_id)
+
+
+def tree_after(session: Session, message_id: str) -> str:
+    """The files as they were after a message and what answers it."""
+    messages = session.export().messages
+    extent = _extent(messages, session.id, message_id)
+    until, later = span(messages[: extent.stop]), span(messages[extent.stop :])
+    return _known(until[1] if until else later[0] if later else "", message_id)
+
+
+def _known(tree: str, message_id: str) -> str:
+    if not tree:
+        raise BadInput(f"no snapshot was taken around the message {message_id!r}")
+    return tree
+
+
+def _extent(messages: Sequence[Message], session_id: str, message_id: str) -> slice:
+    """A message and, after one of the user, what answers it; of equal ids the newest counts."""
+    places = (place for place in reversed(range(len(messages))) if messages[place].id == message_id)
+    first = next(places, None)
+    if first is None:
+        raise BadInput(f"there is no message {message_id!r} in session {session_id}")
+    if not messages[first].is_user:
+        return slice(first, first + 1)
+    after = range(first + 1, len(messages))
+    return slice(first, next((place for place in after if _asks(messages[place])), len(messages)))
+
+
+def _asks(message: Message) -> bool:
+    """Whether a message is the user's own: no marker, and not what a program said for them."""
+    if not message.is_user or marker_part(message) is not None:
+        return False
+    return any(
+        not (isinstance(part, TextPart) and (part.synthetic or part.ignored))
+        for part in message.parts
+    )

@@ -1,0 +1,159 @@
+"""One answer of the model: asked for, streamed, and asked for again where it did not come.
+
+It tells what comes as it comes, and keeps it, so that an answer that is cut off is not lost. It
+runs no tools, and writes nothing to the session.
+"""
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import NamedTuple, cast
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from foldmark import events
+from foldmark.asking import Ask, Cause, Refused
+from foldmark.io.driving import error_line, jittered
+from foldmark.messages import ReasoningPart, RetryPart, TextPart, Time, ToolPart
+from foldmark.session.session import Session
+from foldmark.stepping import Calling, Model, Piece, Stepped, Words
+
+_AGAIN: tuple[Cause, ...] = ("throttled", "timeout", "failed")
+_LONGEST_WAIT = 120.0  # seconds between two tries, whatever a provider says
+_GRACE = 1.0  # seconds that a cancelled request has to end
+EMPTY = "the model answered nothing"
+
+
+class Patience(NamedTuple):
+    """How often a request is tried again, and how long an answer may be silent."""
+
+    retries: int = 4
+    pause: float = 1.0  # seconds before the second try; doubled before each one after
+    silence: float = 300.0  # seconds without a piece, after which the request is given up
+
+
+class Answer:
+    """An answer on its way: what came of it so far, and the tries that failed before it."""
+
+    def __init__(self, session: Session) -> None:
+        """Take the session whose subscribers are told."""
+        self._session = session
+        self._words: list[Words] = []
+        self.retried: list[RetryPart] = []
+        self.heard = 0.0  # when the last piece came
+
+    def tell(self, piece: Piece) -> None:
+        """Take a piece, and tell of it."""
+        self.heard = monotonic()
+        match piece:
+            case Words():
+                self._words.append(piece)
+                self._session.tell(events.STEP_DELTA, text=piece.text, what=piece.kind)
+            case Calling():
+                self._session.tell(events.TOOL_CALLED, call=piece.call_id, tool=piece.tool)
+
+    def again(self, attempt: int, refused: Refused, seconds: float) -> None:
+        """Note a try that failed, and forget what it said."""
+        now = self._session.maker.now()
+        self._words = []
+        error = {"name": refused.cause, "message": refused.message}
+        part = RetryPart(attempt=attempt, error=error, time=Time(created=now))
+        self.retried.append(part)
+        self._session.tell(
+            events.STEP_RETRIED,
+            attempt=attempt,
+            cause=refused.cause,
+            message=refused.message,
+            seconds=round(seconds, 1),
+        )
+
+    @property
+    def so_far(self) -> tuple[TextPart | ReasoningPart, ...]:
+        """What was said so far, as parts."""
+        parts: list[TextPart | ReasoningPart] = []
+        for kind, text in self._joined():
+            parts.append(TextPart(text=text) if kind == "text" else ReasoningPart(text=text))
+        return tuple(parts)
+
+    def _joined(self) -> list[tuple[str, str]]:
+        joined: list[tuple[str, list[str]]] = []
+        for piece in self._words:
+            if not joined or joined[-1][0] != piece.kind:
+                joined.append((piece.kind, []))
+            joined[-1][1].append(piece.text)
+        return [(kind, "".join(texts)) for kind, texts in joined]
+
+
+async def answered(model: Model, ask: Ask, answer: Answer, patience: Patience) -> Stepped | Refused:
+    """What the model answers in the end; a refusal is the last of several where that may help."""
+    for attempt in range(1, patience.retries + 2):
+        outcome = await _asked(model, ask, answer, patience.silence)
+        if isinstance(outcome, Stepped) or outcome.cause not in _AGAIN:
+            return outcome
+        if attempt > patience.retries:
+            return outcome
+        seconds = _pause(outcome, attempt, patience)
+        answer.again(attempt, outcome, seconds)
+        await asyncio.sleep(seconds)
+    raise AssertionError("the last try returns")
+
+
+def _pause(refused: Refused, attempt: int, patience: Patience) -> float:
+    told = refused.retry_after
+    own = jittered(patience.pause * 2 ** (attempt - 1))
+    return min(max(told, 0.0) if told is not None else own, _LONGEST_WAIT)
+
+
+async def _asked(model: Model, ask: Ask, answer: Answer, silence: float) -> Stepped | Refused:
+    """One try; whatever the model's code raises is a refusal, and so is an answer of nothing."""
+    task = asyncio.create_task(_stepped(model, ask, answer))
+    answer.heard = monotonic()
+    try:
+        while not task.done():
+            left = answer.heard + silence - monotonic()
+            if left <= 0:
+                told = f"{model.name} was silent for {silence:g} s"
+                return Refused(cause="timeout", message=told)
+            await asyncio.wait((task,), timeout=left)
+        outcome = task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,), timeout=_GRACE)
+    if isinstance(outcome, Stepped) and not _says(outcome):
+        return Refused(cause="failed", message=EMPTY)
+    return outcome
+
+
+async def _stepped(model: Model, ask: Ask, answer: Answer) -> Stepped | Refused:
+    try:
+        outcome = cast("object", await model.step(ask, answer.tell))
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return Refused(cause="failed", message="the request was cancelled")  # from within
+    except Exception as error:  # noqa: BLE001 - a model is anybody's code
+        return Refused(cause="failed", message=error_line(error))
+    if isinstance(outcome, Stepped | Refused):
+        return outcome
+    return Refused(cause="failed", message=f"{model.name} gave a {type(outcome).__name__}")
+
+
+def _says(outcome: Stepped) -> bool:
+    return any(isinstance(part, ToolPart) or part.text.strip() for part in outcome.parts)
+
+
+def with_own_ids(stepped: Stepped, made: Callable[[], str]) -> Stepped:
+    """The same answer, each call with an id of its own: some models repeat theirs."""
+    seen: set[str] = set()
+    parts: list[TextPart | ReasoningPart | ToolPart] = []
+    for part in stepped.parts:
+        if isinstance(part, ToolPart):
+            name = part.call_id or ""
+            if not name or name in seen:
+                part = replace(part, call_id=made(), id=UNSET)  # noqa: PLW2901 - the same call
+            seen.add(part.call_id or "")
+        parts.append(part)
+    return replace(stepped, parts=tuple(parts))

@@ -1,0 +1,65 @@
+"""What is noted at the end of a turn: titles, and which files it changed."""
+
+from foldmark.errors import FoldmarkError
+from foldmark.filediffs import FileDiff
+from foldmark.io.snapshots import Snapshots
+from foldmark.session.session import Session
+from foldmark.values import Json
+
+START = "start"  # in a session's summary: the tree that its first turn found
+
+
+def summed_up(
+    session: Session,
+    snapshots: Snapshots | None,
+    trees: tuple[str | None, str | None],
+    *,
+    asked: str | None,
+    title: str,
+) -> tuple[str, ...]:
+    """Note what a turn came to, under what the user said and for the session; the files."""
+    old, new = trees
+    diffs: tuple[FileDiff, ...] = ()
+    if snapshots is not None and old and new and old != new:
+        diffs = snapshots.diff(old, new)
+    if asked is not None:
+        session.summarise_turn(asked, {"title": title, "diffs": [_told(diff) for diff in diffs]})
+    info = session.info.info
+    session.describe(
+        title=title if title and not info.title else None,
+        summary=_whole(snapshots, info.summary or {}, old, new),
+    )
+    return tuple(diff.file for diff in diffs)
+
+
+def _whole(
+    snapshots: Snapshots | None, known: Json, old: str | None, new: str | None
+) -> Json | None:
+    """What the session changed as a whole, and the tree that it began with; None: as it was."""
+    if snapshots is None or not old or not new:
+        return None
+    start = known.get(START)
+    if not isinstance(start, str):
+        start = old
+    elif old == new:
+        return None
+    try:
+        diffs = snapshots.diff(start, new)
+    except FoldmarkError:  # it began on another machine
+        return None
+    return {
+        **known,
+        START: start,
+        "additions": sum(diff.additions for diff in diffs),
+        "deletions": sum(diff.deletions for diff in diffs),
+        "files": len(diffs),
+    }
+
+
+def _told(diff: FileDiff) -> Json:
+    return {
+        "file": diff.file,
+        "additions": diff.additions,
+        "deletions": diff.deletions,
+        "status": diff.change,
+    }
