@@ -74,8 +74,9 @@ async def done(session: Session, parts: Sequence[ToolPart], hands: Hands, contex
         await _all_done_or_stopped(tasks, context.aborted)
     finally:
         await _ended(tasks)
-        await uncut(close_open, session, CUT_OFF, {part.call_id or "" for part in parts})
-    did = [task.result() for task in tasks if not task.cancelled()]
+        if any(not task.done() or task.cancelled() or task.exception() for task in tasks):
+            await uncut(close_open, session, CUT_OFF, {part.call_id or "" for part in parts})
+    did = [task.result() for task in tasks if task.done() and not task.cancelled()]
     return Did(sum(each.cost for each in did), tuple(file for each in did for file in each.files))
 
 

@@ -85,6 +85,7 @@ class Turn:
         self._first: str | None = None  # the tree with which the turn began
         self._asked: str | None = None  # the id of the user's message
         self._words = ""  # and what it says
+        self._newest: Message | None = None  # what was said last, until it is looked at
 
     # --- from outside, at any time and from any thread ---
 
@@ -157,7 +158,7 @@ class Turn:
         session = self.session
         calls.close_open(session, calls.DIED)
         tree = self.agent.snapshot(session)
-        last = session.newest()
+        last = self._newest = session.newest()
         if last is not None and tree is not None and _is_unfinished(last):
             session.finish_step(last.id, tree)
         return tree
@@ -188,12 +189,13 @@ class Turn:
     async def _say_waiting(self) -> None:
         while self._waiting:
             message = await uncut(self.session.user, self._waiting.popleft(), agent=self.agent.name)
+            self._newest = message
             if self._asked is None:
                 self._asked, self._words = message.id, _words(message.parts)
 
     async def _handed_on(self) -> Stepped | None:
         """What the user hands to other agents, done before the model is asked."""
-        newest = await uncut(self.session.newest)
+        newest, self._newest = self._newest, None
         stepped = None if newest is None else handed_on(newest)
         if stepped is not None:
             stepped = self._with_ids(stepped)
@@ -220,8 +222,10 @@ class Turn:
 
     async def _answer(self, answer: Answer) -> Stepped | Refused:
         """The model's answer to a view that fits."""
-        self._count_fold(await self._unless_stopped(self.session.afit()))
-        shown = await self._view()
+        shown = await uncut(self._fitting)
+        if shown is None:
+            self._count_fold(await self._unless_stopped(self.session.afit()))
+            shown = await self._view()
         self._steps += 1
         self.session.tell(events.STEP_STARTED, step=self._steps, tokens=self.session.tokens)
         asking = answered(self.agent.model, self._ask(shown), answer, self.agent.patience)
@@ -230,6 +234,16 @@ class Turn:
         except (Aborted, asyncio.CancelledError):
             await uncut(self._record_cut_off, answer)
             raise
+
+    def _fitting(self) -> tuple[AnyShown, ...] | None:
+        """What the model is shown, where that fits as it is; as it does most of the time."""
+        session = self.session
+        if session.pending() is not None or (
+            session.limit is not None and session.plan(explain=False).overflow
+        ):
+            return None
+        shown = session.view().messages
+        return None if not shown or isinstance(shown[-1], FromAssistant) else shown
 
     async def _view(self) -> tuple[AnyShown, ...]:
         """What the model is shown, which ends with words that are not its own."""

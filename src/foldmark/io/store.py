@@ -224,6 +224,14 @@ class Store:
         """What was done to a session, oldest first."""
         return read_acts(self.engine, key, kind)
 
+    def queued(self, key: int) -> list[Act]:
+        """The pivots without a summary that nobody has given up or taken back, oldest first."""
+        sql = (
+            f"SELECT {ACT} FROM acts WHERE session = ? AND kind = 'pivot' AND summary IS NULL "  # noqa: S608
+            "AND failed IS NULL AND undone IS NULL AND reverted IS NULL ORDER BY number"
+        )
+        return [act_row(row) for row in self.engine.read(sql, (key,))]
+
     def act(self, key: int, number: int) -> Act | None:
         """An act by its number."""
         sql = f"SELECT {ACT} FROM acts WHERE session = ? AND number = ?"  # noqa: S608 - constants

@@ -84,10 +84,13 @@ class Folding(Noting):
 
     def pending(self) -> Act | None:
         """The compaction that is queued, if one is."""
+        queued = self._store.queued(self._key)
+        if not queued:
+            return None  # as it is at most steps, however many pivots there are
         acts = self._store.acts(self._key, "pivot")
         # What a newer pivot has folded is not waited for, until that one is taken back.
         folded = max((act.marker or 0 for act in acts if act.in_force), default=-1)
-        waiting = [act for act in acts if _waits(act) and (act.marker or 0) > folded]
+        waiting = [act for act in queued if (act.marker or 0) > folded]
         return waiting[-1] if waiting else None
 
     def cancel(self, reason: str = "cancelled") -> Act | None:
@@ -325,7 +328,3 @@ def _named_only(part: AnyPart) -> AnyPart:
 
 def _can_be_redone(act: Act) -> bool:
     return act.undone is not None and act.reverted is None
-
-
-def _waits(act: Act) -> bool:
-    return act.state in {"queued", "claimed"}
