@@ -22,6 +22,8 @@ from . import (
     inspect,
     keeping,
     plan,
+    run_changes,
+    running,
     searching,
     sessions,
     show,
@@ -43,6 +45,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _COMMANDS: dict[str, tuple[tuple[str, Callable[..., None], str], ...]] = {
+    "An agent": (("run", running.run, running.EXAMPLE),),
     "One transcript": (
         ("inspect", inspect.inspect, inspect.EXAMPLE),
         ("plan", plan.plan, plan.EXAMPLE),
@@ -57,6 +60,7 @@ _COMMANDS: dict[str, tuple[tuple[str, Callable[..., None], str], ...]] = {
         ("show", show.show_session, show.EXAMPLE),
         ("search", searching.search, searching.SEARCH_EXAMPLE),
         ("recall", searching.recall, searching.RECALL_EXAMPLE),
+        ("diff", run_changes.diff, run_changes.EXAMPLE),
         ("events", events.events, events.EXAMPLE),
         ("export", exporting.export, exporting.EXAMPLE),
     ),

@@ -6,16 +6,20 @@ import typer
 from rich.text import Text
 
 from foldmark.acts import Act
+from foldmark.agent.diffs import tree_after
+from foldmark.errors import BadInput
+from foldmark.io.snapshots import Restored
 from foldmark.session.session import Session
 
 from .opening import new_name, opened_session
 from .options import AsJson, SessionName, StorePlace
+from .run_changes import OfFolder, folder_of, message_named, restored_lines, taken_snapshots
 from .show import act_json
 from .tables import show, show_json, words
 from .text import number, plain
 
 UNDO_EXAMPLE = "Example: foldmark undo latest --act 3"
-REVERT_EXAMPLE = "Example: foldmark revert latest h3f"
+REVERT_EXAMPLE = "Example: foldmark revert latest h3f --files"
 FORK_EXAMPLE = "Example: foldmark fork latest --at h3f --as another-way"
 
 ActNumber = Annotated[
@@ -24,6 +28,9 @@ ActNumber = Annotated[
 Redo = Annotated[bool, typer.Option("--redo", help="Put in force again what was undone.")]
 Place = Annotated[
     str, typer.Argument(metavar="MESSAGE", help="The id of a message, or the handle of its part.")
+]
+Files = Annotated[
+    bool, typer.Option("--files", help="Take the files of its folder back to then, too.")
 ]
 At = Annotated[
     str | None,
@@ -47,26 +54,55 @@ def undo(
         before = opened.view().tokens
         done = opened.redo(act) if redo else opened.undo(act)
         outcome = "is in force again" if redo else "was undone"
-        _tell(opened, done, before, f"Act {done.number}, a {done.kind}, {outcome}", json=json)
+        tell_act(opened, done, before, f"Act {done.number}, a {done.kind}, {outcome}", json=json)
 
 
 def revert(
-    session: SessionName, message: Place, *, store: StorePlace = None, json: AsJson = False
+    session: SessionName,
+    message: Place,
+    *,
+    files: Files = False,
+    folder: OfFolder = None,
+    store: StorePlace = None,
+    json: AsJson = False,
 ) -> None:
-    """Go back to a message: what came after it is hidden, what was folded since is shown."""
-    with opened_session(store, session) as (opened, _, _):
+    """Go back to a message: what came after it is hidden, what was folded since is shown.
+
+    With --files, the folder's files are again as they were when the message had been answered.
+    """
+    if folder is not None and not files:
+        raise BadInput("--folder is for the files that go back; give --files, too")
+    with opened_session(store, session) as (opened, kept, row):
         before = opened.view().tokens
+        restored: Restored | None = None
+        if files:
+            # Found first: what is wrong with it is told before anything is changed.
+            tree = tree_after(opened, message_named(kept, row, message))
+            restored = taken_snapshots(opened, folder_of(opened, folder)).restore(tree)
         done = opened.revert(message)
         told = f"Went back to {plain(message)}, which is act {done.number}"
-        _tell(opened, done, before, told, json=json)
+        tell_act(opened, done, before, told, json=json, restored=restored)
 
 
-def _tell(session: Session, act: Act, before: int, told: str, *, json: bool) -> None:
+def tell_act(
+    session: Session,
+    act: Act,
+    before: int,
+    told: str,
+    *,
+    json: bool = False,
+    restored: Restored | None = None,
+) -> None:
+    """Print what an act, or taking one back, did to a view and to files."""
     after = session.view().tokens
     if json:
-        show_json({"id": session.id, "act": act_json(act), "before": before, "after": after})
-    else:
-        show(Text(f"{told}: {before:,} → {number(after, 'token')}."))
+        figures = {"id": session.id, "act": act_json(act), "before": before, "after": after}
+        show_json(figures if restored is None else figures | {"files": restored})
+        return
+    lines = [Text(f"{told}: {before:,} → {number(after, 'token')}.")]
+    if restored is not None:
+        lines += [Text(f"  {line}") for line in restored_lines(restored)]
+    show(Text("\n").join(lines))
 
 
 def fork(

@@ -1,0 +1,133 @@
+"""The user is asked, at a terminal, whether a tool may be called.
+
+All of what it would be called with is shown: a command is read before it is allowed. Without a
+terminal nobody is asked, and nothing of this is used.
+"""
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from foldmark.agent.permissions import No, Question, Reply
+
+from .tables import QUIET
+from .text import number, plain
+
+if TYPE_CHECKING:
+    from .run_screen import TerminalScreen
+
+_MOST_SHOWN = 4_000  # characters; who is asked about more is told how much more
+_READ = 4_096
+_CHOICES = "[y]es once, [a]lways in this run, [n]o (words after n are told to the model): "
+
+
+class Asking:
+    """Asks on the screen of a run, once there is one."""
+
+    def __init__(self) -> None:
+        """Begin without a screen."""
+        self.screen: TerminalScreen | None = None
+
+    async def ask(self, question: Question) -> Reply:
+        """What the user says."""
+        if self.screen is None:
+            return "no"
+        with self.screen.paused():
+            for piece in _shown(question):
+                self.screen.console.print(piece)
+            _forget_typed()
+            try:
+                return await _answer()
+            except asyncio.CancelledError:
+                sys.stdout.write("\n")  # what comes next begins a line of its own
+                raise
+
+
+async def _answer() -> Reply:
+    while True:
+        sys.stdout.write(_CHOICES)
+        sys.stdout.flush()
+        line = await typed_line()
+        if line is None:
+            return "no"
+        if (reply := reply_of(line)) is not None:
+            return reply
+
+
+def reply_of(line: str) -> Reply | None:
+    """The answer that a line is; None where it is none."""
+    word, _, more = line.strip().partition(" ")
+    match word.lower().rstrip(",.:"):
+        case "y" | "yes":
+            return "once"
+        case "a" | "always":
+            return "always"
+        case "n" | "no":
+            return No(words=more.strip()) if more.strip() else "no"
+        case _:
+            return None
+
+
+def _shown(question: Question) -> list[Text]:
+    subject = question.subject
+    shown = visible(subject[:_MOST_SHOWN])
+    pieces = [Text(f"{plain(question.tool, most=40)} wants to be called:", style="bold yellow")]
+    pieces += [Text(f"  {line}", overflow="fold") for line in shown.split("\n") if shown]
+    if (rest := len(subject) - _MOST_SHOWN) > 0:
+        pieces.append(
+            Text(f"  … and {number(rest, 'character')} more, not shown", style="bold red")
+        )
+    if others := _others(question):
+        pieces.append(Text(f"  {others}", style=QUIET))
+    return pieces
+
+
+def visible(text: str) -> str:
+    """A text in which signs that steer a terminal stand as escapes: none of it is hidden."""
+    return "".join(
+        sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text
+    )
+
+
+def _others(question: Question) -> str:
+    """The rest of the input, shortly."""
+    rest = {name: held for name, held in question.input.items() if held != question.subject}
+    return ", ".join(
+        f"{plain(name, most=30)}={plain(str(held), most=60)}" for name, held in rest.items()
+    )
+
+
+def _forget_typed() -> None:
+    """Drop what was typed before the question was seen: it is no answer to it."""
+    with suppress(Exception):  # there are systems without terminals of this kind
+        import termios  # noqa: PLC0415
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
+async def typed_line() -> str | None:
+    """A line that the user types; None where there will be no more. It can be cancelled."""
+    loop = asyncio.get_running_loop()
+    stdin = sys.stdin.fileno()
+    typed = bytearray()
+    got: asyncio.Future[None] = loop.create_future()
+
+    def read() -> None:
+        try:
+            data = os.read(stdin, _READ)
+        except OSError:
+            data = b""
+        typed.extend(data)
+        if (not data or b"\n" in data) and not got.done():
+            got.set_result(None)
+
+    loop.add_reader(stdin, read)
+    try:
+        await got
+    finally:
+        loop.remove_reader(stdin)
+    return typed.decode(errors="replace").partition("\n")[0] if b"\n" in typed else None

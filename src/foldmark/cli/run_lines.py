@@ -1,0 +1,262 @@
+"""What is told of a run in lines: what each tool did, what was pruned and folded, what failed.
+
+Two screens are here that draw nothing: one for pipes and files, one that prints events as JSON.
+Words go to standard output; all that is said beside them goes to standard error.
+"""
+
+import sys
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple, Protocol
+
+from foldmark import events
+from foldmark.agent.calls import Hands
+from foldmark.agent.tool import Tool
+from foldmark.agent.turn import Ended
+from foldmark.events import Event
+from foldmark.messages import Completed, Failed, ToolPart
+from foldmark.session.session import Session
+from foldmark.values import Json, encode
+
+from .run_words import Harmless
+from .tables import QUIET
+from .text import escaped, number, plain
+
+ENDED = "run.ended"
+_LONGEST = 120  # characters of what a call is about
+_LONGEST_ERROR = 200
+
+
+class Line(NamedTuple):
+    """A line for people."""
+
+    text: str
+    style: str = ""
+
+
+class Screen(Protocol):
+    """Shows a run to whoever looks."""
+
+    def take(self, event: Event) -> None:
+        """Show what an event tells."""
+        ...
+
+    def say(self, line: Line) -> None:
+        """Show a line of ours."""
+        ...
+
+    def shown(self) -> AbstractContextManager[None]:
+        """Show a turn for as long as the context lasts."""
+        ...
+
+    def end(self, ended: Ended) -> None:
+        """Show how a turn has ended."""
+        ...
+
+
+# --- lines ---------------------------------------------------------------------------------
+
+
+class Calls:
+    """What the calls of a session are about, and how they failed."""
+
+    def __init__(self, session: Session, hands: Hands) -> None:
+        """Take the session, and what its agent works with."""
+        self._session = session
+        self._hands = hands
+        self._about: dict[str, str] = {}
+        self._hinted: set[str] = set()
+
+    def begin(self, data: Json) -> str:
+        """What a call that begins is about."""
+        about = plain(_subject(self._hands.tools.get(data["tool"]), data["input"]), most=_LONGEST)
+        self._about[data["call"]] = about
+        return about
+
+    def hint(self, data: Json) -> Line | None:
+        """How to allow a call about which nobody can be asked; said once for each tool."""
+        name = data["tool"]
+        tool = self._hands.tools.get(name)
+        if tool is None or name in self._hinted:
+            return None
+        if self._hands.gate.permissions.decide(name, tool.subject(data["input"])) != "ask":
+            return None
+        self._hinted.add(name)
+        return Line(f"nobody can be asked here about {name}; allow it with: --allow {name}")
+
+    def finished(self, data: Json) -> Line:
+        """A call that has ended, in one line."""
+        about = self._about.pop(data["call"], "")
+        about = plain(data["title"] or "", most=_LONGEST) or about
+        name = f"{plain(data['tool'], most=40)} {about}".rstrip()
+        if data["error"]:
+            cause = plain(self._error(data["call"]), most=_LONGEST_ERROR)
+            return Line(f"✗ {name} · {cause}".removesuffix(" · "), "red")
+        size = number(data["characters"], "character")
+        return Line(f"✓ {name} · {size} · {data['seconds']:.1f} s", QUIET)
+
+    def _error(self, call: str) -> str:
+        """The first line of what a call failed with."""
+        last = self._session.newest()
+        for part in last.parts if last else ():
+            if isinstance(part, ToolPart) and part.call_id == call:
+                state = part.state
+                text = state.output if isinstance(state, Completed) else ""
+                text = state.error if isinstance(state, Failed) else text
+                return next((line for line in text.splitlines() if line.strip()), "")
+        return ""
+
+
+def _subject(tool: Tool | None, given: Json) -> str:
+    if tool is not None and (subject := tool.subject(given)):
+        return subject
+    texts = [held for held in given.values() if isinstance(held, str)]
+    return texts[0] if texts else ""
+
+
+def told(event: Event, calls: Calls) -> Line | None:
+    """The line for an event; None where there is nothing to say."""
+    data = event.data
+    match event.kind:
+        case events.TOOL_FINISHED:
+            return calls.finished(data)
+        case events.STEP_RETRIED:
+            cause = plain(data["message"], most=_LONGEST_ERROR)
+            return Line(f"asked again in {data['seconds']:g} s: {cause}", "yellow")
+        case events.PRUNED:
+            what = number(data["parts"], "old output")
+            return Line(f"pruned {what}: {_change(data)}", "yellow")
+        case events.COMPACTED:
+            return Line(f"folded the older part: {_change(data)}", "magenta")
+        case events.FAILED:
+            return Line(f"not folded: {plain(data['reason'], most=_LONGEST_ERROR)}", "yellow")
+        case _:
+            return None
+
+
+def _change(data: Json) -> str:
+    return f"{data['before']:,} → {number(data['after'], 'token')}"
+
+
+def outcome(ended: Ended) -> Line:
+    """How a turn ended, in one line."""
+    steps, files = number(ended.steps, "step"), number(len(ended.files), "file")
+    cost = f", ${ended.cost:.3f}" if ended.cost else ""
+    changed = f", {files} changed" if ended.files else ""
+    return Line(f"{_ENDINGS[ended.ended]} after {steps}{cost}{changed}", QUIET)
+
+
+_ENDINGS = {
+    "stop": "done",
+    "length": "the answer was cut off, as it was too long,",
+    "steps": "as many steps as were allowed: ended",
+    "cost": "as many dollars as were allowed: ended",
+    "aborted": "stopped",
+}
+
+
+# --- without a terminal --------------------------------------------------------------------
+
+
+def complain(line: Line) -> None:
+    """Write a line to standard error."""
+    sys.stderr.write(f"{line.text}\n")
+    sys.stderr.flush()
+
+
+class PlainScreen:
+    """Words to standard output as they come, lines about the rest to standard error."""
+
+    def __init__(self, calls: Calls, *, quiet: bool = False) -> None:
+        """Take what is known of calls; a quiet one shows the last words alone."""
+        self._calls = calls
+        self._quiet = quiet
+        self._words = Harmless()
+        self._open = False  # the line that was written last has not ended
+
+    def take(self, event: Event) -> None:
+        """Show what an event tells."""
+        if event.kind == events.TOOL_STARTED and (hint := self._calls.hint(event.data)):
+            complain(hint)
+        if self._quiet:
+            return
+        if event.kind == events.STEP_DELTA:
+            if event.data["what"] == "text":
+                self._write(self._words.take(event.data["text"]))
+            return
+        if event.kind == events.TOOL_STARTED:
+            self._calls.begin(event.data)
+        if event.kind in (events.STEP_FINISHED, events.STEP_RETRIED):
+            self._end_line()
+        if line := told(event, self._calls):
+            complain(line)
+
+    def _write(self, text: str) -> None:
+        if text:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            self._open = not text.endswith("\n")
+
+    def _end_line(self) -> None:
+        self._write(self._words.rest())
+        if self._open:
+            self._write("\n")
+
+    def say(self, line: Line) -> None:
+        """Show a line of ours, unless it shall be quiet."""
+        if not self._quiet:
+            complain(line)
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """Show a turn: nothing is drawn."""
+        try:
+            yield
+        finally:
+            if not self._quiet:
+                self._end_line()
+
+    def end(self, ended: Ended) -> None:
+        """Show how a turn has ended."""
+        if self._quiet:
+            clean = Harmless()
+            self._write(clean.take(ended.text) + clean.rest())
+            self._end_line()
+
+
+class JsonScreen:
+    """Every event as one JSON object on a line of its own, and nothing else."""
+
+    def __init__(self, calls: Calls) -> None:
+        """Take what is known of calls."""
+        self._calls = calls
+
+    def take(self, event: Event) -> None:
+        """Print an event."""
+        if event.kind == events.TOOL_STARTED and (hint := self._calls.hint(event.data)):
+            complain(hint)
+        sys.stdout.write(f"{escaped(encode(event).decode())}\n")
+        sys.stdout.flush()
+
+    def say(self, line: Line) -> None:
+        """Say nothing: a program reads this."""
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """Show a turn: nothing is drawn."""
+        yield
+
+    def end(self, ended: Ended) -> None:
+        """Print how it ended."""
+        session = ended.session
+        data: Json = {
+            "text": ended.text,
+            "ended": ended.ended,
+            "steps": ended.steps,
+            "cost": ended.cost,
+            "tokens": ended.tokens,
+            "files": list(ended.files),
+            "session": session.id,
+        }
+        now = session.maker.now()
+        self.take(Event(number=0, session=session.id, kind=ENDED, at=now, data=data))

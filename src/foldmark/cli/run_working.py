@@ -1,0 +1,250 @@
+"""A run from its beginning to its end: one turn in a script, or one after the other at a prompt."""
+
+import signal
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
+from types import FrameType
+from typing import Literal, NoReturn
+
+from foldmark.agent.agent import Agent
+from foldmark.agent.permissions import Asker
+from foldmark.agent.workspace import workspace_tools
+from foldmark.errors import FoldmarkError
+from foldmark.messages import AssistantInfo
+from foldmark.session.opening import DEFAULT_STORE
+from foldmark.session.session import Session
+from foldmark.session.settings import Settings
+
+from .run_asking import Asking
+from .run_commands import COMMANDS, Desk, Leave, helping, is_command, obey, unknown
+from .run_gauge import Gauge
+from .run_lines import Calls, JsonScreen, Line, PlainScreen, Screen, complain, outcome
+from .run_opening import Reached, Wished, about, opened, reached, resuming, rules
+from .run_screen import TerminalScreen
+from .run_turns import Turned, turned
+from .tables import QUIET
+from .text import number, plain
+
+Shown = Literal["terminal", "plain", "quiet", "json"]
+PROMPT = "› "  # noqa: RUF001 - no mistaken >, but a sign of our own
+_TERMINATED = 128 + signal.SIGTERM
+
+
+class Bench:
+    """What a run works with: the model is reached at once, the session when it is needed."""
+
+    def __init__(self, wished: Wished, settings: Settings, stack: ExitStack) -> None:
+        """Take what was asked for; the stack closes what is opened."""
+        # What is wrong with these is told before a session is made.
+        rules(wished, workspace_tools(wished.folder))
+        self.wished = wished
+        self.settings = settings
+        self._stack = stack
+        base_url = wished.base_url or settings.base_url
+        self.found = reached(stack, settings.model, base_url=base_url, window=settings.window)
+
+    @property
+    def where(self) -> str:
+        """The store."""
+        return self.settings.store or DEFAULT_STORE
+
+    def session(self) -> Session:
+        """The session, which is closed with the run."""
+        return self._stack.enter_context(opened(self.found, self.settings, self.wished))
+
+    def agent(self, session: Session, found: Reached, ask: Asker | None) -> Agent:
+        """An agent that works in the folder with a model."""
+        wished = self.wished
+        tools = workspace_tools(wished.folder, guarded=session.files)
+        return Agent(
+            found.model,
+            tools=tools,
+            prompt=wished.prompt,
+            folder=wished.folder,
+            permissions=rules(wished, tools),
+            ask=ask,
+            steps=wished.steps,
+            cost=wished.cost,
+        )
+
+    def another(self, name: str, window: int | None) -> Reached:
+        """Another model; a server that was named is for models of the first one's provider."""
+        provider = self.found.name.partition(":")[0]
+        same = name.partition(":")[0] == provider
+        base_url = self.wished.base_url if same else None
+        return reached(self._stack, name, base_url=base_url, window=window)
+
+
+# --- in a script ---------------------------------------------------------------------------
+
+
+def work(bench: Bench, said: str | None, shown: Shown) -> int:
+    """One turn without a terminal; its exit code."""
+    session = bench.session()
+    agent = bench.agent(session, bench.found, None)
+    calls = Calls(session, agent.hands)
+    screen: Screen = (
+        JsonScreen(calls) if shown == "json" else PlainScreen(calls, quiet=shown == "quiet")
+    )
+    if line := about(bench.found):
+        screen.say(line)
+    done = turned(agent, session, screen, said)
+    ended = done.ended
+    if ended.ended != "stop":
+        complain(outcome(ended))
+    else:
+        screen.say(outcome(ended))
+    if ended.ended != "stop" or shown == "plain":
+        how = "stopped; go on with" if ended.ended == "aborted" else "go on with"
+        complain(Line(f"{how}: {resuming(session, bench.wished.store)}"))
+    return done.code
+
+
+@contextmanager
+def terminable() -> Generator[None]:
+    """Let SIGTERM end a run as an exit does, so that its session is closed."""
+
+    def leave(_number: int, _frame: FrameType | None) -> NoReturn:
+        sys.exit(_TERMINATED)
+
+    before = None
+    with suppress(ValueError):  # not in the main thread
+        before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+# --- at a terminal -------------------------------------------------------------------------
+
+
+def talk(bench: Bench, said: str | None) -> int:
+    """Turns, with a prompt after each, until the user leaves; the exit code."""
+    with suppress(ImportError):
+        import_module("readline")  # lines can be edited from now on
+    if line := about(bench.found):
+        complain(line)
+    if said is None and not bench.wished.goes_on:
+        said = _first_words(bench.found.name)
+        if said is None:
+            return 0
+    asking = Asking()
+    session = bench.session()
+    agent = bench.agent(session, bench.found, asking.ask)
+    gauge = Gauge(session)
+    screen = TerminalScreen(Calls(session, agent.hands), gauge)
+    asking.screen = screen
+
+    def another(name: str, window: int | None) -> tuple[Agent, int | None]:
+        found = bench.another(name, window)
+        return bench.agent(session, found, asking.ask), found.window
+
+    desk = Desk(
+        session=session,
+        agent=agent,
+        screen=screen,
+        gauge=gauge,
+        folder=bench.wished.folder,
+        where=bench.where,
+        another=another,
+    )
+    if bench.wished.goes_on:
+        screen.say(Line(f"session {plain(session.id)}: {_title(session)}", QUIET))
+    code = _talked(bench, desk, said)
+    if not code:
+        screen.say(Line(f"go on with: {resuming(session, bench.wished.store)}", QUIET))
+    return code
+
+
+def _title(session: Session) -> str:
+    row = session.info
+    return f"{plain(row.info.title or 'without a title')}, {number(row.places, 'message')}"
+
+
+def _first_words(name: str) -> str | None:
+    """What the user says first; there is no session before that."""
+    complain(Line(f"{plain(name)} is ready; /help tells what you can do, Ctrl-D leaves"))
+    while (line := _typed()) is not None:
+        word = line.strip().partition(" ")[0]
+        if not word:
+            continue
+        if not is_command(line):
+            return line
+        if word == "/exit":
+            return None
+        for told in _before_a_session(word):
+            complain(told)
+    return None
+
+
+def _before_a_session(word: str) -> Iterator[Line]:
+    if word == "/help":
+        yield from helping()
+    elif word.removeprefix("/") in COMMANDS:
+        yield Line(f"{word} is for later: say first what is to be done, or /exit")
+    else:
+        yield unknown(word.removeprefix("/"))
+
+
+def _talked(bench: Bench, desk: Desk, said: str | None) -> int:
+    goes_on = said is None and _is_unfinished(desk.session)
+    while True:
+        if said is not None or goes_on:
+            done = _shown_turn(bench, desk, said)
+            if done is not None and done.signal == signal.SIGTERM:
+                return _TERMINATED
+        said, goes_on = None, False
+        line = _typed()
+        if line is None:
+            return 0
+        if not line.strip():
+            continue
+        if not is_command(line):
+            said = line
+            continue
+        try:
+            obey(desk, line)
+        except Leave:
+            return 0
+        except KeyboardInterrupt:
+            desk.screen.say(Line("stopped", "yellow"))
+
+
+def _shown_turn(bench: Bench, desk: Desk, said: str | None) -> Turned | None:
+    """One turn; what goes wrong is told, and the user may say something else."""
+    try:
+        done = turned(desk.agent, desk.session, desk.screen, said)
+    except FoldmarkError as error:
+        desk.screen.say(Line(plain(str(error), most=1_000), "red"))
+        return None
+    if done.ended.ended == "aborted":
+        told = f"stopped; go on with: {resuming(desk.session, bench.wished.store)}"
+        desk.screen.say(Line(told, "yellow"))
+    return done
+
+
+def _is_unfinished(session: Session) -> bool:
+    """Whether a session was left in the middle of a turn."""
+    last = session.newest()
+    if last is None or not isinstance(last.info, AssistantInfo):
+        return True
+    return last.info.finish != "stop" or bool(session.open_calls())
+
+
+def _typed() -> str | None:
+    """A line of the user's; None where they leave."""
+    try:
+        return input(PROMPT)
+    except EOFError:
+        sys.stdout.write("\n")
+        return None
+    except SystemExit:  # by a signal
+        sys.stdout.write("\n")
+        raise
+    except KeyboardInterrupt:
+        sys.stdout.write("\n")
+        return ""
