@@ -23,6 +23,7 @@ CUT_OFF = "[Cut off: the turn was stopped while this ran. It may have done a par
 DIED = "[Cut off: the program ended while this ran. It may have done a part of its work.]"
 _SHARE = 0.25  # of the window, for all outputs of one step together
 _LEAST = 200  # tokens of an output that are shown in any case
+_TOLD = 200  # characters of an error that are told
 _GRACE = 5.0  # seconds that cancelled tools have to end
 
 
@@ -113,6 +114,7 @@ async def _done(session: Session, part: ToolPart, hands: Hands, context: Context
         tool=part.tool,
         title=output.title,
         error=output.error,
+        told=output.text.strip().partition("\n")[0][:_TOLD] if output.error else "",
         characters=len(output.text),
         seconds=round(monotonic() - start, 3),
     )

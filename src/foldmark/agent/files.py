@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 from foldmark.io.files import size_text
+from foldmark.io.snapshot_git import UNFINISHED
 from foldmark.messages import FilePart
 from foldmark.values import Json
 
@@ -246,7 +247,7 @@ def _write(places: Places, path: Path, data: bytes) -> bool:
 
 def _replaced(folder: int, name: str, data: bytes, shown: str) -> bool:
     mode = _mode(folder, name, shown)
-    made = f".{secrets.token_hex(8)}.tmp"
+    made = UNFINISHED + secrets.token_hex(8)  # a kill may leave it: no snapshot takes it in
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     number = os.open(made, flags, 0o666, dir_fd=folder)
     try:

@@ -25,6 +25,7 @@ from foldmark.messages import (
     AssistantInfo,
     Cache,
     Message,
+    Number,
     Path,
     StepFinishPart,
     StepStartPart,
@@ -330,6 +331,7 @@ class Turn:
             finish=stepped.finish,
             calls=len(stepped.calls),
             cost=self._cost,
+            tokens=_figures(stepped.tokens),
             used=self.session.tokens,
             usable=self.session.room,
         )
@@ -406,6 +408,17 @@ def _is_unfinished(message: Message) -> bool:
     """Whether a step may have changed files, and nobody noted how they were after it."""
     finish = [part for part in message.parts if isinstance(part, StepFinishPart)]
     return isinstance(message.info, AssistantInfo) and any(not part.snapshot for part in finish)
+
+
+def _figures(tokens: Tokens | None) -> dict[str, Number]:
+    """What was measured, as plain figures."""
+    cache = (tokens.cache if tokens else None) or Cache()
+    return {
+        "input": (tokens.input if tokens else None) or 0,
+        "output": (tokens.output if tokens else None) or 0,
+        "cache_read": cache.read or 0,
+        "cache_write": cache.write or 0,
+    }
 
 
 def _words(parts: Sequence[AnyPart]) -> str:

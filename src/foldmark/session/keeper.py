@@ -70,6 +70,7 @@ class Keeper:
         self._where: str | Path = ""
         self._given_hooks: tuple[object, ...] = ()
         self._given_summarizer: Summarizer | None = None
+        self._usual_summarizer: Summarizer | None = None  # of who works here now
         self._reached: tuple[str, Summarizer | None] | None = None  # by the name of its model
         self._compacting = threading.Lock()  # held while a compaction is made
         self._aborted = threading.Event()

@@ -44,8 +44,7 @@ class Noting(Saying):
         with self._lock:
             self.system, self.tools = system, tuple(tools)
             self.fixed = declared_tokens(self.system, self.tools, self._count)
-            if self._given_summarizer is None and self._settings.summarizer is None:
-                self._given_summarizer = summarizer
+            self._usual_summarizer = summarizer
 
     def open_calls(self) -> list[OpenCall]:
         """The calls that wait for their results, shown or folded, the oldest first."""
@@ -107,7 +106,8 @@ class Noting(Saying):
             self._write(job)
 
     def _amend(self, change: Change, message: str, noted: Callable[[Message], Message]) -> Message:
-        place = self._place(message)
+        known = self._log.place(message)  # the store would look through the whole session
+        place = self._place(message) if known is None else known
         entry = self._log.entries.get(place)
         if entry is None:  # folded
             held = self._store.message_at(self._key, place)

@@ -24,6 +24,8 @@ class Summarizing(Folding):
         """The model that summarises: the one that is set, else the session's; None for none."""
         if self._given_summarizer is not None:
             return self._given_summarizer
+        if self._settings.summarizer is None and self._usual_summarizer is not None:
+            return self._usual_summarizer
         name = self._settings.summarizer or self.model
         if name in {"", DIGEST}:
             return None

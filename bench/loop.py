@@ -1,0 +1,132 @@
+"""The agent's loop: what a step costs beside the model and the tools, early and late in a run.
+
+The model answers at once and the tools do next to nothing, so that all that is measured is ours.
+CPU time of the process, and apart from it that of its children, which are git's.
+"""
+
+import os
+import resource
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, median
+from typing import NamedTuple
+
+import foldmark
+from foldmark.agent.agent import Agent
+from foldmark.agent.functions import tool
+from foldmark.agent.tool import Tool
+from foldmark.asking import Answered, Ask, Delta
+from foldmark.messages import Pending, TextPart, Tokens, ToolPart
+from foldmark.stepping import Stepped, Tell
+from foldmark.testing import plausible
+
+from .measure import millis
+
+STEPS, WINDOW, FILES = 5_000, 16_000, 200
+NEAR = 500  # steps, from the 10th on and to the last, that are looked at
+Row = tuple[str, ...]
+
+
+class Spent(NamedTuple):
+    """CPU seconds until a step began."""
+
+    own: float
+    children: float
+
+
+def spent() -> Spent:
+    own, children = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return Spent(own.ru_utime + own.ru_stime, children.ru_utime + children.ru_stime)
+
+
+class Hasty:
+    """A model that calls one tool in each step, and notes when it was asked."""
+
+    name = "bench:hasty"
+
+    def __init__(self, call: str) -> None:
+        self._call = call
+        self.times: list[Spent] = []
+
+    async def step(self, ask: Ask, tell: Tell) -> Stepped:
+        del ask, tell
+        self.times.append(spent())
+        number = len(self.times)
+        if number > STEPS:
+            return Stepped(parts=(TextPart(text="Done."),))
+        state = Pending(input={"number": number})
+        call = ToolPart(tool=self._call, call_id=f"call_{number}", state=state)
+        said = TextPart(text=f"I go on with sack {number} of the corn, and look what is in it.")
+        return Stepped(parts=(said, call), finish="tool-calls", tokens=Tokens(input=1, output=20))
+
+    async def ask(self, ask: Ask, delta: Delta) -> Answered:
+        del delta
+        return Answered(text=plausible(ask))
+
+
+@tool(changes=False)
+async def look(number: int) -> str:
+    """Look into a sack."""
+    return f"sack {number}: " + "wheat and some rye, no stones; " * 50
+
+
+def put_into(folder: Path) -> Tool:
+    @tool
+    async def put(number: int) -> str:
+        """Put something into a sack."""
+        (folder / f"sack {number % FILES}.txt").write_text(f"{number}\n" * 20)
+        return f"sack {number}: " + "filled with flour and tied up; " * 50
+
+    return put
+
+
+def steps() -> Iterator[Row]:
+    """Runs of many steps: without a folder, with one that is read, with one that is written."""
+    for name, folder, call in (
+        ("without a folder", False, "look"),
+        (f"a folder of {FILES} files, read only", True, "look"),
+        (f"a folder of {FILES} files, one written per step", True, "put"),
+    ):
+        yield (name, *_row(*run(call, folder=folder)))
+
+
+def run(call: str, *, folder: bool) -> tuple[list[Spent], int]:
+    """What each step took, and how often the session was folded."""
+    with tempfile.TemporaryDirectory(prefix="fm-loop-") as made:
+        place = Path(made)
+        os.environ["XDG_DATA_HOME"] = str(place / "data")
+        work = place / "work"
+        work.mkdir()
+        for number in range(FILES):
+            (work / f"sack {number}.txt").write_text("corn\n" * number)
+        model = Hasty(call)
+        agent = Agent(
+            model,
+            tools=[look, put_into(work)],
+            folder=work if folder else None,
+            steps=STEPS + 1,
+            titles=False,
+        )
+        with foldmark.open(place / "agent.db", window=WINDOW, durable=False) as session:
+            agent.run("Look into all sacks of the mill.", session)
+            acts = len(session.acts())
+        return model.times, acts
+
+
+def _row(times: Sequence[Spent], acts: int) -> Row:
+    took = [
+        Spent(end.own - start.own, end.children - start.children) for start, end in pairwise(times)
+    ]
+    early, late = took[10 : 10 + NEAR], took[-NEAR:]
+    usual = [median(one.own for one in part) for part in (early, late)]
+    mean = [fmean(one.own for one in part) for part in (early, late)]
+    children = [fmean(one.children for one in part) for part in (early, late)]
+    return (
+        *map(millis, usual),
+        *map(millis, mean),
+        f"{mean[1] / mean[0]:.2f}",
+        *(millis(figure) if figure else "none" for figure in children),
+        f"{acts:,}",
+    )
