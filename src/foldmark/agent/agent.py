@@ -1,7 +1,7 @@
 """The agent: a model, its tools, and what it may do; it works in sessions, one turn at a time."""
 
 import threading
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -150,10 +150,15 @@ class Agent:
                 output=(kept.output or None) if kept else None,
             )
 
-    def snapshot(self, session: Session) -> str | None:
-        """The working folder's tree as it is now; None where there is none to look at."""
+    def snapshot(self, session: Session, files: Sequence[str] | None = None) -> str | None:
+        """The working folder's tree as it is now; None where there is none to look at.
+
+        With `files`, only these can have changed since the last one.
+        """
         held = self.snapshots(session)
-        return None if held is None else held.take()
+        if held is None:
+            return None
+        return held.take() if files is None else held.take_files(files)
 
     def snapshots(self, session: Session) -> Snapshots | None:
         """The snapshots of its folder, without the store of a session."""

@@ -4,7 +4,7 @@ Whatever happens, every call gets its result: one that was cut off says so.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple, cast
@@ -42,6 +42,22 @@ class Hands(NamedTuple):
         """Whether one of these calls may change files."""
         found = (self.tools.get(part.tool) for part in parts)
         return any(tool is not None and tool.changes for tool in found)
+
+    def touched(self, parts: Sequence[ToolPart]) -> list[str] | None:
+        """The files that these calls may change; None: any."""
+        found: list[str] = []
+        for part in parts:
+            tool = self.tools.get(part.tool)
+            if tool is None or not tool.changes:
+                continue
+            if tool.touches is None:
+                return None
+            found += tool.touches(part.state.input or {})
+        return found
+
+    def named(self, parts: Sequence[ToolPart]) -> list[str]:
+        """The files that these calls name, as far as their tools can tell."""
+        return [path for part in parts for path in self.touched([part]) or ()]
 
 
 def begun(part: ToolPart, now: int) -> ToolPart:
@@ -128,12 +144,6 @@ def _did(output: Output) -> Did:
         float(cost) if isinstance(cost, int | float) else 0.0,
         tuple(file for file in named if isinstance(file, str)),
     )
-
-
-def written_paths(parts: Iterable[ToolPart]) -> list[str]:
-    """The paths that calls name: they may be about to write there."""
-    given = ((part.state.input or {}).get("path") for part in parts)
-    return [path for path in given if isinstance(path, str)]
 
 
 def _shown(tool: Tool | None, room: int) -> int:

@@ -66,7 +66,7 @@ def file_tools(places: Places) -> tuple[Tool, Tool, Tool]:
             return Output(text=_listing(found), title=places.shown(found))
         return _read(places, found, offset, limit)
 
-    @tool(subject=about)
+    @tool(subject=about, touches=_named)
     def write(path: _Path, content: Annotated[str, "All that the file is to hold."]) -> Output:
         """Write a file as a whole; folders on its way are made, and what it held is replaced."""
         found = places.inside(path, writing=True)
@@ -75,7 +75,7 @@ def file_tools(places: Places) -> tuple[Tool, Tool, Tool]:
         verb = "replaced" if was else "made"
         return _changed(places, found, f"{verb} {places.shown(found)}: {_lines(lines)}")
 
-    @tool(subject=about)
+    @tool(subject=about, touches=_named)
     def edit(
         path: _Path,
         old: Annotated[str, "The text to replace, exactly as it stands in the file."],
@@ -91,6 +91,11 @@ def file_tools(places: Places) -> tuple[Tool, Tool, Tool]:
         return _changed(places, found, f"edited {places.shown(found)}: replaced {times}")
 
     return read, write, edit
+
+
+def _named(given: Json) -> tuple[str, ...]:
+    path = given.get("path")
+    return (path,) if isinstance(path, str) else ()
 
 
 def _changed(places: Places, path: Path, text: str) -> Output:

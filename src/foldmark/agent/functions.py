@@ -56,6 +56,7 @@ def tool(
     seconds: float = SECONDS,
     shown: int = SHOWN,
     changes: bool = True,
+    touches: Callable[[Json], tuple[str, ...]] | None = None,
     subject: Callable[[Json], str] | None = None,
 ) -> Callable[[Function], Tool]: ...
 def tool(  # noqa: PLR0913 - each is a choice of the caller's
@@ -66,6 +67,7 @@ def tool(  # noqa: PLR0913 - each is a choice of the caller's
     seconds: float = SECONDS,
     shown: int = SHOWN,
     changes: bool = True,
+    touches: Callable[[Json], tuple[str, ...]] | None = None,
     subject: Callable[[Json], str] | None = None,
 ) -> Tool | Callable[[Function], Tool]:
     """Make a tool of a function, with or without parentheses."""
@@ -81,6 +83,7 @@ def tool(  # noqa: PLR0913 - each is a choice of the caller's
             seconds=seconds,
             shown=shown,
             changes=changes,
+            touches=touches,
             subject=subject or taken.subject,
         )
 

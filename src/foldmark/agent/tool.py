@@ -48,6 +48,8 @@ class Tool(NamedTuple):
     seconds: float = SECONDS
     shown: int = SHOWN
     changes: bool = True  # whether it may change files: one that only reads needs no snapshot
+    # The files that a call may change, where its input tells; None: any.
+    touches: Callable[[Json], tuple[str, ...]] | None = None
     subject: Callable[[Json], str] = lambda _: ""  # of a call, held against permission patterns
 
     @property

@@ -383,7 +383,7 @@ class Turn:
             did = await calls.done(self.session, parts, hands, context)
         finally:
             if may_change:
-                await uncut(self._finish, message, did.files)
+                await uncut(self._finish, message, parts, did.files)
         self._cost += did.cost
 
     def _include(self, paths: Sequence[str]) -> bool:
@@ -393,12 +393,13 @@ class Turn:
 
     def _foresee(self, parts: Sequence[ToolPart]) -> None:
         """Have in the tree, before a step begins to write, what is there of what it will write."""
-        if self.agent.hands.may_change(parts) and self._include(calls.written_paths(parts)):
-            self._tree = self.agent.snapshot(self.session)
+        paths = self.agent.hands.named(parts)
+        if self._include(paths):
+            self._tree = self.agent.snapshot(self.session, paths)
 
-    def _finish(self, message: Message, files: Sequence[str]) -> None:
+    def _finish(self, message: Message, parts: Sequence[ToolPart], files: Sequence[str]) -> None:
         self._include(files)
-        tree = self.agent.snapshot(self.session)
+        tree = self.agent.snapshot(self.session, self.agent.hands.touched(parts))
         if tree is not None:
             self._tree = tree
             self.session.finish_step(message.id, tree)

@@ -21,6 +21,7 @@ from .snapshot_index import Index
 from .snapshot_reading import blobs, changed_paths, changes, checked_tree, file_diff
 from .snapshot_restoring import Restored, Restoring, in_the_way
 from .snapshot_scanning import Found, Rules, within
+from .snapshot_trees import Entry, NotSo, Trees
 
 MOST_BYTES = 2 * 2**20
 _BORN, _FOUND = b"-", b"+"  # before the name of an included file: it was not there, or was
@@ -54,6 +55,8 @@ class Snapshots:
         self._git = Git(program, shadow_repository(self.home), self.folder)
         self._index = Index(self._git, self.home)
         self._rules = Rules(self.folder, most_bytes, (*leave_out, self.home))
+        self._trees = Trees(self._git)
+        self._latest: str | None = None  # the newest snapshot
         self._lock = threading.RLock()
         self._list = self.home / "included"
         self._list_size = 0
@@ -70,12 +73,36 @@ class Snapshots:
                 if not self.folder.is_dir():
                     raise StoreError(str(self.folder), "the working folder is gone; make it again")
                 try:
-                    return self._taken()
+                    self._latest = self._taken()
                 except GitFailed as error:
                     if tries == 1:
                         raise
                     self._index.discard(error)
+                else:
+                    return self._latest
             raise AssertionError("the last try returns or raises")
+
+    def take_files(self, paths: Iterable[str]) -> str:
+        """The folder as it was, with these files as they are now: nothing else is looked at.
+
+        That needs no process. What others changed meanwhile is seen by the next `take`.
+        """
+        with self._lock:
+            if self._latest is None:
+                return self.take()
+            places = (within(self.folder, path) for path in paths)
+            held = [place for place in places if place and self._rules.may_hold(place)]
+            try:
+                self._trees.load(self._latest)
+                self._latest = self._trees.changed({path: self._file(path) for path in held})
+            except (NotSo, OSError):
+                return self.take()
+            return self._latest
+
+    def _file(self, path: bytes) -> Entry | None:
+        if self._rules.status(path) is not None and not self._rules.there(path):
+            raise NotSo  # through a link, or no file: how such things are held, a scan decides
+        return self._trees.file(path)
 
     def _taken(self) -> str:
         if self._index.ready():
