@@ -1,8 +1,6 @@
 """The agent: a model, its tools, and what it may do; it works in sessions, one turn at a time."""
 
-import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +86,6 @@ class Agent:
         self.hands = Hands(known, Gate(Permissions(rules), ask))
         self._snapshots: Snapshots | None = None
         self._has_looked = False
-        self._at_work: set[str] = set()
-        self._lock = threading.Lock()
 
     def run(
         self, said: Content | None = None, session: Session | None = None, **more: Any
@@ -118,21 +114,6 @@ class Agent:
         return Turn(self, session, said)
 
     # --- what a turn asks of its agent ---
-
-    @contextmanager
-    def working(self, session: Session) -> Generator[None]:
-        """Hold a session for one turn; BadInput where this agent is at work in it already."""
-        with self._lock:
-            if session.id in self._at_work:
-                raise BadInput(
-                    f"session {session.id} has a turn under way; say more to that, or wait"
-                )
-            self._at_work.add(session.id)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._at_work.discard(session.id)
 
     def prepare(self, session: Session) -> None:
         """Make a session ready for this agent's model, prompt and tools."""

@@ -4,6 +4,7 @@ Whatever happens, every call gets its result: one that was cut off says so.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
@@ -14,15 +15,18 @@ from foldmark.errors import BadInput
 from foldmark.io.background import uncut
 from foldmark.messages import SHOWN, Running, Time, ToolPart
 from foldmark.session.session import Session
+from foldmark.stepping import Stepped
 
 from .calling import called
 from .permissions import Gate
 from .tool import Context, Output, Tool
 
+_log = logging.getLogger("foldmark")
 CUT_OFF = "[Cut off: the turn was stopped while this ran. It may have done a part of its work.]"
+TOO_LONG = "[Not run: the answer ended at its limit before the input of this call was written.]"
 DIED = "[Cut off: the program ended while this ran. It may have done a part of its work.]"
 _SHARE = 0.25  # of the window, for all outputs of one step together
-_LEAST = 200  # tokens of an output that are shown in any case
+_LEAST = 50  # tokens of an output that are shown in any case
 _TOLD = 200  # characters of an error that are told
 _GRACE = 5.0  # seconds that cancelled tools have to end
 
@@ -78,23 +82,52 @@ class Did(NamedTuple):
     files: tuple[str, ...] = ()  # that they say they wrote
 
 
-async def done(session: Session, parts: Sequence[ToolPart], hands: Hands, context: Context) -> Did:
-    """Run calls, and write their results."""
+def cut_call(stepped: Stepped) -> str | None:
+    """The call whose input the answer's end cut off, by its id, if there is one.
+
+    Broken JSON tells that by itself; no input at all does not.
+    """
+    last = stepped.parts[-1] if stepped.parts else None
+    is_cut = stepped.finish == "length" and isinstance(last, ToolPart) and not last.state.input
+    return (last.call_id or None) if is_cut and isinstance(last, ToolPart) else None
+
+
+async def done(
+    session: Session,
+    parts: Sequence[ToolPart],
+    hands: Hands,
+    context: Context,
+    *,
+    cut: str | None = None,
+) -> Did:
+    """Run calls, and write their results; one that was `cut` is not run."""
     room = int(session.room * _SHARE) // max(len(parts), 1)
     tasks = [
         asyncio.create_task(
             _done(session, part, hands, context._replace(call_id=part.call_id), room)
         )
         for part in parts
+        if part.call_id != cut
     ]
     try:
         await _all_done_or_stopped(tasks, context.aborted)
     finally:
-        await _ended(tasks)
-        if any(not task.done() or task.cancelled() or task.exception() for task in tasks):
-            await uncut(close_open, session, CUT_OFF, {part.call_id or "" for part in parts})
+        try:
+            await _ended(tasks)
+        finally:
+            await _close(session, parts, tasks, cut)
     did = [task.result() for task in tasks if task.done() and not task.cancelled()]
     return Did(sum(each.cost for each in did), tuple(file for each in did for file in each.files))
+
+
+async def _close(
+    session: Session, parts: Sequence[ToolPart], tasks: list["asyncio.Task[Did]"], cut: str | None
+) -> None:
+    """Give what has no result one that says why."""
+    if cut is not None:
+        await uncut(close_open, session, TOO_LONG, {cut})
+    if any(not task.done() or task.cancelled() or task.exception() for task in tasks):
+        await uncut(close_open, session, CUT_OFF, {part.call_id or "" for part in parts})
 
 
 async def _all_done_or_stopped(tasks: list["asyncio.Task[Did]"], stop: asyncio.Event) -> None:
@@ -158,7 +191,10 @@ def _written(session: Session, call_id: str, output: Output, shown: int) -> None
     if output.error:
         # It stays an output, so that it can be shown in part and pruned, however long it is.
         metadata["is_error"] = True
-    session.result(call_id, output.text, files=output.files, metadata=metadata)
+    try:
+        session.result(call_id, output.text, files=output.files, metadata=metadata)
+    except BadInput as error:  # whoever closed it meanwhile has the last word
+        _log.warning("a result came too late: %s", error)
 
 
 def close_open(session: Session, words: str, among: set[str] | None = None) -> list[str]:

@@ -1,7 +1,9 @@
 """Other agents as a tool: each works in a session of its own, and only its last words come back."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from foldmark.errors import FoldmarkError
 from foldmark.io.background import uncut
 from foldmark.messages import Message, Pending, SubtaskPart, ToolPart
 from foldmark.stepping import Stepped
@@ -61,30 +63,30 @@ def _named(given: Json) -> str:
 
 async def _worked(agent: "Agent", task: str, context: Context) -> Output:
     session = await uncut(context.session.child, first_words(task))
+    turn = agent.turn(task, session)
+    told: Json = {"session": session.id}
     try:
-        ended = await agent.turn(task, session).arun()
+        ended = await turn.arun()
+    except FoldmarkError as error:  # what it cost until then counts all the same
+        return Output(text=str(error), metadata={**told, "cost": turn.cost}, error=True)
     finally:
         await uncut(session.close)
     return Output(
         text=ended.text or f"[It ended without a word: {ended.ended}]",
         title=f"{agent.name}: {first_words(task)}",
-        metadata={
-            "session": session.id,
-            "ended": ended.ended,
-            "steps": ended.steps,
-            "cost": ended.cost,
-        },
+        metadata={**told, "ended": ended.ended, "steps": ended.steps, "cost": ended.cost},
         error=ended.ended != "stop",
     )
 
 
-def handed_on(message: Message) -> Stepped | None:
-    """The calls for what a message of the user hands to other agents; None where it does not."""
+def handed_on(messages: Iterable[Message]) -> Stepped | None:
+    """The calls for what messages of the user hand to other agents; None where they do not."""
     parts = tuple(
         ToolPart(
             tool=NAME,
             state=Pending(input={"agent": part.agent or "", "task": part.prompt or ""}),
         )
+        for message in messages
         for part in message.parts
         if message.is_user and isinstance(part, SubtaskPart)
     )

@@ -53,10 +53,14 @@ class Answer:
             case Calling():
                 self._session.tell(events.TOOL_CALLED, call=piece.call_id, tool=piece.tool)
 
+    def forget(self) -> None:
+        """Forget what was said: it is asked for once more."""
+        self._words = []
+
     def again(self, attempt: int, refused: Refused, seconds: float) -> None:
         """Note a try that failed, and forget what it said."""
         now = self._session.maker.now()
-        self._words = []
+        self.forget()
         error = {"name": refused.cause, "message": refused.message}
         part = RetryPart(attempt=attempt, error=error, time=Time(created=now))
         self.retried.append(part)
@@ -86,17 +90,26 @@ class Answer:
 
 
 async def answered(model: Model, ask: Ask, answer: Answer, patience: Patience) -> Stepped | Refused:
-    """What the model answers in the end; a refusal is the last of several where that may help."""
+    """What the model answers in the end; a refusal is the last of several where that may help.
+
+    An answer of nothing is asked for again, too. Who gives no other has nothing more to say.
+    """
     for attempt in range(1, patience.retries + 2):
         outcome = await _asked(model, ask, answer, patience.silence)
-        if isinstance(outcome, Stepped) or outcome.cause not in _AGAIN:
+        refused = _refusal(outcome)
+        if refused is None or refused.cause not in _AGAIN or attempt > patience.retries:
             return outcome
-        if attempt > patience.retries:
-            return outcome
-        seconds = _pause(outcome, attempt, patience)
-        answer.again(attempt, outcome, seconds)
+        seconds = _pause(refused, attempt, patience)
+        answer.again(attempt, refused, seconds)
         await asyncio.sleep(seconds)
     raise AssertionError("the last try returns")
+
+
+def _refusal(outcome: Stepped | Refused) -> Refused | None:
+    if isinstance(outcome, Refused):
+        return outcome
+    says = any(isinstance(part, ToolPart) or part.text.strip() for part in outcome.parts)
+    return None if says else Refused(cause="failed", message=EMPTY)
 
 
 def _pause(refused: Refused, attempt: int, patience: Patience) -> float:
@@ -106,7 +119,7 @@ def _pause(refused: Refused, attempt: int, patience: Patience) -> float:
 
 
 async def _asked(model: Model, ask: Ask, answer: Answer, silence: float) -> Stepped | Refused:
-    """One try; whatever the model's code raises is a refusal, and so is an answer of nothing."""
+    """One try; whatever the model's code raises is a refusal."""
     task = asyncio.create_task(_stepped(model, ask, answer))
     answer.heard = monotonic()
     try:
@@ -121,8 +134,6 @@ async def _asked(model: Model, ask: Ask, answer: Answer, silence: float) -> Step
         if not task.done():
             task.cancel()
             await asyncio.wait((task,), timeout=_GRACE)
-    if isinstance(outcome, Stepped) and not _says(outcome):
-        return Refused(cause="failed", message=EMPTY)
     return outcome
 
 
@@ -139,10 +150,6 @@ async def _stepped(model: Model, ask: Ask, answer: Answer) -> Stepped | Refused:
     if isinstance(outcome, Stepped | Refused):
         return outcome
     return Refused(cause="failed", message=f"{model.name} gave a {type(outcome).__name__}")
-
-
-def _says(outcome: Stepped) -> bool:
-    return any(isinstance(part, ToolPart) or part.text.strip() for part in outcome.parts)
 
 
 def with_own_ids(stepped: Stepped, made: Callable[[], str]) -> Stepped:

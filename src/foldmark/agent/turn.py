@@ -8,10 +8,9 @@ blocking form lets it run in the background.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
-
-from msgspec import UNSET
 
 from foldmark import events
 from foldmark.acts import Act
@@ -19,20 +18,7 @@ from foldmark.asking import Ask, Refused
 from foldmark.errors import Aborted, BadInput, ModelFailed
 from foldmark.io.background import uncut, waited
 from foldmark.io.models import kept_open
-from foldmark.ladder import added
-from foldmark.messages import (
-    AnyPart,
-    AssistantInfo,
-    Cache,
-    Message,
-    Number,
-    Path,
-    StepFinishPart,
-    StepStartPart,
-    TextPart,
-    Tokens,
-    ToolPart,
-)
+from foldmark.messages import Message, TextPart, Tokens, ToolPart
 from foldmark.session.maker import Content
 from foldmark.session.session import Session
 from foldmark.shown import AnyShown, FromAssistant
@@ -40,9 +26,9 @@ from foldmark.stepping import STEP, Stepped
 
 from . import calls
 from .delegates import handed_on
+from .recording import Record, is_unfinished
 from .stepping import Answer, answered, with_own_ids
-from .summing import summed_up
-from .titles import first_words, title
+from .titles import title
 from .tool import Context
 
 if TYPE_CHECKING:
@@ -66,33 +52,42 @@ class Ended(NamedTuple):
     session: Session
 
 
+@contextmanager
+def _held(session: Session) -> Generator[None]:
+    """Hold a session for one turn; BadInput where another one is under way."""
+    if not session.at_work.acquire(blocking=False):
+        raise BadInput(f"session {session.id} has a turn under way; say more to that, or wait")
+    try:
+        yield
+    finally:
+        session.at_work.release()
+
+
 class Turn:
-    """One turn of an agent in a session."""
+    """One turn of an agent in a session; it is used once."""
 
     def __init__(self, agent: "Agent", session: Session, said: Content | None) -> None:
         """Take what the user says; nothing, where a session is to go on as it is."""
         self.agent = agent
         self.session = session
+        self._record = Record(agent, session)
         self._waiting: deque[Content] = deque([] if said is None else [said])
+        self._door = threading.Lock()  # held where words come in, and where that ends
+        self._is_open = True
         self._stopping = threading.Event()
         self._over = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
-        self._steps = 0
-        self._cost = 0.0
-        self._tokens = Tokens(input=0, output=0, reasoning=0, cache=Cache(read=0, write=0))
-        self._text = ""
-        self._tree: str | None = None  # of the working folder, as it was seen last
-        self._first: str | None = None  # the tree with which the turn began
-        self._asked: str | None = None  # the id of the user's message
-        self._words = ""  # and what it says
-        self._newest: Message | None = None  # what was said last, until it is looked at
+        self._unseen: list[Message] = []  # what was said and not yet looked at
 
     # --- from outside, at any time and from any thread ---
 
     def say(self, said: Content) -> None:
         """Say something more; it is shown to the model with its next step."""
-        self._waiting.append(said)
+        with self._door:
+            if not self._is_open:
+                raise BadInput("the turn is over; begin another one with these words")
+            self._waiting.append(said)
 
     def abort(self) -> None:
         """Stop: what was said and done until now is kept."""
@@ -100,6 +95,11 @@ class Turn:
         self.session.abort()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
+
+    @property
+    def cost(self) -> float:
+        """The dollars that it has cost so far."""
+        return self._record.cost
 
     def run(self) -> Ended:
         """Work until the end."""
@@ -111,11 +111,13 @@ class Turn:
 
     async def arun(self) -> Ended:
         """`run`, async."""
+        if self._loop is not None:
+            raise BadInput("a turn is used once; begin another one")
         self._loop = asyncio.get_running_loop()
         if self._stopping.is_set():
             self._stop.set()
         try:
-            with self.agent.working(self.session):
+            with _held(self.session):
                 async with kept_open(self.agent.model):
                     return await self._whole()
         finally:
@@ -123,45 +125,65 @@ class Turn:
 
     async def _whole(self) -> Ended:
         await uncut(self.agent.prepare, self.session)
-        self._tree = self._first = await uncut(self._recovered)
+        self._record.begin(await uncut(self._recovered))
         await self._say_waiting()
-        self.session.tell(events.TURN_STARTED, message=self._asked, agent=self.agent.name)
+        self.session.tell(events.TURN_STARTED, message=self._record.asked, agent=self.agent.name)
         naming = asyncio.create_task(self._title())
         try:
-            ending = await self._rounds()
+            ending, name = await self._all_rounds(naming)
             await uncut(self.session.prune)
-            files = await self._summed_up("" if ending == "aborted" else await naming)
+        except BaseException as error:
+            await self._close("", "failed" if isinstance(error, Exception) else "cancelled")
+            raise
         finally:
             naming.cancel()
+        files = await self._close(name, ending)
+        held = self._record
+        return Ended(held.text, ending, held.steps, held.cost, held.tokens, files, self.session)
+
+    async def _all_rounds(self, naming: "asyncio.Task[str]") -> tuple[Ending, str]:
+        """Rounds until nobody has anything more to say; how they ended, and the turn's title."""
+        while True:
+            ending = await self._rounds()
+            name = ""
+            if ending in ("stop", "length"):
+                try:
+                    name = await self._unless_stopped(asyncio.shield(naming))
+                except Aborted:
+                    ending = "aborted"
+            with self._door:
+                if not self._waiting or ending not in ("stop", "length"):
+                    self._is_open = False
+                    return ending, name
+
+    async def _close(self, name: str, ending: str) -> tuple[str, ...]:
+        """Write what is left to be written, however the turn ended."""
+        with self._door:
+            self._is_open = False
+        await self._say_waiting()  # for the next turn: nothing that was said is lost
+        files = await uncut(self._record.sum_up, name)
+        held = self._record
         self.session.tell(
-            events.TURN_FINISHED, ended=ending, steps=self._steps, cost=self._cost, files=len(files)
+            events.TURN_FINISHED, ended=ending, steps=held.steps, cost=held.cost, files=len(files)
         )
-        return Ended(self._text, ending, self._steps, self._cost, self._tokens, files, self.session)
+        return files
 
     async def _title(self) -> str:
-        found, cost = await title(self.agent.model if self.agent.titles else None, self._words)
-        self._cost += cost
+        model = self.agent.model if self.agent.titles else None
+        found, cost = await title(model, self._record.words)
+        self._record.cost += cost
         return found
-
-    async def _summed_up(self, name: str) -> tuple[str, ...]:
-        held = await uncut(self.agent.snapshots, self.session)
-        return await uncut(
-            summed_up,
-            self.session,
-            held,
-            (self._first, self._tree),
-            asked=self._asked,
-            title=name or first_words(self._words),
-        )
 
     def _recovered(self) -> str | None:
         """Close what an earlier process left open; the tree of the folder as it is now."""
         session = self.session
         calls.close_open(session, calls.DIED)
         tree = self.agent.snapshot(session)
-        last = self._newest = session.newest()
-        if last is not None and tree is not None and _is_unfinished(last):
-            session.finish_step(last.id, tree)
+        last = session.newest()
+        if last is not None:
+            self._unseen.append(last)
+            if tree is not None and is_unfinished(last):
+                session.finish_step(last.id, tree)
         return tree
 
     # --- rounds ---
@@ -182,44 +204,32 @@ class Turn:
     def _bound(self) -> Ending | None:
         if self._stopping.is_set():
             return "aborted"
-        if self._steps >= self.agent.steps:
+        if self._record.steps >= self.agent.steps:
             return "steps"
         most = self.agent.cost
-        return "cost" if most is not None and self._cost >= most else None
+        return "cost" if most is not None and self._record.cost >= most else None
 
     async def _say_waiting(self) -> None:
         while self._waiting:
-            message = await uncut(self.session.user, self._waiting.popleft(), agent=self.agent.name)
-            self._newest = message
-            if self._asked is None:
-                self._asked, self._words = message.id, _words(message.parts)
+            self._unseen.append(await uncut(self._record.say, self._waiting.popleft()))
 
     async def _handed_on(self) -> Stepped | None:
         """What the user hands to other agents, done before the model is asked."""
-        newest, self._newest = self._newest, None
-        stepped = None if newest is None else handed_on(newest)
-        if stepped is not None:
-            stepped = self._with_ids(stepped)
-            await self._call(await uncut(self._record, Answer(self.session), stepped))
-        return stepped
+        unseen, self._unseen = self._unseen, []
+        stepped = handed_on(unseen)
+        return None if stepped is None else await self._done(Answer(self.session), stepped)
 
     async def _step(self) -> Stepped:
         """A request that fits, its answer, and what its calls did."""
         answer = Answer(self.session)
         outcome = await self._answer(answer)
         if isinstance(outcome, Refused) and outcome.cause == "overflow":
+            answer.forget()
             await self._fold_after(outcome)
             outcome = await self._answer(answer)
         if isinstance(outcome, Refused):
             raise ModelFailed(self.agent.model.name, outcome.cause, outcome.message)
-        stepped = self._with_ids(outcome)
-        message = await uncut(self._record, answer, stepped)
-        if stepped.calls:
-            await self._call(message)
-        return stepped
-
-    def _with_ids(self, stepped: Stepped) -> Stepped:
-        return with_own_ids(stepped, lambda: f"call_{self.session.maker.made('').part}")
+        return await self._done(answer, outcome)
 
     async def _answer(self, answer: Answer) -> Stepped | Refused:
         """The model's answer to a view that fits."""
@@ -227,13 +237,13 @@ class Turn:
         if shown is None:
             self._count_fold(await self._unless_stopped(self.session.afit()))
             shown = await self._view()
-        self._steps += 1
-        self.session.tell(events.STEP_STARTED, step=self._steps, tokens=self.session.tokens)
+        self._record.steps += 1
+        self.session.tell(events.STEP_STARTED, step=self._record.steps, tokens=self.session.tokens)
         asking = answered(self.agent.model, self._ask(shown), answer, self.agent.patience)
         try:
             return await self._unless_stopped(asking)
         except (Aborted, asyncio.CancelledError):
-            await uncut(self._record_cut_off, answer)
+            await uncut(self._record.cut_off, answer)
             raise
 
     def _fitting(self) -> tuple[AnyShown, ...] | None:
@@ -249,9 +259,9 @@ class Turn:
     async def _view(self) -> tuple[AnyShown, ...]:
         """What the model is shown, which ends with words that are not its own."""
         shown = await uncut(lambda: self.session.view().messages)
-        if not shown or isinstance(shown[-1], FromAssistant):
-            if not shown:
-                raise BadInput(f"session {self.session.id} is empty; say what is to be done")
+        if not shown:
+            raise BadInput(f"session {self.session.id} is empty; say what is to be done")
+        if isinstance(shown[-1], FromAssistant):
             part = TextPart(text=GO_ON, synthetic=True)
             await uncut(self.session.user, (part,), agent=self.agent.name)
             shown = await uncut(lambda: self.session.view().messages)
@@ -271,25 +281,25 @@ class Turn:
     async def _fold_after(self, refused: Refused) -> None:
         """Make room after a provider has said that it was too much."""
         session = self.session
+        failed = ModelFailed(self.agent.model.name, refused.cause, refused.message)
         if not session.policy.auto:
-            raise ModelFailed(self.agent.model.name, refused.cause, refused.message)
+            raise failed
         plan = await uncut(session.plan, explain=False)
         # By our own count it was not too much: then our count, or the window, is not the model's.
         target = None if plan.overflow else max(plan.tokens - session.fixed, 2) // 2
-        folded = await self._unless_stopped(
-            session.acompact(auto=True, overflow=True, target=target)
-        )
+        folding = session.acompact(auto=True, overflow=True, target=target)
+        folded = await self._unless_stopped(folding)
         if folded is None:
-            raise ModelFailed(self.agent.model.name, refused.cause, refused.message)
+            raise failed
         self._count_fold(folded)
 
     def _count_fold(self, act: Act | None) -> None:
         if act is not None:
-            self._cost += self.session.cost_of(act)
+            self._record.cost += self.session.cost_of(act)
 
-    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
         """What some work gives; Aborted, and the work is cancelled, where the turn is to stop."""
-        task = asyncio.create_task(work)
+        task = asyncio.ensure_future(work)
         stop = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -302,71 +312,22 @@ class Turn:
                 task.cancel()
                 await asyncio.wait((task,), timeout=_GRACE)
 
-    # --- what is written ---
+    # --- what is done ---
 
-    def _record(self, answer: Answer, stepped: Stepped) -> Message:
-        self._foresee(stepped.calls)
-        now = self.session.maker.now()
-        parts = [calls.begun(p, now) if isinstance(p, ToolPart) else p for p in stepped.parts]
-        may_change = self.agent.hands.may_change(stepped.calls)
-        finish = StepFinishPart(
-            reason=stepped.finish,
-            tokens=stepped.tokens or UNSET,
-            cost=stepped.cost or 0,
-            # Where files may change, the tree after that is noted when it is known.
-            snapshot=UNSET if may_change else self._tree or UNSET,
-        )
-        self._note(stepped)
-        message = self.session.record(
-            (*answer.retried, self._start(), *parts, finish),
-            tokens=stepped.tokens,
-            finish=stepped.finish,
-            cost=stepped.cost or 0,
-            **self._told(),
-        )
-        self.session.tell(
-            events.STEP_FINISHED,
-            step=self._steps,
-            message=message.id,
-            finish=stepped.finish,
-            calls=len(stepped.calls),
-            cost=self._cost,
-            tokens=_figures(stepped.tokens),
-            used=self.session.tokens,
-            usable=self.session.room,
-        )
-        return message
+    async def _done(self, answer: Answer, outcome: Stepped) -> Stepped:
+        """An answer written, and its calls run; whatever happens, none of them stays open."""
+        stepped = with_own_ids(outcome, lambda: f"call_{self.session.maker.made('').part}")
+        try:
+            message = await uncut(self._record.answer, answer, stepped)
+            if stepped.calls:
+                await self._call(message, calls.cut_call(stepped))
+        except asyncio.CancelledError:
+            named = {part.call_id or "" for part in stepped.calls}
+            await uncut(calls.close_open, self.session, calls.CUT_OFF, named)
+            raise
+        return stepped
 
-    def _record_cut_off(self, answer: Answer) -> None:
-        """What was said of an answer until it was cut off, marked as that."""
-        parts: tuple[AnyPart, ...] = answer.so_far
-        if not parts:
-            return
-        error = {"name": "MessageAbortedError", "data": {"message": "stopped by the user"}}
-        info = {**self._told(), "error": error, "finish": UNSET}
-        maker = self.session.maker
-        message = maker.assistant((self._start(), *parts), info, self.session.model)
-        self._text = _words(parts)
-        self.session.record(message)
-
-    def _start(self) -> StepStartPart:
-        return StepStartPart(snapshot=self._tree or UNSET)
-
-    def _told(self) -> dict[str, Any]:
-        folder = self.agent.folder
-        told: dict[str, Any] = {"agent": self.agent.name, "mode": self.agent.name}
-        if self._asked:
-            told["parent_id"] = self._asked
-        if folder is not None:
-            told["path"] = Path(cwd=str(folder), root=str(folder))
-        return told
-
-    def _note(self, stepped: Stepped) -> None:
-        self._text = _words(stepped.parts) or self._text
-        self._cost += stepped.cost or 0.0
-        self._tokens = added(self._tokens, stepped.tokens) or self._tokens
-
-    async def _call(self, message: Message) -> None:
+    async def _call(self, message: Message, cut: str | None) -> None:
         """Run the calls of an answer, and note what the folder is like after them."""
         hands = self.agent.hands
         context = Context(
@@ -377,50 +338,10 @@ class Turn:
             aborted=self._stop,
         )
         parts = [part for part in message.parts if isinstance(part, ToolPart)]
-        may_change = hands.may_change(parts)
         did = calls.Did()
         try:
-            did = await calls.done(self.session, parts, hands, context)
+            did = await calls.done(self.session, parts, hands, context, cut=cut)
         finally:
-            if may_change:
-                await uncut(self._finish, message, parts, did.files)
-        self._cost += did.cost
-
-    def _include(self, paths: Sequence[str]) -> bool:
-        """What a tool writes is remembered, even where other files like it are not."""
-        held = self.agent.snapshots(self.session)
-        return bool(held is not None and paths and held.include(paths))
-
-    def _foresee(self, parts: Sequence[ToolPart]) -> None:
-        """Have in the tree, before a step begins to write, what is there of what it will write."""
-        paths = self.agent.hands.named(parts)
-        if self._include(paths):
-            self._tree = self.agent.snapshot(self.session, paths)
-
-    def _finish(self, message: Message, parts: Sequence[ToolPart], files: Sequence[str]) -> None:
-        self._include(files)
-        tree = self.agent.snapshot(self.session, self.agent.hands.touched(parts))
-        if tree is not None:
-            self._tree = tree
-            self.session.finish_step(message.id, tree)
-
-
-def _is_unfinished(message: Message) -> bool:
-    """Whether a step may have changed files, and nobody noted how they were after it."""
-    finish = [part for part in message.parts if isinstance(part, StepFinishPart)]
-    return isinstance(message.info, AssistantInfo) and any(not part.snapshot for part in finish)
-
-
-def _figures(tokens: Tokens | None) -> dict[str, Number]:
-    """What was measured, as plain figures."""
-    cache = (tokens.cache if tokens else None) or Cache()
-    return {
-        "input": (tokens.input if tokens else None) or 0,
-        "output": (tokens.output if tokens else None) or 0,
-        "cache_read": cache.read or 0,
-        "cache_write": cache.write or 0,
-    }
-
-
-def _words(parts: Sequence[AnyPart]) -> str:
-    return "\n\n".join(part.text for part in parts if isinstance(part, TextPart) and part.text)
+            if hands.may_change(parts):
+                await uncut(self._record.finish, message, parts, did.files)
+        self._record.cost += did.cost

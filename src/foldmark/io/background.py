@@ -10,8 +10,10 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -19,6 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOOK = 0.5  # seconds after which a wait looks up: some systems interrupt no lock
+_THREADS = 64
 _END = 2.0  # seconds that the loop has to end with the process
 
 
@@ -27,15 +30,21 @@ class _Loop:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(
-            target=self.loop.run_forever, name="foldmark-models", daemon=True
-        )
+        self.thread = threading.Thread(target=self._run, name="foldmark-models", daemon=True)
+        self._ended = False
         self.thread.start()
+
+    def _run(self) -> None:
+        """Run on, whatever a task raises: to whoever waits for that task it is told anyway."""
+        while not self._ended:
+            with suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
 
     def end(self) -> None:
         """Stop the loop, after what still runs on it has heard that it is cancelled."""
         ending = asyncio.run_coroutine_threadsafe(_cancelled(), self.loop)
         wait((ending,), _END)
+        self._ended = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(_END)
         if not self.thread.is_alive() and ending.done():
@@ -57,6 +66,7 @@ class _Shared:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.held: _Loop | None = None
+        self._pool: ThreadPoolExecutor | None = None
         self.lost: list[_Loop] = []  # of a parent; kept, as to drop one would close what it shares
 
     def running(self) -> _Loop:
@@ -65,8 +75,16 @@ class _Shared:
                 self.held = _Loop()
             return self.held
 
+    def threads(self) -> ThreadPoolExecutor:
+        """Not a loop's own threads: those look up addresses, which what waits here may need."""
+        with self.lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="foldmark")
+            return self._pool
+
     def forget(self) -> None:
         self.lock = threading.Lock()  # another thread of the parent may have held the old one
+        self._pool = None
         if self.held is not None:
             self.lost.append(self.held)
             self.held = None
@@ -140,7 +158,8 @@ def _got(ended: SimpleQueue[object]) -> bool:
 
 async def uncut(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
     """What a call gives in a thread, which nobody can cancel: its end is waited for even then."""
-    task = asyncio.ensure_future(asyncio.to_thread(call, *args, **named))
+    work = partial(copy_context().run, partial(call, *args, **named))
+    task = asyncio.get_running_loop().run_in_executor(_SHARED.threads(), work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -136,7 +136,7 @@ class _Subscription:
             return self._queue(event)
         try:
             answer = self._subscriber(event)
-        except Exception as error:  # noqa: BLE001 - told in the log
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - told in the log
             self._tell(error)
             return True
         if inspect.isawaitable(answer):

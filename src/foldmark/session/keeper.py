@@ -73,6 +73,7 @@ class Keeper:
         self._usual_summarizer: Summarizer | None = None  # of who works here now
         self._reached: tuple[str, Summarizer | None] | None = None  # by the name of its model
         self._compacting = threading.Lock()  # held while a compaction is made
+        self.at_work = threading.Lock()  # held by a loop, for one turn
         self._aborted = threading.Event()
         self._here = threading.local()  # how deep this thread is in making a compaction
         self._reload()
