@@ -1,6 +1,8 @@
 """The agent: a model, its tools, and what it may do; it works in sessions, one turn at a time."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +64,7 @@ class Agent:
         `permissions` are rules like {"shell:git push*": "deny"}; `ask` is asked where a rule says
         so. A turn ends after so many `steps`, or when it has cost so many dollars.
         """
-        self.model = model_named(model, base_url=base_url) if isinstance(model, str) else model
+        self.model = _reached(model, base_url)
         self.name = name
         self.description = description or f"an agent named {name}"
         self.is_told = prompt is not None  # its own way, and not the usual one
@@ -76,13 +78,15 @@ class Agent:
         self.window = window
         self.patience = patience or Patience()
         self.titles = titles
-        others = {agent.name: agent for agent in agents}
+        others = _by_name(agents)
         self._compactor = _without_tools(others.pop(COMPACTION, None))
         self.given_tools = tuple(tools)
         handing = (delegate(others),) if others else ()
         # What is folded can always be read again.
         known = toolset((*self.given_tools, *handing, *memory_tools()))
-        rules = (_ANY, *DEFAULT_RULES, *(permissions or {}).items())
+        own_rules = (permissions or {}).items()
+        _check_rules([rule for rule, _ in own_rules], known)
+        rules = (_ANY, *DEFAULT_RULES, *own_rules)
         self.hands = Hands(known, Gate(Permissions(rules), ask))
         self._snapshots: Snapshots | None = None
         self._has_looked = False
@@ -119,6 +123,8 @@ class Agent:
         """Make a session ready for this agent's model, prompt and tools."""
         tools = tuple(tool.declared for tool in self.hands.tools.values())
         summarizer = self._compactor.model if self._compactor else self.model
+        if self.folder is not None and not session.info.info.directory:
+            session.describe(directory=str(self.folder))
         session.equip(system=self.prompt, tools=tools, summarizer=summarizer)
         if self._compactor is not None and self._compactor.is_told:
             session.focus = self._compactor.prompt
@@ -149,6 +155,34 @@ class Agent:
             self._snapshots = snapshots(self.folder, leave_out=session.files)
             self._has_looked = True
         return self._snapshots
+
+
+def _reached(model: str | Model, base_url: str | None) -> Model:
+    if isinstance(model, str):
+        return model_named(model, base_url=base_url)
+    if not callable(getattr(model, "step", None)):
+        kind = type(model).__name__
+        raise BadInput(f"a model is a name like provider:model, or has a method step; not {kind}")
+    return model
+
+
+def _by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
+    found: dict[str, Agent] = {}
+    for agent in agents:
+        if agent.name in found:
+            raise BadInput(f"two agents are called {agent.name!r}; give one another name=…")
+        found[agent.name] = agent
+    return found
+
+
+def _check_rules(rules: Iterable[str], tools: Iterable[str]) -> None:
+    """Refuse a rule for a tool that is not there: a misspelt one would forbid nothing."""
+    known = {*tools, *(name for name, _ in DEFAULT_RULES)}
+    for rule in rules:
+        wanted = rule.partition(":")[0].strip()
+        if wanted and not any(fnmatchcase(name, wanted) for name in known):
+            near = get_close_matches(wanted, known, n=1) or sorted(known)
+            raise BadPolicy(f"the rule {rule!r} is for no tool; there are {', '.join(near)}")
 
 
 def _bound(name: str, figure: int) -> int:

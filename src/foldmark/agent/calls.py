@@ -166,6 +166,7 @@ async def _done(session: Session, part: ToolPart, hands: Hands, context: Context
         told=output.text.strip().partition("\n")[0][:_TOLD] if output.error else "",
         characters=len(output.text),
         seconds=round(monotonic() - start, 3),
+        **({"exit": output.metadata["exit"]} if "exit" in output.metadata else {}),
     )
     return _did(output)
 

@@ -97,7 +97,11 @@ async def answered(model: Model, ask: Ask, answer: Answer, patience: Patience) -
     for attempt in range(1, patience.retries + 2):
         outcome = await _asked(model, ask, answer, patience.silence)
         refused = _refusal(outcome)
-        if refused is None or refused.cause not in _AGAIN or attempt > patience.retries:
+        if refused is None or refused.cause not in _AGAIN:
+            return outcome
+        # Who was silent for so long once more is not waited for again.
+        tries = min(patience.retries, 1) if refused.cause == "timeout" else patience.retries
+        if attempt > tries:
             return outcome
         seconds = _pause(refused, attempt, patience)
         answer.again(attempt, refused, seconds)

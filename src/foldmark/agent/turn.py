@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from foldmark import events
 from foldmark.acts import Act
 from foldmark.asking import Ask, Refused
-from foldmark.errors import Aborted, BadInput, ModelFailed
+from foldmark.errors import Aborted, BadInput, CompactionStopped, ModelFailed, WindowTooSmall
 from foldmark.io.background import uncut, waited
 from foldmark.io.models import kept_open
 from foldmark.messages import Message, TextPart, Tokens, ToolPart
@@ -288,7 +288,10 @@ class Turn:
         # By our own count it was not too much: then our count, or the window, is not the model's.
         target = None if plan.overflow else max(plan.tokens - session.fixed, 2) // 2
         folding = session.acompact(auto=True, overflow=True, target=target)
-        folded = await self._unless_stopped(folding)
+        try:
+            folded = await self._unless_stopped(folding)
+        except (CompactionStopped, WindowTooSmall) as error:
+            raise failed from error  # what the provider said is the reason
         if folded is None:
             raise failed
         self._count_fold(folded)

@@ -92,9 +92,15 @@ class Noting(Saying):
 
         return self._write(lambda change: self._amend(change, message, noted))
 
-    def describe(self, *, title: str | None = None, summary: Json | None = None) -> None:
-        """Note the session's title, and what it changed as a whole."""
-        given: Mapping[str, object] = {"title": title, "summary": summary}
+    def describe(
+        self,
+        *,
+        title: str | None = None,
+        summary: Json | None = None,
+        directory: str | None = None,
+    ) -> None:
+        """Note the session's title, what it changed as a whole, and the folder it is about."""
+        given: Mapping[str, object] = {"title": title, "summary": summary, "directory": directory}
         known = {name: value for name, value in given.items() if value is not None}
 
         def job(change: Change) -> None:

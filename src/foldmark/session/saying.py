@@ -182,12 +182,14 @@ class Saying(Looking):
 
     def _tell_part(self, change: Change, entry: Entry, offset: int) -> None:
         part = entry.message.parts[offset]
+        called = {"call": part.call_id} if isinstance(part, ToolPart) and part.call_id else {}
         change.event(
             events.PART_WRITTEN,
             handle=handle(entry.ordinal + offset),
             place=entry.index,
             kind=kind_of(part),
             tokens=entry.sizes[offset].total,
+            **called,
         )
 
     def _open_call(self, call_id: str) -> tuple[Entry, int] | None:

@@ -259,9 +259,15 @@ class Session(Switching):
         """`summarise_turn`, async."""
         return await _in_thread(self.summarise_turn, message, summary)
 
-    async def adescribe(self, *, title: str | None = None, summary: Json | None = None) -> None:
+    async def adescribe(
+        self,
+        *,
+        title: str | None = None,
+        summary: Json | None = None,
+        directory: str | None = None,
+    ) -> None:
         """`describe`, async."""
-        await _in_thread(self.describe, title=title, summary=summary)
+        await _in_thread(self.describe, title=title, summary=summary, directory=directory)
 
     async def aevents(self, after: int = 0, most: int = 1_000) -> list[Event]:
         """`events`, async."""
