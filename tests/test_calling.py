@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from foldmark.agent.calling import called
 from foldmark.agent.functions import as_tool, tool
 from foldmark.agent.permissions import Gate, Permissions
 from foldmark.agent.tool import Context, Output, Tool
-from foldmark.messages import Pending, ToolPart
+from foldmark.messages import FilePart, Pending, ToolPart
 from foldmark.values import Json
 
 from .sessions import opened
@@ -155,6 +156,95 @@ def test_a_tool_that_breaks_its_contract_is_told_as_a_failure(context: Context) 
         output = run(made, context)
         assert output.error
         assert words in output.text
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
+def test_a_tool_that_wants_to_end_the_program_ends_its_own_call_alone(
+    context: Context, error: BaseException
+) -> None:
+    async def raw(given: Json, context: Context) -> Output:
+        raise error
+
+    @tool
+    async def awaited() -> None:
+        raise error
+
+    @tool
+    def blocking() -> None:
+        raise error
+
+    def subject(given: Json) -> str:
+        raise error
+
+    about = as_tool(look)._replace(subject=subject)
+
+    async def told() -> list[str]:
+        found = [await called(one, asked("x"), context, OPEN) for one in made]
+        assert all(output.error for output in found)
+        return [output.text for output in found]
+
+    made = [Tool("raw", "", {}, raw), awaited, blocking, about]
+    for text in asyncio.run(told()):
+        assert type(error).__name__ in text
+
+
+def giving(fields: Json) -> Tool:
+    """A tool that gives an output with these fields, whatever they hold."""
+    whole: Json = {"text": "a", **fields}
+
+    def odd() -> Output:
+        return Output(**whole)
+
+    return as_tool(odd)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"text": 123}, "text is int"),
+        ({"text": None}, "text is NoneType"),
+        ({"title": None}, "title is NoneType"),
+        ({"metadata": None}, "metadata is NoneType"),
+        ({"metadata": {"x": object()}}, "no JSON"),
+        ({"metadata": {"x": {"y": [1j]}}}, "no JSON"),
+        ({"files": ("x",)}, "files is str"),
+        ({"files": None}, "files is NoneType"),
+        ({"files": (FilePart(mime="image/png", url=None),)}, "no JSON"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_an_output_that_cannot_be_kept_is_told_as_a_failure(
+    context: Context, session: foldmark.Session, fields: Json, words: str
+) -> None:
+    output = run(giving(fields), context)
+    assert output.error
+    assert words in output.text
+    assert "\n" not in output.text
+    session.record([asked("odd")])
+    session.result("c1", output.text, metadata=dict(output.metadata))
+
+
+def test_odd_metadata_that_can_be_kept_is_kept(context: Context, session: foldmark.Session) -> None:
+    for number, held in enumerate(({1: 2}, {"n": float("nan")}, {"s": "\ud800"}, {"d": {3}})):
+        output = run(giving({"metadata": held}), context)
+        assert not output.error, held
+        session.record([ToolPart(tool="odd", call_id=f"k{number}", state=Pending(input={}))])
+        session.result(f"k{number}", output.text, metadata=dict(output.metadata))
+
+
+@pytest.mark.parametrize("depth", [100, 900, 2_000, 100_000])
+def test_an_input_that_is_nested_deeply_ends_with_an_output(context: Context, depth: int) -> None:
+    held: object = 1
+    for _ in range(depth):
+        held = {"a": held}
+
+    def take(x: dict[str, Any]) -> str:
+        return "taken"
+
+    raw = '{"x":' + '{"a":' * depth + "1" + "}" * depth + "}"
+    for part in (asked("take", {"x": held}), asked("take", raw=raw)):
+        output = asyncio.run(called(as_tool(take), part, context, OPEN))
+        assert output.text == "taken" or output.error
+        assert len(output.text) < 1_000
 
 
 def test_outputs_can_be_kept(context: Context, session: foldmark.Session) -> None:

@@ -118,12 +118,30 @@ def test_nothing_is_written_in_git_by_any_name(cage: Cage) -> None:
 def test_the_store_is_not_for_tools(tmp_path: Path) -> None:
     with opened(str(tmp_path / "store.db"), "s") as session:
         cage = Cage(session, tmp_path)
-        cage.tools = toolset(workspace_tools(tmp_path, guarded=[tmp_path / "store.db"]))
-        for name in ("store.db", "store.db-wal", "work/../store.db"):
-            for tool in ("read", "write", "edit"):
-                assert "session's own" in cage.call(tool, path=name, **INPUTS[tool]).text
+        (tmp_path / "link").symlink_to("store.db")
+        (tmp_path / "store.db.txt").write_text("a neighbour")
+        for guarded in ([], [tmp_path / "store.db"]):  # it need not be said
+            cage.tools = toolset(workspace_tools(tmp_path, guarded=guarded))
+            for name in ("store.db", "store.db-wal", "work/../store.db", "link"):
+                for tool in ("read", "write", "edit"):
+                    assert "session's own" in cage.call(tool, path=name, **INPUTS[tool]).text
+                assert "session's own" in cage.call("grep", path=name, pattern="").text
+            assert cage.call("glob", pattern="store*").text == "store.db.txt"
+            assert (
+                cage.call("grep", pattern="", glob="store*").text == "store.db.txt:1: a neighbour"
+            )
         session.user("still there")
         assert session.search("still")
+
+
+def test_more_that_is_guarded_is_neither_found_nor_read(cage: Cage) -> None:
+    (cage.folder / "vault" / "deep").mkdir(parents=True)
+    (cage.folder / "vault" / "deep" / "a").write_text("found")
+    (cage.folder / "vaulted").write_text("found")
+    cage.tools = toolset(workspace_tools(cage.folder, guarded=[cage.folder / "vault"]))
+    assert cage.call("grep", pattern="found").text == "vaulted:1: found"
+    assert cage.call("glob", pattern="**").text == "vaulted"
+    assert cage.call("read", path="vault/deep/a").error
 
 
 def test_a_link_that_is_swapped_in_again_and_again_never_leads_out(cage: Cage) -> None:

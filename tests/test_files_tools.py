@@ -3,6 +3,8 @@
 import base64
 import os
 import stat
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ from foldmark.agent.finding import finding_tools
 from foldmark.agent.functions import toolset
 from foldmark.agent.grepping import fits
 from foldmark.agent.paths import Places
+from foldmark.agent.permissions import Gate, Permissions, Rule
 from foldmark.agent.todo import todo_tool
 from foldmark.agent.tool import Output
-from foldmark.agent.workspace import workspace_tools
+from foldmark.agent.workspace import DEFAULT_RULES, workspace_tools
 from foldmark.errors import BadInput
 
 from .sessions import opened
@@ -335,6 +338,77 @@ def test_a_pattern_that_takes_for_ever_is_ended(session: foldmark.Session, tmp_p
     (tmp_path / "work" / "a").write_text("a" * 60)
     desk = Desk(session, tmp_path / "work", seconds=0.5)
     assert "timed out after 0.5 s" in desk.refused("grep", pattern="(a+)+b")
+
+
+# --- what is closed ---
+
+
+def test_searches_leave_out_what_a_rule_is_against(desk: Desk) -> None:
+    (desk.folder / "keys").mkdir()
+    for name in (".env", "keys/own.pem", "keys/public.pem", "notes"):
+        (desk.folder / name).write_text(f"token of {name}\n")
+    rules: tuple[Rule, ...] = (
+        *DEFAULT_RULES,
+        ("read:*.env", "deny"),
+        ("read:keys/*", "ask"),
+        ("read:*/public.pem", "allow"),
+    )
+    gate = Gate(Permissions(rules))
+    grep, glob = desk.tools["grep"], desk.tools["glob"]
+    told = run(grep, desk.context, gate, pattern="token").text
+    assert told == (
+        "notes:1: token of notes\nkeys/public.pem:1: token of keys/public.pem\n"
+        "[left out, as a rule is against it: 2 files]"
+    )
+    for path, found in ((".env", ""), ("keys/own.pem", ""), ("keys", "public")):
+        told = run(grep, desk.context, gate, pattern="token", path=path).text
+        assert (found or "no lines found") in told
+        assert "[left out, as a rule is against it: 1 file]" in told
+        assert "of .env" not in told
+        assert "of keys/own" not in told
+    told = run(glob, desk.context, gate, pattern="**").text
+    assert set(told.split("\n")[:-1]) == {"keys/public.pem", "notes"}
+    assert run(glob, desk.context, gate, pattern="*.env").text.startswith("no files fit\n[left out")
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_found"),
+    [
+        ((("grep:a", "deny"),), False),
+        ((("*:a", "deny"),), False),
+        ((("read", "deny"),), False),
+        ((("read", "deny"), ("read:a", "allow")), True),
+        ((("read:a", "deny"), ("read", "allow")), True),
+        ((("read", "ask"),), True),
+        ((("*", "deny"), ("grep", "allow")), True),
+        ((("grep:s*", "ask"),), True),
+        ((("glob:a", "deny"),), True),
+        ((("edit:a", "deny"),), True),
+    ],
+)
+def test_rules_for_reading_and_for_the_search_itself_count(
+    desk: Desk, rules: tuple[Rule, ...], *, is_found: bool
+) -> None:
+    (desk.folder / "a").write_text("tea")
+    gate = Gate(Permissions((*DEFAULT_RULES, *rules)))
+    told = run(desk.tools["grep"], desk.context, gate, pattern="tea").text
+    assert ("a:1: tea" in told) == is_found
+    assert ("left out" in told) != is_found
+
+
+def test_an_edit_and_a_write_at_the_same_time_come_one_after_the_other(desk: Desk) -> None:
+    file = desk.folder / "a"
+    for _ in range(4):
+        file.write_text("old line\n" + "x" * 20_000_000)
+        editing = threading.Thread(
+            target=desk.call, args=("edit",), kwargs={"path": "a", "old": "old", "new": "new"}
+        )
+        editing.start()
+        time.sleep(0.01)  # it reads now
+        desk.told("write", path="a", content="written, old\n")
+        editing.join()
+        # The edit came before, and was written over; or after, and changed what was written.
+        assert file.read_text() in ("written, old\n", "written, new\n")
 
 
 # --- todo, and all of them -----------------------------------------------------------------

@@ -1,25 +1,14 @@
-"""Who may call what: rules, commands taken apart, and questions."""
+"""Who may call what: rules, and commands taken apart."""
 
-import asyncio
 import random
 import shutil
 import subprocess
-import threading
 from pathlib import Path
 
 import pytest
 
-from foldmark.agent.commands import compound
-from foldmark.agent.permissions import (
-    Action,
-    Asker,
-    Gate,
-    No,
-    Permissions,
-    Question,
-    Reply,
-    Rule,
-)
+from foldmark.agent.commands import LONGEST, compound
+from foldmark.agent.permissions import Action, Permissions, Rule
 from foldmark.agent.workspace import DEFAULT_RULES
 from foldmark.errors import BadPolicy
 
@@ -202,11 +191,46 @@ def test_a_command_is_denied_if_any_of_it_is(command: str) -> None:
         "$GIT push",
         "/usr/bin/g?t push",
         "echo 'git push'",
+        "trap 'git push' EXIT",
+        "trap git\\ push EXIT",
+        "exec -a x git push",
+        "exec -c -a x git push",
+        "coproc git push",
+        "flock lock git push",
+        "{git,push}",
+        "a=push; git $a",
+        "sudo git ${x:-push}",
+        "git p{u,}sh",
+        "$(echo git) push",
+        "`echo git` push",
+        "X=1 $(echo git) push",
+        "git $(echo push)",
+        'git "$(echo push)"',
+        "git push" + " " * 30_000,
+        "ls" + " " * 30_000 + "; git push",
     ],
 )
 def test_in_doubt_somebody_is_asked(command: str) -> None:
     assert Permissions(ALL_BUT_PUSH).decide("shell", command) in ("ask", "deny")
     assert Permissions(ALL_BUT_PUSH[:1]).decide("shell", command) == "allow"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo $(pwd) $(date)",
+        "echo `pwd` `date` $(date; ls)",
+        "for f in $(ls); do echo $f; done",
+        "x=$(pwd); cd $x",
+        "git commit -m $X",
+        "(cd a; ls) && echo $((1+2)) $(pwd)",
+        "diff <(ls a) <(ls b)",
+        "echo ${HOME} {a,b}",
+        "awk '{print $1}' x",
+    ],
+)
+def test_what_is_expanded_in_other_commands_is_no_doubt(command: str) -> None:
+    assert Permissions(ALL_BUT_PUSH).decide("shell", command) == "allow"
 
 
 def test_what_is_allowed_as_a_whole_needs_no_look_into_it() -> None:
@@ -254,113 +278,19 @@ def test_a_long_command_is_taken_apart_quickly() -> None:
         assert Permissions(SOME).decide("shell", command) in ("ask", "deny")
 
 
-# --- asking --------------------------------------------------------------------------------
+def test_a_command_that_is_too_long_to_be_looked_into_is_asked_about() -> None:
+    text = "cat <<'E'\n" + "a line of text\n" * 100_000 + "E\n"
+    assert Permissions(SOME).decide("shell", "ls " + "x" * 1_000_000) == "ask"
+    assert Permissions(SOME).decide("shell", "git push " + "x" * 1_000_000) == "deny"
+    assert Permissions(ALL_BUT_PUSH).decide("shell", text) == "ask"
+    assert Permissions([("shell", "allow")]).decide("shell", text) == "allow"
 
 
-def refusal(gate: Gate, subject: str = "ls", tool: str = "shell") -> str | None:
-    return asyncio.run(gate.refusal(tool, subject, {"command": subject}))
-
-
-def asker(*replies: Reply) -> tuple[Asker, list[Question]]:
-    """Somebody who gives these answers, and the questions."""
-    asked: list[Question] = []
-
-    def ask(question: Question) -> Reply:
-        asked.append(question)
-        return replies[len(asked) - 1]
-
-    return ask, asked
-
-
-def test_nobody_to_ask_means_no_and_says_which_rule_would_allow_it() -> None:
-    words = refusal(Gate(Permissions()), "npm test")
-    assert words is not None
-    assert '"shell:npm test" = allow' in words
-    assert '"todo" = allow' in (refusal(Gate(Permissions()), "", "todo") or "")
-    assert "\x1b" not in (refusal(Gate(Permissions()), "\x1b[2J\n" * 999) or "")
-
-
-def test_who_is_asked_decides() -> None:
-    ask, asked = asker("once", "no", No(words="use make"))
-    gate = Gate(Permissions(), ask)
-    assert refusal(gate) is None
-    assert refusal(gate) == "the user said no to this call"
-    assert refusal(gate) == "the user said no: use make"
-    assert asked[0] == Question(tool="shell", subject="ls", input={"command": "ls"})
-
-
-def test_always_is_remembered_for_this_very_call_alone() -> None:
-    ask, asked = asker("always", "no")
-    gate = Gate(Permissions(), ask)
-    assert refusal(gate, "ls") is None
-    assert refusal(gate, "ls") is None
-    assert refusal(gate, "ls *") is not None
-    assert len(asked) == 2
-
-
-def test_nobody_is_asked_about_what_is_forbidden_or_allowed() -> None:
-    ask, asked = asker()
-    gate = Gate(Permissions([("shell:ls", "allow"), ("shell:rm*", "deny")]), ask)
-    assert refusal(gate, "ls") is None
-    assert "forbids" in (refusal(gate, "rm x") or "")
-    assert asked == []
-
-
-def test_no_answer_is_no_permission() -> None:
-    def fails(question: Question) -> Reply:
-        raise EOFError
-
-    def mumbles(question: Question) -> Reply:
-        return "perhaps"  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
-
-    assert "EOFError" in (refusal(Gate(Permissions(), fails)) or "")
-    assert refusal(Gate(Permissions(), mumbles)) is not None
-
-
-def test_who_never_answers_does_not_keep_a_program_from_ending() -> None:
-    answered, began = threading.Event(), threading.Event()
-    waits: list[bool] = []
-
-    def ask(question: Question) -> Reply:
-        began.set()
-        waits.append(answered.wait(10))
-        return "once"
-
-    async def cut() -> None:
-        task = asyncio.create_task(Gate(Permissions(), ask).refusal("shell", "ls", {}))
-        while not began.is_set():
-            await asyncio.sleep(0.01)
-        task.cancel()
-        await task
-
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(cut())
-    assert waits == []  # it still waits
-    answered.set()
-
-
-def test_calls_at_the_same_time_are_asked_about_one_after_the_other() -> None:
-    under_way, most = 0, 0
-    asked: list[str] = []
-
-    async def ask(question: Question) -> Reply:
-        nonlocal under_way, most
-        asked.append(question.subject)
-        under_way += 1
-        most = max(most, under_way)
-        await asyncio.sleep(0.01)
-        under_way -= 1
-        return "always"
-
-    async def both(gate: Gate) -> list[str | None]:
-        subjects = ("ls", "pwd", "ls", "pwd", "id")
-        return await asyncio.gather(*(gate.refusal("shell", one, {}) for one in subjects))
-
-    gate = Gate(Permissions(), ask)
-    assert asyncio.run(both(gate)) == [None] * 5
-    assert asyncio.run(both(gate)) == [None] * 5  # on another loop
-    assert asked == ["ls", "pwd", "id"]
-    assert most == 1
+def test_many_different_commands_are_not_each_held_against_all_others() -> None:
+    rules: list[Rule] = [*ALL_BUT_PUSH, *((f"shell:never{n}*", "deny") for n in range(5))]
+    for form in ("a{};", "'a{}';", "$(a{});", "sudo a{};"):
+        pieces = "".join(form.format(number) for number in range(4_000))
+        assert Permissions(rules).decide("shell", pieces[:LONGEST]) in ("allow", "ask")
 
 
 PIECES = (

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -49,6 +50,15 @@ def gone(number: int) -> bool:
         if state == "Z":
             return True
         time.sleep(0.01)
+    return False
+
+
+def gone_now(number: int) -> bool:
+    """Whether a process has ended."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return True
     return False
 
 
@@ -106,7 +116,9 @@ def test_what_looks_secret_is_not_in_the_environment(
     shell: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden = ("OPENAI_API_KEY", "my_token", "A_SECRET_B", "PGPASSWORD", "AWS_REGION")
-    hidden += ("FOLDMARK_STORE", "GOOGLE_APPLICATION_CREDENTIALS", "SSH_KEY_FILE")
+    hidden += ("FOLDMARK_STORE", "GOOGLE_APPLICATION_CREDENTIALS", "SSH_KEY_FILE", "DB_PASS")
+    hidden += ("GH_PAT", "PAT_OF_MINE", "SENTRY_DSN", "SSH_AUTH_SOCK", "X_CONNECTION_STRING")
+    hidden += ("MYSQL_PWD", "HTTP_AUTHORIZATION")
     for name in hidden:
         monkeypatch.setenv(name, "hush-hush")
     monkeypatch.setenv("ORDINARY", "seen")
@@ -114,7 +126,8 @@ def test_what_looks_secret_is_not_in_the_environment(
     assert "hush-hush" not in told
     for line in ("ORDINARY=seen", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "TERM=dumb"):
         assert f"{line}\n" in told
-    assert {"PATH", "HOME"} <= clean_environment({"PATH": "x", "HOME": "y"}).keys()
+    kept = {"PATH", "HOME", "PWD", "MANPATH", "PYTHONPATH", "GIT_AUTHOR_NAME", "PATTERN"}
+    assert kept <= clean_environment(dict.fromkeys(kept, "x")).keys()
 
 
 def test_bytes_that_are_no_text_are_told_as_well_as_can_be(shell: Callable[..., Output]) -> None:
@@ -206,10 +219,73 @@ def test_a_child_in_the_background_does_not_hold_up_the_call(
     shell: Callable[..., Output], tmp_path: Path
 ) -> None:
     output = shell("sleep 300 & echo $! > pid; echo started", timeout=60)
-    assert output.text == "started\n"
-    number = int((tmp_path / "work" / "pid").read_text())
-    os.kill(number, 15)  # it was left running, as it was asked to be
+    note = "[ended 1 process that was left running; setsid keeps one]"
+    assert output.text == f"started\n{note}"
+    assert not output.error
+    assert gone(int((tmp_path / "work" / "pid").read_text()))
+
+
+def test_what_a_command_leaves_running_is_ended_with_it(
+    shell: Callable[..., Output], tmp_path: Path
+) -> None:
+    quiet = ">/dev/null 2>&1 & echo $!"
+    stubborn = "(trap '' TERM; while :; do sleep 0.05; done)"
+    output = shell(f"sleep 300 {quiet}; nohup sleep 300 {quiet}; {stubborn} {quiet}")
+    *numbers, note = output.text.splitlines()
+    assert len(numbers) == 3
+    assert note.startswith("[ended ")
+    assert all(gone(int(number)) for number in numbers)
+
+
+@pytest.mark.skipif(shutil.which("setsid") is None, reason="there is no setsid")
+def test_what_has_left_the_session_of_a_command_lives_on(
+    shell: Callable[..., Output], tmp_path: Path
+) -> None:
+    output = shell("setsid sh -c 'echo $$ > pid; exec sleep 300' >/dev/null 2>&1 & echo started")
+    number = int(wait_for(tmp_path / "work" / "pid"))
+    assert not gone_now(number)
+    os.kill(number, 9)
     assert gone(number)
+    assert output.text.startswith("started\n")
+
+
+# A process that leaves the session, in which its child has ended and is collected by nobody.
+NEGLECTFUL = """
+import os, time
+child = os.fork()
+if not child:
+    os._exit(0)
+os.setsid()
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+print(os.getpid(), file=open("pid", "w"), flush=True)
+time.sleep(300)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
+def test_a_process_that_has_ended_and_is_not_collected_is_not_taken_for_running(
+    shell: Callable[..., Output], tmp_path: Path
+) -> None:
+    (tmp_path / "work" / "neglectful.py").write_text(NEGLECTFUL)
+    started = f"{PYTHON} neglectful.py >/dev/null 2>&1 &"
+    output = shell(f"{started} while [ ! -s pid ]; do sleep 0.02; done; echo done")
+    number = int(wait_for(tmp_path / "work" / "pid"))
+    os.kill(number, 9)
+    assert gone(number)
+    assert output.text == "done\n"
+
+
+def test_a_call_that_is_cancelled_after_its_command_ended_leaves_nothing(tmp_path: Path) -> None:
+    async def cut() -> None:
+        command = ("sh", "-c", "sleep 300 & echo $! > pid")
+        task = asyncio.create_task(ran(command, tmp_path, seconds=60))
+        await asyncio.to_thread(wait_for, tmp_path / "pid")
+        await asyncio.sleep(0.1)  # the shell has ended, and its output is still waited for
+        task.cancel()
+        await asyncio.wait({task})
+
+    asyncio.run(cut())
+    assert gone(int((tmp_path / "pid").read_text()))
 
 
 def test_commands_run_at_the_same_time(tmp_path: Path) -> None:

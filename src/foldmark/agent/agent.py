@@ -62,7 +62,8 @@ class Agent:
         `folder` is where it works: snapshots of it tell what each step changed. `agents` are
         others to which it may hand tasks; one of the name `compaction` writes its summaries.
         `permissions` are rules like {"shell:git push*": "deny"}; `ask` is asked where a rule says
-        so. A turn ends after so many `steps`, or when it has cost so many dollars.
+        so, and answers "once", "always" or "no". A turn ends after so many `steps`, or when it has
+        cost so many dollars.
         """
         self.model = _reached(model, base_url)
         self.name = name

@@ -6,21 +6,24 @@ is told elsewhere.
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import cast
 
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.messages import SHOWN, Pending, ToolPart
-from foldmark.values import Json, parsed
+from foldmark.messages import SHOWN, Completed, FilePart, Pending, ToolPart
+from foldmark.values import Json, decoder, encode, parsed
 
 from .functions import failure
 from .paths import printed
 from .permissions import Gate
 from .tool import Context, Output, Refusal, Tool
 
+_KINDS = {"text": str, "title": str, "files": (tuple, list), "metadata": Mapping}
+_LONGEST_CAUSE = 200  # characters of what is wrong with an output
+_read = decoder(Completed)
 _GRACE = 5.0  # seconds that a cancelled call has to end what it started
 _HALVES = re.compile("[\ud800-\udfff]")
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
@@ -41,19 +44,22 @@ async def called(
         given = _input(part)
         refusal = await gate.refusal(tool.name, tool.subject(given), given)
         if refusal is None:
-            output = await _timed(tool, given, context)
+            output = await _timed(tool, given, context._replace(gate=gate))
         else:
             output = Output(text=refusal, error=True)
-    except Exception as error:  # noqa: BLE001 - the model is told, whatever it is
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the model is told, whatever it is
         output = failure(error)
     return _kept(replace(output, metadata={**output.metadata, SHOWN: tool.shown}))
 
 
 def _unknown(name: str, names: Iterable[str]) -> str:
     known = sorted(names)
-    near = get_close_matches(name, known, n=3, cutoff=0.5) or known[:20]
-    there = f"; there are {', '.join(near)}" if near else "; there are no tools"
-    return f"there is no tool {printed(name)}{there}"
+    if near := get_close_matches(name, known, n=3, cutoff=0.5):
+        return f"there is no tool {printed(name)}; perhaps {' or '.join(near)} is meant"
+    there = f"there are {', '.join(known[:40])}" if known else "there are no tools"
+    return f"there is no tool {printed(name)}; {there}"
 
 
 def _input(part: ToolPart) -> Json:
@@ -75,7 +81,7 @@ def _input(part: ToolPart) -> Json:
 
 async def _timed(tool: Tool, given: Json, context: Context) -> Output:
     """What a tool gives within its time; what does not end when it is cancelled is left behind."""
-    task = asyncio.ensure_future(tool.call(given, context))
+    task = asyncio.create_task(_contained(tool, given, context))
     try:
         done, _ = await asyncio.wait({task}, timeout=tool.seconds)
         if done:
@@ -87,13 +93,46 @@ async def _timed(tool: Tool, given: Json, context: Context) -> Output:
     raise Refusal(f"timed out after {tool.seconds:g} s")
 
 
+async def _contained(tool: Tool, given: Json, context: Context) -> Output:
+    """What a tool gives; what it raises goes no further, as an exit would end the whole loop."""
+    try:
+        return await tool.call(given, context)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the model is told, whatever it is
+        return failure(error)
+
+
 def _outcome(task: asyncio.Future[Output]) -> Output:
     if task.cancelled():
         raise Refusal("the tool gave up: it was cancelled from within")
     output = task.result()
     if not isinstance(output, Output):  # pyright: ignore[reportUnnecessaryIsInstance] - a stranger's
         raise Refusal(f"the tool gave no output, but {type(output).__name__}")
+    if wrong := _misfit(output):
+        raise Refusal(f"the tool ran, but what it gave cannot be kept: {wrong}")
     return output
+
+
+def _misfit(output: Output) -> str | None:
+    """What is wrong with an output: nothing in it was checked when it was made."""
+    for name, kind in _KINDS.items():
+        held = getattr(output, name)
+        if not isinstance(held, kind):
+            return f"its {name} is {type(held).__name__}"
+    for file in output.files:
+        if not isinstance(file, FilePart):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return f"one of its files is {type(file).__name__}"
+    if not output.files and not output.metadata:
+        return None
+    try:
+        kept = Completed(
+            output="", input={}, attachments=tuple(output.files), metadata=dict(output.metadata)
+        )
+        _read(encode(kept))
+    except (BadInput, TypeError, ValueError, RecursionError) as error:
+        return f"its files or metadata are no JSON ({str(error)[:_LONGEST_CAUSE]})"
+    return None
 
 
 async def _left(task: asyncio.Future[Output]) -> None:

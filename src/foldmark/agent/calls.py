@@ -27,6 +27,7 @@ TOO_LONG = "[Not run: the answer ended at its limit before the input of this cal
 DIED = "[Cut off: the program ended while this ran. It may have done a part of its work.]"
 _SHARE = 0.25  # of the window, for all outputs of one step together
 _LEAST = 50  # tokens of an output that are shown in any case
+_MOST_DOLLARS = 1e9  # more is no price, and neither is what is no number
 _TOLD = 200  # characters of an error that are told
 _GRACE = 5.0  # seconds that cancelled tools have to end
 
@@ -175,7 +176,7 @@ def _did(output: Output) -> Did:
     cost, files = output.metadata.get("cost"), output.metadata.get("files")
     named = cast("list[object]", files) if isinstance(files, list) else []
     return Did(
-        float(cost) if isinstance(cost, int | float) else 0.0,
+        float(cost) if isinstance(cost, int | float) and 0 <= cost < _MOST_DOLLARS else 0.0,
         tuple(file for file in named if isinstance(file, str)),
     )
 

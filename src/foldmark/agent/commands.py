@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from foldmark.values import Frozen
 
+LONGEST = 20_000  # characters of a command that is looked into
 _ENDS = ";&|\n()"
 _BLANKS = (" ", "\t")
 # Redirections that write to no file: to another descriptor, and to nowhere.
@@ -21,12 +22,15 @@ _LEADING = frozenset(
 )
 # Commands that run another, which stands somewhere in their arguments.
 _RUNNERS = frozenset(
-    {"sudo", "doas", "su", "env", "xargs", "nice", "ionice", "timeout", "stdbuf", "setsid"}
+    {"trap", "coproc", "flock", "script", "taskset", "chrt", "runuser", "pkexec", "fakeroot"}
+    | {"sudo", "doas", "su", "env", "xargs", "nice", "ionice", "timeout", "stdbuf", "setsid"}
     | {"eval", "find", "parallel", "watch", "busybox", "strace", "unshare", "chroot", "ssh"}
     | {"sh", "bash", "dash", "zsh", "ksh"}
 )
-_UNCLEAR = re.compile(r"[$`*?\[]")
+_UNCLEAR = re.compile(r"[$`*?\[{]")
 _SETS = re.compile(r"[^\s]*[=\[$`*?]")  # of the first word: what sets a variable, or is expanded
+_EXPANDED = re.compile(r"[$`{]")
+_GIVEN = "$()"  # what a substituted command gives
 _MOST_WORDS = 64
 
 
@@ -36,6 +40,7 @@ class Simple(Frozen):
     text: str
     forms: tuple[str, ...]  # what runs, without quotes, folders and what stands before it
     perhaps: tuple[str, ...]  # what it may run besides
+    begins: tuple[str, ...]  # how these begin that a shell makes others of, by expansion
     clear: bool  # whether it is plain which program runs
     bare: bool  # whether it begins with that, and nothing is set before
 
@@ -49,9 +54,16 @@ class Compound(Frozen):
     within: tuple[str, ...]  # whatever could be a command inside quotes and substitutions
 
 
-@lru_cache(maxsize=256)
 def compound(text: str) -> Compound:
-    """The simple commands of a compound one."""
+    """The simple commands of a compound one; one that is too long is taken for unclear."""
+    if len(text) > LONGEST:
+        unknown = Simple(text=text, forms=(), perhaps=(), begins=(), clear=False, bare=False)
+        return Compound(commands=(unknown,), plain=False, substitutes=False, within=())
+    return _taken_apart(text)
+
+
+@lru_cache(maxsize=256)
+def _taken_apart(text: str) -> Compound:
     scan = _Scan(text)
     loose = tuple(filter(None, (piece.strip() for piece in _LOOSE.split(text))))
     return Compound(
@@ -67,8 +79,10 @@ class _Scan:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._piece = ""
+        self._piece: list[str] = []
         self._fresh = True  # a word would begin here
+        self._begun = False  # this piece goes on with a command in which others were substituted
+        self._open: list[str] = []  # brackets
         self.pieces: list[str] = []
         self.plain = all(ch.isprintable() or ch in "\n\t" for ch in text)
         self.substitutes = False
@@ -91,20 +105,40 @@ class _Scan:
         if ch in "$`<>" or self._text.startswith("&>", at):
             return self._special(at)
         if ch in _ENDS:
-            self.plain = self.plain and ch not in "()"
-            self._end()
-            return at + 1
+            return self._ending(at, ch)
         return self._take(at, at + 1)
 
+    def _ending(self, at: int, ch: str) -> int:
+        self.plain = self.plain and ch not in "()"
+        if ch == ")":
+            self._closed()
+        else:
+            self._end()
+        if ch == "(":
+            self._open.append(ch)
+        return at + 1
+
     def _take(self, at: int, end: int) -> int:
-        self._piece += self._text[at:end]
-        self._fresh = self._text[at:end] in _BLANKS
+        taken = self._text[at:end]
+        self._piece.append(taken)
+        self._fresh = taken in _BLANKS
         return end
 
     def _end(self) -> None:
-        if self._piece.strip():
-            self.pieces.append(self._piece.strip())
-        self._piece, self._fresh = "", True
+        if piece := "".join(self._piece).strip():
+            self.pieces.append(piece)
+        self._piece, self._fresh, self._begun = [], True, False
+
+    def _closed(self) -> None:
+        self._end()
+        self._begun = bool(self._open) and self._open.pop() != "("
+
+    def _opened(self, sign: str) -> None:
+        """Begin a command of its own; in the outer one, a sign stands for what it gives."""
+        if not self._begun or "".join(self._piece).strip():
+            self._piece.append(_GIVEN)
+        self._end()
+        self._open.append(sign)
 
     def _escaped(self, at: int) -> int:
         if self._text[at + 1 : at + 2] == "\n":  # the line goes on, and the shell sees neither
@@ -134,7 +168,10 @@ class _Scan:
         text = self._text
         if text[at] == "`" or text.startswith(("$(", "<(", ">("), at):
             self._substituted()
-            self._end()  # what follows is a command of its own
+            if text[at] == "`" and "`" in self._open[-1:]:
+                self._closed()
+            else:
+                self._opened(text[at])
             return at + (1 if text[at] == "`" else 2)
         if found := _HARMLESS.match(text, at):
             return self._take(at, found.end())
@@ -152,13 +189,15 @@ def _simple(text: str) -> Simple:
     rest = words
     while rest and (rest[0].rpartition("/")[2] in _RUNNERS or rest[0][0] == "-"):
         rest = rest[1:]
-    runs = name in _RUNNERS
+    runs = name in _RUNNERS or name.startswith("-")  # as in: exec -a name command
     forms = (text, bare, " ".join(words), " ".join((name, *words[1:])), " ".join(rest))
-    perhaps = (" ".join(words[at:]) for at in range(1, len(words))) if runs else ()
+    perhaps = tuple(" ".join(words[at:]) for at in range(1, len(words))) if runs else ()
+    expanded = ((form, _EXPANDED.search(form)) for form in (*forms, *perhaps))
     return Simple(
         text=text,
         forms=tuple(dict.fromkeys(filter(None, forms))),
-        perhaps=tuple(perhaps),
+        perhaps=perhaps,
+        begins=tuple(form[: found.start()] for form, found in expanded if found),
         clear=not _UNCLEAR.search(words[0] if words else ""),
         bare=not _SETS.match(text),
     )

@@ -22,7 +22,7 @@ from foldmark.values import Json
 
 from .functions import tool
 from .paths import Places, printed
-from .tool import Output, Refusal, Tool
+from .tool import Context, Output, Refusal, Tool
 
 LINES = 2_000  # of a file that are read at once
 _LONGEST_LINE = 2_000
@@ -41,7 +41,7 @@ _IMAGES = (
 )
 
 # Calls of one answer run at the same time: none shall write over what another just changed.
-_EDITING = threading.Lock()
+_WRITING = threading.Lock()
 
 _Path = Annotated[str, "The file, by its path from the working folder."]
 
@@ -55,11 +55,12 @@ def file_tools(places: Places) -> tuple[Tool, Tool, Tool]:
     @tool(changes=False, shown=_SHOWN, subject=about)
     def read(
         path: Annotated[str, "A file or folder, by its path from the working folder."],
+        context: Context,
         offset: Annotated[int, "The first line wanted; lines count from 1."] = 1,
         limit: Annotated[int, "How many lines."] = LINES,
     ) -> Output:
         """Read a text file, each line after its number and a tab; or see an image, or a folder."""
-        found = places.inside(path)
+        found = places.guarding(context.session.files).inside(path)
         if offset < 1 or limit < 1:
             raise Refusal("offset and limit: at least 1")
         if found.is_dir():
@@ -67,10 +68,14 @@ def file_tools(places: Places) -> tuple[Tool, Tool, Tool]:
         return _read(places, found, offset, limit)
 
     @tool(subject=about, touches=_named)
-    def write(path: _Path, content: Annotated[str, "All that the file is to hold."]) -> Output:
+    def write(
+        path: _Path, content: Annotated[str, "All that the file is to hold."], context: Context
+    ) -> Output:
         """Write a file as a whole; folders on its way are made, and what it held is replaced."""
-        found = places.inside(path, writing=True)
-        was = _write(places, found, _encoded(content))
+        found = places.guarding(context.session.files).inside(path, writing=True)
+        data = _encoded(content)
+        with _WRITING:
+            was = _write(places, found, data)
         lines = content.count("\n") + (not content.endswith("\n") and bool(content))
         verb = "replaced" if was else "made"
         return _changed(places, found, f"{verb} {places.shown(found)}: {_lines(lines)}")
@@ -80,11 +85,12 @@ def file_tools(places: Places) -> tuple[Tool, Tool, Tool]:
         path: _Path,
         old: Annotated[str, "The text to replace, exactly as it stands in the file."],
         new: Annotated[str, "What to put in its place."],
+        context: Context,
         all: Annotated[bool, "Replace every occurrence, not just the only one."] = False,  # noqa: A002, FBT002
     ) -> Output:
         """Replace a text in a file. It must stand there once, unless all are to be replaced."""
-        found = places.inside(path, writing=True)
-        with _EDITING:
+        found = places.guarding(context.session.files).inside(path, writing=True)
+        with _WRITING:
             text, count = _edited(_whole(places, found), old, new, every=all)
             _write(places, found, text.encode("utf-8", "surrogateescape"))
         times = "once" if count == 1 else f"{count} times"

@@ -12,10 +12,19 @@ from typing import Annotated
 
 from . import grepping
 from .functions import tool
-from .grepping import MOST_SEEN, Entry, fits, walked
+from .grepping import (
+    MOST_SEEN,
+    Entry,
+    Rules,
+    closed_note,
+    fits,
+    is_among,
+    is_closed,
+    walked,
+)
 from .paths import Places
 from .shell import ran
-from .tool import Output, Refusal, Tool
+from .tool import Context, Output, Refusal, Tool
 
 MOST_FOUND = 200
 SECONDS = 30.0
@@ -28,11 +37,12 @@ def finding_tools(places: Places, *, seconds: float = SECONDS) -> tuple[Tool, To
     @tool(name="glob", seconds=seconds, changes=False, subject=lambda given: _about(places, given))
     def glob_(
         pattern: Annotated[str, "Such as *.py (in any folder), src/**/*.ts or docs/*.{md,txt}."],
+        context: Context,
         path: Annotated[str, "The folder to look in."] = ".",
     ) -> Output:
         """List files whose names fit a pattern, the newest first."""
-        top = _folder(places, path)
-        return _listed(places, top, pattern)
+        here = places.guarding(context.session.files)
+        return _listed(here, _folder(here, path), pattern, _rules(context, "glob"))
 
     @tool(
         name="grep",
@@ -42,6 +52,7 @@ def finding_tools(places: Places, *, seconds: float = SECONDS) -> tuple[Tool, To
     )
     async def grep(
         pattern: Annotated[str, "A regular expression, as Python has them."],
+        context: Context,
         path: Annotated[str, "The folder or file to look in."] = ".",
         glob: Annotated[str, "Only files whose names fit this pattern."] = "",
         limit: Annotated[int, "Lines that are told at most."] = MOST_FOUND,
@@ -49,13 +60,21 @@ def finding_tools(places: Places, *, seconds: float = SECONDS) -> tuple[Tool, To
         """Find lines in text files by a regular expression; told as path:line: text."""
         if limit < 1:
             raise Refusal("limit: at least 1")
-        return await _found(_wanted(places, path, pattern, glob, limit), seconds)
+        here = places.guarding(context.session.files)
+        wanted = _wanted(here, path, pattern, glob, limit)
+        return await _found(wanted._replace(rules=_rules(context, "grep")), seconds)
 
     return glob_, grep
 
 
 def _about(places: Places, given: dict[str, object]) -> str:
     return places.subject(given.get("path", "."))
+
+
+def _rules(context: Context, search: str) -> Rules:
+    """The rules by which files are left out; none where none of them closes anything."""
+    found = context.gate.permissions.closed(search) if context.gate else ()
+    return [rules for rules in found if any(closes for _, closes in rules)]
 
 
 def _folder(places: Places, name: str) -> Path:
@@ -73,21 +92,28 @@ def _prefix(places: Places, top: Path) -> str:
 # --- glob ----------------------------------------------------------------------------------
 
 
-def _listed(places: Places, top: Path, pattern: str) -> Output:
-    suits, seen = fits(pattern), count()
+def _listed(places: Places, top: Path, pattern: str, rules: Rules) -> Output:
+    suits, seen, closed = fits(pattern), count(), count()
+    prefix, without = _prefix(places, top), places.guarded_paths()
 
     def dated() -> Iterator[tuple[float, str]]:
         for entry, _ in zip(islice(walked(str(top)), MOST_SEEN), seen, strict=False):
-            if suits(entry.name) and (at := _modified(entry)) is not None:
+            if not suits(entry.name) or is_among(str(top / entry.name), without):
+                continue
+            if is_closed(prefix + entry.name, rules):
+                next(closed)
+            elif (at := _modified(entry)) is not None:
                 yield at, entry.name
 
     found = heapq.nlargest(MOST_FOUND + 1, dated())
-    lines = [f"{_prefix(places, top)}{name}" for _, name in found[:MOST_FOUND]]
+    lines = [f"{prefix}{name}" for _, name in found[:MOST_FOUND]] or ["no files fit"]
+    if left_out := next(closed):
+        lines.append(closed_note(left_out))
     if len(found) > MOST_FOUND:
         lines.append(f"[there are more; only the newest {MOST_FOUND} are told]")
     if next(seen) >= MOST_SEEN:
         lines.append(f"[stopped after {MOST_SEEN} files; look in a folder of this one]")
-    return Output(text="\n".join(lines) or "no files fit", title=pattern[:80])
+    return Output(text="\n".join(lines), title=pattern[:80])
 
 
 def _modified(entry: Entry) -> float | None:
@@ -110,7 +136,8 @@ def _wanted(places: Places, path: str, pattern: str, glob: str, limit: int) -> g
         folder, file, prefix = top.parent, top.name, _prefix(places, top.parent)
     else:
         raise Refusal(f"there is no file or folder {places.shown(top)}")
-    return grepping.Wanted(pattern, str(folder), file, prefix, glob, limit)
+    without = places.guarded_paths()
+    return grepping.Wanted(pattern, str(folder), file, prefix, glob, limit, without)
 
 
 async def _found(wanted: grepping.Wanted, seconds: float) -> Output:
@@ -121,4 +148,4 @@ async def _found(wanted: grepping.Wanted, seconds: float) -> Output:
         raise Refusal(f"timed out after {seconds:g} s; try a simpler pattern or a smaller folder")
     if ended.code:
         raise Refusal(text[-500:] or f"the search ended with code {ended.code}")
-    return Output(text=text or "no lines found", title=wanted.pattern[:80])
+    return Output(text=text, title=wanted.pattern[:80])

@@ -74,6 +74,8 @@ def tool(  # noqa: PLR0913 - each is a choice of the caller's
 
     def made(function: Function) -> Tool:
         called = _name(function, name)
+        if seconds <= 0 or shown <= 0:
+            raise BadInput(f"the tool {called!r}: seconds and shown must be more than 0")
         taken = _Signature(function, called)
         return Tool(
             name=called,
@@ -268,7 +270,9 @@ def _caller(function: Function, taken: _Signature) -> Callable[[Json, Context], 
             arguments = taken.converted(given) | dict.fromkeys(taken.contexts, context)
             if awaits:
                 return output_of(await function(**arguments))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the model is told, whatever it is
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - an exit would end the loop, with all on it
             return failure(error)
         return await in_thread(lambda: _given(function, arguments))
 
@@ -293,22 +297,32 @@ async def in_thread(work: Callable[[], T]) -> T:
     Not one of asyncio's own: these are few, and a program does not end before they do.
     """
     loop = asyncio.get_running_loop()
-    ended: concurrent.futures.Future[T] = concurrent.futures.Future()
+    ended: concurrent.futures.Future[Callable[[], T]] = concurrent.futures.Future()
     future = asyncio.wrap_future(ended, loop=loop)
     held = contextvars.copy_context()
 
     def run() -> None:
         if not ended.set_running_or_notify_cancel():
             return
-        try:
-            result = held.run(work)
-        except BaseException as error:  # noqa: BLE001 - who waits is told of it
-            ended.set_exception(error)
-        else:
-            ended.set_result(result)
+        ended.set_result(_outcome(lambda: held.run(work)))
 
     threading.Thread(target=run, name="foldmark-tool", daemon=True).start()
-    return await future
+    return (await future)()
+
+
+def _outcome(work: Callable[[], T]) -> Callable[[], T]:
+    """What gives or raises again what work gave or raised: a future does not take every error."""
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - who waits is told of it
+        raised = error
+    else:
+        return lambda: result
+
+    def fails() -> T:
+        raise raised
+
+    return fails
 
 
 def output_of(value: object) -> Output:
@@ -339,7 +353,7 @@ def _as_json(value: object) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError, RecursionError):
-        return str(value)
+        return _said(value) or f"[{type(value).__name__}]"
 
 
 def failure(error: BaseException) -> Output:
@@ -353,8 +367,8 @@ def failure(error: BaseException) -> Output:
     return Output(text=f"{kind}: {cause}{place}" if cause else f"{kind}{place}", error=True)
 
 
-def _said(error: BaseException) -> str:
+def _said(thing: object) -> str:
     try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - a stranger's error may fail even at this
+        return str(thing)
+    except Exception:  # noqa: BLE001 - what is a stranger's may fail even at this
         return ""

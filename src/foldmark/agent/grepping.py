@@ -9,8 +9,8 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator
-from fnmatch import translate
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase, translate
 from typing import NamedTuple
 
 # What is in these is made by programs; few look for anything in them, and they are vast.
@@ -23,6 +23,8 @@ _HEAD = 8_192  # bytes in which a zero says that a file is no text
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 Fits = Callable[[str], bool]
+# Patterns of names, each with whether it closes or opens what it fits; the last one counts.
+Rules = Sequence[Sequence[tuple[str, bool]]]
 
 
 class Entry(NamedTuple):
@@ -88,6 +90,26 @@ def _agree(steps: list[re.Pattern[str] | None], parts: list[str]) -> bool:
     return len(parts) in reached
 
 
+def is_among(path: str, others: Iterable[str]) -> bool:
+    """Whether a path is one of others, or lies in one."""
+    return any(path == other or path.startswith(f"{other}/") for other in others)
+
+
+def is_closed(name: str, rules: Rules) -> bool:
+    """Whether one of several lists of rules closes what has this name."""
+    return any(_last(name, patterns) for patterns in rules)
+
+
+def _last(name: str, patterns: Sequence[tuple[str, bool]]) -> bool:
+    fitting = (closes for pattern, closes in reversed(patterns) if fnmatchcase(name, pattern))
+    return next(fitting, False)
+
+
+def closed_note(count: int) -> str:
+    """That files were left out, as rules close them."""
+    return f"[left out, as a rule is against it: {count} {'file' if count == 1 else 'files'}]"
+
+
 # --- searching -----------------------------------------------------------------------------
 
 
@@ -100,14 +122,19 @@ class Wanted(NamedTuple):
     prefix: str  # of the names that are told
     glob: str
     limit: int
+    without: Sequence[str] = ()  # full paths that are left out, with all that is in them
+    rules: Rules = ()
 
 
 def found_lines(wanted: Wanted) -> Iterator[str]:
     """Lines that hold the pattern, as `path:line: text`; then what was left out."""
     seeks = re.compile(wanted.pattern).search
-    told, seen, large = 0, 0, 0
+    told, seen, large, closed = 0, 0, 0, 0
     for entry in _entries(wanted):
         seen += 1
+        if is_closed(wanted.prefix + entry.name, wanted.rules):
+            closed += 1
+            continue
         data = _read(entry)
         if data is None:
             large += 1
@@ -121,6 +148,10 @@ def found_lines(wanted: Wanted) -> Iterator[str]:
         if seen == MOST_SEEN:
             yield f"[stopped after {seen} files; search in a folder of this one]"
             return
+    if not told:
+        yield "no lines found"
+    if closed:
+        yield closed_note(closed)
     if large:
         yield f"[not searched, as they are larger than {MOST_BYTES // 2**20} MB: {large} files]"
 
@@ -133,7 +164,9 @@ def _entries(wanted: Wanted) -> Iterator[Entry]:
         return
     suits = fits(wanted.glob) if wanted.glob else None
     for entry in walked(wanted.folder):
-        if suits is None or suits(entry.name):
+        if suits is not None and not suits(entry.name):
+            continue
+        if not is_among(f"{wanted.folder.rstrip('/')}/{entry.name}", wanted.without):
             yield entry
 
 

@@ -15,6 +15,7 @@ PAGE = 4_000  # tokens of what is recalled at once
 _SHOWN = 2 * PAGE  # estimates differ: a page is never cut in its middle
 _LONGEST = 24_000  # characters of a page, however few tokens they are
 _MOST = 50
+_OWN = ("recall", "search")
 
 _count = counter("classes")
 
@@ -45,7 +46,10 @@ def memory_tools() -> tuple[Tool, Tool]:
         most: Annotated[int, "How many finds are told."] = 10,
     ) -> Output:
         """Find what was said, read or written earlier in this session, shown or not."""
-        found = context.session.search(query, most=max(1, min(most, _MOST)))
+        wanted = max(1, min(most, _MOST))
+        hits = context.session.search(query, most=2 * wanted)
+        # What was looked for and read again is found where it was said first.
+        found = [hit for hit in hits if hit.tool not in _OWN][:wanted]
         return Output(text="\n".join(map(_line, found)) or "nothing found", title=query[:80])
 
     return recall, search

@@ -11,9 +11,12 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from foldmark.io.files import harmless
 from foldmark.values import Frozen
 
+from .grepping import is_among
 from .tool import Refusal
 
 _GIT = ".git"
@@ -32,9 +35,18 @@ class Places(Frozen):
     def inside(self, name: str, *, writing: bool = False) -> Path:
         """The real path of a name; Refusal where it is not to be used."""
         found = inside(self.folder, name, allowed=self.allowed, writing=writing)
-        if any(_is_guarded(found, os.path.realpath(path)) for path in self.guarded):
+        if is_among(str(found), self.guarded_paths()):
             raise Refusal(f"{printed(name)} is the session's own; it is not for tools")
         return found
+
+    def guarding(self, files: Iterable[Path]) -> "Places":
+        """The same places, in which these are not touched either."""
+        return replace(self, guarded=(*self.guarded, *files))
+
+    def guarded_paths(self) -> list[str]:
+        """The real paths of what is not touched."""
+        real = dict.fromkeys(os.path.realpath(path) for path in self.guarded)
+        return list(dict.fromkeys(path + end for path in real for end in ("", *_BESIDE)))
 
     def shown(self, path: Path) -> str:
         """A path as the model is told it."""
@@ -123,11 +135,6 @@ def _is_git(part: str) -> bool:
     """Whether some system takes a name for .git, by ignoring case, marks, or dots at its end."""
     bare = "".join(ch for ch in part if unicodedata.category(ch) != "Cf")
     return bare.casefold().rstrip(". ") == _GIT or bare.casefold() == "git~1"
-
-
-def _is_guarded(path: Path, guarded: str) -> bool:
-    names = (guarded, *(guarded + end for end in _BESIDE))
-    return any(path == Path(name) for name in names) or path.is_relative_to(guarded)
 
 
 def shown_path(folder: Path, path: Path) -> str:

@@ -5,8 +5,14 @@ mistakes, not a wall: what a permitted command does in the end is not known here
 """
 
 import asyncio
+import concurrent.futures
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+import logging
+import re
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
 from typing import Literal, NamedTuple
 
@@ -17,11 +23,15 @@ from foldmark.values import Frozen, Json
 from .commands import Compound, Simple, compound
 from .functions import in_thread
 
+_log = logging.getLogger("foldmark")
 Action = Literal["allow", "ask", "deny"]
 Rule = tuple[str, Action]
+Patterns = list[tuple[str, bool]]  # of names, and whether it closes or opens them; the last counts
+READ = "read"  # the tool whose rules are also held against what searches find
 SHELLS = frozenset({"shell"})  # tools whose subject is a command
 _STRICTEST: tuple[Action, ...] = ("deny", "ask", "allow")
 _ACTIONS: frozenset[str] = frozenset(_STRICTEST)
+_LITERAL = re.compile(r"[^*?\[]+")  # with which a pattern begins
 _LONGEST = 200  # characters of a subject that are told
 
 
@@ -42,12 +52,25 @@ class Permissions:
 
     def decide(self, tool: str, subject: str) -> Action:
         """What is to be done about a call of a tool on a subject."""
-        rules = [rule for rule in self._parsed if fnmatchcase(tool, rule.tool)]
+        rules = self._about(tool)
         if tool not in SHELLS:
             return self._last(rules, subject)
         whole = compound(subject)
-        found = {self._of_command(rules, subject, whole, one) for one in whole.commands}
+        # What is the same for all of its commands is looked at once: there may be thousands.
+        held = [_Held(rule, subject, whole) for rule in rules]
+        found = {self._of_command(held, whole, one) for one in whole.commands}
         return next(action for action in _STRICTEST if action in found)
+
+    def closed(self, search: str) -> tuple[Patterns, Patterns]:
+        """What files a search leaves out: by the rules for reading, and by those for itself."""
+        own = self._about(search)
+        return (
+            [(rule.pattern or "*", _closes(rule)) for rule in self._about(READ)],
+            [(rule.pattern or "*", rule.action == "deny" and bool(rule.pattern)) for rule in own],
+        )
+
+    def _about(self, tool: str) -> list[_Parsed]:
+        return [rule for rule in self._parsed if fnmatchcase(tool, rule.tool)]
 
     def _last(self, rules: list[_Parsed], subject: str) -> Action:
         for rule in reversed(rules):
@@ -55,9 +78,7 @@ class Permissions:
                 return rule.action
         return self.default
 
-    def _of_command(
-        self, rules: list[_Parsed], subject: str, whole: Compound, one: Simple
-    ) -> Action:
+    def _of_command(self, rules: "list[_Held]", whole: Compound, one: Simple) -> Action:
         """The same for one simple command of several; where it is in doubt, somebody is asked."""
         action: Action = self.default
         for rule in rules:
@@ -66,24 +87,46 @@ class Permissions:
             elif rule.action == "allow":
                 if whole.plain and one.bare and fnmatchcase(one.text, rule.pattern):
                     action = "allow"
-            elif _is_met(rule.pattern, subject, whole, one):
+            elif rule.is_met or _is_among(one.forms, rule.pattern):
                 action = rule.action
-            elif action == "allow" and _may_be_met(rule.pattern, whole, one):
+            elif action == "allow" and (rule.may_be_met or _is_perhaps(one, rule.pattern)):
                 action = "ask"
         return action
 
 
-def _is_met(pattern: str, subject: str, whole: Compound, one: Simple) -> bool:
-    """Whether a rule that forbids is about this command, or one that it substitutes."""
-    inner = whole.within if whole.substitutes else ()
-    return any(fnmatchcase(form, pattern) for form in (subject, *one.forms, *inner))
+class _Held:
+    """A rule, held against a command as a whole."""
+
+    def __init__(self, rule: _Parsed, subject: str, whole: Compound) -> None:
+        self.pattern = rule.pattern
+        self.action: Action = rule.action
+        forbids = rule.pattern is not None and rule.action != "allow"
+        # In quotes, where it may be run; in a substitution, where it is.
+        self.may_be_met = forbids and _is_among(whole.within, rule.pattern or "")
+        self.is_met = forbids and (
+            fnmatchcase(subject, rule.pattern or "") or (whole.substitutes and self.may_be_met)
+        )
 
 
-def _may_be_met(pattern: str, whole: Compound, one: Simple) -> bool:
-    """Whether it may be about what stands in quotes, is run by another, or cannot be known."""
-    if not one.clear:
-        return True
-    return any(fnmatchcase(form, pattern) for form in (*one.perhaps, *whole.within))
+def _is_among(forms: Iterable[str], pattern: str) -> bool:
+    return any(fnmatchcase(form, pattern) for form in forms)
+
+
+def _is_perhaps(one: Simple, pattern: str) -> bool:
+    """Whether a rule may be about what a command runs, or what cannot be known."""
+    wanted = _LITERAL.match(pattern)
+    may_become = any(begin and wanted and wanted[0].startswith(begin) for begin in one.begins)
+    return not one.clear or may_become or _is_among(one.perhaps, pattern)
+
+
+def _closes(rule: _Parsed) -> bool:
+    """Whether what may not be read is not to be found either.
+
+    Who forbids everything, and allows a search, wants that to find something.
+    """
+    if rule.pattern is None:
+        return rule.action == "deny" and rule.tool != "*"
+    return rule.action != "allow"
 
 
 def _parsed(rule: str, action: Action) -> _Parsed:
@@ -117,6 +160,7 @@ class No(Frozen):
 
 
 Reply = Literal["once", "always", "no"] | No
+_REPLIES = ("once", "always", "no")
 Asker = Callable[[Question], "Awaitable[Reply] | Reply"]
 
 
@@ -128,16 +172,19 @@ class Gate:
         self.permissions = permissions
         self._ask = ask
         self._always: set[tuple[str, str]] = set()  # for this run
-        self._turn: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._line = _Line()
 
     async def refusal(self, tool: str, subject: str, given: Json) -> str | None:
         """Why a call may not be made, in words for the model; None where it may."""
         action = self.permissions.decide(tool, subject)
         if action == "deny":
-            return f"not permitted: a rule forbids {_rule(tool, subject)}; do it another way"
+            return (
+                f"not permitted: a rule forbids {_rule(tool, subject)}, by any means; "
+                "go on without it, or tell the user that it is needed"
+            )
         if action == "allow":
             return None
-        async with self._lock():
+        async with self._line.turn():
             if (tool, subject) in self._always:  # perhaps since a moment ago
                 return None
             return await self._answered(tool, subject, given)
@@ -148,8 +195,14 @@ class Gate:
             return f"not permitted: nobody is there to be asked; the rule {rule} = allow permits it"
         try:
             reply = await _asked(self._ask, Question(tool=tool, subject=subject, input=given))
-        except Exception as error:  # noqa: BLE001 - no answer is no permission
+        except BaseException as error:
+            if _is_cut(error):
+                raise
+            # No answer is no permission.
             return f"not permitted: asking for {rule} failed ({type(error).__name__})"
+        if not isinstance(reply, No) and reply not in _REPLIES:
+            _log.error("whoever is asked gave %r, which is none of %s", reply, ", ".join(_REPLIES))
+            return f"not permitted: the answer to the question for {rule} was no answer"
         if reply == "always":
             self._always.add((tool, subject))
         if reply in ("once", "always"):
@@ -157,12 +210,42 @@ class Gate:
         words = reply.words if isinstance(reply, No) else ""
         return f"the user said no: {words}" if words else "the user said no to this call"
 
-    def _lock(self) -> asyncio.Lock:
-        """A lock of the loop that runs now: a program may use one after the other."""
-        loop = asyncio.get_running_loop()
-        if self._turn is None or self._turn[0] is not loop:
-            self._turn = loop, asyncio.Lock()
-        return self._turn[1]
+
+class _Line:
+    """Those who wait for their turn, on whichever loops: a lock of asyncio's is for one alone."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[concurrent.futures.Future[None]] = deque()  # the first has its turn
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        """Wait until nobody else has a turn, and have one."""
+        own: concurrent.futures.Future[None] = concurrent.futures.Future()
+        own.set_running_or_notify_cancel()  # so who does not wait any more can still be called
+        with self._lock:
+            self._waiting.append(own)
+            if self._waiting[0] is own:
+                own.set_result(None)
+        try:
+            await asyncio.wrap_future(own)
+            yield
+        finally:
+            self._leave(own)
+
+    def _leave(self, own: concurrent.futures.Future[None]) -> None:
+        with self._lock:
+            had_turn = self._waiting[0] is own
+            self._waiting.remove(own)
+            if had_turn and self._waiting:
+                self._waiting[0].set_result(None)
+
+
+def _is_cut(error: BaseException) -> bool:
+    """Whether an error is meant for who waits here, and did not come from who was asked."""
+    task = asyncio.current_task()
+    is_wanted = task is None or task.cancelling() > 0
+    return isinstance(error, asyncio.CancelledError) and is_wanted
 
 
 async def _asked(ask: Asker, question: Question) -> Reply:
@@ -177,6 +260,6 @@ async def _asked(ask: Asker, question: Question) -> Reply:
 
 
 def _rule(tool: str, subject: str) -> str:
-    line = harmless(subject)
+    line = harmless(subject[: _LONGEST + 1])
     short = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
     return f'"{tool}:{short}"' if short else f'"{tool}"'

@@ -1,7 +1,8 @@
 """The tool that runs a command, and how a process is run: bounded, and never left behind.
 
-A command has a process group of its own, which is ended as a whole when its time is up or the
-turn ends. It is not shut in: what it may do is a matter of permissions and of the system.
+A command has a session of its own, which is ended as a whole when the command ends, its time is
+up or the turn ends; what is to live on must leave it (setsid). It is not shut in: what it may do
+is a matter of permissions and of the system. Where this process is killed, nobody ends it.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from foldmark.io.files import size_text
 from foldmark.values import Frozen
@@ -22,13 +23,19 @@ from foldmark.values import Frozen
 from .functions import tool
 from .tool import Output, Refusal, Tool
 
+T = TypeVar("T")
 DEFAULT_SECONDS, MOST_SECONDS = 120, 600
 MOST_BYTES = 16 * 2**20  # of an output that are kept: its first and its last half
 _CHUNK = 2**16
 _GRACE = 1.0  # seconds between asking a group to end and ending it
 _DRAIN = 0.25  # seconds that what a child left running may still write
 _LOOK = 0.02
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|^AWS_|^FOLDMARK_", re.IGNORECASE)
+_DEAD = (b"Z", b"X")  # states of a process that has ended
+_SECRET = re.compile(
+    r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|CONN(ECTION)?_?STR|AUTH(?!OR)|AUTHORIZ|^AWS_|^FOLDMARK_"
+    r"|(^|_)(PAT|DSN)(_|$)|_PWD$",
+    re.IGNORECASE,
+)
 # Nobody is there to answer a question or to turn a page.
 _QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
@@ -46,6 +53,7 @@ class Ran(Frozen):
     code: int
     left_out: int = 0  # bytes, from the middle of the output
     late: bool = False  # it was ended, as its time was up
+    left: int = 0  # processes that it had left running, and that were ended
 
 
 def shell_tool(folder: Path) -> Tool:
@@ -61,7 +69,8 @@ def shell_tool(folder: Path) -> Tool:
     ) -> Output:
         """Run a command in the working folder. It has no input; its output comes back as a whole.
 
-        Each call starts anew: a folder or variable that was set before is forgotten.
+        Each call starts anew: a folder or variable that was set before is forgotten. What runs
+        in the background is ended with the command, unless it was started with setsid.
         """
         if not command.strip() or "\0" in command:
             raise Refusal("the command is empty, or has a zero byte in it")
@@ -84,6 +93,9 @@ def _told(ended: Ran, seconds: float, command: str) -> Output:
         notes.append(f"[ended by signal {-ended.code}]")
     elif ended.code or not text:
         notes.append(f"[exit code: {ended.code}]")
+    if ended.left and not ended.late:
+        what = "1 process that was" if ended.left == 1 else f"{ended.left} processes that were"
+        notes.append(f"[ended {what} left running; setsid keeps one]")
     gap = "" if not text or text.endswith("\n") or not notes else "\n"
     return Output(
         text=text + gap + "\n".join(notes),
@@ -190,18 +202,28 @@ async def ran(
             raise Refusal(f"{command[0]} cannot be started: {error.strerror}") from None
         finally:
             os.close(pipe.writing)
-        late = await _waited(process, given, seconds)
-        await pipe.drained()
-        kept = pipe.kept
+        late = False
+        try:
+            late = await _waited(process, given, seconds)
+            if not late:
+                await pipe.drained()
+        finally:  # also where the wait is cancelled
+            left = await _surely(_ended(process))
+        if late:
+            await pipe.drained()
         return Ran(
-            output=kept.whole(), code=process.returncode or 0, left_out=kept.left_out, late=late
+            output=pipe.kept.whole(),
+            code=process.returncode or 0,
+            left_out=pipe.kept.left_out,
+            late=late,
+            left=left,
         )
     finally:
         pipe.close()
 
 
 async def _waited(process: asyncio.subprocess.Process, given: bytes, seconds: float) -> bool:
-    """Wait for a process, and whether it had to be ended; a wait that is cancelled ends it too."""
+    """Wait for a process; whether its time was up before it ended."""
     try:
         async with asyncio.timeout(seconds):
             if process.stdin is not None:
@@ -212,23 +234,46 @@ async def _waited(process: asyncio.subprocess.Process, given: bytes, seconds: fl
             await process.wait()
     except TimeoutError:
         return True
-    finally:
-        if process.returncode is None:
-            await _surely(_ended(process))
     return False
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    """End a process with all of its group: first by asking, then by force."""
-    _signal(process.pid, signal.SIGTERM)
+async def _ended(process: asyncio.subprocess.Process) -> int:
+    """End all of a process's session, first by asking, then by force; how many there were."""
+    if process.returncode is not None and not _signal(process.pid, 0):
+        return 0  # the usual case; it is not worth a look at every process that there is
+    found = left = _running(process.pid)
     until = time.monotonic() + _GRACE
-    while time.monotonic() < until and _signal(process.pid, 0):
+    for group in {process.pid, *found.values()}:
+        _signal(group, signal.SIGTERM)
+    while (left or process.returncode is None) and time.monotonic() < until:
         await asyncio.sleep(_LOOK)
-    _signal(process.pid, signal.SIGKILL)
+        left = _running(process.pid)
+    for group in {process.pid, *left.values()}:
+        _signal(group, signal.SIGKILL)
     await process.wait()
+    return len(found)
 
 
-async def _surely(work: Coroutine[None, None, None]) -> None:
+def _running(session: int) -> dict[int, int]:
+    """The processes of a session that have not ended, and the group of each.
+
+    One that has ended is in its group until somebody collects it, and there may be nobody.
+    """
+    found: dict[int, int] = {}
+    numbers: list[int] = []
+    with suppress(OSError):
+        numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208
+    if not numbers:  # not Linux: the group is all that can be seen
+        return {session: session} if _signal(session, 0) else {}
+    for number in numbers:
+        with suppress(OSError):
+            about = Path(f"/proc/{number}/stat").read_bytes().rpartition(b")")[2].split()
+            if int(about[3]) == session and about[0] not in _DEAD:
+                found[number] = int(about[2])
+    return found
+
+
+async def _surely(work: Coroutine[None, None, T]) -> T:
     """Wait for work to its end, however often the wait is cancelled meanwhile."""
     task, cut = asyncio.ensure_future(work), False
     while not task.done():
@@ -238,7 +283,7 @@ async def _surely(work: Coroutine[None, None, None]) -> None:
             cut = True
     if cut:
         raise asyncio.CancelledError
-    task.result()
+    return task.result()
 
 
 def _signal(group: int, number: int) -> bool:

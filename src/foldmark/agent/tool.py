@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from foldmark.asking import Declared
 from foldmark.messages import FilePart
 from foldmark.session.session import Session
 from foldmark.values import Frozen, Json
+
+if TYPE_CHECKING:
+    from .permissions import Gate
 
 SECONDS = 120.0  # that a call may take, unless its tool says otherwise
 SHOWN = 8_000  # tokens of an output that are shown at most; the whole is recalled by its handle
@@ -32,6 +35,7 @@ class Context(NamedTuple):
     call_id: str
     agent: str  # the name of who called
     aborted: asyncio.Event  # set when the turn is to end
+    gate: "Gate | None" = None  # that let the call through
 
 
 class Refusal(Exception):

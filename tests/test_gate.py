@@ -1,0 +1,193 @@
+"""Who may call what: questions, where the rules say to ask."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from foldmark.agent.permissions import Asker, Gate, No, Permissions, Question, Reply
+
+
+def refusal(gate: Gate, subject: str = "ls", tool: str = "shell") -> str | None:
+    return asyncio.run(gate.refusal(tool, subject, {"command": subject}))
+
+
+def asker(*replies: Reply) -> tuple[Asker, list[Question]]:
+    """Somebody who gives these answers, and the questions."""
+    asked: list[Question] = []
+
+    def ask(question: Question) -> Reply:
+        asked.append(question)
+        return replies[len(asked) - 1]
+
+    return ask, asked
+
+
+def test_nobody_to_ask_means_no_and_says_which_rule_would_allow_it() -> None:
+    words = refusal(Gate(Permissions()), "npm test")
+    assert words is not None
+    assert '"shell:npm test" = allow' in words
+    assert '"todo" = allow' in (refusal(Gate(Permissions()), "", "todo") or "")
+    assert "\x1b" not in (refusal(Gate(Permissions()), "\x1b[2J\n" * 999) or "")
+
+
+def test_who_is_asked_decides() -> None:
+    ask, asked = asker("once", "no", No(words="use make"))
+    gate = Gate(Permissions(), ask)
+    assert refusal(gate) is None
+    assert refusal(gate) == "the user said no to this call"
+    assert refusal(gate) == "the user said no: use make"
+    assert asked[0] == Question(tool="shell", subject="ls", input={"command": "ls"})
+
+
+def test_always_is_remembered_for_this_very_call_alone() -> None:
+    ask, asked = asker("always", "no")
+    gate = Gate(Permissions(), ask)
+    assert refusal(gate, "ls") is None
+    assert refusal(gate, "ls") is None
+    assert refusal(gate, "ls *") is not None
+    assert len(asked) == 2
+
+
+def test_nobody_is_asked_about_what_is_forbidden_or_allowed() -> None:
+    ask, asked = asker()
+    gate = Gate(Permissions([("shell:ls", "allow"), ("shell:rm*", "deny")]), ask)
+    assert refusal(gate, "ls") is None
+    assert "forbids" in (refusal(gate, "rm x") or "")
+    assert asked == []
+
+
+def raising(error: BaseException) -> tuple[Asker, Asker]:
+    """Those who fail when they are asked: at once, and in a coroutine."""
+
+    def at_once(question: Question) -> Reply:
+        raise error
+
+    async def later(question: Question) -> Reply:
+        raise error
+
+    return at_once, later
+
+
+def test_no_answer_is_no_permission() -> None:
+    def fails(question: Question) -> Reply:
+        raise EOFError
+
+    def mumbles(question: Question) -> Reply:
+        return "perhaps"  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+
+    assert "EOFError" in (refusal(Gate(Permissions(), fails)) or "")
+    for error in (SystemExit(1), KeyboardInterrupt(), StopIteration(), asyncio.CancelledError()):
+        for ask in raising(error):
+            assert "not permitted" in (refusal(Gate(Permissions(), ask)) or "")
+    assert refusal(Gate(Permissions(), mumbles)) is not None
+
+
+def test_who_never_answers_does_not_keep_a_program_from_ending() -> None:
+    answered, began = threading.Event(), threading.Event()
+    waits: list[bool] = []
+
+    def ask(question: Question) -> Reply:
+        began.set()
+        waits.append(answered.wait(10))
+        return "once"
+
+    async def cut() -> None:
+        task = asyncio.create_task(Gate(Permissions(), ask).refusal("shell", "ls", {}))
+        while not began.is_set():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cut())
+    assert waits == []  # it still waits
+    answered.set()
+
+
+def test_calls_at_the_same_time_are_asked_about_one_after_the_other() -> None:
+    under_way, most = 0, 0
+    asked: list[str] = []
+
+    async def ask(question: Question) -> Reply:
+        nonlocal under_way, most
+        asked.append(question.subject)
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.01)
+        under_way -= 1
+        return "always"
+
+    async def both(gate: Gate) -> list[str | None]:
+        subjects = ("ls", "pwd", "ls", "pwd", "id")
+        return await asyncio.gather(*(gate.refusal("shell", one, {}) for one in subjects))
+
+    gate = Gate(Permissions(), ask)
+    assert asyncio.run(both(gate)) == [None] * 5
+    assert asyncio.run(both(gate)) == [None] * 5  # on another loop
+    assert asked == ["ls", "pwd", "id"]
+    assert most == 1
+
+
+def test_there_is_one_question_at_a_time_on_all_loops() -> None:
+    under_way, most, asked = 0, 0, 0
+    lock, together = threading.Lock(), threading.Barrier(4)
+
+    def ask(question: Question) -> Reply:
+        nonlocal under_way, most, asked
+        with lock:
+            under_way, asked = under_way + 1, asked + 1
+            most = max(most, under_way)
+        time.sleep(0.005)
+        with lock:
+            under_way -= 1
+        return "once"
+
+    gate = Gate(Permissions(), ask)
+
+    async def calls() -> None:
+        together.wait()
+        await asyncio.gather(*(gate.refusal("shell", str(number), {}) for number in range(5)))
+
+    threads = [threading.Thread(target=asyncio.run, args=(calls(),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (asked, most) == (20, 1)
+
+
+def test_who_waits_for_a_question_and_is_cancelled_holds_up_nobody() -> None:
+    began, answer = asyncio.Event(), asyncio.Event()
+
+    async def ask(question: Question) -> Reply:
+        began.set()
+        await answer.wait()
+        return "once"
+
+    async def calls() -> list[str | None]:
+        gate = Gate(Permissions(), ask)
+        first, second, third = (
+            asyncio.create_task(gate.refusal("shell", str(number), {})) for number in range(3)
+        )
+        await began.wait()
+        second.cancel()
+        await asyncio.wait({second})
+        assert second.cancelled()
+        first.cancel()
+        await asyncio.wait({first})
+        answer.set()
+        return [await third, await gate.refusal("shell", "4", {})]
+
+    assert asyncio.run(calls()) == [None, None]
+
+
+def test_an_answer_that_is_none_permits_nothing_and_is_told_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+):
+    gate = Gate(Permissions([("shell", "ask")]), lambda _: "allow")  # pyright: ignore[reportArgumentType]
+    told = asyncio.run(gate.refusal("shell", "ls", {}))
+    assert told is not None
+    assert "no answer" in told
+    assert "none of once, always, no" in caplog.text
