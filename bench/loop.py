@@ -7,7 +7,8 @@ CPU time of the process, and apart from it that of its children, which are git's
 import os
 import resource
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
@@ -72,31 +73,68 @@ async def look(number: int) -> str:
     return f"sack {number}: " + "wheat and some rye, no stones; " * 50
 
 
-def put_into(folder: Path) -> Tool:
-    @tool
+def tools_in(folder: Path) -> tuple[Tool, ...]:
+    """Tools that write: one that names its file before it does, and two that do not."""
+
+    @tool(touches=lambda given: (_sack(given["number"]),))
     async def put(number: int) -> str:
         """Put something into a sack."""
-        (folder / f"sack {number % FILES}.txt").write_text(f"{number}\n" * 20)
-        return f"sack {number}: " + "filled with flour and tied up; " * 50
+        return _filled(folder / _sack(number), number)
 
-    return put
+    @tool
+    async def throw(number: int) -> str:
+        """Put something into some sack."""
+        return _filled(folder / _sack(number), number)
+
+    @tool
+    async def add(number: int) -> str:
+        """Put something into a sack more, in place of an old one."""
+        (folder / f"new {number - FILES}.txt").unlink(missing_ok=True)
+        return _filled(folder / f"new {number}.txt", number)
+
+    return put, throw, add
+
+
+def _sack(number: object) -> str:
+    return f"sack {int(str(number)) % FILES}.txt"
+
+
+def _filled(sack: Path, number: int) -> str:
+    sack.write_text(f"{number}\n" * 20)
+    return f"sack {number}: " + "filled with flour and tied up; " * 50
 
 
 def steps() -> Iterator[Row]:
     """Runs of many steps: without a folder, with one that is read, with one that is written."""
+    written = f"a folder of {FILES} files, one written per step"
     for name, folder, call in (
         ("without a folder", False, "look"),
         (f"a folder of {FILES} files, read only", True, "look"),
-        (f"a folder of {FILES} files, one written per step", True, "put"),
+        (f"{written} by a tool that names it", True, "put"),
+        (f"{written} by a tool that does not", True, "throw"),
+        ("the same, each a new file", True, "add"),
     ):
         yield (name, *_row(*run(call, folder=folder)))
 
 
+@contextmanager
+def _data_in(place: Path) -> Generator[None]:
+    """Keep the user's data elsewhere, for a while."""
+    before = os.environ.get("XDG_DATA_HOME")
+    os.environ["XDG_DATA_HOME"] = str(place)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["XDG_DATA_HOME"]
+        else:
+            os.environ["XDG_DATA_HOME"] = before
+
+
 def run(call: str, *, folder: bool) -> tuple[list[Spent], int]:
     """What each step took, and how often the session was folded."""
-    with tempfile.TemporaryDirectory(prefix="fm-loop-") as made:
+    with tempfile.TemporaryDirectory(prefix="fm-loop-") as made, _data_in(Path(made) / "data"):
         place = Path(made)
-        os.environ["XDG_DATA_HOME"] = str(place / "data")
         work = place / "work"
         work.mkdir()
         for number in range(FILES):
@@ -104,7 +142,7 @@ def run(call: str, *, folder: bool) -> tuple[list[Spent], int]:
         model = Hasty(call)
         agent = Agent(
             model,
-            tools=[look, put_into(work)],
+            tools=[look, *tools_in(work)],
             folder=work if folder else None,
             steps=STEPS + 1,
             titles=False,

@@ -96,7 +96,7 @@ def test_an_empty_folder_has_a_snapshot_too(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_snapshot_of_what_did_not_change_is_the_same_and_costs_one_call(
+def test_a_snapshot_of_what_did_not_change_is_the_same_and_costs_no_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, shots = made(tmp_path)
@@ -104,10 +104,12 @@ def test_a_snapshot_of_what_did_not_change_is_the_same_and_costs_one_call(
     tree = shots.take()
     called = calls(monkeypatch)
     assert shots.take() == tree
-    assert called == ["ls-files"]
     (folder / "a").write_text("other\n")
-    called.clear()
-    assert shots.take() != tree
+    other = shots.take()
+    assert other != tree
+    assert called == []
+    (folder / "b").write_text("new\n")
+    assert shots.take() != other
     assert called == ["ls-files", "update-index", "write-tree"]
 
 
@@ -135,11 +137,13 @@ def test_files_with_the_time_of_the_index_are_read_until_it_is_settled(
     monkeypatch.setattr("foldmark.io.snapshot_index._SETTLED", -60.0)  # as if a minute had passed
     called = calls(monkeypatch)
     (folder / "7").write_text("diff")
-    assert shots.changed(tree, shots.take()) == ("7",)
+    (folder / "new").write_text("new")  # so that git scans
+    assert shots.changed(tree, shots.take()) == ("7", "new")
     assert called[:2] == ["update-index", "ls-files"]
     called.clear()
+    (folder / "newer").write_text("new")
     shots.take()
-    assert called == ["ls-files"]
+    assert called[0] == "ls-files"
 
 
 # --- what is left out ------------------------------------------------------------------------
@@ -337,8 +341,13 @@ def test_without_git_there_are_no_snapshots_but_a_warning(
     monkeypatch.chdir(tmp_path)
     with caplog.at_level(logging.WARNING, "foldmark"):
         assert snapshots(tmp_path) is None
-    assert [record.message for record in caplog.records if "git is not installed" in record.message]
-    with pytest.raises(StoreError, match="install it"):
+    told = [
+        record.message for record in caplog.records if "no snapshots are taken" in record.message
+    ]
+    assert len(told) == 1
+    assert f"{tmp_path}/git is not run" in told[0]
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    with pytest.raises(StoreError, match="git is not installed; install it"):
         Snapshots(tmp_path)
 
 

@@ -1,12 +1,14 @@
 """The agent: a model, its tools, and what it may do; it works in sessions, one turn at a time."""
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from foldmark.errors import BadInput, BadPolicy
+from foldmark.errors import BadInput, BadPolicy, StoreError
+from foldmark.io.files import harmless
 from foldmark.io.models import model_named
 from foldmark.io.snapshots import Snapshots, snapshots
 from foldmark.pivot import AGENT as COMPACTION
@@ -26,6 +28,7 @@ from .turn import Ended, Turn
 from .workspace import DEFAULT_RULES
 
 STEPS = 1_000
+_log = logging.getLogger("foldmark")
 _ANY: tuple[str, Action] = ("*", "allow")  # who hands a tool to an agent wants it to be used
 
 
@@ -70,7 +73,7 @@ class Agent:
         self.description = description or f"an agent named {name}"
         self.is_told = prompt is not None  # its own way, and not the usual one
         self.prompt = prompt_named("worker") if prompt is None else prompt
-        self.folder = None if folder is None else Path(folder).resolve()
+        self.folder = None if folder is None else _is_folder(Path(folder).resolve())
         self.here = self.folder or Path.cwd()
         self.steps = _bound("steps", steps)
         if cost is not None and cost <= 0:
@@ -146,7 +149,11 @@ class Agent:
         held = self.snapshots(session)
         if held is None:
             return None
-        return held.take() if files is None else held.take_files(files)
+        try:
+            return held.take() if files is None else held.take_files(files)
+        except StoreError as error:  # the work goes on; the next snapshot has what this one lacks
+            _log.warning("no snapshot was taken: %s", error)
+            return None
 
     def snapshots(self, session: Session) -> Snapshots | None:
         """The snapshots of its folder, without the store of a session."""
@@ -155,7 +162,15 @@ class Agent:
         if not self._has_looked:
             self._snapshots = snapshots(self.folder, leave_out=session.files)
             self._has_looked = True
+        elif self._snapshots is not None:
+            self._snapshots.leave_out(session.files)
         return self._snapshots
+
+
+def _is_folder(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise BadInput(f"there is no folder {harmless(str(folder))!r} to work in")
+    return folder
 
 
 def _reached(model: str | Model, base_url: str | None) -> Model:

@@ -122,7 +122,7 @@ class Record:
         """Have in the tree, before a step begins to write, what is there of what it will write."""
         paths = self._agent.hands.named(parts)
         if self._include(paths):
-            self._tree = self._agent.snapshot(self._session, paths)
+            self._tree = self._agent.snapshot(self._session, paths) or self._tree
 
     def _include(self, paths: Sequence[str]) -> bool:
         """What a tool writes is remembered, even where other files like it are not."""

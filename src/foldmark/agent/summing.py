@@ -7,6 +7,7 @@ from foldmark.session.session import Session
 from foldmark.values import Json
 
 START = "start"  # in a session's summary: the tree that its first turn found
+MOST_TOLD = 500  # files that are noted by their names; of more, it is noted how many
 
 
 def summed_up(
@@ -21,9 +22,9 @@ def summed_up(
     old, new = trees
     diffs: tuple[FileDiff, ...] = ()
     if snapshots is not None and old and new and old != new:
-        diffs = snapshots.diff(old, new)
+        diffs = snapshots.counted(old, new)
     if asked is not None:
-        session.summarise_turn(asked, {"title": title, "diffs": [_told(diff) for diff in diffs]})
+        session.summarise_turn(asked, {"title": title, **_listed(diffs)})
     info = session.info.info
     session.describe(
         title=title if title and not info.title else None,
@@ -44,7 +45,7 @@ def _whole(
     elif old == new:
         return None
     try:
-        diffs = snapshots.diff(start, new)
+        diffs = snapshots.counted(start, new)
     except FoldmarkError:  # it began on another machine
         return None
     return {
@@ -54,6 +55,12 @@ def _whole(
         "deletions": sum(diff.deletions for diff in diffs),
         "files": len(diffs),
     }
+
+
+def _listed(diffs: tuple[FileDiff, ...]) -> Json:
+    """The files that changed: the first of them, and how many more there are."""
+    told: Json = {"diffs": [_told(diff) for diff in diffs[:MOST_TOLD]]}
+    return {**told, "more": len(diffs) - MOST_TOLD} if len(diffs) > MOST_TOLD else told
 
 
 def _told(diff: FileDiff) -> Json:

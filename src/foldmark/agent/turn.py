@@ -18,6 +18,7 @@ from foldmark.asking import Ask, Refused
 from foldmark.errors import Aborted, BadInput, CompactionStopped, ModelFailed, WindowTooSmall
 from foldmark.io.background import uncut, waited
 from foldmark.io.models import kept_open
+from foldmark.io.snapshots import stopped_by
 from foldmark.messages import Message, TextPart, Tokens, ToolPart
 from foldmark.session.maker import Content
 from foldmark.session.session import Session
@@ -106,6 +107,7 @@ class Turn:
         try:
             return waited(self.arun())
         except KeyboardInterrupt:
+            self._stopping.set()
             self._over.wait(_GRACE)  # the session is left as it shall be found
             raise
 
@@ -117,7 +119,7 @@ class Turn:
         if self._stopping.is_set():
             self._stop.set()
         try:
-            with _held(self.session):
+            with _held(self.session), stopped_by(self._stopping):
                 async with kept_open(self.agent.model):
                     return await self._whole()
         finally:

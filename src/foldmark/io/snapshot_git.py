@@ -7,17 +7,23 @@ The repository is written by hand, as few files suffice. What is kept in it is t
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
+from threading import Event
+from time import monotonic
 
 from foldmark.errors import StoreError
 
 from .files import harmless
 
-SECONDS = 600.0  # that one call may take; a pipe named .gitignore would hang git for ever
+SECONDS = 600.0  # that one call may take
+SCAN_SECONDS = 60.0  # that a look through the folder may take; a pipe can hang git for ever
+GRACE = 1.0  # seconds that a call still has when it is to stop: most need less
 UNFINISHED = ".foldmark-restore-"  # how the names of files begin that are not yet in their place
 
 _CONFIG = """\
@@ -64,6 +70,22 @@ _OURS = {
     "LC_ALL": "C",
 }
 _GRAVE = re.compile(r"^(fatal|error): ")
+_LOOK = 0.1  # seconds after which a call looks whether it is to stop
+_STOP: ContextVar[Event | None] = ContextVar("foldmark_git_stop", default=None)
+
+
+@contextmanager
+def stopped_by(event: Event) -> Generator[None]:
+    """End calls of git that are made inside, by this thread, soon after the event is set."""
+    token = _STOP.set(event)
+    try:
+        yield
+    finally:
+        _STOP.reset(token)
+
+
+class GitEnded(StoreError):
+    """A call of git that was ended before it was done: to try again would take as long."""
 
 
 class GitFailed(StoreError):
@@ -97,30 +119,84 @@ class Git:
         index: Path | None = None,
         folder: Path | None = None,
         fine: tuple[int, ...] = (0,),
+        seconds: float = SECONDS,
     ) -> bytes:
         """What git prints; GitFailed, with git's first line, where it fails."""
         place = folder or self.folder
         environment = {**self._environment, "GIT_WORK_TREE": str(place)}
         if index is not None:
             environment["GIT_INDEX_FILE"] = str(index)
+        told = self._called(arguments, environment, place, given, seconds)
+        if told.returncode not in fine:
+            raise GitFailed(str(self.repository), os.fsdecode(told.stderr))
+        return told.stdout
+
+    def _called(
+        self,
+        arguments: tuple[str, ...],
+        environment: dict[str, str],
+        place: Path,
+        given: bytes,
+        seconds: float,
+    ) -> subprocess.CompletedProcess[bytes]:
+        command = [self._program, *arguments]
         try:
-            run = subprocess.run(  # noqa: S603 - a program that was found by its full path
-                [self._program, *arguments],
+            process = subprocess.Popen(  # noqa: S603 - a program that was found by its full path
+                command,
                 cwd=place,
                 env=environment,
-                input=given,
-                capture_output=True,
-                timeout=SECONDS,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 umask=0o077,
-                check=False,
+                process_group=0,  # a Ctrl-C is for us: a call is ended whole, or not at all
             )
-        except subprocess.TimeoutExpired:
-            raise GitFailed(str(self.repository), f"no answer in {SECONDS:.0f} s") from None
         except OSError as error:
             raise GitFailed(str(self.repository), error.strerror or repr(error)) from None
-        if run.returncode not in fine:
-            raise GitFailed(str(self.repository), os.fsdecode(run.stderr))
-        return run.stdout
+        with process:
+            try:
+                out, err = self._communicated(process, given, seconds)
+            except BaseException:
+                _end(process)
+                raise
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def _communicated(
+        self, process: subprocess.Popen[bytes], given: bytes, seconds: float
+    ) -> tuple[bytes, bytes]:
+        """What a call prints; GitEnded where it takes too long, or is to stop."""
+        stop, stopping = _STOP.get(), False
+        end = monotonic() + seconds
+        to_send: bytes | None = given
+        while True:
+            try:
+                return process.communicate(to_send, timeout=_LOOK)
+            except subprocess.TimeoutExpired:
+                to_send = None  # it is being sent
+            if not stopping and stop is not None and stop.is_set():
+                stopping, end = True, min(end, monotonic() + GRACE)
+            if monotonic() > end:
+                cause = "was stopped" if stopping else f"gave no answer in {seconds:.0f} s"
+                raise GitEnded(str(self.repository), f"git {cause}; no snapshot of {self.folder}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a call, with what it has started itself."""
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def why_no_git(folder: Path) -> str | None:
+    """Why there is no git to use for a folder, and what to do; None where there is one."""
+    folder = Path(os.path.realpath(folder))
+    if git_program(folder) is not None:
+        return None
+    if found := shutil.which("git"):
+        return (
+            f"{harmless(found)} is not run, as it lies in the working folder, or is found from "
+            "wherever one is; give a folder that does not hold it"
+        )
+    return "git is not installed; install it"
 
 
 def git_program(folder: Path) -> str | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from secrets import token_hex
 from shutil import copy2
 
-from .snapshot_git import Git, GitFailed, remove_quietly, zero_ended
+from .snapshot_git import SCAN_SECONDS, Git, GitFailed, remove_quietly, zero_ended
 
 _HOUR = 3_600.0
 _BULK = 100  # files written at once, after which the index is settled
@@ -79,7 +79,17 @@ class Index:
         if self._unsettled or self._scans % _SETTLE_EACH == 0:
             self._settle()
         scan = ("ls-files", "-t", "-z", "-m", "-o", "-d", "--exclude-standard", *options)
-        return self._git.output(*scan, index=self._own)
+        return self._git.output(*scan, index=self._own, seconds=SCAN_SECONDS)
+
+    def names(self) -> list[bytes]:
+        """All files that it holds."""
+        return self._git.output("ls-files", "-z", index=self._own).split(b"\0")[:-1]
+
+    def size(self) -> int:
+        """How many files it holds: the number stands in its head."""
+        with suppress(OSError), self._own.open("rb") as file:
+            return int.from_bytes(file.read(12)[8:], "big")
+        return 0
 
     def _settle(self) -> None:
         """Note anew how files are that have the index's own time, so that they are not read."""

@@ -17,6 +17,7 @@ from .snapshot_git import Git, zero_ended
 from .snapshot_placing import delete_file, place_file, remove_empty_folders
 from .snapshot_reading import LINK, Changed, blobs, entries
 from .snapshot_scanning import Rules
+from .snapshot_stores import is_store_data
 
 _AT_ONCE = 64  # files that are held in memory while they are written
 
@@ -65,7 +66,7 @@ class Restoring:
 
     def _delete(self, path: bytes) -> None:
         try:
-            if self._rules.may_hold(path):
+            if self._rules.may_hold(path) and not self._rules.is_store(path):
                 delete_file(self._rules.folder, path)
                 self._deleted.append(path)
         except OSError:
@@ -80,11 +81,16 @@ class Restoring:
 
     def _write(self, change: Changed, data: bytes) -> None:
         try:
-            if self._rules.may_hold(change.path):
+            if self._may_write(change.path, data):
                 place_file(self._rules.folder, change.path, change.mode, data)
                 self._written.append(change.path)
         except OSError:
             self._skipped.append(change.path)
+
+    def _may_write(self, path: bytes, data: bytes) -> bool:
+        """What people said is not taken back: no store is written, nor written over."""
+        rules = self._rules
+        return rules.may_hold(path) and not rules.is_store(path) and not is_store_data(data)
 
     # --- what may have been there ---
 

@@ -1,7 +1,7 @@
 """What a snapshot must look at: files that changed, and which of them are to be remembered.
 
-Ignored files, large new ones and what was named to be left out are not; nor is what git cannot
-hold. Files that tools wrote are, whatever they are. Nothing is written here.
+Ignored files, large new ones and what was named to be left out are not; nor are Foldmark's own, and
+what git cannot hold. Files that tools wrote are, whatever they are. Nothing is written here.
 """
 
 import os
@@ -9,6 +9,8 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+from .snapshot_stores import HOME_MARK, is_home_mark, is_store
 
 _SPECIAL = b"\\*?[!# "
 _BESIDE = (b"", b"-wal", b"-shm", b"-journal")  # the files of one database
@@ -31,15 +33,51 @@ class Rules:
         self.folder = folder
         self.most_bytes = most_bytes
         self._folder = os.fsencode(folder)
-        places = (within(folder, path) for path in leave_out)
-        self._left = {place + more for place in places if place for more in _BESIDE}
+        self._told: set[Path] = set()
+        self._left: set[bytes] = set()
+        self.growth = 0  # how often there came more of what is left out
+        self.leave_out(leave_out)
+
+    def leave_out(self, paths: Iterable[Path]) -> None:
+        """Leave these out, too: folders, or files with those of their database beside them."""
+        new = set(paths) - self._told
+        if new:
+            self._told |= new
+            self._leave(place for path in new if (place := within(self.folder, path)))
+
+    def _leave(self, places: Iterable[bytes]) -> None:
+        left = {place + more for place in places for more in _BESIDE}
+        if not left <= self._left:
+            self._left |= left
+            self.growth += 1
+
+    def leave_homes(self, paths: Iterable[bytes]) -> None:
+        """Leave out the homes of snapshots of which these paths are a part."""
+        marks = (path for path in paths if path.endswith(HOME_MARK) and self.may_hold(path))
+        homes = (mark for mark in marks if is_home_mark(self._folder + b"/" + mark))
+        self._leave([home.removesuffix(HOME_MARK) for home in homes])
+
+    def refused(self, paths: Iterable[bytes]) -> list[bytes]:
+        """Those that must not be held, of files that are."""
+        paths = list(paths)
+        self.leave_homes(paths)
+        return [path for path in paths if not self.may_hold(path) or self.is_store(path)]
+
+    def is_store(self, path: bytes) -> bool:
+        """Whether a path is, or belongs to, a store of sessions."""
+        return is_store(self._folder + b"/" + path)
 
     def options(self) -> tuple[str, ...]:
         """How a scan is told of what is left out, so that it need not look there."""
         patterns = sorted(b"--exclude=/" + _escaped(place) for place in self._left)
-        own = os.fsdecode(self._folder) + "/.git/info/exclude"
+        own = self.excluding
         excluded = (f"--exclude-from={own}",) if os.path.isfile(own) else ()  # noqa: PTH113
         return (*(os.fsdecode(pattern) for pattern in patterns), *excluded)
+
+    @property
+    def excluding(self) -> str:
+        """The file in which the project tells what is ignored here alone, if it is there."""
+        return os.fsdecode(self._folder) + "/.git/info/exclude"
 
     def may_hold(self, path: bytes) -> bool:
         """Whether a file of this name may be remembered at all."""
@@ -55,6 +93,7 @@ class Rules:
         found = Found([], [], [], [])
         folders: dict[bytes, bool] = {b"": True}
         tracked = {line[2:]: not line.startswith(b"? ") for line in listed.split(b"\0") if line}
+        self.leave_homes(tracked)
         for path, known in tracked.items():
             if not self.may_hold(path):
                 if known:
@@ -85,7 +124,7 @@ class Rules:
             return
         except OSError:  # a folder that must not be read any more: nothing is known of it
             return
-        if not _can_hold(path, status):
+        if not self._can_hold(path, status):
             if known:
                 found.gone.append(path)
         elif self._is_readable(path, status) and (
@@ -98,10 +137,23 @@ class Rules:
         status = self.status(path)
         return (
             status is not None
-            and _can_hold(path, status)
+            and self._can_hold(path, status)
             and self._is_readable(path, status)
             and self._is_folder(path.rpartition(b"/")[0], {b"": True})
         )
+
+    def is_holdable(self, path: bytes, status: os.stat_result) -> bool:
+        """Whether a new file like this is remembered, if nothing ignores it."""
+        return (
+            status.st_size <= self.most_bytes
+            and self._can_hold(path, status)
+            and self._is_readable(path, status)
+        )
+
+    def _can_hold(self, path: bytes, status: os.stat_result) -> bool:
+        if stat.S_ISLNK(status.st_mode):
+            return path.rpartition(b"/")[2].lower() != b".gitmodules"  # git refuses such a link
+        return stat.S_ISREG(status.st_mode) and not self.is_store(path)
 
     def status(self, path: bytes) -> os.stat_result | None:
         """What stands at a path; links are not followed."""
@@ -120,12 +172,6 @@ class Rules:
             solid = status is None or not stat.S_ISLNK(status.st_mode)
             known[path] = solid and self._is_folder(path.rpartition(b"/")[0], known)
         return known[path]
-
-
-def _can_hold(path: bytes, status: os.stat_result) -> bool:
-    if stat.S_ISLNK(status.st_mode):
-        return path.rpartition(b"/")[2].lower() != b".gitmodules"  # git refuses such a link
-    return stat.S_ISREG(status.st_mode)
 
 
 def _escaped(path: bytes) -> bytes:

@@ -8,7 +8,7 @@ import os
 import stat
 import zlib
 from binascii import unhexlify
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha1
 from pathlib import Path
@@ -19,6 +19,8 @@ from .snapshot_git import Git
 MOST_BYTES = 16 * 2**20  # of a file; larger ones are left to git
 _FOLDER, _LINK = b"40000", b"120000"
 _PLAIN, _PROGRAM = b"100644", b"100755"
+_BETWEEN = "tmp_obj_"  # as git names what is not whole yet, and cleans away
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 Entry = tuple[bytes, bytes]  # its mode, and the name of its object in hexadecimal
 Folder = dict[bytes, Entry]
 
@@ -33,7 +35,7 @@ class Trees:
     def __init__(self, git: Git) -> None:
         """Take the repository."""
         self._git = git
-        self._objects = git.repository / "objects"
+        self._objects = f"{git.repository}/objects"
         self._folders: dict[bytes, Folder] = {}
         self.name: str | None = None  # of the tree that is held
 
@@ -52,6 +54,20 @@ class Trees:
             if kind == b"tree":
                 self._folders[path] = {}
         self.name = tree
+
+    def paths(self) -> Iterator[bytes]:
+        """Every file of it."""
+        for folder, held in self._folders.items():
+            prefix = folder + b"/" if folder else b""
+            yield from (prefix + own for own, entry in held.items() if entry[0] != _FOLDER)
+
+    def has_folder(self, path: bytes) -> bool:
+        """Whether it has files below a path."""
+        return path in self._folders
+
+    def is_kept(self) -> bool:
+        """Whether it is still there on the disk."""
+        return os.path.exists(self._place(self.name or ""))  # noqa: PTH110 - asked for each look
 
     def changed(self, files: Mapping[bytes, Entry | None]) -> str:
         """The tree with these files as they are told; None is a file that is gone."""
@@ -108,7 +124,9 @@ class Trees:
                 raise NotSo
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with os.fdopen(os.open(place, flags), "rb") as file:
-                data = file.read(MOST_BYTES + 1)
+                data = file.read(about.st_size + 1)
+            if len(data) > about.st_size:
+                raise NotSo  # it grows while it is read
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError:
@@ -120,10 +138,13 @@ class Trees:
         """The name of an object, which is written if it is not there."""
         whole = b"%b %d\0%b" % (kind, len(data), data)
         name = sha1(whole, usedforsecurity=False).hexdigest()
-        place = self._objects / name[:2] / name[2:]
-        if not place.exists():
+        place = self._place(name)
+        if not os.path.exists(place):  # noqa: PTH110 - asked for each file
             _write(place, zlib.compress(whole, 1))
         return name.encode()
+
+    def _place(self, name: str) -> str:
+        return f"{self._objects}/{name[:2]}/{name[2:]}"
 
 
 def _above(path: bytes) -> set[bytes]:
@@ -140,16 +161,20 @@ def _packed(folder: Folder) -> bytes:
     )
 
 
-def _write(place: Path, data: bytes) -> None:
+def _write(place: str, data: bytes) -> None:
     """Write a file whole or not at all, private to its user."""
-    place.parent.mkdir(mode=0o700, exist_ok=True)
-    made = place.with_name(f"tmp_obj_{token_hex(6)}")
-    number = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+    folder = place.rpartition("/")[0]
+    made = f"{folder}/{_BETWEEN}{token_hex(6)}"
+    try:
+        number = os.open(made, _NEW, 0o400)
+    except FileNotFoundError:
+        Path(folder).mkdir(mode=0o700, exist_ok=True)
+        number = os.open(made, _NEW, 0o400)
     try:
         with os.fdopen(number, "wb") as file:
             file.write(data)
-        made.rename(place)
+        os.rename(made, place)  # noqa: PTH104 - of two texts
     except BaseException:
         with suppress(OSError):
-            made.unlink()
+            Path(made).unlink()
         raise
