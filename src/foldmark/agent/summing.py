@@ -1,11 +1,14 @@
 """What is noted at the end of a turn: titles, and which files it changed."""
 
+import logging
+
 from foldmark.errors import FoldmarkError
 from foldmark.filediffs import FileDiff
 from foldmark.io.snapshots import Snapshots
 from foldmark.session.session import Session
 from foldmark.values import Json
 
+_log = logging.getLogger("foldmark")
 START = "start"  # in a session's summary: the tree that its first turn found
 MOST_TOLD = 500  # files that are noted by their names; of more, it is noted how many
 
@@ -20,9 +23,7 @@ def summed_up(
 ) -> tuple[str, ...]:
     """Note what a turn came to, under what the user said and for the session; the files."""
     old, new = trees
-    diffs: tuple[FileDiff, ...] = ()
-    if snapshots is not None and old and new and old != new:
-        diffs = snapshots.counted(old, new)
+    diffs = _counted(snapshots, old, new) or ()
     if asked is not None:
         session.summarise_turn(asked, {"title": title, **_listed(diffs)})
     info = session.info.info
@@ -37,16 +38,13 @@ def _whole(
     snapshots: Snapshots | None, known: Json, old: str | None, new: str | None
 ) -> Json | None:
     """What the session changed as a whole, and the tree that it began with; None: as it was."""
-    if snapshots is None or not old or not new:
-        return None
     start = known.get(START)
     if not isinstance(start, str):
         start = old
     elif old == new:
         return None
-    try:
-        diffs = snapshots.counted(start, new)
-    except FoldmarkError:  # it began on another machine
+    diffs = _counted(snapshots, start, new)
+    if diffs is None:
         return None
     return {
         **known,
@@ -55,6 +53,19 @@ def _whole(
         "deletions": sum(diff.deletions for diff in diffs),
         "files": len(diffs),
     }
+
+
+def _counted(
+    snapshots: Snapshots | None, old: str | None, new: str | None
+) -> tuple[FileDiff, ...] | None:
+    """What changed between two trees; None where that cannot be told: no reason to fail."""
+    if snapshots is None or not old or not new:
+        return None
+    try:
+        return snapshots.counted(old, new) if old != new else ()
+    except FoldmarkError as error:  # it began on another machine, or somebody is in a hurry
+        _log.warning("what was changed is not noted: %s", error)
+        return None
 
 
 def _listed(diffs: tuple[FileDiff, ...]) -> Json:
