@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import threading
@@ -12,6 +13,8 @@ import pytest
 
 import foldmark
 from foldmark import events
+from foldmark.agent.permissions import Permissions
+from foldmark.agent.workspace import workspace_tools
 from foldmark.cli.run_gauge import Gauge, cached_share, dollars, short
 from foldmark.cli.run_opening import Wished, rules
 from foldmark.cli.run_words import Harmless, Lines, wrapped
@@ -138,7 +141,7 @@ def test_without_a_terminal_the_shell_is_refused_and_a_line_says_how_to_allow_it
     assert "not permitted" in json.dumps(server.asked[-1]["messages"])
 
 
-def test_what_is_allowed_is_run_unless_a_narrower_rule_forbids_it(
+def test_what_is_allowed_is_run_unless_a_stricter_rule_forbids_it(
     mill: Path, capsys: pytest.CaptureFixture[str]
 ):
     with chat_server(SHELL, (Call("shell", {"command": "rm mill.py"}),), DONE) as server:
@@ -149,18 +152,29 @@ def test_what_is_allowed_is_run_unless_a_narrower_rule_forbids_it(
     assert "✗ shell rm mill.py · not permitted" in errors
 
 
-def test_narrow_rules_count_more_than_wide_ones_and_strict_ones_more_than_others(tmp_path: Path):
-    from foldmark.agent.permissions import Permissions  # noqa: PLC0415 - used once
-    from foldmark.agent.workspace import workspace_tools  # noqa: PLC0415
-
+def test_the_strictest_rule_counts_whatever_is_narrower(tmp_path: Path):
     wished = Wished(
-        folder=tmp_path, allow=("shell:git *", "*", "edit"), deny=("shell", "shell:git push*")
+        folder=tmp_path,
+        allow=("shell:git *", "*", "edit", "read:*.py"),
+        ask=("edit:src/*", "write:*"),
+        deny=("read", "shell:git push*", "write:*"),
     )
     decide = Permissions(rules(wished, workspace_tools(tmp_path)).items()).decide
     assert decide("shell", "git status") == "allow"
     assert decide("shell", "git push origin") == "deny"
-    assert decide("shell", "ls") == "deny"
-    assert decide("write", "a.py") == "allow"
+    assert decide("edit", "src/a.py") == "ask"
+    assert decide("edit", "a.py") == "allow"
+    assert decide("read", "a.py") == "deny"
+    assert decide("write", "a.py") == "deny"
+
+
+def test_a_command_that_fails_is_no_success_and_its_code_is_told(
+    mill: Path, capsys: pytest.CaptureFixture[str]
+):
+    with chat_server((Call("shell", {"command": "echo no; exit 3"}),), DONE) as server:
+        _, _, errors = ended(capsys, *arguments(server, mill, "Test it", "--allow", "shell"))
+    assert "✗ shell echo no; exit 3 · exit 3 · " in errors
+    assert "✓" not in errors
 
 
 # --- how it is refused and ended ------------------------------------------------------------------
@@ -171,13 +185,21 @@ def test_narrow_rules_count_more_than_wide_ones_and_strict_ones_more_than_others
     [
         (["Mend it"], ["--model PROVIDER:NAME", "foldmark.toml", "--model local"]),
         (["Mend it", "--model", "anthropic:claude-sonnet-4-5"], ["ANTHROPIC_API_KEY"]),
-        (["Mend it", "--model", MODEL, "--base-url", "http://x/v1"], ["--window N"]),
+        (["Mend it", "--model", MODEL, "--base-url", "http://x/v1"], ["window has: --window N"]),
+        (["Mend it", "--model", MODEL, "--base-url", "x/v1"], ["--base-url is 'x/v1'"]),
+        (["Mend it", "--model", "nobody:x"], ["Give --base-url URL for"]),
+        (["Mend it", "--model", "gemini:gemini-2.5-pro"], ["google:gemini-2.5-pro?"]),
+        (["Mend it", "--model", "locl"], ["no model 'locl'; did you mean local?"]),
+        (["Mend it", "--model", "local:/nope.gguf"], ["there is no file /nope.gguf"]),
+        (["Mend it", "--model", "local:mill/mill.py"], ["mill/mill.py is no .gguf file"]),
         (["--model", MODEL], ['foldmark run "TASK"']),
         (["  ", "--model", MODEL], ["the task is empty"]),
         (["Mend it", "--json", "-q"], ["--json and --quiet"]),
         (["Mend it", "--cost", "0"], ["--cost"]),
         (["-c", "--model", MODEL, "--window", "9000"], ["no session of this folder"]),
         (["-c", "--session", "nix", "--model", MODEL, "--window", "9000"], ["no session 'nix'"]),
+        (["x", "--session", "nix", "--model", MODEL, "--window", "9000"], ["no session 'nix'"]),
+        (["x", "--model", MODEL, "--folder", "mill/mill.py"], ["mill.py' is a file, not a folder"]),
         (["x", "--model", MODEL, "--window", "9000", "--allow", "bash"], ["'bash'", "shell"]),
         (["x", "--model", MODEL, "--window", "9000", "--folder", "nowhere"], ["no folder"]),
         (["x", "--model", MODEL, "--prompt", "nowhere.txt"], ["nowhere.txt", "cannot be read"]),
@@ -193,6 +215,8 @@ def test_what_cannot_be_done_is_told_in_one_line(
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     line = refused(capsys, "run", *given)
     assert all(word in line for word in words), line
+    assert "in Python" not in line
+    assert not Path("foldmark.db").exists()
 
 
 def test_a_provider_that_refuses_is_an_error_and_the_session_stays_free(
@@ -203,7 +227,11 @@ def test_a_provider_that_refuses_is_an_error_and_the_session_stays_free(
     assert code == 2
     assert errors.count("\n") == 1
     assert "did not answer" in errors
-    assert "run.ended" not in output
+    *_, turn, last = map(json.loads, output.splitlines())
+    assert (turn["kind"], turn["data"]["ended"]) == ("turn.finished", "failed")
+    assert (last["kind"], last["data"]["ended"]) == ("run.ended", "failed")
+    assert last["session"] == turn["session"]
+    assert last["data"]["error"] in errors
     with foldmark.open("foldmark.db", session="latest") as session:
         assert session.user("It is free").id
 
@@ -218,6 +246,16 @@ def test_a_bound_that_ends_a_turn_is_told_and_the_code_is_one(
     assert "foldmark run --continue --session" in errors
 
 
+@pytest.mark.usefixtures("mill")
+def test_events_end_with_the_error_even_where_there_is_no_session(
+    capsys: pytest.CaptureFixture[str],
+):
+    code, output, errors = ended(capsys, "run", "Mend it", "--json")
+    last = json.loads(output)
+    assert (code, last["kind"], last["data"]["ended"]) == (2, "run.ended", "failed")
+    assert errors == f"foldmark: {last['data']['error']}\n"
+
+
 def test_a_session_goes_on_by_its_name_or_as_the_newest_of_its_folder(
     mill: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -225,13 +263,43 @@ def test_a_session_goes_on_by_its_name_or_as_the_newest_of_its_folder(
     other.mkdir()
     with chat_server(DONE) as server:
         _, _, errors = ended(capsys, *arguments(server, mill, "Mend the wheel"))
-        ended(capsys, *arguments(server, other, "Something else", "--session", "else"))
+        _, _, others = ended(capsys, *arguments(server, other, "Something else"))
         code, _, again = ended(capsys, *arguments(server, mill, "-c"))
-        ended(capsys, *arguments(server, mill, "And more", "--session", "els"))
+        name = session_of(others)
+        ended(capsys, *arguments(server, mill, "And more", "--session", name))
     assert code == 0
     assert session_of(again) == session_of(errors)
     assert "Mend the wheel" in json.dumps(server.asked[2]["messages"])
     assert "Something else" in json.dumps(server.asked[3]["messages"])
+
+
+def test_the_hint_is_a_whole_command_and_the_model_is_that_of_the_session(
+    mill: Path, capsys: pytest.CaptureFixture[str]
+):
+    with chat_server(DONE) as server:
+        _, _, errors = ended(capsys, *arguments(server, mill, "Mend it", "--store", "my kept.db"))
+        hint = errors.rpartition("go on with: ")[2].strip()
+        command = shlex.split(hint)
+        assert command[:4] == ["foldmark", "run", "--continue", "--session"]
+        code, output, again = ended(capsys, *command[1:], "-q")
+        assert (code, output, again) == (0, "It turns.\n", "")
+        at = command.index("--model")
+        del command[at : at + 2]
+        code, output, _ = ended(capsys, *command[1:])
+    assert (code, output) == (0, "It turns.\n")
+    assert server.asked[-1]["model"] == MODEL.partition(":")[2]
+
+
+def test_the_id_of_a_session_is_no_task(mill: Path, capsys: pytest.CaptureFixture[str]):
+    with chat_server(DONE) as server:
+        _, _, errors = ended(capsys, *arguments(server, mill, "Mend it"))
+        name = session_of(errors)
+        wanted = f"to go on with a session, give --session {name}\n"
+        assert wanted in refused(capsys, *arguments(server, mill, "--continue", name))
+        assert wanted in refused(capsys, *arguments(server, mill, name[:-2]))
+        near = refused(capsys, *arguments(server, mill, "Go on", "--session", f"{name[:-2]}xx"))
+    assert f"did you mean {name}?; for a new one leave --session out" in near
+    assert len(server.asked) == 1
 
 
 def test_a_window_that_is_full_is_told_before_and_after(
@@ -277,7 +345,9 @@ def test_a_signal_stops_a_run_which_says_how_to_go_on(mill: Path, number: int, e
         assert program.returncode == expected
     told = errors.decode()
     name = session_of(told)
-    assert f"foldmark run --continue --session {name} --store kept.db" in told
+    assert told.count("stopped") == 1
+    assert f"go on with: foldmark run --continue --session {name} --model {MODEL}" in told
+    assert "--store kept.db" in told
     with Store.open("kept.db") as store:
         assert store.named(name).holder is None
     with foldmark.open("kept.db", session=name) as session:

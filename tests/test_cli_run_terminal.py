@@ -1,6 +1,7 @@
 """`foldmark run` at a terminal: a real one, with the real program in it."""
 
 import codecs
+import json
 import os
 import pty
 import re
@@ -16,7 +17,15 @@ from pathlib import Path
 import pytest
 
 import foldmark
+from foldmark import events
+from foldmark.agent.calls import Hands
+from foldmark.agent.functions import toolset
+from foldmark.agent.permissions import Gate, Permissions
+from foldmark.agent.workspace import workspace_tools
 from foldmark.cli.run_asking import reply_of, visible
+from foldmark.cli.run_commands import helping, is_command
+from foldmark.cli.run_lines import Calls
+from foldmark.events import Event
 from foldmark.io.store import Store
 
 from .chat_server import MODEL, Call, ChatServer, Step, Thought, chat_server
@@ -153,18 +162,25 @@ def test_control_c_stops_a_turn_and_the_prompt_comes_back(mill: Path):
     never = threading.Event()
     script: list[Step] = [("I wait.", never), DONE]
     with chat_server(*script) as server, terminal(server, mill, NO_COLOR="1") as screen:
-        screen.say("/plan")
-        screen.until("say first what is to be done")
+        screen.say("/Plan")
+        screen.until("/plan is for later: say first what is to be done")
+        screen.until(PROMPT)
+        time.sleep(0.3)  # a signal is not seen between the prompt and the wait for a key
+        screen.type(CONTROL_C)
+        screen.until("Ctrl-D or /exit leaves")
         screen.say("/mill is broken")
         screen.until("there is no /mill")
         screen.say("/mill/wheel.py is broken, mend it")
         screen.until("I wait.")
         screen.type(CONTROL_C)
-        screen.until("stopped; go on with: foldmark run --continue --session ses_")
+        screen.until("stopped after 1 step")
         screen.say("Go on, then")
         screen.until("done after 1 step")
         screen.say("/exit")
         assert screen.leave() == 0
+        assert screen.text.count("stopped") == 1
+        assert "go on with: foldmark run --continue --session ses_" in screen.text
+        assert f"--model {MODEL} --base-url {server.url} --window 16000 --folder " in screen.text
         assert not COLOUR.search(screen.raw)
     with Store.open("foldmark.db") as store:
         assert store.named("latest").holder is None
@@ -173,6 +189,37 @@ def test_control_c_stops_a_turn_and_the_prompt_comes_back(mill: Path):
         screen.type(CONTROL_D)
         assert screen.leave() == 0
     assert not server.asked
+
+
+def test_lines_that_are_pasted_are_one_message(mill: Path):
+    with chat_server(DONE) as server, terminal(server, mill) as screen:
+        screen.until(PROMPT)
+        screen.type("\x1b[200~Mend it:\r- the wheel\r- the sluice\x1b[201~\r")
+        screen.until("done after 1 step")
+        assert "- the sluice" in screen.text
+        screen.until(PROMPT)
+        screen.type("And then:\n- the hopper\n- the stone\n")  # where pastes are not told as such
+        screen.until("done after 1 step")
+        screen.say("/exit")
+        assert screen.leave() == 0
+    assert len(server.asked) == 2
+    asked = json.dumps(server.asked[1]["messages"])
+    assert "Mend it:\\n- the wheel\\n- the sluice" in asked
+    assert "And then:\\n- the hopper\\n- the stone" in asked
+
+
+def test_a_call_that_control_c_cuts_off_is_told(mill: Path):
+    sleep = Call("shell", {"command": "touch begun; sleep 20"})
+    with (
+        chat_server((sleep,)) as server,
+        terminal(server, mill, "Mend it", "--allow", "shell") as screen,
+    ):
+        while not (mill / "begun").exists():
+            screen.until("")
+            assert screen.program.poll() is None
+        screen.type(CONTROL_C)
+        screen.until("✗ shell touch begun; sleep 20 · stopped\n")
+        screen.until("stopped after 1 step")
 
 
 def test_a_second_control_c_leaves_at_once(mill: Path):
@@ -204,6 +251,8 @@ def test_the_user_is_asked_and_what_was_typed_before_is_no_answer(mill: Path):
         screen.type("y\n")
         ready.set()
         screen.until("echo 1 >> out.txt\n")
+        screen.until("so it is no answer to it: y")
+        screen.until("[a]lways this very command in this run")
         screen.until("told to the model): ")
         assert not (mill / "out.txt").exists()
         screen.type("what\n")
@@ -231,10 +280,11 @@ def test_the_prompt_knows_commands(mill: Path):
         screen.until("✓ write wheel.py")
         screen.say("/diff")
         screen.until("+turns = True")
+        screen.until("Left out: ignored files")
         screen.say("/search turns")
         screen.until("foldmark recall ses_")
         screen.say("/plan")
-        screen.until("A compaction would fold")
+        screen.until("A compaction would fold at most ")
         screen.say("/compact")
         assert "folded the older part: " in screen.until(" tokens")
         screen.say("/undo")
@@ -247,6 +297,19 @@ def test_the_prompt_knows_commands(mill: Path):
         screen.until("now openai:other")
         screen.say("/revert")
         screen.until("Back to before “Mend it”")
+        screen.until("deleted: wheel.py")
+        screen.say("/undo")
+        screen.until("a revert, was undone")
+        screen.until("written: wheel.py")
+        screen.until(PROMPT)
+        assert (mill / "wheel.py").exists()
+        screen.type("/revert\n")
+        screen.until("deleted: wheel.py")
+        screen.until(PROMPT)
+        (mill / "wheel.py").write_text("by hand")
+        screen.type("/undo\n")
+        screen.until("files stay as they are: they were changed since")
+        screen.say("/revert")
         screen.until("deleted: wheel.py")
         screen.say("/fly")
         screen.until("there is no /fly; there are /compact, /undo, /plan, /search, /diff")
@@ -274,3 +337,40 @@ def test_an_answer_is_yes_always_or_no_with_words():
 
 def test_what_is_asked_about_hides_nothing():
     assert visible("a\x1b[2Jb\n\tc\u202ed é") == "a\\x1b[2Jb\n\\tc\\u202ed é"
+
+
+def test_words_that_begin_with_a_path_are_no_command(tmp_path: Path):
+    assert all(map(is_command, ("/plan", "/PLAN", " /search src/mill", "/fly away", "/")))
+    folder = tmp_path.parts[1]
+    words = (
+        f"/{folder} is a folder",
+        f"{tmp_path} too",
+        "/fly/away now",
+        "a /plan",
+        "/12",
+        "/plan\nb",
+    )
+    assert not any(map(is_command, words))
+
+
+def test_time_that_the_user_takes_is_not_the_time_of_a_call(tmp_path: Path):
+    calls = Calls(Hands(toolset(workspace_tools(tmp_path)), Gate(Permissions())))
+    data = {"call": "c1", "tool": "shell", "input": {"command": "make"}}
+    now = int(time.time() * 1_000)
+    calls.begin(Event(number=0, session="s", kind=events.TOOL_STARTED, at=now - 60_000, data=data))
+    assert calls.running()[0][1] > 59
+    calls.answered("shell", "make")
+    assert calls.running()[0][1] < 30
+    end = {"title": "", "error": False, "told": "", "characters": 1, "seconds": 61.0}
+    finished = Event(
+        number=0, session="s", kind=events.TOOL_FINISHED, at=now + 1_000, data={**data, **end}
+    )
+    seconds = re.search(r"([0-9.]+) s$", calls.finished(finished).text)
+    assert seconds
+    assert float(seconds[1]) < 30
+
+
+def test_help_is_one_below_the_other_where_it_is_narrow():
+    assert all(len(line.text) <= 40 for line in helping(40))
+    assert "  /compact [FOCUS]" in [line.text for line in helping(40)]
+    assert any(line.text.startswith("  /compact [FOCUS]  ") for line in helping(80))

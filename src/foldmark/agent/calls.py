@@ -128,7 +128,18 @@ async def _close(
     if cut is not None:
         await uncut(close_open, session, TOO_LONG, {cut})
     if any(not task.done() or task.cancelled() or task.exception() for task in tasks):
-        await uncut(close_open, session, CUT_OFF, {part.call_id or "" for part in parts})
+        named = {part.call_id or "": part.tool for part in parts}
+        for call in await uncut(close_open, session, CUT_OFF, set(named)):
+            session.tell(
+                events.TOOL_FINISHED,
+                call=call,
+                tool=named[call],
+                title="",
+                error=True,
+                told="stopped",
+                characters=0,
+                seconds=0.0,
+            )
 
 
 async def _all_done_or_stopped(tasks: list["asyncio.Task[Did]"], stop: asyncio.Event) -> None:
@@ -200,11 +211,11 @@ def _written(session: Session, call_id: str, output: Output, shown: int) -> None
 
 
 def close_open(session: Session, words: str, among: set[str] | None = None) -> list[str]:
-    """Give calls that are still open a result that says why there is no other; their messages."""
+    """Give calls that are still open a result that says why there is no other; their ids."""
     closed: list[str] = []
     for call in session.open_calls():
         if among is None or call.call_id in among:
             with suppress(BadInput):  # its own result came meanwhile
                 session.result(call.call_id, words, error=True)
-                closed.append(call.message)
+                closed.append(call.call_id)
     return closed

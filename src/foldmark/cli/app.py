@@ -29,6 +29,7 @@ from . import (
     show,
     undoing,
 )
+from .run_errors import line_of
 from .text import plain
 
 FAILED = 2
@@ -122,7 +123,7 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         code: object = command.main(list(arguments), prog_name="foldmark", standalone_mode=False)
     except FoldmarkError as error:
-        return _fail(str(error))
+        return _fail(line_of(error))
     except _UsageError as error:
         return _fail(_usage(error))
     return code if isinstance(code, int) else 0

@@ -6,13 +6,14 @@ terminal nobody is asked, and nothing of this is used.
 
 import asyncio
 import os
+import select
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from foldmark.agent.permissions import No, Question, Reply
+from foldmark.agent.permissions import SHELLS, No, Question, Reply
 
 from .tables import QUIET
 from .text import number, plain
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN = 4_000  # characters; who is asked about more is told how much more
 _READ = 4_096
-_CHOICES = "[y]es once, [a]lways in this run, [n]o (words after n are told to the model): "
+_MOST_DROPPED = 60
 
 
 class Asking:
@@ -39,17 +40,33 @@ class Asking:
         with self.screen.paused():
             for piece in _shown(question):
                 self.screen.console.print(piece)
-            _forget_typed()
+            if dropped := _dropped():
+                told = f"  typed before the question, so it is no answer to it: {dropped}"
+                self.screen.console.print(Text(told, style=QUIET, overflow="fold"))
             try:
-                return await _answer()
+                return await _answer(choices(question))
             except asyncio.CancelledError:
                 sys.stdout.write("\n")  # what comes next begins a line of its own
                 raise
+            finally:
+                self.screen.answered(question.tool, question.subject)
 
 
-async def _answer() -> Reply:
+def choices(question: Question) -> str:
+    """What can be answered, and for what."""
+    if not question.subject:
+        what = "tool"
+    elif question.tool in SHELLS:
+        what = "very command"
+    else:
+        what = "very path" if question.input.get("path") == question.subject else "very call"
+    always = f"[a]lways this {what} in this run"
+    return f"[y]es once, {always}, [n]o (words after n are told to the model): "
+
+
+async def _answer(told: str) -> Reply:
     while True:
-        sys.stdout.write(_CHOICES)
+        sys.stdout.write(told)
         sys.stdout.flush()
         line = await typed_line()
         if line is None:
@@ -101,12 +118,16 @@ def _others(question: Question) -> str:
     )
 
 
-def _forget_typed() -> None:
-    """Drop what was typed before the question was seen: it is no answer to it."""
+def _dropped() -> str:
+    """What was typed before the question was seen, and is taken away: it is no answer to it."""
+    stdin, taken = sys.stdin.fileno(), b""
     with suppress(Exception):  # there are systems without terminals of this kind
+        while select.select([stdin], [], [], 0)[0] and (data := os.read(stdin, _READ)):
+            taken += data
         import termios  # noqa: PLC0415
 
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        termios.tcflush(stdin, termios.TCIFLUSH)  # a line that is not ended cannot be read
+    return plain(taken.decode(errors="replace"), most=_MOST_DROPPED)
 
 
 async def typed_line() -> str | None:

@@ -5,17 +5,15 @@ Words go to standard output; all that is said beside them goes to standard error
 """
 
 import sys
+import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple, Protocol
 
 from foldmark import events
 from foldmark.agent.calls import Hands
-from foldmark.agent.tool import Tool
 from foldmark.agent.turn import Ended
 from foldmark.events import Event
-from foldmark.messages import Completed, Failed, ToolPart
-from foldmark.session.session import Session
 from foldmark.values import Json, encode
 
 from .run_words import Harmless
@@ -32,6 +30,7 @@ class Line(NamedTuple):
 
     text: str
     style: str = ""
+    whole: bool = False  # it is to be copied, and never broken
 
 
 class Screen(Protocol):
@@ -57,21 +56,51 @@ class Screen(Protocol):
 # --- lines ---------------------------------------------------------------------------------
 
 
-class Calls:
-    """What the calls of a session are about, and how they failed."""
+class _Begun(NamedTuple):
+    """A call that runs."""
 
-    def __init__(self, session: Session, hands: Hands) -> None:
-        """Take the session, and what its agent works with."""
-        self._session = session
+    tool: str
+    subject: str  # as rules and questions have it
+    about: str
+    since: float  # milliseconds; when it was allowed, where the user was asked
+    was_asked: bool = False
+
+
+class Calls:
+    """What the calls of a session are about, and since when they run."""
+
+    def __init__(self, hands: Hands) -> None:
+        """Take what their agent works with."""
         self._hands = hands
-        self._about: dict[str, str] = {}
+        self._begun: dict[str, _Begun] = {}
         self._hinted: set[str] = set()
 
-    def begin(self, data: Json) -> str:
-        """What a call that begins is about."""
-        about = plain(_subject(self._hands.tools.get(data["tool"]), data["input"]), most=_LONGEST)
-        self._about[data["call"]] = about
-        return about
+    def begin(self, event: Event) -> None:
+        """Note a call that begins."""
+        data = event.data
+        tool = self._hands.tools.get(data["tool"])
+        subject = tool.subject(data["input"]) if tool else ""
+        about = plain(subject or _first_text(data["input"]), most=_LONGEST)
+        self._begun[data["call"]] = _Begun(data["tool"], subject, about, event.at)
+
+    def answered(self, tool: str, subject: str) -> None:
+        """Note that the user has answered: how long that took is not the call's time."""
+        now = time.time() * 1_000
+        for call, held in self._begun.items():
+            if (held.tool, held.subject) == (tool, subject):
+                self._begun[call] = held._replace(since=now, was_asked=True)
+
+    def running(self) -> list[tuple[str, float]]:
+        """The calls that run now, and for how many seconds."""
+        now = time.time() * 1_000
+        held = list(self._begun.values())
+        return [(_named(each.tool, each.about), (now - each.since) / 1_000) for each in held]
+
+    def stopped(self) -> list[Line]:
+        """The calls that will not end, as the turn has: a line for each."""
+        held = [_named(each.tool, each.about) for each in self._begun.values()]
+        self._begun.clear()
+        return [Line(f"✗ {name} · stopped", "red") for name in held]
 
     def hint(self, data: Json) -> Line | None:
         """How to allow a call about which nobody can be asked; said once for each tool."""
@@ -84,34 +113,30 @@ class Calls:
         self._hinted.add(name)
         return Line(f"nobody can be asked here about {name}; allow it with: --allow {name}")
 
-    def finished(self, data: Json) -> Line:
+    def finished(self, event: Event) -> Line:
         """A call that has ended, in one line."""
-        about = self._about.pop(data["call"], "")
-        about = plain(data["title"] or "", most=_LONGEST) or about
-        name = f"{plain(data['tool'], most=40)} {about}".rstrip()
+        data = event.data
+        begun = self._begun.pop(data["call"], None)
+        about = plain(data["title"] or "", most=_LONGEST) or (begun.about if begun else "")
+        name, seconds = _named(data["tool"], about), data["seconds"]
         if data["error"]:
-            cause = plain(self._error(data["call"]), most=_LONGEST_ERROR)
+            cause = plain(data["told"], most=_LONGEST_ERROR)
             return Line(f"✗ {name} · {cause}".removesuffix(" · "), "red")
+        if begun is not None and begun.was_asked:
+            seconds = max(0.0, min(seconds, (event.at - begun.since) / 1_000))
         size = number(data["characters"], "character")
-        return Line(f"✓ {name} · {size} · {data['seconds']:.1f} s", QUIET)
-
-    def _error(self, call: str) -> str:
-        """The first line of what a call failed with."""
-        last = self._session.newest()
-        for part in last.parts if last else ():
-            if isinstance(part, ToolPart) and part.call_id == call:
-                state = part.state
-                text = state.output if isinstance(state, Completed) else ""
-                text = state.error if isinstance(state, Failed) else text
-                return next((line for line in text.splitlines() if line.strip()), "")
-        return ""
+        told = [size, f"{seconds:.1f} s", *([data["handle"]] if data.get("handle") else [])]
+        if code := data.get("exit"):  # a command that failed is no error of its tool
+            return Line(" · ".join((f"✗ {name}", f"exit {code}", *told)), "red")
+        return Line(" · ".join((f"✓ {name}", *told)), QUIET)
 
 
-def _subject(tool: Tool | None, given: Json) -> str:
-    if tool is not None and (subject := tool.subject(given)):
-        return subject
-    texts = [held for held in given.values() if isinstance(held, str)]
-    return texts[0] if texts else ""
+def _named(tool: str, about: str) -> str:
+    return f"{plain(tool, most=40)} {about}".rstrip()
+
+
+def _first_text(given: Json) -> str:
+    return next((held for held in given.values() if isinstance(held, str)), "")
 
 
 def told(event: Event, calls: Calls) -> Line | None:
@@ -119,7 +144,7 @@ def told(event: Event, calls: Calls) -> Line | None:
     data = event.data
     match event.kind:
         case events.TOOL_FINISHED:
-            return calls.finished(data)
+            return calls.finished(event)
         case events.STEP_RETRIED:
             cause = plain(data["message"], most=_LONGEST_ERROR)
             return Line(f"asked again in {data['seconds']:g} s: {cause}", "yellow")
@@ -185,7 +210,7 @@ class PlainScreen:
                 self._write(self._words.take(event.data["text"]))
             return
         if event.kind == events.TOOL_STARTED:
-            self._calls.begin(event.data)
+            self._calls.begin(event)
         if event.kind in (events.STEP_FINISHED, events.STEP_RETRIED):
             self._end_line()
         if line := told(event, self._calls):
@@ -215,6 +240,8 @@ class PlainScreen:
         finally:
             if not self._quiet:
                 self._end_line()
+                for line in self._calls.stopped():
+                    complain(line)
 
     def end(self, ended: Ended) -> None:
         """Show how a turn has ended."""
@@ -235,8 +262,7 @@ class JsonScreen:
         """Print an event."""
         if event.kind == events.TOOL_STARTED and (hint := self._calls.hint(event.data)):
             complain(hint)
-        sys.stdout.write(f"{escaped(encode(event).decode())}\n")
-        sys.stdout.flush()
+        print_event(event)
 
     def say(self, line: Line) -> None:
         """Say nothing: a program reads this."""
@@ -258,5 +284,19 @@ class JsonScreen:
             "files": list(ended.files),
             "session": session.id,
         }
-        now = session.maker.now()
-        self.take(Event(number=0, session=session.id, kind=ENDED, at=now, data=data))
+        print_event(_ended(session.id, data))
+
+
+def print_event(event: Event) -> None:
+    """Print an event as a line of JSON."""
+    sys.stdout.write(f"{escaped(encode(event).decode())}\n")
+    sys.stdout.flush()
+
+
+def failure(session: str, error: str) -> Event:
+    """What is printed last where a run fails, be it before it has a session."""
+    return _ended(session, {"ended": "failed", "error": error})
+
+
+def _ended(session: str, data: Json) -> Event:
+    return Event(number=0, session=session, kind=ENDED, at=int(time.time() * 1_000), data=data)

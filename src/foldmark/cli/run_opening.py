@@ -1,9 +1,9 @@
-"""What a run begins with: a model that can be reached, a session to work in, rules for tools."""
+"""What a run begins with: what was asked for, a session to work in, rules for tools."""
 
 import shlex
 import sys
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -13,13 +13,11 @@ from foldmark.agent.agent import STEPS
 from foldmark.agent.permissions import Action
 from foldmark.agent.tool import Tool
 from foldmark.asking import Summarizer
-from foldmark.errors import BadInput, NoSession
+from foldmark.errors import BadInput, NoSession, NoStore
 from foldmark.io.files import harmless
-from foldmark.io.local import is_local, local_model
-from foldmark.io.models import model_named
 from foldmark.io.models import summarizer as named_summarizer
 from foldmark.io.rows import SessionRow
-from foldmark.io.store import LATEST, Store, checked_id
+from foldmark.io.store import Store
 from foldmark.messages import SessionInfo, Time
 from foldmark.session.maker import Maker
 from foldmark.session.means import DIGEST
@@ -27,54 +25,14 @@ from foldmark.session.opening import DEFAULT_STORE, open_store
 from foldmark.session.opening import open as open_session
 from foldmark.session.session import Session
 from foldmark.session.settings import Settings
-from foldmark.stepping import Model
 from foldmark.values import Frozen
 
-from .run_lines import Line
+from .run_errors import line_of
+from .run_models import Reached, model_of
 
-LOCAL_WINDOW = 8_192
 STANDARD_INPUT = "-"
-NO_MODEL = (
-    "no model is set: give --model PROVIDER:NAME, or set `model` in foldmark.toml; "
-    "--model local runs a small one on this machine"
-)
-
-
-class Reached(Frozen):
-    """A model, and its window where the limits do not tell it."""
-
-    model: Model
-    window: int | None = None
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self.model.name
-
-
-def reached(
-    stack: ExitStack, name: str | None, *, base_url: str | None, window: int | None
-) -> Reached:
-    """The model of a name; one of this machine runs until the stack is closed."""
-    if not name:
-        raise BadInput(NO_MODEL)
-    if not is_local(name):
-        return Reached(model=model_named(name, base_url=base_url), window=window)
-    if base_url is not None:
-        raise BadInput("--base-url is for a model that is elsewhere; leave it out for a local one")
-    size = window or LOCAL_WINDOW
-    return Reached(model=stack.enter_context(local_model(name, window=size)), window=size)
-
-
-def about(found: Reached) -> Line | None:
-    """A word on a model of this machine: who never saw one shall know what it is."""
-    if not is_local(found.name):
-        return None
-    return Line(
-        f"{found.name} runs on this machine, with a window of {found.window:,} tokens; "
-        "nothing leaves it",
-        "dim",
-    )
+_NO_SESSION = "there is no session of this folder to go on with; say what is to be done"
+_OURS = "ses_"  # with which the ids begin that are made here
 
 
 # --- the session ---------------------------------------------------------------------------
@@ -86,27 +44,70 @@ class Wished(Frozen):
     folder: Path
     session: str | None = None
     goes_on: bool = False
-    base_url: str | None = None
     prompt: str | None = None
     steps: int = STEPS
     cost: float | None = None
-    store: str | None = None  # as it was given
+    # As they were given, so that the session can go on in the same way.
+    given_folder: Path | None = None
+    model: str | None = None
+    base_url: str | None = None
+    window: int | None = None
+    store: str | None = None
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
 
-def opened(found: Reached, settings: Settings, wished: Wished) -> Session:
+class Known(Frozen):
+    """A session that is in the store, and the model that gave its newest answer."""
+
+    row: SessionRow
+    model: str | None
+
+
+def known_session(settings: Settings, wished: Wished) -> Known | None:
+    """The session that is to go on; None where a new one is wanted."""
+    if wished.session is None and not wished.goes_on:
+        return None
+    with _read_store(settings) as store:
+        if store is not None:
+            row = _row(store, wished)
+            return Known(row=row, model=model_of(store, row))
+    if wished.session is None:
+        raise BadInput(_NO_SESSION)
+    where = harmless(settings.store or DEFAULT_STORE)
+    raise BadInput(f"there is no session {wished.session!r}, as there is no store {where}")
+
+
+@contextmanager
+def _read_store(settings: Settings) -> Generator[Store | None]:
+    """The store, if there is one: none is made."""
+    place, wait = settings.store or DEFAULT_STORE, max(settings.wait_seconds, 1.0)
+    try:
+        store = Store.open(place, durable=settings.durable, wait=wait, make=False)
+    except NoStore:
+        yield None
+        return
+    with store:
+        yield store
+
+
+def opened(
+    found: Reached, settings: Settings, wished: Wished, known: Known | None = None
+) -> Session:
     """The session, set for a model: an old one, or a new one that says where it works."""
     rules = settings.rules()
     # What would be refused is refused before anything is made.
     replace(settings, model=found.name, window=found.window).limit()
     summarizer = _summarizer(settings)
-    with open_store(settings) as store:
-        row = _row(store, wished) or _created(store, wished, rules.estimate)
+    if known is not None:
+        name = known.row.id
+    else:
+        with open_store(settings) as store:
+            name = _created(store, wished, rules.estimate).id
     return open_session(
         settings.store or DEFAULT_STORE,
-        session=row.id,
+        session=name,
         policy=settings.policy,
         summarizer=summarizer,
         model=found.name,
@@ -121,16 +122,13 @@ def _summarizer(settings: Settings) -> Summarizer | str | None:
     return named_summarizer(name, base_url=settings.base_url)
 
 
-def _row(store: Store, wished: Wished) -> SessionRow | None:
-    """The session that is meant; None for a new one."""
+def _row(store: Store, wished: Wished) -> SessionRow:
     if wished.session is None:
-        return _newest(store, wished.folder) if wished.goes_on else None
+        return _newest(store, wished.folder)
     try:
         return store.named(wished.session)
-    except NoSession:
-        if wished.goes_on or wished.session == LATEST:
-            raise
-        return None
+    except NoSession as error:
+        raise BadInput(f"{line_of(error)}; for a new one leave --session out") from None
 
 
 def _newest(store: Store, folder: Path) -> SessionRow:
@@ -138,47 +136,75 @@ def _newest(store: Store, folder: Path) -> SessionRow:
     for row in store.sessions():
         if row.places and (row.info.directory or str(folder)) == str(folder):
             return row
-    raise BadInput("there is no session of this folder to go on with; say what is to be done")
+    raise BadInput(_NO_SESSION)
 
 
 def _created(store: Store, wished: Wished, estimate: str) -> SessionRow:
     maker = Maker("")
     now = maker.now()
-    name = maker.session_id() if wished.session is None else checked_id(wished.session)
-    info = SessionInfo(id=name, directory=str(wished.folder), time=Time(created=now, updated=now))
+    info = SessionInfo(
+        id=maker.session_id(),
+        directory=str(wished.folder),
+        time=Time(created=now, updated=now),
+    )
     return store.create(info, estimate=estimate)
 
 
-def resuming(session: Session, store: str | None) -> str:
-    """The command by which a session goes on."""
-    # An address may hold a password.
-    place = ["--store", store] if store and "://" not in store else []
-    return shlex.join(["foldmark", "run", "--continue", "--session", session.id, *place])
+def refuse_id(settings: Settings, task: str | None, *, goes_on: bool) -> None:
+    """Refuse a task that is the id of a session: nobody wants a model to be told that."""
+    name = (task or "").strip()
+    if not name or name.split() != [name] or not (goes_on or name.startswith(_OURS)):
+        return
+    with _read_store(settings) as store, suppress(NoSession):
+        row = store.named(name) if store else None
+        if row is not None and (row.id == name or name.startswith(_OURS)):
+            raise BadInput(f"to go on with a session, give --session {harmless(row.id)}")
+
+
+def gone_on_with(wished: Wished, model: str, window: int | None) -> Wished:
+    """What was asked for, with another model; a server that was named is for its provider's."""
+    same = (wished.model or "").partition(":")[0] == model.partition(":")[0]
+    base_url = wished.base_url if same else None
+    return replace(wished, model=model, window=window, base_url=base_url)
+
+
+def resuming(session: Session, wished: Wished) -> str:
+    """The command by which a session goes on as it did."""
+    options = {
+        "--model": wished.model,
+        "--base-url": wished.base_url,
+        "--window": wished.window,
+        "--folder": wished.given_folder,
+        "--store": wished.store,
+    }
+    command = ["foldmark", "run", "--continue", "--session", session.id]
+    for option, given in options.items():
+        if given is not None and not _may_hold_password(option, str(given)):
+            command += [option, str(given)]
+    return shlex.join(command)
+
+
+def _may_hold_password(option: str, given: str) -> bool:
+    return "://" in given and (option == "--store" or "@" in given)
 
 
 # --- rules and texts -----------------------------------------------------------------------
 
 
 def rules(wished: Wished, tools: Iterable[Tool]) -> dict[str, Action]:
-    """The user's rules, in the order in which they count: the narrower and stricter ones last."""
+    """The user's rules, in the order in which they count: the stricter ones last."""
     given: list[tuple[str, Action]] = [
         *((rule, "allow") for rule in wished.allow),
         *((rule, "ask") for rule in wished.ask),
         *((rule, "deny") for rule in wished.deny),
     ]
     names = [tool.name for tool in tools]
-    for rule, _ in given:
-        _check(rule, names)
     found: dict[str, Action] = {}
-    for rule, action in sorted(given, key=lambda pair: _narrowness(pair[0])):
+    for rule, action in given:
+        _check(rule, names)
         found.pop(rule, None)  # so that it counts at its own place
         found[rule] = action
     return found
-
-
-def _narrowness(rule: str) -> int:
-    tool, _, pattern = rule.partition(":")
-    return 2 * bool(pattern) + ("*" not in tool)
 
 
 def _check(rule: str, names: list[str]) -> None:

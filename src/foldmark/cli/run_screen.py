@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from time import monotonic
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
@@ -47,7 +46,6 @@ class TerminalScreen:
         self._words = Lines()
         self._thought = ""
         self._announced: dict[str, str] = {}  # calls whose input is being written
-        self._running: dict[str, tuple[str, float]] = {}  # what they are, and since when
         self._folding: int | None = None  # characters of a summary so far
         self._held: list[Event] | None = None  # what came while a question is asked
 
@@ -63,9 +61,10 @@ class TerminalScreen:
             with self._lock:
                 self._settle()
                 self._announced.clear()
-                self._running.clear()
                 self._folding = None
             self._stop()
+            for line in self._calls.stopped():
+                self.say(line)
 
     def _begin(self) -> None:
         self._live = Live(
@@ -128,10 +127,7 @@ class TerminalScreen:
                 self._settle()
                 self._announced.clear()
             case events.TOOL_STARTED:
-                name = f"{plain(data['tool'], most=40)} {self._calls.begin(data)}"
-                self._running[data["call"]] = (name.rstrip(), monotonic())
-            case events.TOOL_FINISHED:
-                self._running.pop(data["call"], None)
+                self._calls.begin(event)
             case events.STARTED:
                 self._folding = 0
             case events.DELTA:
@@ -157,12 +153,18 @@ class TerminalScreen:
 
     def say(self, line: Line) -> None:
         """Show a line of ours."""
-        self.console.print(Text(line.text, style=line.style, overflow="fold"))
+        text = Text(line.text, style=line.style, overflow="fold")
+        self.console.print(text, soft_wrap=line.whole)
+
+    def answered(self, tool: str, subject: str) -> None:
+        """Note that the user has answered a question about a call."""
+        with self._lock:
+            self._calls.answered(tool, subject)
 
     def end(self, ended: Ended) -> None:
         """Show how a turn has ended: the last state of the gauge stays."""
         line = outcome(ended)
-        self.say(line if ended.ended in ("stop", "aborted") else line._replace(style="yellow"))
+        self.say(line if ended.ended == "stop" else line._replace(style="yellow"))
         self.console.print(self._gauge.line(self.console.width))
 
     # --- what is drawn ---
@@ -186,11 +188,9 @@ class TerminalScreen:
         yield self._gauge.line(width)
 
     def _calls_drawn(self) -> Generator[RenderableType]:
-        now = monotonic()
         lines = [f"… {name}" for name in list(self._announced.values())]
-        for name, since in list(self._running.values()):
-            seconds = int(now - since)
-            lines.append(f"… {name}" + (f" · {seconds} s" if seconds else ""))
+        for name, seconds in self._calls.running():
+            lines.append(f"… {name}" + (f" · {int(seconds)} s" if seconds >= 1 else ""))
         for line in lines[:_MOST_CALLS]:
             yield _one_line(line, "cyan")
         if len(lines) > _MOST_CALLS:

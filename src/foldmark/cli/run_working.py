@@ -4,9 +4,8 @@ import signal
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from importlib import import_module
-from types import FrameType
-from typing import Literal, NoReturn
+from types import FrameType, TracebackType
+from typing import Literal, NoReturn, Self
 
 from foldmark.agent.agent import Agent
 from foldmark.agent.permissions import Asker
@@ -18,17 +17,39 @@ from foldmark.session.session import Session
 from foldmark.session.settings import Settings
 
 from .run_asking import Asking
-from .run_commands import COMMANDS, Desk, Leave, helping, is_command, obey, unknown
+from .run_changes import checked_folder
+from .run_commands import (
+    COMMANDS,
+    Desk,
+    Leave,
+    helping,
+    is_command,
+    obey,
+    split_command,
+    unknown,
+)
+from .run_errors import line_of
 from .run_gauge import Gauge
-from .run_lines import Calls, JsonScreen, Line, PlainScreen, Screen, complain, outcome
-from .run_opening import Reached, Wished, about, opened, reached, resuming, rules
-from .run_screen import TerminalScreen
+from .run_lines import (
+    Calls,
+    JsonScreen,
+    Line,
+    PlainScreen,
+    Screen,
+    complain,
+    failure,
+    outcome,
+    print_event,
+)
+from .run_models import Reached, about, reached
+from .run_opening import Wished, known_session, opened, resuming, rules
+from .run_prompt import Prompt
+from .run_screen import TerminalScreen, terminal_console
 from .run_turns import Turned, turned
 from .tables import QUIET
 from .text import number, plain
 
 Shown = Literal["terminal", "plain", "quiet", "json"]
-PROMPT = "› "  # noqa: RUF001 - no mistaken >, but a sign of our own
 _TERMINATED = 128 + signal.SIGTERM
 
 
@@ -38,12 +59,15 @@ class Bench:
     def __init__(self, wished: Wished, settings: Settings, stack: ExitStack) -> None:
         """Take what was asked for; the stack closes what is opened."""
         # What is wrong with these is told before a session is made.
-        rules(wished, workspace_tools(wished.folder))
+        rules(wished, workspace_tools(checked_folder(wished.folder)))
         self.wished = wished
         self.settings = settings
         self._stack = stack
+        self._known = known_session(settings, wished)
+        name = settings.model or (self._known.model if self._known else None)
         base_url = wished.base_url or settings.base_url
-        self.found = reached(stack, settings.model, base_url=base_url, window=settings.window)
+        self.found = reached(stack, name, base_url=base_url, window=settings.window)
+        self.session_id = ""  # once there is one
 
     @property
     def where(self) -> str:
@@ -52,7 +76,9 @@ class Bench:
 
     def session(self) -> Session:
         """The session, which is closed with the run."""
-        return self._stack.enter_context(opened(self.found, self.settings, self.wished))
+        made = opened(self.found, self.settings, self.wished, self._known)
+        self.session_id = made.id
+        return self._stack.enter_context(made)
 
     def agent(self, session: Session, found: Reached, ask: Asker | None) -> Agent:
         """An agent that works in the folder with a model."""
@@ -77,6 +103,29 @@ class Bench:
         return reached(self._stack, name, base_url=base_url, window=window)
 
 
+class Failing:
+    """Tells a program that reads events of an error that ends a run; people are told elsewhere."""
+
+    def __init__(self, shown: Shown) -> None:
+        """Take who looks."""
+        self._shown = shown
+        self.bench: Bench | None = None
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, _kind: object, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Print what went wrong as the last event."""
+        if self._shown != "json" or isinstance(error, BrokenPipeError):
+            return
+        if isinstance(error, FoldmarkError | OSError):
+            told = line_of(error) if isinstance(error, FoldmarkError) else str(error)
+            print_event(failure(self.bench.session_id if self.bench else "", told))
+
+
 # --- in a script ---------------------------------------------------------------------------
 
 
@@ -84,7 +133,7 @@ def work(bench: Bench, said: str | None, shown: Shown) -> int:
     """One turn without a terminal; its exit code."""
     session = bench.session()
     agent = bench.agent(session, bench.found, None)
-    calls = Calls(session, agent.hands)
+    calls = Calls(agent.hands)
     screen: Screen = (
         JsonScreen(calls) if shown == "json" else PlainScreen(calls, quiet=shown == "quiet")
     )
@@ -97,8 +146,7 @@ def work(bench: Bench, said: str | None, shown: Shown) -> int:
     else:
         screen.say(outcome(ended))
     if ended.ended != "stop" or shown == "plain":
-        how = "stopped; go on with" if ended.ended == "aborted" else "go on with"
-        complain(Line(f"{how}: {resuming(session, bench.wished.store)}"))
+        complain(Line(f"go on with: {resuming(session, bench.wished)}"))
     return done.code
 
 
@@ -124,19 +172,18 @@ def terminable() -> Generator[None]:
 
 def talk(bench: Bench, said: str | None) -> int:
     """Turns, with a prompt after each, until the user leaves; the exit code."""
-    with suppress(ImportError):
-        import_module("readline")  # lines can be edited from now on
+    prompt = Prompt()
     if line := about(bench.found):
         complain(line)
     if said is None and not bench.wished.goes_on:
-        said = _first_words(bench.found.name)
+        said = _first_words(prompt, bench.found.name)
         if said is None:
             return 0
     asking = Asking()
     session = bench.session()
     agent = bench.agent(session, bench.found, asking.ask)
     gauge = Gauge(session)
-    screen = TerminalScreen(Calls(session, agent.hands), gauge)
+    screen = TerminalScreen(Calls(agent.hands), gauge)
     asking.screen = screen
 
     def another(name: str, window: int | None) -> tuple[Agent, int | None]:
@@ -148,15 +195,15 @@ def talk(bench: Bench, said: str | None) -> int:
         agent=agent,
         screen=screen,
         gauge=gauge,
-        folder=bench.wished.folder,
+        wished=bench.wished,
         where=bench.where,
         another=another,
     )
     if bench.wished.goes_on:
         screen.say(Line(f"session {plain(session.id)}: {_title(session)}", QUIET))
-    code = _talked(bench, desk, said)
+    code = _talked(prompt, desk, said)
     if not code:
-        screen.say(Line(f"go on with: {resuming(session, bench.wished.store)}", QUIET))
+        screen.say(Line(f"go on with: {resuming(session, desk.wished)}", QUIET, whole=True))
     return code
 
 
@@ -165,16 +212,16 @@ def _title(session: Session) -> str:
     return f"{plain(row.info.title or 'without a title')}, {number(row.places, 'message')}"
 
 
-def _first_words(name: str) -> str | None:
+def _first_words(prompt: Prompt, name: str) -> str | None:
     """What the user says first; there is no session before that."""
     complain(Line(f"{plain(name)} is ready; /help tells what you can do, Ctrl-D leaves"))
-    while (line := _typed()) is not None:
-        word = line.strip().partition(" ")[0]
-        if not word:
+    while (line := prompt.typed(is_command)) is not None:
+        if not line:
             continue
         if not is_command(line):
             return line
-        if word == "/exit":
+        word, _ = split_command(line)
+        if word == "exit":
             return None
         for told in _before_a_session(word):
             complain(told)
@@ -182,26 +229,26 @@ def _first_words(name: str) -> str | None:
 
 
 def _before_a_session(word: str) -> Iterator[Line]:
-    if word == "/help":
-        yield from helping()
-    elif word.removeprefix("/") in COMMANDS:
-        yield Line(f"{word} is for later: say first what is to be done, or /exit")
+    if word == "help":
+        yield from helping(terminal_console().width)
+    elif word in COMMANDS:
+        yield Line(f"/{word} is for later: say first what is to be done, or /exit")
     else:
-        yield unknown(word.removeprefix("/"))
+        yield unknown(word)
 
 
-def _talked(bench: Bench, desk: Desk, said: str | None) -> int:
+def _talked(prompt: Prompt, desk: Desk, said: str | None) -> int:
     goes_on = said is None and _is_unfinished(desk.session)
     while True:
         if said is not None or goes_on:
-            done = _shown_turn(bench, desk, said)
+            done = _shown_turn(desk, said)
             if done is not None and done.signal == signal.SIGTERM:
                 return _TERMINATED
         said, goes_on = None, False
-        line = _typed()
+        line = prompt.typed(is_command)
         if line is None:
             return 0
-        if not line.strip():
+        if not line:
             continue
         if not is_command(line):
             said = line
@@ -214,17 +261,13 @@ def _talked(bench: Bench, desk: Desk, said: str | None) -> int:
             desk.screen.say(Line("stopped", "yellow"))
 
 
-def _shown_turn(bench: Bench, desk: Desk, said: str | None) -> Turned | None:
+def _shown_turn(desk: Desk, said: str | None) -> Turned | None:
     """One turn; what goes wrong is told, and the user may say something else."""
     try:
-        done = turned(desk.agent, desk.session, desk.screen, said)
+        return turned(desk.agent, desk.session, desk.screen, said)
     except FoldmarkError as error:
-        desk.screen.say(Line(plain(str(error), most=1_000), "red"))
+        desk.screen.say(Line(plain(line_of(error), most=1_000), "red"))
         return None
-    if done.ended.ended == "aborted":
-        told = f"stopped; go on with: {resuming(desk.session, bench.wished.store)}"
-        desk.screen.say(Line(told, "yellow"))
-    return done
 
 
 def _is_unfinished(session: Session) -> bool:
@@ -233,18 +276,3 @@ def _is_unfinished(session: Session) -> bool:
     if last is None or not isinstance(last.info, AssistantInfo):
         return True
     return last.info.finish != "stop" or bool(session.open_calls())
-
-
-def _typed() -> str | None:
-    """A line of the user's; None where they leave."""
-    try:
-        return input(PROMPT)
-    except EOFError:
-        sys.stdout.write("\n")
-        return None
-    except SystemExit:  # by a signal
-        sys.stdout.write("\n")
-        raise
-    except KeyboardInterrupt:
-        sys.stdout.write("\n")
-        return ""

@@ -18,8 +18,8 @@ from foldmark.session.settings import load_settings
 
 from .options import StorePlace
 from .plan import Window
-from .run_opening import Wished, read_prompt, read_task
-from .run_working import Bench, Shown, talk, terminable, work
+from .run_opening import Wished, read_prompt, read_task, refuse_id
+from .run_working import Bench, Failing, Shown, talk, terminable, work
 
 EXAMPLE = (
     'Example: foldmark run "make the tests pass" --model anthropic:claude-sonnet-4-5 '
@@ -53,12 +53,20 @@ RunBaseUrl = Annotated[
 InSession = Annotated[
     str | None,
     typer.Option(
-        "--session", metavar="ID", help="Work in this session; `latest` is the newest one."
+        "--session",
+        metavar="ID",
+        help="Work in this session, by its id or a beginning that only it has; `latest` is the "
+        "newest one. A new one is made where this is left out.",
     ),
 ]
 GoesOn = Annotated[
     bool,
-    typer.Option("-c", "--continue", help="Go on with the newest session of this folder, or ID."),
+    typer.Option(
+        "-c",
+        "--continue",
+        help="Go on with the newest session of this folder, by its model unless --model is "
+        "given; with another one: --session ID.",
+    ),
 ]
 InFolder = Annotated[
     Path, typer.Option("--folder", metavar="DIR", help="Where it works, and cannot leave.")
@@ -66,12 +74,26 @@ InFolder = Annotated[
 Allow = Annotated[
     list[str],
     typer.Option(
-        "--allow", metavar="RULE", help="Tools to call without asking: shell, 'shell:git *'."
+        "--allow",
+        metavar="RULE",
+        help="Tools to call without asking: shell, 'shell:git *'. --ask and --deny count more.",
     ),
 ]
-Ask = Annotated[list[str], typer.Option("--ask", metavar="RULE", help="Tools to ask about.")]
+Ask = Annotated[
+    list[str],
+    typer.Option(
+        "--ask",
+        metavar="RULE",
+        help="Tools to ask about, whatever --allow says. --deny counts more.",
+    ),
+]
 Deny = Annotated[
-    list[str], typer.Option("--deny", metavar="RULE", help="Tools never to call: 'write:src/*'.")
+    list[str],
+    typer.Option(
+        "--deny",
+        metavar="RULE",
+        help="Tools never to call: 'write:src/*'. It counts most, whatever is narrower.",
+    ),
 ]
 Steps = Annotated[int, typer.Option("--steps", min=1, help="Requests of one turn, at most.")]
 Cost = Annotated[
@@ -125,30 +147,35 @@ def run(  # noqa: PLR0913 - each is an option of the command
     answer ended it, with 2 after an error, with 130 after Ctrl-C.
     """
     shown = _shown(json=json, quiet=quiet)
-    said = read_task(task)
-    if said is None and not goes_on and shown != "terminal":
-        raise BadInput('say what is to be done: foldmark run "TASK"; - reads standard input')
-    if cost is not None and not (math.isfinite(cost) and cost > 0):
-        raise BadInput(f"--cost is {cost:g}; give more than 0 dollars")
-    wished = Wished(
-        session=session,
-        goes_on=goes_on,
-        folder=folder.resolve(),
-        base_url=base_url,
-        prompt=read_prompt(prompt),
-        steps=steps,
-        cost=cost,
-        store=store,
-        allow=tuple(allow),
-        ask=tuple(ask),
-        deny=tuple(deny),
-    )
-    settings = load_settings(
-        store=store, model=model, window=window, policy=policy, summarizer=summarizer
-    )
-    with terminable(), ExitStack() as stack:
-        bench = Bench(wished, settings, stack)
-        code = talk(bench, said) if shown == "terminal" else work(bench, said, shown)
+    with Failing(shown) as failing:
+        said = read_task(task)
+        if said is None and not goes_on and shown != "terminal":
+            raise BadInput('say what is to be done: foldmark run "TASK"; - reads standard input')
+        if cost is not None and not (math.isfinite(cost) and cost > 0):
+            raise BadInput(f"--cost is {cost:g}; give more than 0 dollars")
+        wished = Wished(
+            session=session,
+            goes_on=goes_on,
+            folder=folder.resolve(),
+            prompt=read_prompt(prompt),
+            steps=steps,
+            cost=cost,
+            given_folder=None if folder == Path() else folder,
+            model=model,
+            base_url=base_url,
+            window=window,
+            store=store,
+            allow=tuple(allow),
+            ask=tuple(ask),
+            deny=tuple(deny),
+        )
+        settings = load_settings(
+            store=store, model=model, window=window, policy=policy, summarizer=summarizer
+        )
+        refuse_id(settings, task, goes_on=goes_on)
+        with terminable(), ExitStack() as stack:
+            failing.bench = bench = Bench(wished, settings, stack)
+            code = talk(bench, said) if shown == "terminal" else work(bench, said, shown)
     raise typer.Exit(code)
 
 

@@ -1,12 +1,13 @@
 """`foldmark undo`, `revert` and `fork`: a session as it was before."""
 
+import sys
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from foldmark.acts import Act
-from foldmark.agent.diffs import tree_after
+from foldmark.agent.diffs import tree_after, tree_before
 from foldmark.errors import BadInput
 from foldmark.io.snapshots import Restored
 from foldmark.session.session import Session
@@ -20,6 +21,9 @@ from .text import number, plain
 
 UNDO_EXAMPLE = "Example: foldmark undo latest --act 3"
 REVERT_EXAMPLE = "Example: foldmark revert latest h3f --files"
+FILES_STAY = (
+    "Files stay as they are: undo is for the view. revert --files takes files to a message."
+)
 FORK_EXAMPLE = "Example: foldmark fork latest --at h3f --as another-way"
 
 ActNumber = Annotated[
@@ -30,7 +34,12 @@ Place = Annotated[
     str, typer.Argument(metavar="MESSAGE", help="The id of a message, or the handle of its part.")
 ]
 Files = Annotated[
-    bool, typer.Option("--files", help="Take the files of its folder back to then, too.")
+    bool,
+    typer.Option(
+        "--files",
+        help="Take the files of its folder back, too: to before your message was answered, or to "
+        "after an answer.",
+    ),
 ]
 At = Annotated[
     str | None,
@@ -55,6 +64,8 @@ def undo(
         done = opened.redo(act) if redo else opened.undo(act)
         outcome = "is in force again" if redo else "was undone"
         tell_act(opened, done, before, f"Act {done.number}, a {done.kind}, {outcome}", json=json)
+        if done.kind == "revert" and not json:
+            sys.stderr.write(f"{FILES_STAY}\n")
 
 
 def revert(
@@ -68,7 +79,8 @@ def revert(
 ) -> None:
     """Go back to a message: what came after it is hidden, what was folded since is shown.
 
-    With --files, the folder's files are again as they were when the message had been answered.
+    With --files, the folder's files are again what the view tells: after a message of yours as
+    they were before it was answered, after an answer as they were when it had been given.
     """
     if folder is not None and not files:
         raise BadInput("--folder is for the files that go back; give --files, too")
@@ -77,11 +89,18 @@ def revert(
         restored: Restored | None = None
         if files:
             # Found first: what is wrong with it is told before anything is changed.
-            tree = tree_after(opened, message_named(kept, row, message))
+            tree = tree_at(opened, message_named(kept, row, message))
             restored = taken_snapshots(opened, folder_of(opened, folder)).restore(tree)
         done = opened.revert(message)
         told = f"Went back to {plain(message)}, which is act {done.number}"
         tell_act(opened, done, before, told, json=json, restored=restored)
+
+
+def tree_at(session: Session, message_id: str) -> str:
+    """The files as a view that ends with a message tells them: what answered it is hidden."""
+    messages = session.export().messages
+    asks = any(held.id == message_id and held.is_user for held in messages)
+    return (tree_before if asks else tree_after)(session, message_id)
 
 
 def tell_act(
