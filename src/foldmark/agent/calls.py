@@ -16,6 +16,7 @@ from foldmark.io.background import uncut
 from foldmark.messages import SHOWN, Running, Time, ToolPart
 from foldmark.session.session import Session
 from foldmark.stepping import Stepped
+from foldmark.values import Json
 
 from .calling import called
 from .permissions import Gate
@@ -55,14 +56,25 @@ class Hands(NamedTuple):
             tool = self.tools.get(part.tool)
             if tool is None or not tool.changes:
                 continue
-            if tool.touches is None:
+            paths = _touched(tool, part.state.input or {})
+            if paths is None:
                 return None
-            found += tool.touches(part.state.input or {})
+            found += paths
         return found
 
     def named(self, parts: Sequence[ToolPart]) -> list[str]:
         """The files that these calls name, as far as their tools can tell."""
         return [path for part in parts for path in self.touched([part]) or ()]
+
+
+def _touched(tool: Tool, given: Json) -> Sequence[str] | None:
+    if tool.touches is None:
+        return None
+    try:
+        return tool.touches(given)
+    except Exception as error:  # noqa: BLE001 - anybody's code, with a model's input
+        _log.warning("the tool %s cannot tell which files it touches: %r", tool.name, error)
+        return None
 
 
 def begun(part: ToolPart, now: int) -> ToolPart:

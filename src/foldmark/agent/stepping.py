@@ -7,14 +7,14 @@ runs no tools, and writes nothing to the session.
 import asyncio
 from collections.abc import Callable
 from time import monotonic
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark import events
 from foldmark.asking import Ask, Cause, Refused
-from foldmark.io.driving import error_line, jittered
+from foldmark.io.driving import heard_out, jittered
 from foldmark.messages import ReasoningPart, RetryPart, TextPart, Time, ToolPart
 from foldmark.session.session import Session
 from foldmark.stepping import Calling, Model, Piece, Stepped, Words
@@ -124,7 +124,9 @@ def _pause(refused: Refused, attempt: int, patience: Patience) -> float:
 
 async def _asked(model: Model, ask: Ask, answer: Answer, silence: float) -> Stepped | Refused:
     """One try; whatever the model's code raises is a refusal."""
-    task = asyncio.create_task(_stepped(model, ask, answer))
+    task = asyncio.create_task(
+        heard_out(lambda: model.step(ask, answer.tell), model.name, (Stepped, Refused))
+    )
     answer.heard = monotonic()
     try:
         while not task.done():
@@ -139,21 +141,6 @@ async def _asked(model: Model, ask: Ask, answer: Answer, silence: float) -> Step
             task.cancel()
             await asyncio.wait((task,), timeout=_GRACE)
     return outcome
-
-
-async def _stepped(model: Model, ask: Ask, answer: Answer) -> Stepped | Refused:
-    try:
-        outcome = cast("object", await model.step(ask, answer.tell))
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        return Refused(cause="failed", message="the request was cancelled")  # from within
-    except Exception as error:  # noqa: BLE001 - a model is anybody's code
-        return Refused(cause="failed", message=error_line(error))
-    if isinstance(outcome, Stepped | Refused):
-        return outcome
-    return Refused(cause="failed", message=f"{model.name} gave a {type(outcome).__name__}")
 
 
 def with_own_ids(stepped: Stepped, made: Callable[[], str]) -> Stepped:

@@ -7,9 +7,8 @@ its time, and makes a refusal of whatever goes wrong; it knows no provider, and 
 import asyncio
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import cast
 
 from foldmark.asking import AT_ONCE, Answered, Ask, Delta, Flow, Outcome, Refused, Summarizer, T
 from foldmark.errors import Aborted
@@ -122,20 +121,26 @@ async def _outcome(
 
 
 async def _asked(ask: Ask, summarizer: Summarizer, delta: Delta) -> Outcome:
-    """What the summarizer says; whatever it raises is a refusal."""
+    return await heard_out(lambda: summarizer.ask(ask, delta), summarizer.name, (Answered, Refused))
+
+
+async def heard_out(
+    asked: Callable[[], Awaitable[object]], name: str, kinds: tuple[type[T], ...]
+) -> T | Refused:
+    """What a model of this name says; whatever its code raises is a refusal, as is nonsense."""
     try:
-        outcome = cast("object", await summarizer.ask(ask, delta))
+        outcome = await asked()
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
         return Refused(cause="failed", message="the request was cancelled")  # from within
-    except Exception as error:  # noqa: BLE001 - a summarizer is anybody's code
+    except Exception as error:  # noqa: BLE001 - a model is anybody's code
         return Refused(cause="failed", message=error_line(error))
-    if isinstance(outcome, Answered | Refused):
+    if isinstance(outcome, kinds):
         return outcome
     kind = type(outcome).__name__
-    return Refused(cause="failed", message=f"{summarizer.name} gave no outcome but a {kind}")
+    return Refused(cause="failed", message=f"{name} gave no outcome but a {kind}")
 
 
 async def _ended(tasks: Iterable[asyncio.Task[Outcome]]) -> None:
