@@ -42,6 +42,9 @@ def spent() -> Spent:
     return Spent(own.ru_utime + own.ru_stime, children.ru_utime + children.ru_stime)
 
 
+_BY_TOOLS = [0.0]  # CPU seconds that tools took themselves
+
+
 class Hasty:
     """A model that calls one tool in each step, and notes when it was asked."""
 
@@ -53,7 +56,8 @@ class Hasty:
 
     async def step(self, ask: Ask, tell: Tell) -> Stepped:
         del ask, tell
-        self.times.append(spent())
+        now = spent()
+        self.times.append(Spent(now.own - _BY_TOOLS[0], now.children))
         number = len(self.times)
         if number > STEPS:
             return Stepped(parts=(TextPart(text="Done."),))
@@ -100,7 +104,9 @@ def _sack(number: object) -> str:
 
 
 def _filled(sack: Path, number: int) -> str:
+    before = spent().own
     sack.write_text(f"{number}\n" * 20)
+    _BY_TOOLS[0] += spent().own - before
     return f"sack {number}: " + "filled with flour and tied up; " * 50
 
 

@@ -46,15 +46,19 @@ class Included:
         born = {place for place in new if self._rules.status(place) is None}
         # A zero before it, too: a process may have been killed within a name.
         marked = (_BORN + place if place in born else _FOUND + place for place in new)
-        self._append(b"\0" + zero_ended(marked))
+        told = b"\0" + zero_ended(marked)
+        if self._append(told) == self._size + len(told):
+            self._size += len(told)  # nobody else wrote meanwhile: there is nothing to be learned
         self.paths.update(new)
         self.born.update(born)
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytes) -> int:
+        """Add to the file; how long it is then."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
         try:
             number = os.open(self._list, flags, 0o600)
             with os.fdopen(number, "ab") as file:
                 file.write(data)
+                return file.tell()
         except OSError as error:
             raise StoreError(str(self._list), f"cannot be written: {error.strerror}") from None
