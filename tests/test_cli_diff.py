@@ -11,7 +11,7 @@ import pytest
 from foldmark.agent.agent import Agent
 from foldmark.agent.workspace import workspace_tools
 from foldmark.cli.run_changes import LEFT_OUT
-from foldmark.cli.run_patch import shown_name
+from foldmark.cli.run_names import shown_name
 from foldmark.session.opening import open as open_session
 from foldmark.testing import ScriptedModel, call
 

@@ -49,18 +49,22 @@ def span(messages: Iterable[Message]) -> Trees | None:
 
 def message_diff(snapshots: Snapshots, session: Session, message_id: str) -> tuple[FileDiff, ...]:
     """What an answer did to files, or all that answers a message of the user."""
-    messages = session.export().messages
-    return _diff(snapshots, messages[_extent(messages, session.id, message_id)])
+    trees = changed_trees(session, message_id)
+    return snapshots.diff(*trees) if trees else ()
 
 
 def session_diff(snapshots: Snapshots, session: Session) -> tuple[FileDiff, ...]:
     """What a session did to files, also in what was folded."""
-    return _diff(snapshots, session.export().messages)
-
-
-def _diff(snapshots: Snapshots, messages: Sequence[Message]) -> tuple[FileDiff, ...]:
-    trees = span(messages)
+    trees = changed_trees(session)
     return snapshots.diff(*trees) if trees else ()
+
+
+def changed_trees(session: Session, message_id: str | None = None) -> Trees | None:
+    """The trees before and after what a message came to, or the whole session; None: no step."""
+    messages = session.export().messages
+    if message_id is None:
+        return span(messages)
+    return span(messages[_extent(messages, session.id, message_id)])
 
 
 def tree_before(session: Session, message_id: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from foldmark.io.files import harmless
+from foldmark.io.sqlite import BESIDE
 from foldmark.values import Frozen
 
 from .grepping import is_among
@@ -21,7 +22,6 @@ from .tool import Refusal
 
 _GIT = ".git"
 _LONGEST = 4_096  # characters of a path; the system has a limit of its own
-_BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a database
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -46,7 +46,7 @@ class Places(Frozen):
     def guarded_paths(self) -> list[str]:
         """The real paths of what is not touched."""
         real = dict.fromkeys(os.path.realpath(path) for path in self.guarded)
-        return list(dict.fromkeys(path + end for path in real for end in ("", *_BESIDE)))
+        return list(dict.fromkeys(path + end for path in real for end in ("", *BESIDE)))
 
     def shown(self, path: Path) -> str:
         """A path as the model is told it."""

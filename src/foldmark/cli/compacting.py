@@ -23,6 +23,7 @@ from .fitting import Compacted, Goal, compacted
 from .options import (
     DEFAULT_POLICY,
     AsJson,
+    BaseUrl,
     File,
     FormatName,
     Lenient,
@@ -61,12 +62,6 @@ SummarizerName = Annotated[
         "--summarizer",
         metavar="NAME",
         help="Who summarises: digest, which asks nobody and costs nothing, or PROVIDER:MODEL.",
-    ),
-]
-BaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--base-url", metavar="URL", help="Where that model is, if not at its provider's own place."
     ),
 ]
 WireName = Annotated[

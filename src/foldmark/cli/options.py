@@ -59,6 +59,12 @@ Pick = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--base-url", metavar="URL", help="Where that model is, if not at its provider's own place."
+    ),
+]
 PolicyName = Annotated[
     str, typer.Option("--policy", metavar="NAME", help=f"One of {', '.join(PRESETS)}.")
 ]

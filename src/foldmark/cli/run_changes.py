@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
-from foldmark.agent.diffs import message_diff, session_diff, span, tree_after, tree_before
+from foldmark.agent.diffs import changed_trees
 from foldmark.errors import BadInput
 from foldmark.filediffs import FileDiff
 from foldmark.io.files import size_text
 from foldmark.io.rows import SessionRow
-from foldmark.io.snapshots import MOST_BYTES, Restored, Snapshots, snapshots
+from foldmark.io.snapshots import MOST_BYTES, Restored, Snapshots, snapshots, why_no_git
 from foldmark.io.store import Store
 from foldmark.log import ordinal_of
 from foldmark.session.session import Session
@@ -26,7 +26,7 @@ from foldmark.session.session import Session
 from .exporting import write_bytes
 from .opening import opened_session
 from .options import AsJson, SessionName, StorePlace
-from .run_patch import patch, shown_name
+from .run_names import shown_name
 from .run_screen import terminal_console
 from .tables import QUIET, About, count, listing, section, show, show_json, words
 from .text import harmless_line, number, plain
@@ -75,17 +75,18 @@ def diff(
     with opened_session(store, session) as (opened, kept, row):
         name = None if message is None else message_named(kept, row, message)
         held = taken_snapshots(opened, folder_of(opened, folder))
-        found = changes(opened, held, name)
+        trees = changed_trees(opened, name)
+        found = held.diff(*trees) if trees else ()
         if json:
             files = [_without_texts(held) for held in found] if stat else list(found)
             show_json({"id": row.id, "message": message, "files": files})
             return
-        if stat or not found:
+        if stat or not found or not trees:
             show(_table(found) if found else Text("No file was changed."))
         elif sys.stdout.isatty():
-            tell(found, changes_patch(opened, held, name, for_people=True))
+            tell(found, held.patch(*trees, for_people=True))
         else:
-            write_bytes(changes_patch(opened, held, name))
+            write_bytes(held.patch(*trees))
     sys.stderr.write(f"{LEFT_OUT}\n")
 
 
@@ -106,7 +107,7 @@ def taken_snapshots(session: Session, folder: Path) -> Snapshots:
     checked_folder(folder)
     found = snapshots(folder, leave_out=session.files)
     if found is None:
-        raise BadInput("git is not installed; without it there are no snapshots of files")
+        raise BadInput(f"there are no snapshots of files: {why_no_git(folder)}")
     return found
 
 
@@ -120,24 +121,6 @@ def checked_folder(folder: Path) -> Path:
             else f"there is no folder {name!r}; give --folder DIR"
         )
     return folder
-
-
-def changes(session: Session, held: Snapshots, message: str | None) -> tuple[FileDiff, ...]:
-    """What a session, or one message of it, changed."""
-    if message is None:
-        return session_diff(held, session)
-    return message_diff(held, session, message)
-
-
-def changes_patch(
-    session: Session, held: Snapshots, message: str | None, *, for_people: bool = False
-) -> bytes:
-    """The same, where there is any, as a patch."""
-    if message is None:
-        trees = span(session.export().messages)
-    else:
-        trees = tree_before(session, message), tree_after(session, message)
-    return patch(held, *trees, for_people=for_people) if trees else b""
 
 
 def restored_lines(done: Restored) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rich.text import Text
 
 from foldmark.agent.agent import Agent
-from foldmark.agent.diffs import tree_before
+from foldmark.agent.diffs import changed_trees, tree_before
 from foldmark.errors import BadInput, FoldmarkError, UnknownModel
 from foldmark.io.snapshots import Restored
 from foldmark.io.words import words as split_words
@@ -22,7 +22,7 @@ from foldmark.messages import Message, TextPart
 from foldmark.session.session import Session
 
 from .opening import existing_store
-from .run_changes import LEFT_OUT, changes, changes_patch, message_named, taken_snapshots, tell
+from .run_changes import LEFT_OUT, message_named, taken_snapshots, tell
 from .run_errors import line_of
 from .run_gauge import Gauge, short
 from .run_lines import Line
@@ -207,12 +207,12 @@ def _diff(desk: Desk, message: str) -> None:
     session = desk.session
     held = taken_snapshots(session, desk.folder)
     name = _message_named(desk, message) if message else None
-    found = changes(session, held, name)
-    if not found:
+    trees = changed_trees(session, name)
+    found = held.diff(*trees) if trees else ()
+    if not found or not trees:
         desk.screen.say(Line("No file was changed."))
         return
-    lines = changes_patch(session, held, name, for_people=True)
-    if more := tell(found, lines, most=_MOST_LINES):
+    if more := tell(found, held.patch(*trees, for_people=True), most=_MOST_LINES):
         # An address of a store may hold a password.
         store = "" if "://" in desk.where else f" --store {shlex.quote(desk.where)}"
         told = f"… and {number(more, 'line')} more; all: foldmark diff {session.id}{store}"

@@ -16,7 +16,7 @@ from foldmark.agent.agent import STEPS
 from foldmark.errors import BadInput
 from foldmark.session.settings import load_settings
 
-from .options import StorePlace
+from .options import BaseUrl, StorePlace
 from .plan import Window
 from .run_opening import Wished, read_prompt, read_task, refuse_id
 from .run_working import Bench, Failing, Shown, talk, terminable, work
@@ -42,12 +42,6 @@ RunModel = Annotated[
         metavar="PROVIDER:NAME",
         help="Who does it; `local`, or local:FILE.gguf, runs on this machine.",
         show_default=False,
-    ),
-]
-RunBaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--base-url", metavar="URL", help="Where that model is, if not at its provider's own place."
     ),
 ]
 InSession = Annotated[
@@ -123,7 +117,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
     task: Task = None,
     *,
     model: RunModel = None,
-    base_url: RunBaseUrl = None,
+    base_url: BaseUrl = None,
     window: Window = None,
     session: InSession = None,
     goes_on: GoesOn = False,

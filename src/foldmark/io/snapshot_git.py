@@ -54,8 +54,9 @@ _CONFIG = """\
 """
 # Blobs are the files' very bytes, whatever .gitattributes says.
 _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -whitespace !diff !merge\n"
+HEAD = "ref: refs/heads/none\n"  # by which a repository of ours is known
 _FILES = {
-    "HEAD": "ref: refs/heads/none\n",
+    "HEAD": HEAD,
     "config": _CONFIG,
     "info/attributes": _ATTRIBUTES,
     "info/exclude": f"{UNFINISHED}*\n",

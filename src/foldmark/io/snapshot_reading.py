@@ -9,6 +9,14 @@ from foldmark.filediffs import Change, FileDiff
 
 from .snapshot_git import Git, GitFailed
 
+_HOW = (
+    *("diff-tree", "-r", "-p", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"),
+    *("--src-prefix=a/", "--dst-prefix=b/"),
+)
+# A program needs all of a file that is no text; a person would only see signs.
+_FOR_PROGRAMS = ("-c", "core.quotePath=true", *_HOW, "--binary")
+_FOR_PEOPLE = ("-c", "core.quotePath=false", *_HOW)
+
 LINK = "120000"
 EXECUTABLE = "100755"
 _TREE = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
@@ -135,3 +143,9 @@ def file_diff(change: Changed, name: str, held: dict[str, bytes]) -> FileDiff:
         change=change.change,
         binary=binary,
     )
+
+
+def patch(git: Git, old: str, new: str, *, for_people: bool) -> bytes:
+    """How one tree becomes another: git writes it, so that `git apply` takes it."""
+    how = _FOR_PEOPLE if for_people else _FOR_PROGRAMS
+    return git.output(*how, checked_tree(git, old), checked_tree(git, new))

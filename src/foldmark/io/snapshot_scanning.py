@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .snapshot_stores import HOME_MARK, is_home_mark, is_store
+from .sqlite import BESIDE
 
 _SPECIAL = b"\\*?[!# "
-_BESIDE = (b"", b"-wal", b"-shm", b"-journal")  # the files of one database
+_BESIDE = (b"", *map(os.fsencode, BESIDE))  # the files of one database
 
 
 class Found(NamedTuple):

@@ -7,14 +7,16 @@ known by what is in it, whoever made it.
 import os
 import stat
 
-_MAGIC = b"SQLite format 3\0"
-_OURS = b"FOLD"  # the application's id, in the head of the file
+from .snapshot_git import HEAD
+from .sqlite import BESIDE, MAGIC, OURS
+
+_OURS = OURS.to_bytes(4, "big")
 _ID = slice(68, 72)
 _HEAD, _SECTOR = 100, 512  # bytes; the size of a database is a multiple of the latter
 _LOG_HEAD, _FRAME_HEAD = 32, 24  # bytes, of a write-ahead log and of each page in it
 _LOG = 2**18  # bytes of a log that are looked at: a new store says in its first pages what it is
-_BESIDE = (b"-wal", b"-shm", b"-journal")
-_HOME_HEAD = b"ref: refs/heads/none\n"
+_BESIDE = tuple(map(os.fsencode, BESIDE))
+_HOME_HEAD = HEAD.encode()
 HOME_MARK = b"/git/HEAD"  # where a home of snapshots says what it is
 
 
@@ -30,14 +32,14 @@ def is_store(place: bytes) -> bool:
     if not stat.S_ISREG(status.st_mode) or not status.st_size or status.st_size % _SECTOR:
         return False
     head = _opening(place, _HEAD)
-    if not head.startswith(_MAGIC):
+    if not head.startswith(MAGIC):
         return False
     return head[_ID] == _OURS or (not any(head[_ID]) and _log_says(_opening(place + b"-wal", _LOG)))
 
 
 def is_store_data(data: bytes) -> bool:
     """Whether these are the bytes of a store."""
-    return data.startswith(_MAGIC) and data[_ID] == _OURS
+    return data.startswith(MAGIC) and data[_ID] == _OURS
 
 
 def is_home_mark(place: bytes) -> bool:

@@ -29,7 +29,7 @@ from .snapshot_git import (
 from .snapshot_included import Included
 from .snapshot_index import Index
 from .snapshot_looking import RULES, Memory, Odd
-from .snapshot_reading import blobs, changed_paths, changes, checked_tree, file_diff
+from .snapshot_reading import blobs, changed_paths, changes, checked_tree, file_diff, patch
 from .snapshot_remembering import MOST_FILES, Earlier, listed_before, remembered
 from .snapshot_restoring import Restored, Restoring, in_the_way
 from .snapshot_scanning import Found, Rules, within
@@ -298,6 +298,10 @@ class Snapshots:
         found = changes(self._git, old, new)
         diffs = (file_diff(change, os.fsdecode(change.path), {}) for change in found)
         return tuple(sorted(diffs, key=lambda diff: diff.file))
+
+    def patch(self, old: str, new: str, *, for_people: bool = False) -> bytes:
+        """How one snapshot becomes another; for people, files that are no text are only named."""
+        return patch(self._git, old, new, for_people=for_people)
 
     # --- going back ---
 

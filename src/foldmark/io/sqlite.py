@@ -24,8 +24,9 @@ from .engine import Args, Row
 from .files import harmless
 from .schema import VERSION, Dialect, migrate
 
-_MAGIC = b"SQLite format 3\0"
-_OURS = 0x464F4C44  # "FOLD", in the header that SQLite keeps for its users
+MAGIC = b"SQLite format 3\0"
+OURS = 0x464F4C44  # "FOLD", in the header that SQLite keeps for its users
+BESIDE = ("-wal", "-shm", "-journal")  # the ends of the files that lie beside a database
 _DIALECT = Dialect(
     key="INTEGER PRIMARY KEY AUTOINCREMENT",  # a number is never given twice
     big="INTEGER",
@@ -69,7 +70,7 @@ class Sqlite:
             if not make and not (path.exists() and path.stat().st_size):
                 raise NoStore(self.name)
             header = _made(path)
-            if header and header != _MAGIC:
+            if header and header != MAGIC:
                 raise StoreError(self.name, _WHAT_TO_DO[sqlite3.SQLITE_NOTADB])
             self._frozen = _is_frozen(path.absolute())
             self._connection = _connected(path.absolute(), wait, frozen=self._frozen)
@@ -92,7 +93,7 @@ class Sqlite:
             with self.writing():
                 version = self._version()  # another process may have been quicker
                 migrate(self, version)
-                run(f"PRAGMA application_id = {_OURS}")
+                run(f"PRAGMA application_id = {OURS}")
                 run(f"PRAGMA user_version = {VERSION}")
 
     def _log_ahead(self, deadline: float) -> None:
@@ -114,7 +115,7 @@ class Sqlite:
             run("SELECT count(*) FROM sqlite_master").fetchone()[0],
             run("PRAGMA application_id").fetchone()[0],
         )
-        if tables and application != _OURS:
+        if tables and application != OURS:
             raise StoreError(self.name, "this is a database of another program; give another path")
         version = self._version()
         if version > VERSION:
@@ -296,6 +297,6 @@ def _made(path: Path) -> bytes:
     try:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             raise OSError(errno.EINVAL, "this is no regular file")
-        return os.read(number, len(_MAGIC))
+        return os.read(number, len(MAGIC))
     finally:
         os.close(number)

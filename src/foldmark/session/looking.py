@@ -13,6 +13,7 @@ from foldmark.io.change import WORTH_INDEXING
 from foldmark.io.loading import Slice
 from foldmark.io.rows import SessionRow
 from foldmark.io.searching import search
+from foldmark.io.sqlite import BESIDE
 from foldmark.limits import Limit
 from foldmark.log import Log, ordinal_of, part_text
 from foldmark.marks import marked_messages
@@ -160,7 +161,7 @@ class Looking(Keeper):
         place = str(self._where)
         if "://" in place:
             return ()
-        return tuple(Path(place + end) for end in ("", "-wal", "-shm", "-journal"))
+        return tuple(Path(place + end) for end in ("", *BESIDE))
 
     def _log_before(self, act: int) -> Log:
         part = self._slice(act)

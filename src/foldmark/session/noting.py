@@ -102,14 +102,8 @@ class Noting(Saying):
         """Note the session's title, what it changed as a whole, and the folder it is about."""
         given: Mapping[str, object] = {"title": title, "summary": summary, "directory": directory}
         known = {name: value for name, value in given.items() if value is not None}
-
-        def job(change: Change) -> None:
-            info = replace(change.row.info, **known)
-            self._store.entitle(change.row, info)
-            change.row = replace(change.row, info=info)
-
         if known:
-            self._write(job)
+            self._write(lambda change: self._entitle(change, **known))
 
     def _amend(self, change: Change, message: str, noted: Callable[[Message], Message]) -> Message:
         known = self._log.place(message)  # the store would look through the whole session

@@ -79,12 +79,16 @@ class Saying(Looking):
             for message in made:
                 self._add(change, message, self.maker.checked(message))
             if taken.origin is not None:
-                info = replace(change.row.info, origin=taken.origin)
-                self._store.entitle(change.row, info)
-                change.row = replace(change.row, info=info)
+                self._entitle(change, origin=taken.origin)
             return made
 
         return self._write(job)
+
+    def _entitle(self, change: Change, **told: object) -> None:
+        """Say something else of the session."""
+        info = replace(change.row.info, **told)
+        self._store.entitle(change.row, info)
+        change.row = replace(change.row, info=info)
 
     def _takes_prompt(self, change: Change, codec: Wire) -> bool:
         """Whether a system prompt is the session's: it is new, and is sent the prompt again."""
