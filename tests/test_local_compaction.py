@@ -18,7 +18,11 @@ from foldmark.session.session import Session
 from .localmodel import WINDOW, model_server
 
 # The model cannot keep to headings: the prompt without them is what it can answer.
-PLAIN = replace(FOLDMARK, compact=replace(FOLDMARK.compact, prompts="001", retries=1, calls=10))
+# How long it takes is the machine's matter, which may be busy: there is time for all of it.
+PATIENT = replace(
+    FOLDMARK.compact, prompts="001", retries=1, calls=10, seconds=3_600, request_seconds=1_800
+)
+PLAIN = replace(FOLDMARK, compact=PATIENT)
 ANSWER = 48
 SMALL = 1024  # of the window that is read in chunks: the model reads slowly
 
