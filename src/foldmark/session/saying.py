@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import cast
+from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -12,6 +12,7 @@ from foldmark.io.change import Change
 from foldmark.log import Entry, handle
 from foldmark.messages import (
     AnyPart,
+    AssistantInfo,
     FilePart,
     Message,
     Tokens,
@@ -24,12 +25,14 @@ from foldmark.sizes import message_sizes
 from foldmark.values import Json
 from foldmark.wire import recognised, wire_named
 from foldmark.wire.lists import take_list
-from foldmark.wire.model import Answer, Wire
+from foldmark.wire.model import Answer, Reader, Wire
 from foldmark.wire.plain import plain_objects
 from foldmark.wire.weaving import settled
 
 from .looking import Looking
 from .replies import answer_of, is_from_wire
+
+M = TypeVar("M")
 
 
 class Saying(Looking):
@@ -70,9 +73,20 @@ class Saying(Looking):
         if not given:
             return []
         codec = wire_named(wire) if wire else recognised(given)
+        return self._take(codec, given, lambda change: self._takes_prompt(change, codec))
 
+    def take_read(self, messages: Sequence[M], reader: Reader[M]) -> list[Message]:
+        """Take messages of a framework as they are, by who reads them; `take` otherwise.
+
+        Its system prompts are messages like any other here: who has them shows them by themselves.
+        """
+        return self._take(reader, messages, lambda _: False) if messages else []
+
+    def _take(
+        self, codec: Reader[M], given: Sequence[M], prompts: Callable[[Change], bool]
+    ) -> list[Message]:
         def job(change: Change) -> list[Message]:
-            taken = take_list(codec, given, prompts=self._takes_prompt(change, codec))
+            taken = take_list(codec, given, prompts=prompts(change))
             made = [self._made(message) for message in taken.messages]
             for answer in taken.answers:
                 self._settle(change, answer.call_id, partial(_settled, answer, codec.key, change))
@@ -96,9 +110,10 @@ class Saying(Looking):
         return change.places == 0 and not origin and bool(codec.system("Be brief."))
 
     def _made(self, message: Message) -> Message:
-        told = {"wire": message.info.wire}
-        if message.is_user:
+        told: Json = {"wire": message.info.wire}
+        if not isinstance(message.info, AssistantInfo):
             return self.maker.user(message.parts, told)
+        told["tokens"] = message.info.tokens
         return self.maker.assistant(message.parts, told, self.model)
 
     def result(

@@ -27,12 +27,14 @@ from foldmark.messages import (
 from foldmark.plan import Plan
 from foldmark.values import Json
 from foldmark.view import View
+from foldmark.wire.model import Reader
 
 from .diff import ViewDiff
+from .listening import Listening
 from .looking import Found
 from .noting import OpenCall
-from .switching import Switching
 
+M = TypeVar("M")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -41,7 +43,7 @@ async def _in_thread(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> 
     return await asyncio.to_thread(call, *args, **named)
 
 
-class Session(Switching):
+class Session(Listening):
     """A session: everything that was said, and the view of it that fits."""
 
     def __repr__(self) -> str:
@@ -126,6 +128,10 @@ class Session(Switching):
     async def atake(self, messages: Iterable[object], wire: str | None = None) -> list[Message]:
         """`take`, async."""
         return await _in_thread(self.take, messages, wire)
+
+    async def atake_read(self, messages: Sequence[M], reader: Reader[M]) -> list[Message]:
+        """`take_read`, async."""
+        return await _in_thread(self.take_read, messages, reader)
 
     async def aresult(
         self,

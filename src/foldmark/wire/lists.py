@@ -8,7 +8,7 @@ back the same.
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import cast
+from typing import Generic, TypeVar, cast
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -42,9 +42,10 @@ from foldmark.shown import (
 )
 from foldmark.values import Frozen, Json
 
-from .model import JOINED, RESULT, Answer, Read, Wire, objects, opaque, options, without
+from .model import JOINED, RESULT, Answer, Read, Reader, Wire, objects, opaque, options, without
 from .weaving import Weaver
 
+M = TypeVar("M")
 VERBATIM, COVERS, ORDER = "verbatim", "covers", "order"
 
 
@@ -66,11 +67,10 @@ class Taken(Frozen):
 
 def read_list(wire: Wire, messages: Iterable[Json]) -> Decoded:
     """Our messages for a wire's; BadInput names the message that is none."""
-    reader = _taken(_ListReader(wire), messages)
-    return reader.decoded()
+    return _taken(_ListReader(wire), messages).decoded(wire)
 
 
-def take_list(wire: Wire, messages: Iterable[Json], *, prompts: bool) -> Taken:
+def take_list(wire: Reader[M], messages: Iterable[M], *, prompts: bool) -> Taken:
     """What a list adds to a session, in which its results may have their calls."""
     reader = _taken(_ListReader(wire, prompts=prompts, orphans=False), messages)
     origin = reader.origin()
@@ -81,7 +81,7 @@ def take_list(wire: Wire, messages: Iterable[Json], *, prompts: bool) -> Taken:
     )
 
 
-def _taken(reader: "_ListReader", messages: Iterable[Json]) -> "_ListReader":
+def _taken(reader: "_ListReader[M]", messages: Iterable[M]) -> "_ListReader[M]":
     for number, message in enumerate(messages):
         try:
             reader.take(message)
@@ -122,28 +122,28 @@ def _system(wire: Wire, origin: Origin | None) -> list[Json]:
 # --- reading -------------------------------------------------------------------------------
 
 
-class _ListReader:
+class _ListReader(Generic[M]):
     """Reads messages one by one.
 
     With `prompts`, system prompts that lead the list are told apart from its messages; with
     `orphans`, a result without a call becomes a text.
     """
 
-    def __init__(self, wire: Wire, *, prompts: bool = True, orphans: bool = True) -> None:
+    def __init__(self, wire: Reader[M], *, prompts: bool = True, orphans: bool = True) -> None:
         self.lost: list[Answer] = []
         self._wire = wire
         self._prompts = prompts
         self._orphans = orphans
-        self._system: list[Json] = []
+        self._system: list[M] = []
         self._texts: list[str] = []
-        self._given: list[Json] = []
+        self._given: list[M] = []
         self._weaver = Weaver(wire.key, remembers=True)
         # Where a stretch may begin: its first message as given, as ours, and the answers so far.
         self._starts: list[tuple[int, int, int]] = [(0, 0, 0)]
         self._count = 0
         self._answering = False  # whether the last that was read is an answer of the model
 
-    def take(self, message: Json) -> None:
+    def take(self, message: M) -> None:
         read = self._wire.read(message)
         if read.role == "system" and self._prompts and not self._given:
             self._system.append(message)
@@ -175,8 +175,10 @@ class _ListReader:
         if read.answers:
             own[JOINED] = True
         self._count += 1
-        kind = AssistantInfo if read.role == "assistant" else UserInfo
-        info = kind(id=read.id or f"msg_{self._count:06d}", wire=own or UNSET)
+        name = read.id or f"msg_{self._count:06d}"
+        info = UserInfo(id=name, wire=own or UNSET)
+        if read.role == "assistant":
+            info = AssistantInfo(id=name, wire=own or UNSET, tokens=read.tokens or UNSET)
         self._weaver.add(Message(info=info, parts=parts))
 
     def messages(self) -> list[Message]:
@@ -185,13 +187,13 @@ class _ListReader:
         _note_order(found, self._weaver.answered, self._wire.key)
         return found
 
-    def decoded(self) -> Decoded:
+    def decoded(self, wire: Wire) -> Decoded:
         """The list as it is kept: what it would be written back as is compared with what it was."""
         messages = self.messages()
-        written = _written(self._wire, messages)
+        written = _written(wire, messages)
         if written != self._given:
-            messages = self._kept(messages, written)
-        return Decoded(wire=self._wire.name, messages=tuple(messages), origin=self.origin())
+            messages = self._kept(wire, messages, written)
+        return Decoded(wire=wire.name, messages=tuple(messages), origin=self.origin())
 
     def origin(self) -> Origin:
         """The system prompt that led the list."""
@@ -199,23 +201,24 @@ class _ListReader:
             return Origin()
         return Origin(system="\n\n".join(self._texts), wire={self._wire.name: self._system})
 
-    def _kept(self, messages: list[Message], written: list[Json]) -> list[Message]:
+    def _kept(self, wire: Wire, messages: list[Message], written: list[Json]) -> list[Message]:
         """Keep stretches as they came that would not be written back so; if need be, all."""
-        key, kept, place = self._wire.key, list(messages), 0
+        all_given = cast("list[Json]", self._given)
+        key, kept, place = wire.key, list(messages), 0
         starts = self._stretches()
         ends = [*starts[1:], (len(self._given), len(messages))]
         for (start, first), (end, last) in zip(starts, ends, strict=True):
-            given = self._given[start:end]
+            given = all_given[start:end]
             if written[place : place + len(given)] == given:
                 place += len(given)
                 continue
-            alone = _written(self._wire, messages[first:last])
+            alone = _written(wire, messages[first:last])
             place += len(alone)
             if alone != given:
                 kept[first] = _with_verbatim(messages[first], key, given, last - first)
-        if write_list(self._wire, kept) != self._given:
+        if write_list(wire, kept) != all_given:
             kept = list(messages)
-            kept[0] = _with_verbatim(messages[0], key, self._given, len(messages))
+            kept[0] = _with_verbatim(messages[0], key, all_given, len(messages))
         return kept
 
     def _stretches(self) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ a text whose metadata holds it whole. What is under another wire's key it never 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 from msgspec import UNSET, UnsetType, field
 
@@ -16,6 +16,7 @@ from foldmark.messages import BLOCK, AnyPart, FilePart, TextPart, Tokens
 from foldmark.shown import AnyShown, FromUser
 from foldmark.values import Frozen, Json
 
+M_contra = TypeVar("M_contra", contravariant=True)
 Role = Literal["user", "assistant", "system"]
 
 # Under a codec's key in the metadata of a call: what it keeps of the call's result.
@@ -45,6 +46,7 @@ class Read(Frozen):
     rest: Json = field(default_factory=dict)  # what the codec keeps of the message
     joins: bool = False  # it goes on with the answer before it
     id: str = ""
+    tokens: Tokens | None = None  # of the request that it answers, where that is told beside it
 
 
 class Reply(Frozen):
@@ -57,11 +59,22 @@ class Reply(Frozen):
     rest: Json  # the response without its content
 
 
+class Reader(Protocol[M_contra]):
+    """Who reads messages of some kind: a codec, or one of a framework's own objects."""
+
+    name: str
+    key: str  # under which it keeps its own in metadata
+
+    def read(self, message: M_contra, /) -> Read:
+        """One message; BadInput where it is none."""
+        ...
+
+
 class Wire(Protocol):
     """A codec."""
 
     name: str
-    key: str  # under which it keeps its own in metadata
+    key: str
     provider: str  # who is meant where nobody is named
 
     def recognises(self, messages: Sequence[Json]) -> bool:

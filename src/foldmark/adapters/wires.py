@@ -1,0 +1,32 @@
+"""The dialect of plain lists: messages of a provider's own wire, as dicts or an SDK's objects."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from foldmark.shown import AnyShown
+from foldmark.values import Json
+from foldmark.wire import wire_named
+from foldmark.wire.model import Read
+from foldmark.wire.plain import plain_object
+
+
+class WireDialect:
+    """Reads and writes messages of one wire."""
+
+    def __init__(self, wire: str) -> None:
+        """Take the wire's name."""
+        self._codec = wire_named(wire)
+        self.key = self._codec.key
+
+    def read(self, message: object, /) -> Read:
+        """What a message says."""
+        return self._codec.read(plain_object(message))
+
+    def write(self, shown: Sequence[AnyShown], _original: object, /) -> list[Any]:
+        """Messages that say this."""
+        written: list[Json] = self._codec.write(tuple(shown), as_is=False)
+        return written
+
+    def prompt(self, message: object, /) -> object | None:
+        """The message, where it is a system prompt."""
+        return message if self.read(message).role == "system" else None

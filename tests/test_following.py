@@ -1,0 +1,207 @@
+"""A session follows a history that is somebody else's, and hands back what came."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import foldmark
+from foldmark.adapters.following import Following
+from foldmark.adapters.wires import WireDialect
+from foldmark.session.session import Session
+
+Talk = list[Any]
+WINDOW = 6_000
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with opened(tmp_path) as made:
+        yield made
+
+
+def opened(folder: Path, name: str = "one", window: int = WINDOW) -> Session:
+    return foldmark.open(folder / "agent.db", session=name, window=window, output=400)
+
+
+def following(session: Session) -> Following[Any]:
+    return Following(session, WireDialect("openai-chat"))
+
+
+def asked(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def called(*names: str, text: str | None = None) -> dict[str, Any]:
+    calls = [
+        {"id": name, "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        for name in names
+    ]
+    return {"role": "assistant", "content": text, "tool_calls": calls}
+
+
+def gave(name: str, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": name, "content": text}
+
+
+def check_pairs(view: Talk) -> None:
+    """Every call has its result right behind it, every result its call."""
+    waiting: list[str] = []
+    for message in view:
+        if message["role"] == "tool":
+            waiting.remove(message["tool_call_id"])
+            continue
+        assert not waiting
+        waiting = [call["id"] for call in message.get("tool_calls") or ()]
+    assert not waiting
+
+
+def test_what_is_shown_unaltered_is_the_very_object(session: Session) -> None:
+    talk = [asked("Go"), called("a", "b"), gave("b", "two"), gave("a", "one")]
+    view = following(session)
+    view.take(talk)
+    assert sorted(map(id, view.view())) == sorted(map(id, talk))
+
+
+def test_a_system_prompt_stays_in_front_after_a_fold(session: Session) -> None:
+    talk: Talk = [{"role": "system", "content": "Be brief."}, asked("Go")]
+    view = following(session)
+    for step in range(90):
+        talk += [called(f"c{step}"), gave(f"c{step}", f"line {step}\n" * 120)]
+        view.take(talk)
+        shown = view.view()
+        assert shown[0] is talk[0]
+        check_pairs(shown)
+    assert any(act.kind == "pivot" for act in session.acts())
+    assert "Go" in str(shown)
+
+
+def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
+    talk: Talk = [asked("Go")]
+    for step in range(90):
+        with opened(tmp_path) as session:
+            talk += [called(f"c{step}"), gave(f"c{step}", f"line {step}\n" * 120)]
+            talk = [dict(message) for message in talk]  # read from somewhere else
+            view = following(session)
+            view.take(talk)
+            check_pairs(view.view())
+    with opened(tmp_path) as session:
+        kept = [m for m in session.export().messages if not getattr(m.info, "summary", None)]
+        assert len([m for m in kept if not m.is_user]) == 90
+        assert any(act.kind == "pivot" for act in session.acts())
+
+
+def test_a_history_taken_back_takes_the_session_back(session: Session) -> None:
+    talk = [asked("Go"), called("a"), gave("a", "one"), called("b"), gave("b", "two")]
+    view = following(session)
+    view.take(talk)
+    talk = [*talk[:3], asked("No, otherwise."), called("c"), gave("c", "three")]
+    view.take(talk)
+    assert view.view() == talk
+    talk = [*talk[:2], gave("a", "one, changed"), asked("And now?")]
+    view.take(talk)
+    assert view.view() == talk
+    assert "two" not in str(view.view())
+    assert session.search("three")  # nothing was lost
+
+
+def test_another_run_goes_on_with_the_session(tmp_path: Path) -> None:
+    with opened(tmp_path) as session:
+        view = following(session)
+        view.take([asked("Remember 17."), {"role": "assistant", "content": "Yes."}])
+    with opened(tmp_path) as session:
+        view = following(session)
+        view.take([asked("What was it?")])
+        assert [message["content"] for message in view.view()] == [
+            "Remember 17.",
+            "Yes.",
+            "What was it?",
+        ]
+        view.take([asked("What was it?"), {"role": "assistant", "content": "17."}])
+        assert len(view.view()) == 4
+
+
+def test_results_without_calls_and_calls_without_results_harm_nobody(session: Session) -> None:
+    talk = [
+        asked("Go"),
+        gave("never", "an orphan"),
+        called("a", "b"),
+        gave("a", "one"),
+        asked("Stop, do this."),
+        gave("a", "one again"),
+        gave("b", "late"),
+    ]
+    view = following(session)
+    for end in range(1, len(talk) + 1):
+        view.take(talk[:end])
+        check_pairs(view.view())
+    told = str(view.view())
+    assert "an orphan" in told
+    assert "late" in told
+
+
+class TooLong(Exception):
+    status_code = 400
+
+
+def test_a_refusal_for_length_is_followed_by_a_shorter_request(tmp_path: Path) -> None:
+    with opened(tmp_path, window=60_000) as session:
+        view = following(session)
+        talk: Talk = [asked("Go")]
+        for step in range(60):
+            talk += [called(f"c{step}"), gave(f"c{step}", f"line {step}\n" * 120)]
+        sizes: list[int] = []
+
+        def model(shown: Talk) -> str:
+            check_pairs(shown)
+            sizes.append(len(str(shown)))
+            if sizes[-1] > 40_000:
+                raise TooLong(
+                    "This model's maximum context length is 8192 tokens. "
+                    "However, your messages resulted in 15000 tokens."
+                )
+            return "well"
+
+        assert view.ask(talk, model) == "well"
+        assert len(sizes) == 2
+        assert session.limit is not None
+        assert session.limit.context == 8192
+        assert view.ask([*talk, {"role": "assistant", "content": "Well."}], model) == "well"
+        assert len(sizes) == 3
+
+
+def test_other_errors_are_the_callers(session: Session) -> None:
+    def model(shown: Talk) -> str:
+        raise TooLong("rate limit reached")
+
+    with pytest.raises(TooLong):
+        following(session).ask([asked("Go")], model)
+    assert not session.acts()
+
+
+def test_random_histories_with_restarts_and_rewinds_stay_whole(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    for number in range(25):
+        talk: Talk = []
+        for step in range(rng.randint(3, 25)):
+            with opened(tmp_path, f"s{number}", rng.choice([3_000, 6_000])) as session:
+                if talk and rng.random() < 0.1:
+                    talk = talk[: rng.randint(1, len(talk))]
+                talk = [dict(message) for message in talk] + random_step(rng, number, step)
+                view = following(session)
+                view.take(talk)
+                shown = view.view()
+                check_pairs(shown)
+                assert session.plan().tokens <= session.room
+
+
+def random_step(rng: random.Random, number: int, step: int) -> Talk:
+    if rng.random() < 0.3:
+        return [asked(f"Request {step}: " + "please " * rng.randint(1, 30))]
+    names = [f"n{number}s{step}c{call}" for call in range(rng.randint(1, 4))]
+    made = [called(*names, text=rng.choice([None, "I look."]))]
+    return made + [
+        gave(name, "word " * rng.randint(1, 400)) for name in names if rng.random() < 0.9
+    ]
