@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from foldmark.shown import AnyShown
-from foldmark.values import Json
 from foldmark.wire import wire_named
 from foldmark.wire.model import Read
 from foldmark.wire.plain import plain_object
@@ -24,8 +23,7 @@ class WireDialect:
 
     def write(self, shown: Sequence[AnyShown], _original: object, /) -> list[Any]:
         """Messages that say this."""
-        written: list[Json] = self._codec.write(tuple(shown), as_is=False)
-        return written
+        return list[Any](self._codec.write(tuple(shown), as_is=False))
 
     def prompt(self, message: object, /) -> object | None:
         """The message, where it is a system prompt."""
