@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from .session.opening import aopen, open  # noqa: A004 - `foldmark.open` is its name
     from .session.session import Session
     from .session.settings import Settings
-    from .tokens import counter
     from .view import Viewer
+    from .wire.fitting import fit
 
 __version__ = "0.1.0"
 
@@ -59,7 +59,7 @@ _HOMES = {
     "Viewer": "view",
     "WindowTooSmall": "errors",
     "aopen": "session.opening",
-    "counter": "tokens",
+    "fit": "wire.fitting",
     "is_context_overflow": "refusals",
     "model_limits": "limits",
     "open": "session.opening",
@@ -87,7 +87,7 @@ __all__ = [
     "Viewer",
     "WindowTooSmall",
     "aopen",
-    "counter",
+    "fit",
     "is_context_overflow",
     "model_limits",
     "open",

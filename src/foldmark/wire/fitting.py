@@ -1,0 +1,322 @@
+"""`foldmark.fit`: a list of a wire's messages in, one that fits out. No store, no model.
+
+The newest messages stay as they are, older ones without their long outputs, and the oldest become
+an outline. Where it is cut depends on the list alone, and moves seldom: lists that grow step by
+step give requests of which each begins with the one before, so the provider's cache holds.
+Only what stays is looked at, and what the user said: a long list costs hardly more than a short.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, cast
+
+from msgspec.structs import replace
+
+from foldmark.errors import BadInput, UnknownModel, WindowTooSmall
+from foldmark.ladder import declared_tokens
+from foldmark.limits import Limit, model_limits
+from foldmark.log import Log
+from foldmark.outline import LeftOut, outline, shortened
+from foldmark.overflow import usable
+from foldmark.presets import FOLDMARK
+from foldmark.render import size_text
+from foldmark.tokens import Counter, by_classes
+from foldmark.view import Viewer
+
+from . import candidates, recognised, request, wire_named
+from .glances import Glance, Glancer
+from .lists import read_list
+from .model import Wire
+from .plain import plain_object
+from .tools import declared
+
+# Of the room: messages as they are, at least and at most; those without outputs; the outline.
+_LEAST, _MOST, _MASKED, _OUTLINE = 0.2, 0.62, 0.15, 0.1  # an open request: 0.1 more
+_LONGEST = 0.3  # of the room: a longer output is cut in its middle
+_MOST_OUTLINE = 4_000  # tokens
+_SMALL, _NOTE = 60, 16  # tokens of an output that stays, and of the note in place of another
+_LOOKED_BACK = 400  # messages whose calls an outline tells
+_SAMPLE = 24  # messages by which a wire is known
+_TRIES = 6
+_CERTAIN = 8_000  # tokens of room from which shares of it are large enough not to be checked
+
+Shorten = Callable[[str, int, Counter], str]
+
+
+class Spot(NamedTuple):
+    """A place at which a list may be cut, and the tokens from there on."""
+
+    place: int
+    tokens: int
+
+
+class Cut(NamedTuple):
+    """What is left out (before `start`), what is shown without long outputs (before `whole`)."""
+
+    start: int
+    whole: int
+    longest: int  # tokens of an output
+
+
+def fit(  # noqa: PLR0913 - each is a choice of the caller's
+    messages: list[Any],
+    window: int | None = None,
+    *,
+    model: str = "",
+    output: int | None = None,
+    wire: str | None = None,
+    system: str = "",
+    tools: Iterable[object] = (),
+) -> list[Any]:
+    """The messages, or fewer that fit: the very same list where it fits already.
+
+    Messages are dicts or objects of the official SDKs, on any wire; it is recognised, if it is not
+    given. `window` is the model's context, which is known for most by their names (`model`), and
+    `output` what an answer may take of it. `system` and `tools` are what the request holds beside
+    the messages. What stays is handed back as the object that came. Raises WindowTooSmall where
+    even the newest messages do not fit.
+    """
+    limit = _limit(window, model, output)
+    room = usable(FOLDMARK, limit, model) - declared_tokens(system, declared(tools), by_classes)
+    if limit.context == 0 or not messages:
+        return messages
+    codec = wire_named(wire) if wire else _codec(messages)
+    fitting = _Fitting(messages, codec, room)
+    return messages if fitting.fits() else fitting.fitted()
+
+
+def _limit(window: int | None, model: str, output: int | None) -> Limit:
+    """The limits: what was given goes before what is known of the model."""
+    known = None
+    if model:
+        try:
+            known = model_limits(model)
+        except UnknownModel:
+            if window is None:
+                raise
+    if window is not None:
+        return Limit(context=window, output=output or (known.output if known else 0))
+    if known is None:
+        raise BadInput("how much fits? give window=… in tokens, or model=… by its name")
+    return known if output is None else replace(known, output=output)
+
+
+def _codec(messages: Sequence[object]) -> Wire:
+    """The wire of a list, by its newest and its first messages; texts alone may be of several."""
+    sample = [*messages[:4], *messages[max(4, len(messages) - _SAMPLE) :]]
+    if set(map(type, sample)) == {dict} and (found := candidates(cast("list[Any]", sample))):
+        return found[0]
+    found = candidates([plain_object(message) for message in sample])
+    return found[0] if found else recognised([plain_object(message) for message in messages])
+
+
+class _Fitting:
+    """One list on its way into one room."""
+
+    def __init__(self, messages: Sequence[object], wire: Wire, room: int) -> None:
+        self._messages = messages
+        self._wire = wire
+        self._room = room
+        self._glancer = Glancer(messages, wire, by_classes)
+        self._odd: set[int] = set()  # places at which calls and results do not meet
+        self._lead = 0  # system prompts in front
+
+    def fits(self) -> bool:
+        """Whether all of it fits."""
+        total = 0
+        for place in range(len(self._messages) - 1, -1, -1):
+            glance = self._glancer.at(place)
+            total += glance.tokens + glance.output
+            if total >= self._room:
+                return False
+        return True
+
+    def fitted(self) -> list[Any]:
+        """A list that fits."""
+        fixed = self._led()
+        room = self._room - fixed
+        if room <= 0:
+            largest = "the system prompt"
+            raise WindowTooSmall(usable=max(self._room, 0), fixed=fixed, largest=largest)
+        share = 1.0
+        for _ in range(_TRIES):
+            made = self._made(int(room * share))
+            if made is not None and self._is_certain(made, room):
+                return [*self._messages[: self._lead], *made]
+            share *= 0.75
+        newest = self._spots(len(self._messages), 0, _bare)[0]
+        fixed += newest[0].tokens if newest else 0
+        raise WindowTooSmall(usable=self._room, fixed=fixed, largest="the newest messages")
+
+    def _led(self) -> int:
+        """The tokens of the system prompts that lead the list."""
+        tokens = 0
+        while self._lead < len(self._messages):
+            glance = self._glancer.at(self._lead)
+            if glance.role != "system":
+                break
+            tokens += glance.tokens
+            self._lead += 1
+        return tokens
+
+    def _is_certain(self, made: list[Any], room: int) -> bool:
+        """Whether it fits: shares of a small room, and what was mended, are counted anew."""
+        if room >= _CERTAIN and not self._odd:
+            return True
+        glancer = Glancer(made, self._wire, by_classes)
+        glances = map(glancer.at, range(len(made)))
+        return sum(glance.tokens + glance.output for glance in glances) < room
+
+    # --- where to cut ---
+
+    def _made(self, room: int) -> list[Any] | None:
+        cut = self._cut(room)
+        if cut is None:
+            return None
+        made = self._shown(cut, room)
+        if any(place >= cut.start for place in self._odd):
+            return self._mended(made)
+        return made
+
+    def _cut(self, room: int) -> Cut | None:
+        end, most = len(self._messages), room * _MOST
+        longest = int(room * _LONGEST)
+        while True:
+            spots, all_of_it = self._spots(end, most, _cut_outputs(longest))
+            if all_of_it:
+                return Cut(self._lead, self._lead, longest)
+            if spots and spots[0].tokens <= most:
+                break
+            # What came last is too much by itself: its outputs are cut shorter.
+            longest //= 2
+            if longest < _SMALL:
+                return self._tight(room)
+        whole = _roundest(spots, room * _LEAST)
+        most = room * _MASKED
+        spots, all_of_it = self._spots(whole, most, _masked)
+        if all_of_it:
+            return Cut(self._lead, whole, longest)
+        spots = [spot for spot in spots if spot.tokens <= most]
+        start = _roundest(spots, most / 4) if spots else whole
+        return Cut(start, whole, longest)
+
+    def _tight(self, room: int) -> Cut | None:
+        """The newest messages alone, almost without outputs; None where not even they fit."""
+        spots, all_of_it = self._spots(len(self._messages), room, _bare)
+        if all_of_it:
+            return Cut(self._lead, len(self._messages), _SMALL)
+        if not spots or spots[0].tokens > room * (1 - _OUTLINE):
+            return None
+        return Cut(spots[0].place, len(self._messages), _SMALL)
+
+    def _spots(
+        self, end: int, most: float, cost: Callable[[Glance], int]
+    ) -> tuple[list[Spot], bool]:
+        """Where it may be cut before a place, back to where that is too much; and if it never is.
+
+        The first of them is there even where it is too much.
+        """
+        spots: list[Spot] = []
+        waiting: list[str] = []  # results whose calls have not been seen yet
+        total = 0
+        for place in range(end - 1, self._lead - 1, -1):
+            glance = self._glancer.at(place)
+            total += cost(glance)
+            if total > most and spots:
+                return spots, False
+            goes_on = glance.joins and self._is_answer(place - 1)
+            self._pair(place, glance, waiting, goes_on=goes_on)
+            if not waiting and not glance.answers and not goes_on:
+                spots.append(Spot(place, total))
+        return spots, total <= most
+
+    def _is_answer(self, place: int) -> bool:
+        return place >= self._lead and self._glancer.at(place).role == "assistant"
+
+    def _pair(self, place: int, glance: Glance, waiting: list[str], *, goes_on: bool) -> None:
+        """Take calls from the results that wait for them; what is left over is odd."""
+        for call in glance.calls:
+            if call in waiting:
+                waiting.remove(call)
+            else:
+                self._odd.add(place)
+        if waiting and glance.role != "tool" and not goes_on:
+            self._odd.add(place)
+            waiting.clear()
+        waiting += glance.answers
+
+    # --- what is shown ---
+
+    def _shown(self, cut: Cut, room: int) -> list[Any]:
+        """What stays, after an outline of what does not."""
+        start = cut.start
+        made: list[Any] = []
+        if start > self._lead:
+            text = self._outline(start, room)
+            if self._glancer.at(start).role == "user":  # some refuse two messages of the user
+                made += self._glancer.led(text, start)
+                start += 1
+            else:
+                made += self._glancer.told(text)
+        for place in range(start, cut.whole):
+            made += self._without_output(place, _SMALL, _left_out)
+        for place in range(max(start, cut.whole), len(self._messages)):
+            made += self._without_output(place, cut.longest, shortened)
+        return made
+
+    def _without_output(self, place: int, most: int, shown: Shorten) -> list[Any]:
+        """The message, or one like it if its outputs have too many tokens."""
+        glance = self._glancer.at(place)
+        if glance.output <= most:
+            return [self._messages[place]]
+        each = most // len(glance.answers)
+        return list[Any](
+            self._glancer.with_outputs(place, lambda text: shown(text, each, by_classes))
+        )
+
+    def _outline(self, start: int, room: int) -> str:
+        glancer, end = self._glancer, len(self._messages)
+        requests = glancer.requests(self._lead, start)
+        left = LeftOut(
+            messages=start - self._lead,
+            requests=requests,
+            calls=glancer.calls(max(self._lead, start - _LOOKED_BACK), start),
+        )
+        most = min(int(room * _OUTLINE), _MOST_OUTLINE)
+        is_open = not any(glancer.at(place).role == "user" for place in range(start, end))
+        if is_open and requests:  # what is being worked on has room of its own
+            return outline(left, most, by_classes, last=int(room * _OUTLINE))
+        return outline(left, most, by_classes)
+
+    def _mended(self, made: list[Any]) -> list[Any]:
+        """The same with a result for each call and a call for each result."""
+        decoded = read_list(self._wire, [plain_object(message) for message in made])
+        log = Log(by_classes)
+        for message in decoded.messages:
+            log.append(message)
+        return list[Any](request(Viewer(log, FOLDMARK).view().messages, self._wire.name))
+
+
+def _roundest(spots: Sequence[Spot], least: float) -> int:
+    """The place that is divided by two most often: as a list grows, it stays the same for long."""
+    enough = [spot.place for spot in spots if spot.tokens >= least]
+    if not enough:
+        return spots[-1].place
+    return max(enough, key=lambda place: (place & -place, -place))
+
+
+def _cut_outputs(longest: int) -> Callable[[Glance], int]:
+    return lambda glance: glance.tokens + min(glance.output, longest)
+
+
+def _masked(glance: Glance) -> int:
+    if glance.output <= _SMALL:
+        return glance.tokens + glance.output
+    return glance.tokens + _NOTE * len(glance.answers)
+
+
+def _bare(glance: Glance) -> int:
+    return glance.tokens + min(glance.output, _SMALL)
+
+
+def _left_out(text: str, _room: int, _count: Counter) -> str:
+    return f"[{size_text(text)} of output left out]"

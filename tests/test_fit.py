@@ -1,0 +1,190 @@
+"""`foldmark.fit`: any list in, one that fits out. FOLDMARK_EXAMPLES=10000 looks harder."""
+
+import os
+import random
+from typing import Any
+
+import pytest
+
+import foldmark
+from foldmark.shown import Call, FromAssistant, FromTools, FromUser, Output, Result, Text
+from foldmark.tokens import by_classes
+from foldmark.wire import WIRES, wire_named
+from foldmark.wire.glances import Glancer
+
+EXAMPLES = int(os.environ.get("FOLDMARK_EXAMPLES", "200"))
+WORDS = ("the", "mill", "wheel", "turns", "slowly", "water", "runs", "under", "stone", "bridge")
+
+
+def said(rng: random.Random, most: int) -> str:
+    return " ".join(rng.choices(WORDS, k=rng.randint(1, most)))
+
+
+def shown_step(rng: random.Random, number: int) -> list[Any]:
+    """One to four calls, and their results."""
+    names = [f"call_{number}_{place}" for place in range(rng.randint(1, 4))]
+    given = {"path": f"mill/{number % 7}.py"}
+    calls = [Call(tool_call_id=name, tool_name="read", input=given) for name in names]
+    words = [Text(text=said(rng, 20))] if rng.random() < 0.5 else []
+    results = [
+        Result(
+            tool_call_id=name,
+            tool_name="read",
+            output=Output(type="text", value=said(rng, rng.choice([5, 60, 400]))),
+        )
+        for name in names
+    ]
+    return [FromAssistant(content=(*words, *calls)), FromTools(content=tuple(results))]
+
+
+def talk(rng: random.Random, wire: str, steps: int) -> list[Any]:
+    shown: list[Any] = []
+    for number in range(steps):
+        if not shown or rng.random() < 0.3:
+            if shown:
+                shown.append(FromAssistant(content=(Text(text=said(rng, 30)),)))
+            shown.append(FromUser(content=(Text(text=f"Request {number}: {said(rng, 40)}"),)))
+        shown += shown_step(rng, number)
+    codec = wire_named(wire)
+    prompt = codec.system("Be brief.") if rng.random() < 0.5 else []
+    return [*prompt, *codec.write(shown, as_is=False)]
+
+
+def size(messages: list[Any], wire: str) -> int:
+    glancer = Glancer(messages, wire_named(wire), by_classes)
+    glances = [glancer.at(place) for place in range(len(messages))]
+    return sum(glance.tokens + glance.output for glance in glances)
+
+
+def check_pairs(messages: list[Any], wire: str) -> None:
+    """Each call has its results right behind it, and each result its call."""
+    glancer = Glancer(messages, wire_named(wire), by_classes)
+    waiting: list[str] = []
+    for place in range(len(messages)):
+        glance = glancer.at(place)
+        for name in glance.answers:
+            waiting.remove(name)
+        if glance.role != "tool" and not (glance.joins and glance.calls):
+            assert not waiting, (place, waiting)
+        waiting += glance.calls
+    assert not waiting
+
+
+def room(window: int) -> int:
+    return window - min(window // 4, 32_000)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_list_that_fits_comes_back_as_the_very_same(wire: str) -> None:
+    messages = talk(random.Random(1), wire, 12)  # noqa: S311 - no secrets here
+    assert foldmark.fit(messages, 200_000) is messages
+    assert foldmark.fit(messages, 200_000, wire=wire) is messages
+    assert foldmark.fit([], 10) == []
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_any_list_fits_and_its_calls_keep_their_results(wire: str) -> None:
+    rng = random.Random(2)  # noqa: S311 - no secrets here
+    shortened = 0
+    for _ in range(EXAMPLES):
+        messages = talk(rng, wire, int(80 ** rng.random()))
+        window = int(1_500 * 20 ** rng.random())
+        before = [dict(message) for message in messages]
+        made = foldmark.fit(messages, window)
+        assert messages == before
+        assert size(made, wire) < room(window)
+        check_pairs(made, wire)
+        assert foldmark.fit(made, window) is made
+        shortened += made is not messages
+    assert shortened > EXAMPLES // 4
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_stays_is_the_object_that_came(wire: str) -> None:
+    messages = talk(random.Random(3), wire, 80)  # noqa: S311 - no secrets here
+    made = foldmark.fit(messages, 16_000)
+    kept = {id(message) for message in messages} & {id(message) for message in made}
+    assert made[-1] is messages[-1]
+    assert len(made) // 4 < len(kept) < len(messages)
+
+
+def test_each_request_begins_with_the_one_before_until_it_must_be_cut_anew() -> None:
+    messages = talk(random.Random(4), "openai-chat", 400)  # noqa: S311 - no secrets here
+    roles = [message["role"] for message in messages]
+    steps = [end for end in range(3, len(roles)) if roles[end - 1] == "tool" != roles[end]]
+    cuts, before = 0, list[Any]()
+    for end in steps:
+        made = foldmark.fit(messages[:end], 16_000)
+        cuts += made[: len(before)] != before
+        before = made
+    assert 0 < cuts < len(steps) / 6
+
+
+def test_what_the_user_said_survives() -> None:
+    rng = random.Random(5)  # noqa: S311 - no secrets here
+    messages = [{"role": "user", "content": "Mend the sluice. Never touch the dam."}]
+    messages += talk(rng, "openai-chat", 60)[1:]
+    messages += [{"role": "assistant", "content": "Done."}]
+    messages += [{"role": "user", "content": "Now oil all seventeen gears."}]
+    codec = wire_named("openai-chat")
+    for number in range(200, 260):
+        messages += codec.write(shown_step(rng, number), as_is=False)
+        told = str(foldmark.fit(messages, 8_000))
+        assert "Mend the sluice. Never touch the dam." in told
+        assert "Now oil all seventeen gears." in told
+
+
+def test_a_huge_output_is_cut_in_its_middle() -> None:
+    messages = talk(random.Random(6), "anthropic", 3)  # noqa: S311 - no secrets here
+    codec = wire_named("anthropic")
+    call = Call(tool_call_id="big", tool_name="read", input={})
+    output = Output(type="text", value="BEGIN " + "mill " * 90_000 + " END")
+    result = Result(tool_call_id="big", tool_name="read", output=output)
+    step = (FromAssistant(content=(call,)), FromTools(content=(result,)))
+    messages += codec.write(step, as_is=False)
+    made = foldmark.fit(messages, 10_000)
+    assert size(made, "anthropic") < 7_500
+    assert "BEGIN mill" in str(made[-1])
+    assert "mill  END" in str(made[-1])
+    check_pairs(made, "anthropic")
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_lists_with_open_calls_and_lost_results_are_mended(wire: str) -> None:
+    rng = random.Random(8)  # noqa: S311 - no secrets here
+    for _ in range(EXAMPLES // 4):
+        messages = talk(rng, wire, 40)
+        for _ in range(rng.randint(1, 4)):
+            del messages[rng.randrange(1, len(messages))]
+        made = foldmark.fit(messages, 6_000, wire=wire)
+        assert made is not messages
+        assert size(made, wire) < room(6_000)
+        check_pairs(made, wire)
+
+
+def test_the_window_is_known_by_the_models_name() -> None:
+    messages = talk(random.Random(9), "openai-chat", 60)  # noqa: S311 - no secrets here
+    assert foldmark.fit(messages, model="anthropic:claude-sonnet-4-5") is messages
+    assert foldmark.fit(messages, 9_000, model="nobody:knows") is not messages
+    with pytest.raises(foldmark.UnknownModel):
+        foldmark.fit(messages, model="nobody:knows")
+    with pytest.raises(foldmark.BadInput, match="give window="):
+        foldmark.fit(messages)
+
+
+def test_the_system_prompt_and_the_tools_are_counted() -> None:
+    messages = talk(random.Random(10), "anthropic", 8)  # noqa: S311 - no secrets here
+    window = (size(messages, "anthropic") + 40) * 4 // 3
+    assert foldmark.fit(messages, window) is messages
+    assert foldmark.fit(messages, window, system="Be brief. " * 50) is not messages
+    tool = {"name": "read", "description": "Reads. " * 60, "input_schema": {"type": "object"}}
+    assert foldmark.fit(messages, window, tools=[tool]) is not messages
+
+
+def test_what_cannot_fit_is_told_with_its_figures() -> None:
+    with pytest.raises(foldmark.WindowTooSmall) as told:
+        foldmark.fit([{"role": "user", "content": "mill " * 4_000}], 2_000)
+    assert told.value.usable == 1_500
+    assert told.value.fixed > 3_000
+    with pytest.raises(foldmark.BadInput, match="message 2"):
+        foldmark.fit([{"role": "user", "content": "a"}, {"role": "nobody"}], 100, wire="chat")
