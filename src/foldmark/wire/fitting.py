@@ -79,7 +79,7 @@ def fit(  # noqa: PLR0913 - each is a choice of the caller's
     room = usable(FOLDMARK, limit, model) - declared_tokens(system, declared(tools), by_classes)
     if limit.context == 0 or not messages:
         return messages
-    codec = wire_named(wire) if wire else _codec(messages)
+    codec = wire_named(wire) if wire else wire_of(messages)
     fitting = _Fitting(messages, codec, room)
     return messages if fitting.fits() else fitting.fitted()
 
@@ -100,7 +100,7 @@ def _limit(window: int | None, model: str, output: int | None) -> Limit:
     return known if output is None else replace(known, output=output)
 
 
-def _codec(messages: Sequence[object]) -> Wire:
+def wire_of(messages: Sequence[object]) -> Wire:
     """The wire of a list, by its newest and its first messages; texts alone may be of several."""
     sample = [*messages[:4], *messages[max(4, len(messages) - _SAMPLE) :]]
     if set(map(type, sample)) == {dict} and (found := candidates(cast("list[Any]", sample))):
