@@ -29,9 +29,12 @@ from foldmark.io.driving import adrive, drive
 from foldmark.limits import Limit
 from foldmark.log import marker_part
 from foldmark.messages import Message, Tokens
+from foldmark.overflow import is_overflow
+from foldmark.plan import tokens_used
 from foldmark.prompting import Wish
 from foldmark.shown import AnyShown
 from foldmark.values import Json
+from foldmark.view import Viewer
 from foldmark.wire import request, wire_named
 from foldmark.words import open_request
 
@@ -104,10 +107,10 @@ class Compacting(Summarizing):
     def _pruned_to_fit(self) -> "tuple[Act | None, Wanted | None]":
         """Prune where that is enough; the prune, and the compaction that is still needed."""
         with self._lock:
-            self._fresh()
-            plan = None if self.limit is None else self.plan(explain=False)
-            if plan is None or not plan.overflow:
+            # At most steps there is room: a plan is made only where something must be done.
+            if not self._is_full(self._fresh()):
                 return None, None
+            plan = self.plan(explain=False)
             act = self.prune() if plan.prune_is_enough else None
             # Hooks may have kept what was to go.
             if act is not None and not self._is_full_still():
@@ -116,7 +119,13 @@ class Compacting(Summarizing):
 
     def _is_full_still(self) -> bool:
         """Whether a prune was not enough; where only answers are measured, the next one tells."""
-        return self.policy.window.preflight and self.plan(explain=False).overflow
+        return self.policy.window.preflight and self._is_full(self._fresh())
+
+    def _is_full(self, viewer: Viewer) -> bool:
+        if self.limit is None:
+            return False
+        used = tokens_used(viewer, fixed=self.fixed)
+        return is_overflow(self.policy, used, self.limit, self.model)
 
     def compact(  # noqa: PLR0913 - each is a choice of the caller's
         self,
