@@ -21,6 +21,7 @@ from . import (
     importing,
     inspect,
     keeping,
+    mcp,
     plan,
     run_changes,
     running,
@@ -65,6 +66,7 @@ _COMMANDS: dict[str, tuple[tuple[str, Callable[..., None], str], ...]] = {
         ("events", events.events, events.EXAMPLE),
         ("export", exporting.export, exporting.EXAMPLE),
     ),
+    "For other agents": (("mcp", mcp.mcp, mcp.EXAMPLE),),
     "Going back": (
         ("undo", undoing.undo, undoing.UNDO_EXAMPLE),
         ("revert", undoing.revert, undoing.REVERT_EXAMPLE),

@@ -1,0 +1,329 @@
+"""The sessions that an MCP server was pointed at: those of a store, of a file, or of a folder.
+
+A name that a client gives is looked for among those that are there; it is never made part of a
+path. Nothing is written but a private copy of a transcript, whose file has no name any more: with
+the process it is gone. How a transcript is read, and which files a folder has, comes in.
+"""
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from foldmark.errors import BadInput, FoldmarkError, NoSession, StoreError
+from foldmark.io.files import harmless
+from foldmark.io.rows import SessionRow
+from foldmark.io.schema import VERSION
+from foldmark.io.sqlite import Sqlite
+from foldmark.io.store import LATEST, Store
+from foldmark.session.settings import Settings
+
+from .mcp_answers import line
+from .mcp_look import Look
+
+MOST_NAMES = 20
+_MOST_COPIES = 4  # of transcripts, at a time
+_WORTH_INDEXING = 256  # messages
+
+# Takes what is new of a file into a store; how many lines could not be read.
+Fill = Callable[[Store, Path], int]
+Files = Callable[[], Sequence[Path]]
+_Stamp = tuple[int, int, int, int]
+
+
+class Shelf(Protocol):
+    """The sessions that can be looked at."""
+
+    def look(self, name: str | None) -> Look:
+        """The session of this name as it is now, or the newest; BadInput where there is none."""
+        ...
+
+    def names(self) -> list[str]:
+        """What sessions can be called, the newest first."""
+        ...
+
+    def left_out(self) -> int:
+        """How many lines of what was looked at last could not be read."""
+        ...
+
+    def close(self) -> None:
+        """Let all of them go."""
+        ...
+
+
+class _ReadOnly(Sqlite):
+    """A file of another's, which is only read: it is neither brought up to date nor switched."""
+
+    def _set_up(self, *, durable: bool, wait: float) -> None:  # noqa: ARG002 - as its base has it
+        self._connection.execute("PRAGMA query_only = ON")
+        self._check_owner()
+        if self._version() < VERSION:
+            told = "written by an older Foldmark; bring it up to date: foldmark sessions --store"
+            raise StoreError(self.name, f"{told} FILE")
+
+
+def read_only_store(place: str, *, wait: float) -> Store:
+    """The store at a path or an address, to be read; NoStore where there is none."""
+    path = Path(place)
+    with suppress(RuntimeError):
+        path = path.expanduser()
+    if path.is_file():
+        return Store(_ReadOnly(path, wait=wait, make=False))
+    return Store.open(place, wait=wait, make=False)
+
+
+class Looks:
+    """The looks at the sessions of one store, each begun once."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        """Take the store, which is closed with them."""
+        self.store = store
+        self._settings = settings
+        self._rules = settings.rules()
+        self._begun: dict[int, Look] = {}
+
+    def at(self, row: SessionRow) -> Look:
+        """The look at a session."""
+        if row.key not in self._begun:
+            while len(self._begun) >= _MOST_COPIES:
+                self._begun.pop(next(iter(self._begun)))
+            self._begun[row.key] = Look(self.store, row, self._settings, self._rules)
+        return self._begun[row.key]
+
+    def named(self, name: str) -> SessionRow:
+        """A session by its id, or by a beginning that only it has."""
+        try:
+            return self.store.named(name)
+        except NoSession as error:
+            raise no_session(name, error.nearest) from None
+
+    def close(self) -> None:
+        """Let the store go."""
+        self.store.close()
+
+
+def no_session(name: str, nearest: Sequence[str] = ()) -> BadInput:
+    """That there is no such session, and which may be meant."""
+    hint = f"did you mean {', '.join(map(line, nearest[:3]))}?" if nearest else ""
+    return BadInput(f"there is no session {line(name)!r}; {hint or '`inspect` lists them'}")
+
+
+# --- a store -------------------------------------------------------------------------------
+
+
+class StoreShelf:
+    """The sessions of a store; or one of them alone, where that is what was pointed at."""
+
+    def __init__(self, store: Store, settings: Settings, only: str | None = None) -> None:
+        """Take the store, and the one session that may be looked at, if not all may."""
+        self._looks = Looks(store, settings)
+        self._only = None if only is None else store.named(only)
+
+    def look(self, name: str | None) -> Look:
+        """The session of this name, or the newest."""
+        if self._only is None:
+            return self._looks.at(self._looks.named(name or LATEST))
+        if name and name not in {self._only.id, LATEST}:
+            raise no_session(name, (self._only.id,))
+        return self._looks.at(self._only)
+
+    def names(self) -> list[str]:
+        """Their ids."""
+        if self._only is not None:
+            return [self._only.id]
+        return [row.id for row in self._looks.store.sessions()]
+
+    def left_out(self) -> int:
+        """None: a store has no lines."""
+        return 0
+
+    def close(self) -> None:
+        """Let the store go."""
+        self._looks.close()
+
+
+# --- transcripts ---------------------------------------------------------------------------
+
+
+class Copy:
+    """A transcript in a private store, brought up to date where the file has changed."""
+
+    def __init__(self, path: Path, settings: Settings, fill: Fill) -> None:
+        """Take the file; it is read when it is looked at."""
+        self.path = path
+        self.skipped = 0
+        self._settings = settings
+        self._fill = fill
+        self._looks: Looks | None = None
+        self._stamp: _Stamp | None = None
+
+    def looks(self) -> Looks:
+        """The sessions of the file as it is now."""
+        stamp = _stamp(self.path)
+        if self._looks is None or stamp != self._stamp:
+            self._looks = self._filled()
+            self._stamp = stamp  # of before it was read: what came meanwhile is read next time
+        return self._looks
+
+    def _filled(self) -> Looks:
+        if self._looks is not None:
+            # What was written anew, and not only at its end, does not continue what we have.
+            with suppress(FoldmarkError):
+                self._take(self._looks.store)
+                return self._looks
+            self.close()
+        store = private_store()
+        try:
+            self._take(store)
+        except BaseException:
+            store.close()
+            raise
+        return Looks(store, self._settings)
+
+    def _take(self, store: Store) -> None:
+        self.skipped = self._fill(store, self.path)
+        rows = store.sessions()
+        if not rows:
+            raise BadInput("there is no session in it", source=harmless(self.path.name))
+        for row in rows:
+            if row.places - row.indexed >= _WORTH_INDEXING:
+                store.index(row.key)
+
+    def look(self, name: str | None = None) -> Look:
+        """One of its sessions: of this id, else the longest."""
+        looks = self.looks()
+        if name:
+            return looks.at(looks.named(name))
+        return looks.at(max(looks.store.sessions(), key=lambda row: row.places))
+
+    def close(self) -> None:
+        """Forget what was read."""
+        looks, self._looks = self._looks, None
+        if looks is not None:
+            looks.close()
+
+
+def private_store() -> Store:
+    """A new store whose files are gone with the process, however that ends."""
+    folder = tempfile.mkdtemp(prefix="foldmark-")  # with mode 0700
+    try:
+        return Store.open(Path(folder) / "copy.db", durable=False)
+    finally:
+        # SQLite goes on with files that have no name. Where a system forbids that, they stay.
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        told = path.stat()
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", source=harmless(path.name)) from None
+    return told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns
+
+
+class FileShelf:
+    """The sessions of one file; the longest where none is named."""
+
+    def __init__(self, path: Path, settings: Settings, fill: Fill) -> None:
+        """Take the file."""
+        self._copy = Copy(path, settings, fill)
+
+    def look(self, name: str | None) -> Look:
+        """The session of this id, or the longest."""
+        return self._copy.look(name)
+
+    def names(self) -> list[str]:
+        """Their ids."""
+        return [row.id for row in self._copy.looks().store.sessions()]
+
+    def left_out(self) -> int:
+        """The lines that could not be read."""
+        return self._copy.skipped
+
+    def close(self) -> None:
+        """Forget what was read."""
+        self._copy.close()
+
+
+class FolderShelf:
+    """The transcripts of a folder by their paths in it; the newest where none is named."""
+
+    def __init__(self, folder: Path, settings: Settings, fill: Fill, files: Files) -> None:
+        """Take the folder, and what tells which files of it may be transcripts."""
+        self._folder = folder
+        self._settings = settings
+        self._fill = fill
+        self._files = files
+        self._copies: dict[Path, Copy] = {}
+        self._refused: dict[Path, _Stamp] = {}
+        self._last: Copy | None = None
+
+    def look(self, name: str | None) -> Look:
+        """The longest session of the file that is meant, or of the newest."""
+        if name:
+            return self._looked(self._named(name))
+        for path in self._newest():
+            with suppress(FoldmarkError):  # a folder may hold anything
+                if self._refused.get(path) != _stamp(path):
+                    return self._looked(path)
+        raise BadInput("there is no transcript in this folder", source=harmless(str(self._folder)))
+
+    def _looked(self, path: Path) -> Look:
+        # A folder on the way may have become a link since the files were listed.
+        if not path.resolve().is_relative_to(self._folder.resolve()):
+            raise no_session(self._name(path))
+        copy = self._copies.pop(path, None) or Copy(path, self._settings, self._fill)
+        try:
+            look = copy.look()
+        except FoldmarkError:
+            self._refused[path] = _stamp(path)
+            copy.close()
+            raise
+        look.called = self._name(path)  # several files may tell of sessions of one id
+        self._copies[path] = self._last = copy
+        while len(self._copies) > _MOST_COPIES:
+            self._copies.pop(next(iter(self._copies))).close()
+        return look
+
+    def _named(self, name: str) -> Path:
+        """The one file that is called so, or begins so: by its path in the folder, or its name."""
+        known = {self._name(path): path for path in self._newest()}
+        if name in known:
+            return known[name]
+        found = [told for told, path in known.items() if path.stem == name]
+        found = found or [told for told in known if told.startswith(name)]
+        found = found or [told for told, path in known.items() if path.name.startswith(name)]
+        if len(found) == 1:
+            return known[found[0]]
+        raise no_session(name, found)
+
+    def names(self) -> list[str]:
+        """Their paths in the folder."""
+        return [self._name(path) for path in self._newest()]
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self._folder).as_posix()
+
+    def _newest(self) -> list[Path]:
+        """The files that are there, the one that was last written to first; no links."""
+        times: dict[Path, int] = {}
+        for path in self._files():
+            with suppress(OSError):
+                told = path.lstat()
+                if stat.S_ISREG(told.st_mode):
+                    times[path] = told.st_mtime_ns
+        return sorted(times, key=lambda path: (-times[path], os.fspath(path)))
+
+    def left_out(self) -> int:
+        """The lines of the file that was looked at last that could not be read."""
+        return self._last.skipped if self._last else 0
+
+    def close(self) -> None:
+        """Forget what was read."""
+        for copy in self._copies.values():
+            copy.close()
+        self._copies.clear()

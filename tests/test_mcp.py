@@ -1,0 +1,280 @@
+"""The MCP server, spoken to by the official client: transcripts, folders and stores."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import msgspec
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+import foldmark
+from foldmark.adapters import mcp_answers
+
+from .imported import SESSION, write
+from .mcp_serving import appended, mill, refusal
+from .program import FOLDMARK, environment, printed, refused, session, stored, worked
+
+Capture = pytest.CaptureFixture[str]
+Talk = Callable[[Client], Awaitable[None]]
+LIMIT = 150.0  # seconds in which even a busy machine is done, if nothing hangs
+DOCS = Path(__file__).parents[1] / "docs" / "mcp.md"
+
+
+def spoken(talk: Talk, *arguments: object, **changes: str) -> None:
+    """A talk of the official client with the real program."""
+
+    async def run() -> None:
+        program = StdioServerParameters(
+            command=str(FOLDMARK), args=["mcp", *map(str, arguments)], env=environment(**changes)
+        )
+        with anyio.fail_after(LIMIT):
+            async with Client(stdio_client(program)) as client:
+                await talk(client)
+
+    anyio.run(run)
+
+
+async def told(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
+    """What a tool answers, as data."""
+    answer = await client.call_tool(name, arguments)
+    assert not answer.is_error, answer.content
+    found: Any = answer.structured_content
+    assert isinstance(found, dict)
+    return cast("dict[str, Any]", found)
+
+
+async def complaint(client: Client, name: str, **arguments: Any) -> str:
+    """The one line by which a tool refuses."""
+    return refusal(await client.call_tool(name, arguments))
+
+
+# --- whole sessions, over stdio ------------------------------------------------------------
+
+
+def test_a_client_looks_behind_a_compaction_and_sees_what_is_written_meanwhile(tmp_path: Path):
+    lines = mill()
+    path = write(tmp_path / "session.jsonl", lines.all)
+    before = path.read_bytes()
+
+    async def talk(client: Client) -> None:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == {"search", "recall", "plan", "inspect"}
+        assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools.values())
+        (hit,) = (await told(client, "search", query="zeppelin"))["hits"]
+        assert hit["state"] == "folded"
+        assert "zeppelin" in hit["snippet"]
+        page = await told(client, "recall", handle=hit["handle"])
+        assert page["text"] == "Mend the wheel; the secret word is zeppelin"
+        assert page["next"] is None
+        plan = await told(client, "plan", window=2_000)
+        assert plan["window"] == 2_000
+        figures = await told(client, "inspect")
+        assert figures["sessions"] == [SESSION]
+        assert [pivot["hidden_messages"] for pivot in figures["pivots"]] == [5]
+        assert figures["by_tool"].keys() == {"Read"}
+
+        assert (await told(client, "search", query="cogwheel"))["hits"] == []
+        first = len(lines.all)
+        lines.step("new", "a cogwheel of oak")
+        appended(path, lines, first)
+        (hit,) = (await told(client, "search", query="cogwheel"))["hits"]
+        assert (hit["state"], hit["tool"]) == ("shown", "Read")
+        assert (await told(client, "recall", handle=hit["handle"]))["text"] == "a cogwheel of oak"
+
+        assert "no handle" in await complaint(client, "recall", handle="h999")
+        assert "no tool" in await complaint(client, "delete", handle="h1")
+
+    spoken(talk, path)
+    assert path.read_bytes().startswith(before)
+
+
+def test_a_client_finds_its_way_in_a_folder(tmp_path: Path):
+    folder = tmp_path / "projects"
+    (folder / "-mill").mkdir(parents=True)
+    old = write(folder / "-mill" / f"{SESSION}.jsonl", mill().all)
+    new = stored(folder, session(), "wheels.json")
+    (folder / "notes.md").write_text("# Nothing of an agent\n")
+    for age, path in enumerate((folder / "notes.md", new, old)):
+        os.utime(path, (10**9 - age, 10**9 - age))
+
+    async def talk(client: Client) -> None:
+        figures = await told(client, "inspect")
+        assert figures["session"] == "wheels.json"
+        assert figures["title"] == "How the wheels turn"
+        assert figures["sessions"] == ["notes.md", "wheels.json", f"-mill/{SESSION}.jsonl"]
+        for name in (f"-mill/{SESSION}.jsonl", SESSION, SESSION[:8], "-mill/"):
+            found = await told(client, "search", query="zeppelin", session=name)
+            assert len(found["hits"]) == 1
+            assert found["session"] == f"-mill/{SESSION}.jsonl"
+        assert (await told(client, "search", query="zeppelin"))["hits"] == []
+        os.utime(old)  # it is written to
+        assert (await told(client, "plan"))["session"] == f"-mill/{SESSION}.jsonl"
+        assert "no session 'sluice'" in await complaint(client, "inspect", session="sluice")
+
+    spoken(talk, folder)
+
+
+def test_a_store_is_read_while_another_process_writes_to_it(tmp_path: Path):
+    where = worked(str(tmp_path / "agent.db"))
+
+    async def talk(client: Client) -> None:
+        with foldmark.open(where, session="ses_live", window=8_000, output=1_000) as live:
+            live.user("Is the zeppelin there?")  # takes the lease, and keeps it
+            found = await told(client, "search", query="zeppelin")
+            assert [hit["state"] for hit in found["hits"]] == ["shown"]
+            found = await told(client, "search", query="tooth 3")
+            assert found["session"] == "ses_live"
+            assert {"folded"} <= {hit["state"] for hit in found["hits"]}
+            page = await told(client, "recall", handle=found["hits"][0]["handle"])
+            assert page["text"] == live.recall(found["hits"][0]["handle"])
+            live.record("It has landed.")  # nobody has taken the lease away
+            assert (await told(client, "search", query="landed"))["hits"]
+            assert (await told(client, "inspect"))["pivots"]
+            assert (await told(client, "plan", window=8_000))["tokens"] == live.tokens
+
+    spoken(talk, "--store", where)
+
+
+def test_the_server_ends_when_its_client_goes_and_leaves_nothing_behind(tmp_path: Path):
+    path = write(tmp_path / "session.jsonl", mill().all)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    hello = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    asked = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {
+            "jsonrpc": "2.0",
+            "id": 2,
+            "method": "tools/call",
+            "params": {"name": "search", "arguments": {"query": "zeppelin"}},
+        },
+    ]
+    servers = [
+        subprocess.Popen(
+            [FOLDMARK, "mcp", path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment(TMPDIR=str(scratch)),
+        )
+        for _ in range(2)
+    ]
+    for server, way in zip(servers, (0, signal.SIGKILL), strict=True):
+        with server:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            server.stdin.write(b"".join(json.dumps(line).encode() + b"\n" for line in asked))
+            server.stdin.flush()
+            answers = [json.loads(server.stdout.readline()) for _ in range(2)]
+            assert [answer["id"] for answer in answers] == [1, 2]
+            if way:
+                server.send_signal(way)
+            server.stdin.close()
+            assert server.stdout.read() == b""
+            assert server.wait(LIMIT) == -way
+    assert list(scratch.iterdir()) == []
+
+
+# --- the command ---------------------------------------------------------------------------
+
+
+def test_what_cannot_be_served_is_refused_in_one_line(tmp_path: Path, capsys: Capture):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "odd.json").write_text('{"neither": "nor"}')
+    (tmp_path / "text.db").write_text("no database")
+    transcript = stored(tmp_path, session())
+    store = worked(str(tmp_path / "agent.db"), steps=12)
+    for arguments, problem in (
+        ((tmp_path / "none.jsonl",), "there is no such file"),
+        ((tmp_path / "odd.json",), "not a transcript of a format that is known"),
+        ((tmp_path / "empty",), "there is no transcript in this folder"),
+        (("-",), "standard input is where the client speaks"),
+        ((transcript, "--store", store), "not both"),
+        ((transcript, "--format", "nonsense"), "there is no format"),
+        (("--store", store, "--format", "codex"), "--format is for a transcript"),
+        (("--store", tmp_path / "none.db"), "no store at"),
+        (("--store", tmp_path / "text.db"), "no database"),
+        (("--store", store, "--session", "ses_gone"), "there is no session"),
+    ):
+        assert problem in refused(capsys, "mcp", *arguments), arguments
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_without_its_extra_the_command_says_how_to_get_it(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delitem(sys.modules, "foldmark.adapters.mcp_server")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mcp"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    path = stored(tmp_path, session())
+    assert "pip install 'foldmark[mcp]'" in refused(capsys, "mcp", path)
+
+
+def test_other_commands_do_not_pay_for_it():
+    code = "import sys, foldmark.cli.app; print('mcp' in sys.modules, 'anyio' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "False False\n"
+
+
+def test_the_help_tells_how_to_add_it_to_claude_code_and_opencode():
+    output = " ".join(printed("mcp", "--help").split())
+    assert "Example: foldmark mcp ~/.claude/projects" in output
+    assert "claude mcp add foldmark -- foldmark mcp ~/.claude/projects" in output
+    assert '"command": ["foldmark", "mcp", "--store", "agent.db"]' in output
+
+
+# --- the page ------------------------------------------------------------------------------
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOCS.read_text(), re.DOTALL)
+
+
+def test_the_commands_of_the_page_run(tmp_path: Path):
+    home = tmp_path / "home"
+    (home / ".claude" / "projects").mkdir(parents=True)
+    write(home / ".claude" / "projects" / "s.jsonl", mill().all)
+    write(tmp_path / "session.jsonl", mill().all)
+    worked(str(tmp_path / "agent.db"), "ses_live", steps=12)
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    ours = [line for line in lines if line.startswith("foldmark ")]
+    assert len(ours) >= 3
+    running = [
+        subprocess.Popen(
+            ["sh", "-c", line.replace("foldmark", str(FOLDMARK), 1)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            env=environment(HOME=str(home)),
+        )
+        for line in ours
+    ]
+    for line, run in zip(ours, running, strict=True):
+        assert (*run.communicate(timeout=LIMIT), run.returncode) == (b"", b"", 0), line
+    assert any(
+        line == "claude mcp add foldmark -- foldmark mcp ~/.claude/projects" for line in lines
+    )
+
+
+def test_the_answers_of_the_page_are_answers():
+    kinds = (mcp_answers.Hits, mcp_answers.Page, mcp_answers.Planned, mcp_answers.Inspected)
+    config, *answers = blocks("json")
+    assert json.loads(config)["mcp"]["foldmark"]["command"][:2] == ["foldmark", "mcp"]
+    assert len(answers) == len(kinds)
+    for kind, block in zip(kinds, answers, strict=True):
+        msgspec.convert(json.loads(block), kind)

@@ -1,0 +1,225 @@
+"""What the tools of the MCP server answer, of transcripts, folders and stores."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import anyio
+import jsonschema
+import pytest
+from mcp import Client
+from mcp.types import TextContent
+
+import foldmark
+from foldmark.adapters.mcp_server import Answering, mcp_server
+from foldmark.adapters.mcp_shelf import FileShelf, FolderShelf, StoreShelf, read_only_store
+from foldmark.io.store import Store
+from foldmark.session.settings import Settings
+
+from .imported import Lines, write
+from .mcp_serving import answered, appended, fill, mill, refusal
+from .program import called, session, stored, worked
+
+
+def states(found: dict[str, Any]) -> dict[str, str]:
+    return {hit["snippet"].split()[1]: hit["state"] for hit in found["hits"]}
+
+
+# --- the tools -----------------------------------------------------------------------------
+
+
+def test_what_is_shown_pruned_and_folded_is_told_apart(tmp_path: Path):
+    shelf = FileShelf(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
+    found = states(answered(shelf, "search", query="early", most=50))
+    assert found["a1"] == "folded"
+    assert found["b0"] == "pruned"
+    assert found["b5"] == "shown"
+    shelf.close()
+
+
+def test_what_was_taken_back_is_told_as_reverted(tmp_path: Path):
+    where = str(tmp_path / "agent.db")
+    with foldmark.open(where, session="ses_back") as live:
+        kept = live.user("Look at the wheel")
+        live.user("Paint the zeppelin")
+        live.record("It is red.")
+        live.revert(kept.id)
+    shelf = StoreShelf(read_only_store(where, wait=1), Settings())
+    (hit,) = answered(shelf, "search", query="zeppelin")["hits"]
+    assert hit["state"] == "reverted"
+    assert answered(shelf, "recall", handle=hit["handle"])["text"] == "Paint the zeppelin"
+    shelf.close()
+
+
+def test_pages_together_are_the_whole_text(tmp_path: Path):
+    whole = "".join(f"{number}: the wheel ☸ turns\n" for number in range(4_000))
+    lines = Lines()
+    lines.user("Go")
+    lines.step("big", whole)
+    shelf = FileShelf(write(tmp_path / "s.jsonl", lines.all), Settings(), fill)
+    (hit, *_) = answered(shelf, "search", query="3999 wheel")["hits"]
+    text, start = "", 0
+    while start is not None:
+        page = answered(shelf, "recall", handle=hit["handle"], start=start)
+        assert 0 < page["length"] == len(page["text"]) <= 20_000
+        assert page["total"] == len(whole)
+        text, start = text + page["text"], page["next"]
+    assert text == whole
+    assert answered(shelf, "recall", handle=hit["handle"], start=len(whole))["text"] == ""
+    answer = Answering(shelf).answer("recall", {"handle": hit["handle"], "start": len(whole) + 1})
+    assert "characters" in refusal(answer)
+    shelf.close()
+
+
+def test_a_file_is_read_again_only_when_it_has_changed(tmp_path: Path):
+    lines, read = mill(), list[int]()
+    path = write(tmp_path / "s.jsonl", lines.all)
+
+    def counted(store: Store, file: Path) -> int:
+        read.append(1)
+        return fill(store, file)
+
+    shelf = FileShelf(path, Settings(), counted)
+    for name in ("inspect", "plan", "inspect"):
+        answered(shelf, name)
+    assert len(read) == 1
+    first = len(lines.all)
+    lines.step("c0")
+    appended(path, lines, first)
+    for name in ("inspect", "plan"):
+        answered(shelf, name)
+    assert len(read) == 2
+    shelf.close()
+
+
+def test_a_file_that_was_written_anew_vanished_or_is_half_written_is_read_as_it_is(tmp_path: Path):
+    path = write(tmp_path / "s.jsonl", mill().all)
+    shelf = FileShelf(path, Settings(), fill)
+    assert answered(shelf, "search", query="zeppelin")["hits"]
+    other = Lines()
+    other.user("Quite another request")
+    other.step("x1")
+    write(path, other.all)
+    assert answered(shelf, "search", query="zeppelin")["hits"] == []
+    assert answered(shelf, "search", query="another")["hits"]
+    path.unlink()
+    assert "cannot be read" in refusal(Answering(shelf).answer("inspect", {}))
+    write(path, mill().all)
+    with path.open("a") as file:
+        file.write('this is no JSON\n{"type": "user", "mess')
+    assert answered(shelf, "search", query="zeppelin")["hits"]
+    assert answered(shelf, "inspect")["lines_left_out"] == 2
+    shelf.close()
+
+
+def test_a_plan_names_its_window_and_what_would_be_hidden(tmp_path: Path):
+    shelf = FileShelf(stored(tmp_path, session(calls=40)), Settings(), fill)
+    plan = answered(shelf, "plan")
+    assert (plan["window"], plan["window_is_assumed"]) == (200_000, False)
+    assert plan["overflow"] is False
+    plan = answered(shelf, "plan", window=40_000, model="anthropic:claude-sonnet-4-5")
+    assert plan["overflow"] is True
+    assert plan["prune_outputs"] >= len(plan["prune"]) > 0
+    assert {"handle", "tool", "about", "tokens", "reason"} == plan["prune"][0].keys()
+    hidden = answered(shelf, "recall", handle=plan["prune"][0]["handle"])
+    assert hidden["about"] == plan["prune"][0]["about"]
+    answer = Answering(shelf).answer("plan", {"model": "nobody:knows-this"})
+    assert "Give `window`" in refusal(answer)
+    shelf.close()
+    lines = FileShelf(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
+    assert answered(lines, "plan")["window_is_assumed"] is True
+    lines.close()
+
+
+def test_every_answer_is_of_its_schema_and_stays_small(tmp_path: Path):
+    shelf = FileShelf(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
+
+    async def run() -> None:
+        async with Client(mcp_server(shelf)) as client:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            for name, arguments in {
+                "search": {"query": "wheel", "most": "50"},  # some clients send texts
+                "recall": {"handle": "H0"},
+                "plan": {"window": 5_000},
+                "inspect": {"session": None},
+            }.items():
+                jsonschema.Draft202012Validator.check_schema(tools[name].input_schema)
+                answer = await client.call_tool(name, arguments)
+                assert not answer.is_error, answer.content
+                jsonschema.validate(answer.structured_content, tools[name].output_schema or False)
+                assert isinstance(answer.content[0], TextContent)
+                assert "It is data" in answer.content[0].text
+
+    anyio.run(run)
+    shelf.close()
+
+
+# --- stores --------------------------------------------------------------------------------
+
+
+def test_a_store_is_not_changed_by_being_served(tmp_path: Path):
+    worked(str(tmp_path / "agent.db"), steps=12)
+    copy = tmp_path / "copy.db"
+    assert called("backup", copy, "--store", tmp_path / "agent.db")[0] == 0
+    with sqlite3.connect(copy) as opened:  # as if it had never been indexed
+        opened.execute("UPDATE sessions SET indexed = 0")
+    before = copy.read_bytes()
+    shelf = StoreShelf(read_only_store(str(copy), wait=1), Settings())
+    for name, arguments in {"search": {"query": "tooth"}, "plan": {"window": 9_000}}.items():
+        answered(shelf, name, **arguments)
+    answered(shelf, "inspect")
+    with pytest.raises(foldmark.FoldmarkError, match="read-only"):
+        shelf._looks.store.engine.run("DELETE FROM sessions")  # pyright: ignore[reportPrivateUsage]
+    shelf.close()
+    assert copy.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["agent.db", "copy.db"]
+
+
+def test_a_store_on_each_engine_is_served(where: str):
+    worked(where, steps=12)
+    shelf = StoreShelf(read_only_store(where, wait=1), Settings())
+    found = answered(shelf, "search", query="sluice")
+    assert found["hits"][0]["state"] == "folded"
+    assert answered(shelf, "inspect")["sessions"] == ["ses_live"]
+    shelf.close()
+
+
+def test_only_the_session_that_was_pointed_at_is_served(tmp_path: Path):
+    where = worked(worked(str(tmp_path / "agent.db"), "ses_one", steps=12), "ses_two", steps=12)
+    shelf = StoreShelf(read_only_store(where, wait=1), Settings())
+    assert answered(shelf, "inspect")["sessions"] == ["ses_two", "ses_one"]
+    assert answered(shelf, "inspect", session="ses_o")["session"] == "ses_one"
+    shelf.close()
+    alone = StoreShelf(read_only_store(where, wait=1), Settings(), "ses_one")
+    figures = answered(alone, "inspect")
+    assert (figures["session"], figures["sessions"]) == ("ses_one", ["ses_one"])
+    assert "ses_two" in refusal(
+        Answering(alone).answer("search", {"query": "a", "session": "ses_two"})
+    )
+    alone.close()
+
+
+def test_a_store_of_an_older_version_is_refused_and_left_alone(tmp_path: Path):
+    where = Path(worked(str(tmp_path / "agent.db"), steps=12))
+    with sqlite3.connect(where) as opened:
+        opened.execute("PRAGMA user_version = 1")
+    opened.close()
+    before = where.read_bytes()
+    with pytest.raises(foldmark.FoldmarkError, match="older Foldmark"):
+        read_only_store(str(where), wait=1)
+    assert where.read_bytes() == before
+
+
+def test_a_session_of_a_store_is_known_by_a_beginning_too(tmp_path: Path):
+    where = worked(str(tmp_path / "agent.db"), steps=12)
+    shelf = StoreShelf(read_only_store(where, wait=1), Settings(), "ses_l")
+    assert answered(shelf, "inspect")["session"] == "ses_live"
+    shelf.close()
+
+
+def test_a_folder_without_a_transcript_by_now_says_so(tmp_path: Path):
+    shelf = FolderShelf(tmp_path, Settings(), fill, lambda: sorted(tmp_path.iterdir()))
+    assert "no transcript" in refusal(Answering(shelf).answer("inspect", {}))
+    write(tmp_path / "s.jsonl", mill().all)
+    assert answered(shelf, "inspect")["session"] == "s.jsonl"
+    shelf.close()
