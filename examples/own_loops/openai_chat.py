@@ -1,0 +1,72 @@
+"""An agent's loop with OpenAI's Chat Completions, kept by Foldmark however long it takes.
+
+    OPENAI_API_KEY=… python openai_chat.py "Which of the files here is the longest?"
+
+Asked again, it goes on with the same session.
+"""
+
+# ruff: noqa: T201 - an example prints
+
+import json
+import sys
+from pathlib import Path
+
+from openai import BadRequestError, OpenAI
+from openai.types.chat import ChatCompletion
+
+import foldmark
+
+MODEL = "gpt-5.1"
+
+
+def read_file(path: str) -> str:
+    """Read a file below this folder, or list a folder."""
+    place = (Path.cwd() / path).resolve()
+    if not place.is_relative_to(Path.cwd()):
+        return "outside of this folder"
+    try:
+        return "\n".join(sorted(map(str, place.iterdir()))) if place.is_dir() else place.read_text()
+    except (OSError, UnicodeError) as error:
+        return f"cannot be read: {error}"
+
+
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "read_file", "description": read_file.__doc__, "parameters": SCHEMA},
+    }
+]
+
+
+def answered(session: foldmark.Session, client: OpenAI) -> ChatCompletion:
+    """The next answer; where the window is smaller than believed, the session is folded first."""
+    while True:
+        try:
+            return client.chat.completions.create(
+                model=MODEL, messages=session.messages("openai-chat"), tools=TOOLS
+            )
+        except BadRequestError as error:
+            if not foldmark.is_context_overflow(str(error)):
+                raise
+            session.compact(overflow=True)
+
+
+def main(question: str) -> None:
+    """Ask until nothing is called any more."""
+    opened = foldmark.open("agent.db", session="files", model="openai:gpt-5.1", tools=TOOLS)
+    with OpenAI() as client, opened as session:
+        session.user(question)
+        while True:
+            reply = answered(session, client)
+            session.record(reply)
+            message = reply.choices[0].message
+            if not message.tool_calls:
+                print(message.content)
+                return
+            for call in message.tool_calls:
+                session.result(call.id, read_file(**json.loads(call.function.arguments)))
+
+
+if __name__ == "__main__":
+    main(" ".join(sys.argv[1:]) or "Which of the files here is the longest?")

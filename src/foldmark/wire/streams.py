@@ -1,0 +1,123 @@
+"""A streamed answer, put together: the response that its API would have given without streaming.
+
+Chunks are an SDK's objects or their JSON; their wire is recognised by the first that tells it. What
+an SDK adds of its own between them is passed over. Nothing is sent or awaited here: who listens
+to a stream gives what comes, and asks at any moment what was said so far.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from foldmark.errors import BadInput
+from foldmark.values import Frozen, Json
+
+from . import WIRES, wire_named
+from .plain import plain_object
+from .stream_anthropic import EVENTS, AnthropicStream
+from .stream_chat import ChatStream
+from .stream_gemini import GeminiStream
+from .stream_responses import ResponsesStream
+
+
+class Joining(Protocol):
+    """Joins the chunks of one answer on one wire."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the model came to its end; else the stream broke off."""
+        ...
+
+    @property
+    def failure(self) -> str:
+        """What the provider says went wrong in the middle; empty where nothing did."""
+        ...
+
+    def take(self, chunk: Json) -> None:
+        """The next chunk; one that the API does not have is passed over."""
+        ...
+
+    def response(self) -> Json | None:
+        """The whole response; before the end what was said, without calls that are not whole."""
+        ...
+
+
+_JOINING: dict[str, Callable[[], Joining]] = {
+    "openai-chat": ChatStream,
+    "openai-responses": ResponsesStream,
+    "anthropic": AnthropicStream,
+    "gemini": GeminiStream,
+}
+_GEMINI = ("candidates", "promptFeedback", "prompt_feedback", "usageMetadata", "usage_metadata")
+# What the SDKs' own helpers tell beside the API's events, with all that was said so far in each.
+_ADDED = frozenset({"text", "thinking", "signature", "citation", "input_json", "compaction"})
+
+
+class Streamed(Frozen):
+    """What a stream said."""
+
+    wire: str
+    response: Json
+    ended: bool  # else it broke off
+    failure: str = ""  # what its provider said went wrong
+
+
+class Stream:
+    """Takes the chunks of one answer as they come."""
+
+    def __init__(self, wire: str | None = None) -> None:
+        """Take the name of the wire, if it is known."""
+        self.wire = None if wire is None else wire_named(wire).name
+        self._joining = None if self.wire is None else _JOINING[self.wire]()
+        self._count = 0
+
+    def take(self, chunk: object) -> None:
+        """The next chunk, an SDK's object or its JSON; BadInput where it is neither."""
+        self._count += 1
+        if getattr(chunk, "type", None) in _ADDED:
+            return
+        if getattr(chunk, "type", None) == "chunk":  # as OpenAI's helper wraps them
+            chunk = getattr(chunk, "chunk", chunk)
+        given = plain_object(chunk)
+        if self._joining is None:
+            self.wire = chunk_wire(given)
+            if self.wire is None:
+                return
+            self._joining = _JOINING[self.wire]()
+        self._joining.take(given)
+
+    def streamed(self) -> Streamed | None:
+        """What was said so far; None where that is nothing."""
+        if self._joining is None or self.wire is None:
+            if self._count:
+                known = ", ".join(WIRES)
+                raise BadInput(f"this stream is of no wire that is known ({known}); give wire=…")
+            return None
+        response = self._joining.response()
+        if response is None:
+            return None
+        return Streamed(
+            wire=self.wire,
+            response=response,
+            ended=self._joining.ended,
+            failure=self._joining.failure,
+        )
+
+
+def joined(chunks: Iterable[object], wire: str | None = None) -> Streamed | None:
+    """What the chunks of a streamed answer say together; None where they say nothing."""
+    stream = Stream(wire)
+    for chunk in chunks:
+        stream.take(chunk)
+    return stream.streamed()
+
+
+def chunk_wire(chunk: Json) -> str | None:
+    """The wire that a chunk is of; None where it does not tell."""
+    kind = chunk.get("type")
+    if isinstance(kind, str) and kind.startswith("response."):
+        return "openai-responses"
+    if kind in EVENTS:
+        return "anthropic"
+    if chunk.get("object") == "chat.completion.chunk" or isinstance(chunk.get("choices"), list):
+        return "openai-chat"
+    return "gemini" if any(name in chunk for name in _GEMINI) else None
