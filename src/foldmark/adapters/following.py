@@ -16,18 +16,31 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from msgspec.structs import replace
 
 from foldmark.errors import FoldmarkError
-from foldmark.messages import AssistantInfo, Message, TextPart, ToolPart, UserInfo, has_result
+from foldmark.messages import (
+    AnyPart,
+    AssistantInfo,
+    FilePart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    Tokens,
+    ToolPart,
+    UserInfo,
+    has_result,
+)
 from foldmark.session.session import Session
 from foldmark.shown import AnyShown, Call, FromTools, Media, Reasoning, Result, Text
 from foldmark.values import Json, encode
 from foldmark.wire.lists import as_shown, orphan
-from foldmark.wire.model import RESULT, Answer, Read, options
+from foldmark.wire.model import RESULT, Answer, Read, options, without
 
 from .refused import is_overflow_error, stated_window
 
 M = TypeVar("M")
 R = TypeVar("R")
 _MARK = "followed"  # under the dialect's key: the number in the history, and a print of it
+# In `rest` of a message or result: what may change while it stays the same. No print is made of it.
+VOLATILE = "volatile"
 
 
 class Dialect(Protocol[M]):
@@ -62,6 +75,8 @@ class Following(Generic[M]):
         """Take the session, which may have followed before, and the framework's dialect."""
         self.session = session
         self._dialect = dialect
+        # What the provider measured for the next answer in the history, if that does not tell.
+        self.measured: Tokens | None = None
         self._base = 0  # where in all that was followed the history begins
         self._prompts: list[M] = []
         self._gists: dict[int, object] = {}
@@ -102,12 +117,20 @@ class Following(Generic[M]):
         reader = _Marking(self._dialect, self._base + start, self._open)
         led = self._led(new) if start == 0 else 0
         reader.number += led
-        taken = [reader.read(message) for message in new[led:]]
+        taken = self._measuring([reader.read(message) for message in new[led:]])
         self.session.take_read(taken, _AsRead(self._dialect.key))
         self._items += [Item(message, None) for message in new[:led]]
         self._items += [
             Item(message, read) for message, read in zip(new[led:], reader.prints, strict=True)
         ]
+
+    def _measuring(self, reads: list[Read]) -> list[Read]:
+        """The same, the first answer with what was measured for it."""
+        for place, read in enumerate(reads):
+            if read.role == "assistant" and self.measured is not None:
+                reads[place] = replace(read, tokens=read.tokens or self.measured)
+                self.measured = None
+        return reads
 
     def _led(self, history: Sequence[M]) -> int:
         """How many system prompts lead the history: they are in every view, and in no session."""
@@ -179,11 +202,11 @@ class Following(Generic[M]):
         """A shown message, or each result of one, with its number in the history."""
         key = self._dialect.key
         if not isinstance(message, FromTools):
-            return [(_number(options(message.wire, key)), message)]
+            return [(number_of(options(message.wire, key)), message)]
         bits: list[tuple[int | None, AnyShown]] = []
         for result in message.content:
             kept = options(options(result.provider_options, key), RESULT)
-            bits.append((_number(kept), FromTools(content=(result,))))
+            bits.append((number_of(kept), FromTools(content=(result,))))
         return bits
 
     def _with_prompts(self, written: list[M]) -> list[M]:
@@ -205,9 +228,9 @@ class Following(Generic[M]):
         try:
             return model(self.view())
         except Exception as error:
-            if not self._can_shrink(error):
+            if not self.can_shrink(error):
                 raise
-            return model(self._shrunk(error))
+            return model(self.shrunk(error))
 
     async def aask(self, history: Sequence[M], model: Callable[[list[M]], Awaitable[R]]) -> R:
         """`ask`, async."""
@@ -215,14 +238,15 @@ class Following(Generic[M]):
         try:
             return await model(await self.aview())
         except Exception as error:
-            if not self._can_shrink(error):
+            if not self.can_shrink(error):
                 raise
-            return await model(await self._ashrunk(error))
+            return await model(await self.ashrunk(error))
 
-    def _can_shrink(self, error: Exception) -> bool:
+    def can_shrink(self, error: Exception) -> bool:
+        """Whether a model refused for length, and what it was shown may be shortened."""
         return self.session.policy.auto and is_overflow_error(error)
 
-    def _shrunk(self, error: Exception) -> list[M]:
+    def shrunk(self, error: Exception) -> list[M]:
         """A view that is shorter than the one that was refused."""
         window = self._smaller_window(error)
         try:
@@ -232,7 +256,8 @@ class Following(Generic[M]):
         except FoldmarkError as stopped:
             raise error from stopped
 
-    async def _ashrunk(self, error: Exception) -> list[M]:
+    async def ashrunk(self, error: Exception) -> list[M]:
+        """`shrunk`, async."""
         window = self._smaller_window(error)
         try:
             if window is None or not await self.session.aswitch(window=window):
@@ -282,14 +307,29 @@ class _Marking(Generic[M]):
                 lost.append(orphan(answer, self._dialect.key))
         self._open |= {part.call_id or "" for part in read.parts if isinstance(part, ToolPart)}
         parts = (*lost, *read.parts)
+        if read.joins:  # it becomes one with the message before it, whose mark is another
+            parts = tuple(_marked(part, self._dialect.key, mark) for part in parts)
         return replace(read, parts=parts, answers=tuple(answers), rest={**read.rest, **mark})
 
 
 def _print(read: Read) -> str:
-    return blake2b(encode(read), digest_size=9).hexdigest()
+    """A print of what a message says; what was measured beside it may be known only once."""
+    said = replace(read, tokens=None) if read.tokens else read
+    if VOLATILE in read.rest or any(VOLATILE in answer.rest for answer in read.answers):
+        answers = tuple(replace(held, rest=without(held.rest, VOLATILE)) for held in read.answers)
+        said = replace(said, rest=without(read.rest, VOLATILE), answers=answers)
+    return blake2b(encode(said), digest_size=9).hexdigest()
 
 
-def _number(kept: Json) -> int | None:
+def _marked(part: AnyPart, key: str, mark: Json) -> AnyPart:
+    if not isinstance(part, TextPart | ReasoningPart | FilePart | ToolPart):
+        return part
+    metadata = part.metadata or {}
+    return replace(part, metadata={**metadata, key: {**options(metadata, key), **mark}})
+
+
+def number_of(kept: Json) -> int | None:
+    """The number in the history that stands in what is kept under a dialect's key."""
     mark = _mark(kept)
     return mark[0] if mark else None
 
@@ -303,13 +343,12 @@ def _mark(kept: Json) -> tuple[int, str] | None:
 
 
 def _marks(message: Message, key: str) -> list[tuple[int, str]]:
-    """The marks of a message of ours: its own first, then those of results."""
+    """The marks of a message of ours: its own first, then those of parts and results."""
     held = [options(message.info.wire, key)]
-    held += [
-        options(options(part.metadata, key), RESULT)
-        for part in message.parts
-        if isinstance(part, ToolPart)
-    ]
+    for part in message.parts:
+        if isinstance(part, TextPart | ReasoningPart | FilePart | ToolPart):
+            own = options(part.metadata, key)
+            held += [own, options(own, RESULT)]
     return [mark for mark in map(_mark, held) if mark is not None]
 
 
