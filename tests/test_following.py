@@ -123,6 +123,45 @@ def test_another_run_goes_on_with_the_session(tmp_path: Path) -> None:
         assert len(view.view()) == 4
 
 
+def test_another_run_with_the_same_system_prompt_goes_on_too(tmp_path: Path) -> None:
+    prompt = {"role": "system", "content": "Be brief."}
+    with opened(tmp_path) as session:
+        view = following(session)
+        view.take([prompt, asked("Remember 17."), {"role": "assistant", "content": "Yes."}])
+    with opened(tmp_path) as session:
+        view = following(session)
+        for talk in ([prompt, asked("What was it?")], [dict(prompt), asked("And now?")]):
+            view.take(talk)
+            assert view.view()[0] is talk[0]
+            assert "Remember 17." in str(view.view())
+            assert view.view()[-1] is not None
+        assert "What was it?" in str(view.view())
+        assert not session.acts()
+
+
+class Named(WireDialect):
+    """Messages with ids."""
+
+    unique = True
+
+
+def test_a_history_that_begins_with_a_later_run_is_found_again(tmp_path: Path) -> None:
+    def named(number: int) -> dict[str, Any]:
+        role = "user" if number % 2 == 0 else "assistant"
+        return {"role": role, "content": "Go on.", "name": f"n{number}"}
+
+    talk = [named(number) for number in range(6)]
+    with opened(tmp_path) as session:
+        first = Following[Any](session, Named("openai-chat"))
+        first.take(talk[:2])
+        first.take(talk[2:4])  # a run without what was before
+    with opened(tmp_path) as session:
+        later = Following[Any](session, Named("openai-chat"))
+        later.take([dict(message) for message in talk[2:]])
+        names = [message.get("name") for message in later.view()]
+        assert names == [f"n{number}" for number in range(6)]
+
+
 def test_results_without_calls_and_calls_without_results_harm_nobody(session: Session) -> None:
     talk = [
         asked("Go"),

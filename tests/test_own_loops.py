@@ -111,7 +111,7 @@ def test_a_refusal_for_length_is_recovered_by_a_compaction(
                 try:
                     going = step(client, session)
                 except REFUSED as error:
-                    if folded > 30 or not foldmark.is_context_overflow(str(error)):
+                    if folded > 30 or not foldmark.is_context_overflow(error):
                         raise
                     assert session.compact(overflow=True)
                     folded, going = folded + 1, True

@@ -226,3 +226,39 @@ def test_the_recorded_answers_are_given_exactly(vectors: Callable[[str], Any]) -
     assert recorded
     for case in recorded:
         assert is_context_overflow(case["message"]) is case["overflow"], case["message"]
+
+
+class Refused(Exception):
+    """As the official clients raise it."""
+
+    def __init__(self, text: str, status_code: int = 400, code: str | None = None) -> None:
+        super().__init__(text)
+        self.status_code = status_code
+        self.code = code
+        self.body = {"error": {"message": text}}
+
+
+def wrapped(error: Exception) -> Exception:
+    outer = RuntimeError("the step failed")
+    outer.__cause__ = error
+    return outer
+
+
+def test_errors_are_recognised_however_deep_they_are_wrapped() -> None:
+    refused = Refused("prompt is too long: 212032 tokens > 200000 maximum")
+    grouped = ExceptionGroup("two", [ValueError("other"), wrapped(refused)])
+    for error in (
+        refused,
+        wrapped(refused),
+        grouped,
+        Refused("too much", code=next(iter(OVERFLOW_CODES))),
+    ):
+        assert is_context_overflow(error)
+    figures = overflow_figures(grouped)
+    assert figures is not None
+    assert figures.limit == 200_000
+    assert not is_context_overflow(Refused("prompt is too long: 3 tokens > 2 maximum", 429))
+    assert not is_context_overflow(wrapped(ValueError("other")))
+    named = type("ContextOverflowError", (ValueError,), {})
+    assert is_context_overflow(wrapped(type("OpenAIsOwn", (named,), {})("in words of its own")))
+    assert overflow_figures(ValueError("other")) is None

@@ -5,8 +5,6 @@
 Asked again, it goes on with the same session.
 """
 
-# ruff: noqa: T201 - an example prints
-
 import sys
 from pathlib import Path
 
@@ -44,7 +42,7 @@ def answered(session: foldmark.Session, client: Anthropic) -> Message:
                 tools=TOOLS,
             )
         except BadRequestError as error:
-            if not foldmark.is_context_overflow(str(error)):
+            if not foldmark.is_context_overflow(error):
                 raise
             session.compact(overflow=True)
 

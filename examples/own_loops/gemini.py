@@ -5,8 +5,6 @@
 Asked again, it goes on with the same session.
 """
 
-# ruff: noqa: T201 - an example prints
-
 import sys
 from pathlib import Path
 
@@ -46,7 +44,7 @@ def answered(session: foldmark.Session, client: Client) -> types.GenerateContent
                 model=MODEL, contents=session.messages("gemini"), config={"tools": TOOLS}
             )
         except errors.ClientError as error:
-            if not foldmark.is_context_overflow(str(error)):
+            if not foldmark.is_context_overflow(error):
                 raise
             session.compact(overflow=True)
 

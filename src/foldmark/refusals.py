@@ -1,14 +1,16 @@
 """Whether a provider's error says that the context was too long, and the figures it states.
 
 One table of refusals, and one of their look-alikes (rate limits, quotas, the output parameter);
-each row carries a message as its provider sends it. This module reads text and nothing else: it
-does not know HTTP clients, models, or what is to be done about a refusal.
+each row carries a message as its provider sends it. This module reads what was said: it does
+not know HTTP clients, models, or what is to be done about a refusal.
 """
 
 import re
 from functools import cache
 
 import msgspec
+
+from .raised import error_code, error_status, error_text, errors_within
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -204,6 +206,15 @@ OVERFLOW_CODES = frozenset(
         "request_too_large",
     }
 )
+# As libraries that recognise a refusal by themselves name their error.
+OVERFLOW_ERRORS = frozenset(
+    {
+        "ContextOverflowError",
+        "ContextWindowExceededError",
+        "LLMContextWindowExceedError",
+        "ModelContextWindowExceededError",
+    }
+)
 THROTTLE_CODES = frozenset({"insufficient_quota", "rate_limit_error", "rate_limit_exceeded"})
 
 # Every message above ends long before this; beyond it lies an echoed request, not an error.
@@ -215,9 +226,22 @@ _NAMED = re.compile("<(used|more|limit|over|n)>")
 
 
 def is_context_overflow(
-    message: str, *, status: int | None = None, code: str | None = None
+    error: str | BaseException, *, status: int | None = None, code: str | None = None
 ) -> bool:
-    """Whether the provider refused because the context was too long, and not for its rate."""
+    """Whether the provider refused because the context was too long, and not for its rate.
+
+    An error is looked through with all that caused it; its status and code are taken from it.
+    """
+    if isinstance(error, str):
+        return _is_overflow(error, status, code)
+    return any(
+        any(kind.__name__ in OVERFLOW_ERRORS for kind in type(one).__mro__)
+        or _is_overflow(error_text(one), status or error_status(one), code or error_code(one))
+        for one in errors_within(error)
+    )
+
+
+def _is_overflow(message: str, status: int | None, code: str | None) -> bool:
     kind = (code or "").lower()
     if status == 429 or kind in THROTTLE_CODES:
         return False
@@ -229,8 +253,21 @@ def is_context_overflow(
     return status == 413 or _stated(REFUSALS, text)
 
 
-def overflow_figures(message: str) -> Figures | None:
+def overflow_figures(error: str | BaseException) -> Figures | None:
     """The tokens used and allowed, where the refusal states at least one of them."""
+    if isinstance(error, str):
+        return _stated_figures(error)
+    found = (_stated_figures(error_text(one)) for one in errors_within(error))
+    return next((figures for figures in found if figures), None)
+
+
+def stated_window(error: str | BaseException) -> int | None:
+    """The tokens that a refusal says are allowed, if it does."""
+    figures = overflow_figures(error)
+    return figures.limit if figures else None
+
+
+def _stated_figures(message: str) -> Figures | None:
     text = _text(message)
     if _stated(THROTTLES, text):
         return None

@@ -6,7 +6,6 @@ the very object that came; only hidden outputs and summaries are new ones. Which
 only a dialect knows.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import blake2b
 from itertools import groupby
@@ -16,6 +15,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from msgspec.structs import replace
 
 from foldmark.errors import FoldmarkError
+from foldmark.io.background import uncut
 from foldmark.messages import (
     AnyPart,
     AssistantInfo,
@@ -28,16 +28,16 @@ from foldmark.messages import (
     UserInfo,
     has_result,
 )
+from foldmark.refusals import is_context_overflow, stated_window
 from foldmark.session.session import Session
 from foldmark.shown import AnyShown, Call, FromTools, Media, Reasoning, Result, Text
 from foldmark.values import Json, encode
 from foldmark.wire.lists import as_shown, orphan
 from foldmark.wire.model import RESULT, Answer, Read, options, without
 
-from .refused import is_overflow_error, stated_window
-
 M = TypeVar("M")
 R = TypeVar("R")
+_LESS = 0.9
 _MARK = "followed"  # under the dialect's key: the number in the history, and a print of it
 # In `rest` of a message or result: what may change while it stays the same. No print is made of it.
 VOLATILE = "volatile"
@@ -47,6 +47,7 @@ class Dialect(Protocol[M]):
     """How a framework writes messages."""
 
     key: str  # under which what it alone knows of a message is kept
+    unique: bool  # whether no two messages read the same: they have ids, or times
 
     def read(self, message: M, /) -> Read:
         """What a message says; `rest` is what `write` needs beside that to make it again."""
@@ -88,12 +89,22 @@ class Following(Generic[M]):
 
     def take(self, history: Sequence[M]) -> None:
         """Bring the session up to date with the history."""
+        led = self._led(history)
         known = self._common(history)
-        if known == 0 and history and len(self._items) > self._base:
-            self._base = len(self._items)  # another run, which goes on with the session
+        if known <= led < len(history) and len(self._items) > self._base + led:
+            known = self._begun_elsewhere(history, led)
         if known < len(self._items) - self._base:
             known = self._go_back(known)
-        self._add(history, known)
+        self._add(history, known, led)
+
+    def _begun_elsewhere(self, history: Sequence[M], led: int) -> int:
+        """How much is known of a history that begins otherwise: with a later run, or anew."""
+        self._base = len(self._items)
+        if self._dialect.unique:
+            first = _print(self._dialect.read(history[led]))
+            places = (place for place, item in enumerate(self._items) if item.print == first)
+            self._base = next(places, self._base + led) - led
+        return self._common(history)
 
     def _common(self, history: Sequence[M]) -> int:
         """How many messages the history begins with that were followed before."""
@@ -110,19 +121,16 @@ class Following(Generic[M]):
             self._items[self._base + place] = Item(history[place], item.print)
         return both
 
-    def _add(self, history: Sequence[M], start: int) -> None:
-        new = history[start:]
+    def _add(self, history: Sequence[M], start: int, led: int) -> None:
+        first = max(start, led)
+        self._items += [Item(message, None) for message in history[start:first]]
+        new = history[first:]
         if not new:
             return
-        reader = _Marking(self._dialect, self._base + start, self._open)
-        led = self._led(new) if start == 0 else 0
-        reader.number += led
-        taken = self._measuring([reader.read(message) for message in new[led:]])
+        reader = _Marking(self._dialect, self._base + first, self._open)
+        taken = self._measuring([reader.read(message) for message in new])
         self.session.take_read(taken, _AsRead(self._dialect.key))
-        self._items += [Item(message, None) for message in new[:led]]
-        self._items += [
-            Item(message, read) for message, read in zip(new[led:], reader.prints, strict=True)
-        ]
+        self._items += map(Item, new, reader.prints)
 
     def _measuring(self, reads: list[Read]) -> list[Read]:
         """The same, the first answer with what was measured for it."""
@@ -159,6 +167,7 @@ class Following(Generic[M]):
             number = min(number, *numbers)  # a result that changed takes its call along
             break
         del self._items[number:]
+        self._gists = {}
         self._open = _open_calls(self.session.export().messages)
         return number - self._base
 
@@ -234,7 +243,7 @@ class Following(Generic[M]):
 
     async def aask(self, history: Sequence[M], model: Callable[[list[M]], Awaitable[R]]) -> R:
         """`ask`, async."""
-        await asyncio.to_thread(self.take, history)
+        await uncut(self.take, history)
         try:
             return await model(await self.aview())
         except Exception as error:
@@ -244,7 +253,7 @@ class Following(Generic[M]):
 
     def can_shrink(self, error: Exception) -> bool:
         """Whether a model refused for length, and what it was shown may be shortened."""
-        return self.session.policy.auto and is_overflow_error(error)
+        return self.session.policy.auto and is_context_overflow(error)
 
     def shrunk(self, error: Exception) -> list[M]:
         """A view that is shorter than the one that was refused."""
@@ -267,9 +276,11 @@ class Following(Generic[M]):
             raise error from stopped
 
     def _smaller_window(self, error: Exception) -> int | None:
-        """The window that a refusal states, if it is smaller than the one believed in."""
-        window, limit = stated_window(error), self.session.limit
-        return window if window and (limit is None or window < limit.context) else None
+        """The window that a refusal tells of: what it states, or less than was believed in."""
+        stated, limit = stated_window(error), self.session.limit
+        if limit is None or not limit.context or (stated and stated < limit.context):
+            return stated
+        return int(limit.context * _LESS)  # the provider counts more tokens than we do
 
 
 class _AsRead:

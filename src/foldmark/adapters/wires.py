@@ -12,6 +12,8 @@ from foldmark.wire.plain import plain_object
 class WireDialect:
     """Reads and writes messages of one wire."""
 
+    unique = False
+
     def __init__(self, wire: str) -> None:
         """Take the wire's name."""
         self._codec = wire_named(wire)

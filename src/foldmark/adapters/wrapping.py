@@ -18,6 +18,7 @@ from foldmark.errors import BadInput, FoldmarkError
 from foldmark.ladder import declared_tokens
 from foldmark.limits import model_limits
 from foldmark.messages import AssistantInfo, Tokens
+from foldmark.refusals import is_context_overflow, stated_window
 from foldmark.session.session import Session
 from foldmark.tokens import counter
 from foldmark.values import encode
@@ -27,7 +28,6 @@ from foldmark.wire.plain import plain
 from foldmark.wire.tools import declared
 
 from .following import Following
-from .refused import is_overflow_error, stated_window
 from .wires import WireDialect
 
 R = TypeVar("R")
@@ -119,7 +119,7 @@ class _Fitted:
         try:
             return call(self._fit(given))
         except Exception as error:
-            if not is_overflow_error(error):
+            if not is_context_overflow(error):
                 raise
             return call(self._shorter(given, error))
 
@@ -127,7 +127,7 @@ class _Fitted:
         try:
             return await call(self._fit(given))
         except Exception as error:
-            if not is_overflow_error(error):
+            if not is_context_overflow(error):
                 raise
             return await call(self._shorter(given, error))
 

@@ -26,6 +26,7 @@ class OpenCall(Frozen):
 
     call_id: str
     tool: str
+    input: Json
     message: str  # the id of its message
 
 
@@ -125,5 +126,10 @@ class Noting(Saying):
 
 def _open_call(message: Message, offset: int, ordinal: int) -> OpenCall:
     part = message.parts[offset]
-    tool = part.tool if isinstance(part, ToolPart) else ""
-    return OpenCall(call_id=call_name(part, ordinal + offset), tool=tool, message=message.id)
+    assert isinstance(part, ToolPart)  # noqa: S101 - only calls are open
+    return OpenCall(
+        call_id=call_name(part, ordinal + offset),
+        tool=part.tool,
+        input=part.state.input or {},
+        message=message.id,
+    )

@@ -34,7 +34,7 @@ _LEAST, _MOST, _MASKED, _OUTLINE = 0.2, 0.62, 0.15, 0.1  # an open request: 0.1 
 _LONGEST = 0.3  # of the room: a longer output is cut in its middle
 _MOST_OUTLINE = 4_000  # tokens
 _SMALL, _NOTE = 60, 16  # tokens of an output that stays, and of the note in place of another
-_LOOKED_BACK = 400  # messages whose calls an outline tells
+_LOOKED_BACK = 240  # messages whose calls an outline tells
 _SAMPLE = 24  # messages by which a wire is known
 _TRIES = 6
 _CERTAIN = 8_000  # tokens of room from which shares of it are large enough not to be checked
@@ -103,8 +103,12 @@ def _limit(window: int | None, model: str, output: int | None) -> Limit:
 def wire_of(messages: Sequence[object]) -> Wire:
     """The wire of a list, by its newest and its first messages; texts alone may be of several."""
     sample = [*messages[:4], *messages[max(4, len(messages) - _SAMPLE) :]]
-    if set(map(type, sample)) == {dict} and (found := candidates(cast("list[Any]", sample))):
-        return found[0]
+    if set(map(type, sample)) == {dict}:
+        plain = cast("list[dict[str, Any]]", sample)
+        if any(message.get("role") == "tool" for message in plain):
+            return wire_named("openai-chat")  # no other wire has it
+        if found := candidates(plain):
+            return found[0]
     found = candidates([plain_object(message) for message in sample])
     return found[0] if found else recognised([plain_object(message) for message in messages])
 
