@@ -6,8 +6,8 @@ from typing import Any
 
 from mcp.types import CallToolResult, TextContent
 
-from foldmark.adapters.mcp_server import Answering
-from foldmark.adapters.mcp_shelf import Shelf
+from foldmark.adapters.mcp.server import Answering
+from foldmark.adapters.mcp.shelf import Shelf
 from foldmark.importers.reading import opened_reading
 from foldmark.importers.storing import store_reading
 from foldmark.io.store import Store

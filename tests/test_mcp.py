@@ -17,7 +17,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 import foldmark
-from foldmark.adapters import mcp_answers
+from foldmark.adapters.mcp.answers import Hits, Inspected, Page, Planned
 
 from .imported import SESSION, write
 from .mcp_serving import appended, mill, refusal
@@ -216,7 +216,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path: Path, capsys: Ca
 def test_without_its_extra_the_command_says_how_to_get_it(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.delitem(sys.modules, "foldmark.adapters.mcp_server")
+    monkeypatch.delitem(sys.modules, "foldmark.adapters.mcp.server")
     for name in [name for name in sys.modules if name.partition(".")[0] == "mcp"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)
@@ -272,7 +272,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path):
 
 
 def test_the_answers_of_the_page_are_answers():
-    kinds = (mcp_answers.Hits, mcp_answers.Page, mcp_answers.Planned, mcp_answers.Inspected)
+    kinds = (Hits, Page, Planned, Inspected)
     config, *answers = blocks("json")
     assert json.loads(config)["mcp"]["foldmark"]["command"][:2] == ["foldmark", "mcp"]
     assert len(answers) == len(kinds)

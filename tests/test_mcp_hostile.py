@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from mcp.types import CallToolResult, TextContent
 
-from foldmark.adapters.mcp_answers import MOST_CHARACTERS
-from foldmark.adapters.mcp_look import Look
-from foldmark.adapters.mcp_server import Answering
-from foldmark.adapters.mcp_shelf import FileShelf, FolderShelf, Shelf
+from foldmark.adapters.mcp.answers import MOST_CHARACTERS
+from foldmark.adapters.mcp.look import Look
+from foldmark.adapters.mcp.server import Answering
+from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf, Shelf
 from foldmark.session.settings import Settings
 
 from .imported import SESSION, Lines, write

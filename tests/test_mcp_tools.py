@@ -11,8 +11,8 @@ from mcp import Client
 from mcp.types import TextContent
 
 import foldmark
-from foldmark.adapters.mcp_server import Answering, mcp_server
-from foldmark.adapters.mcp_shelf import FileShelf, FolderShelf, StoreShelf, read_only_store
+from foldmark.adapters.mcp.server import Answering, mcp_server
+from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf, StoreShelf, read_only_store
 from foldmark.io.store import Store
 from foldmark.session.settings import Settings
 

@@ -21,7 +21,7 @@ from .importer import Importer
 from .options import FormatName, StorePlace
 
 if TYPE_CHECKING:
-    from foldmark.adapters.mcp_shelf import Shelf
+    from foldmark.adapters.mcp.shelf import Shelf
 
 EXAMPLE = (
     "Example: foldmark mcp ~/.claude/projects\n\n"
@@ -63,7 +63,7 @@ def mcp(
     It speaks on standard input and output, and ends when its client goes.
     """
     try:
-        from foldmark.adapters.mcp_server import serve  # noqa: PLC0415 - it comes with an extra
+        from foldmark.adapters.mcp.server import serve  # noqa: PLC0415 - it comes with an extra
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
@@ -97,7 +97,7 @@ def _ended_by_interrupts() -> Generator[None]:
 
 
 def _stored(settings: Settings, session: str | None) -> "Shelf":
-    from foldmark.adapters.mcp_shelf import StoreShelf, read_only_store  # noqa: PLC0415
+    from foldmark.adapters.mcp.shelf import StoreShelf, read_only_store  # noqa: PLC0415
 
     place = settings.store or DEFAULT_STORE
     try:
@@ -113,7 +113,7 @@ def _stored(settings: Settings, session: str | None) -> "Shelf":
 
 
 def _transcripts(path: str, settings: Settings, format: str | None) -> "Shelf":
-    from foldmark.adapters.mcp_shelf import FileShelf, FolderShelf  # noqa: PLC0415
+    from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf  # noqa: PLC0415
 
     if path == STANDARD_INPUT:
         raise BadInput("standard input is where the client speaks; give the path of a transcript")

@@ -29,7 +29,7 @@ from foldmark import __version__
 from foldmark.errors import FoldmarkError
 from foldmark.values import Frozen, Json
 
-from .mcp_answers import (
+from .answers import (
     Answer,
     Asked,
     Hits,
@@ -43,7 +43,7 @@ from .mcp_answers import (
     line,
     text_of,
 )
-from .mcp_shelf import MOST_NAMES, Shelf
+from .shelf import MOST_NAMES, Shelf
 
 _log = logging.getLogger("foldmark")
 _ERROR = 500  # characters

@@ -23,7 +23,7 @@ from foldmark.session.looking import Looking
 from foldmark.targets import target
 from foldmark.view import Viewer
 
-from .mcp_answers import (
+from .answers import (
     File,
     Hit,
     Hits,

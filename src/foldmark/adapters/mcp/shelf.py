@@ -22,8 +22,8 @@ from foldmark.io.sqlite import Sqlite
 from foldmark.io.store import LATEST, Store
 from foldmark.session.settings import Settings
 
-from .mcp_answers import line
-from .mcp_look import Look
+from .answers import line
+from .look import Look
 
 MOST_NAMES = 20
 _MOST_COPIES = 4  # of transcripts, at a time

@@ -1,0 +1,1 @@
+"""The MCP server: sessions and transcripts for any MCP client, to be read and not written."""
