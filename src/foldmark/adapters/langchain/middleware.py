@@ -1,0 +1,277 @@
+"""The middleware for `create_agent`: each model call is made with a view of the state that fits.
+
+It reads the state and never writes to it. What is counted beside the messages (the system prompt,
+the tools, the schema of an answer) it learns from each request.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import takewhile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, cast
+
+from langchain.agents.middleware import AgentMiddleware, AgentState
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AnyMessage, BaseMessage, RemoveMessage
+from langchain_core.utils.function_calling import (
+    convert_to_json_schema,
+    convert_to_openai_tool,
+)
+from langgraph.runtime import Runtime
+
+import foldmark
+from foldmark.asking import Declared, Summarizer
+from foldmark.errors import BadInput, FoldmarkError
+from foldmark.io.background import uncut
+from foldmark.session.session import Session
+from foldmark.values import Json
+from foldmark.wire.tools import declared
+
+from .dialect import LangChainDialect
+from .memory import memory_tools
+from .model import ChatSummarizer
+from .sessions import Conversation, Conversations, conversation_name
+
+Request = ModelRequest[Any]
+Response = ModelResponse[Any]
+AGENT = "agent"  # in place of a model's name: the agent's own chat model summarises
+_log = logging.getLogger("foldmark")
+_is_prompt = LangChainDialect().prompt
+
+
+class _Fixed(NamedTuple):
+    """What a request holds beside its messages, by which it is told whether that has changed."""
+
+    system: str
+    tools: tuple[object, ...]
+    answer: object  # the form that an answer shall have
+    model: object  # if it is to summarise
+
+
+class FoldmarkMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
+    """Shows an agent's model a view of its messages that fits, and keeps them in a store.
+
+        agent = create_agent(model, tools, middleware=[FoldmarkMiddleware("agent.db")])
+
+    `where` and the options are those of `foldmark.open`. The window is the one of the model's
+    profile, if none is given. `summarizer` is `digest`, a model's name, a chat model, `agent` for
+    the agent's own one, or an object that answers. With `memory`, the agent gets the tools `recall`
+    and `search` over what it is no longer shown. `prefix` is put before the ids of sessions, where
+    agents with the same thread ids share a store.
+    """
+
+    def __init__(
+        self,
+        where: str | Path | None = None,
+        *,
+        summarizer: str | Summarizer | BaseChatModel | None = "digest",
+        memory: bool = False,
+        prefix: str = "",
+        **options: Any,
+    ) -> None:
+        """Take where sessions are kept; they are opened when they are first needed."""
+        super().__init__()
+        if "session" in options:
+            raise BadInput("sessions are named by their threads; `prefix` tells agents apart")
+        self._where = where
+        self._asks_agent = summarizer == AGENT
+        if isinstance(summarizer, BaseChatModel):
+            summarizer = ChatSummarizer(summarizer)
+        self._options: dict[str, Any] = {
+            **options,
+            "summarizer": None if self._asks_agent else summarizer,
+        }
+        self._prefix = prefix
+        self._conversations = Conversations(self._opened)
+        self._declared: tuple[tuple[object, ...], tuple[Declared, ...]] = ((), ())
+        self.tools = memory_tools(self._looked_at) if memory else []
+
+    # --- what LangChain calls ---
+
+    def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
+        """Ask the model with a view that fits; after a refusal for length, with a shorter one."""
+        history = _messages(request.messages)
+        held = self._conversations.lend(self._name(request.runtime, history), history)
+        try:
+            whole = self._prepared(held, request, history)
+            said = held.following.ask(whole, lambda shown: handler(_with(request, shown)))
+            _record(held, [*whole, *_answered(said)])
+        except BaseException as error:
+            held.spoiled |= _spoils(error)
+            raise
+        finally:
+            self._conversations.take_back(held)
+        return said
+
+    async def awrap_model_call(
+        self, request: Request, handler: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
+        """The same, async; a run that is cancelled leaves no thread behind that still writes."""
+        history = _messages(request.messages)
+        name = self._name(request.runtime, history)
+        lent: list[Conversation] = []  # also by a call of which nobody hears the end
+        try:
+            await uncut(lambda: lent.append(self._conversations.lend(name, history)))
+            following = lent[0].following
+            whole = await uncut(self._taken, lent[0], request, history)
+            said = await following.aask(whole, lambda shown: handler(_with(request, shown)))
+            await uncut(_record, lent[0], [*whole, *_answered(said)])
+        except BaseException as error:
+            for held in lent:
+                held.spoiled |= _spoils(error)
+            raise
+        finally:
+            for held in lent:
+                await uncut(self._conversations.take_back, held)
+        return said
+
+    # --- sessions ---
+
+    def session(self, thread: str) -> Session:
+        """The session of a thread, opened anew, to look at what was kept and folded; close it."""
+        return foldmark.open(
+            self._where,
+            session=self._prefix + conversation_name(thread, "", None),
+            **self._options,
+        )
+
+    def close(self) -> None:
+        """Close all sessions; the middleware can be used on, and opens them again."""
+        self._conversations.close()
+
+    def __enter__(self) -> Self:
+        """Use it in a `with`, and its sessions are closed at the end."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close all sessions."""
+        self.close()
+
+    def _opened(self, name: str) -> Session:
+        return foldmark.open(self._where, session=name, **self._options)
+
+    def _name(self, runtime: Runtime[Any] | None, history: Sequence[BaseMessage]) -> str:
+        told = runtime.execution_info if runtime is not None else None
+        thread, place = (told.thread_id, told.checkpoint_ns) if told is not None else (None, "")
+        known = None if thread is None else str(thread)
+        first = history[0] if history else None
+        return self._prefix + conversation_name(known, place, first)
+
+    def _looked_at(self, runtime: Any) -> Any:
+        """The session over which a tool of ours is called."""
+        history = _messages(runtime.state["messages"])
+        return self._conversations.looked_at(self._name(runtime, history))
+
+    # --- a request ---
+
+    def _taken(
+        self, held: Conversation, request: Request, history: list[BaseMessage]
+    ) -> list[BaseMessage]:
+        whole = self._prepared(held, request, history)
+        held.following.take(whole)
+        return whole
+
+    def _prepared(
+        self, held: Conversation, request: Request, history: list[BaseMessage]
+    ) -> list[BaseMessage]:
+        """The whole history, of a session that knows its window and what stands beside it."""
+        model = request.model if self._asks_agent else None
+        prompts = [request.system_message] if request.system_message else []
+        led = takewhile(lambda message: _is_prompt(message) is not None, history)
+        system = "\n\n".join(str(message.text) for message in [*prompts, *led])
+        fixed = _Fixed(system, tuple(request.tools), request.response_format, model)
+        if not _same(held.equipped, fixed):
+            tools = self._tools(fixed.tools) + _answer_tools(fixed.answer)
+            summarizer = None if model is None else ChatSummarizer(model)
+            held.session.equip(system=system, tools=tools, summarizer=summarizer)
+            held.equipped = fixed
+        window = self._window(request.model)
+        if window is not None and window != held.window:
+            held.window = window
+            held.session.switch(window=window)
+        return held.whole(history)
+
+    def _tools(self, tools: tuple[object, ...]) -> tuple[Declared, ...]:
+        known, found = self._declared
+        if len(known) != len(tools) or any(a is not b for a, b in zip(known, tools, strict=True)):
+            found = declared(map(_declaration, tools))
+            self._declared = (tools, found)
+        return found
+
+    def _window(self, model: BaseChatModel) -> int | None:
+        """The window that a model's profile tells, where the program has told none."""
+        if self._options.get("window") or self._options.get("model"):
+            return None
+        return (model.profile or {}).get("max_input_tokens")
+
+
+def _messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """A history; what only removes a message from one is none."""
+    return [message for message in messages if not isinstance(message, RemoveMessage)]
+
+
+def _answered(response: Response) -> list[BaseMessage]:
+    """The messages of an answer, as the state will have them: it gives ids to those without."""
+    return list(takewhile(lambda message: message.id is not None, response.result))
+
+
+def _record(held: Conversation, history: list[BaseMessage]) -> None:
+    """Take an answer at once: who goes on from the store alone has no other way to it."""
+    try:
+        held.following.take(held.whole(history))
+    except FoldmarkError as error:  # the answer is there, and is taken with the next request
+        held.spoiled = True
+        _log.warning("an answer was not written to %s yet: %s", held.session.id, error)
+
+
+def _spoils(error: BaseException) -> bool:
+    """Whether something was cut off in its middle; what a model raises leaves all as it was."""
+    return isinstance(error, FoldmarkError) or not isinstance(error, Exception)
+
+
+def _with(request: Request, shown: list[BaseMessage]) -> Request:
+    return request.override(messages=cast("list[AnyMessage]", shown))
+
+
+def _same(known: object, fixed: _Fixed) -> bool:
+    if not isinstance(known, _Fixed) or known.system != fixed.system:
+        return False
+    old, new = (*known.tools, known.answer, known.model), (*fixed.tools, fixed.answer, fixed.model)
+    return len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))
+
+
+def _declaration(tool: object) -> object:
+    """A tool as a provider is told of it; a provider's own ones are dicts already."""
+    if isinstance(tool, dict):
+        return cast("Json", tool)
+    return convert_to_openai_tool(cast("Any", tool))
+
+
+def _answer_tools(answer: object) -> tuple[Declared, ...]:
+    """The form of an answer, which providers are told of as of a tool."""
+    if answer is None:
+        return ()
+    specs = getattr(answer, "schema_specs", None)
+    schemas: list[Any] = [spec.schema for spec in specs] if specs else [_schema_of(answer)]
+    return tuple(
+        Declared(name="answer", description="", schema=_json_schema(schema)) for schema in schemas
+    )
+
+
+def _schema_of(answer: object) -> Any:
+    spec = getattr(answer, "schema_spec", None)
+    return getattr(spec, "schema", None) or getattr(answer, "schema", None) or answer
+
+
+def _json_schema(schema: Any) -> Json:
+    try:
+        return convert_to_json_schema(schema)
+    except (TypeError, ValueError):  # a form that LangChain alone knows: its name is counted
+        return {"title": str(schema)[:1_000]}

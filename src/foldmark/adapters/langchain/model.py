@@ -1,0 +1,74 @@
+"""A chat model of LangChain as a summarizer: the agent's own, or any other."""
+
+import asyncio
+from typing import Any, cast
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
+from langchain_core.runnables import RunnableConfig
+
+from foldmark.asking import Answered, Ask, Delta, Finish, Outcome, Refused
+from foldmark.refusals import THROTTLES, is_context_overflow, matches
+
+from .dialect import LangChainDialect
+
+_LONGEST = 300  # characters of an error that are told
+# Its words are no answer to the user: LangGraph's streams leave out what has this tag.
+_CONFIG: RunnableConfig = {"tags": ["nostream"], "metadata": {"lc_source": "foldmark"}}
+_CUT = {"length", "max_tokens", "MAX_TOKENS"}
+_REASONS = ("finish_reason", "stop_reason")
+
+
+class ChatSummarizer:
+    """Asks a chat model for summaries."""
+
+    def __init__(self, model: BaseChatModel) -> None:
+        """Take the model."""
+        self.model = model
+        self._dialect = LangChainDialect()
+
+    @property
+    def name(self) -> str:
+        """Which model it is."""
+        held = getattr(self.model, "model_name", None) or getattr(self.model, "model", None)
+        kind = self.model._llm_type  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - its name for itself
+        return f"{kind}:{held}" if isinstance(held, str) else kind
+
+    async def ask(self, ask: Ask, delta: Delta) -> Outcome:
+        """The outcome of one ask.
+
+        In a thread: a model's async client belongs to the loop in which it was first used, and
+        that is seldom this one.
+        """
+        messages: list[BaseMessage] = [SystemMessage(ask.system)] if ask.system else []
+        messages += self._dialect.write(ask.messages, None)
+        try:
+            said = await asyncio.to_thread(self.model.invoke, messages, _CONFIG)
+        except Exception as error:  # noqa: BLE001 - whatever it is, there is no answer
+            return _refused(error)
+        delta(text := str(said.text))
+        return Answered(
+            text=text,
+            finish=_finish(said),
+            tokens=self._dialect.read(said).tokens,
+            calls=len(said.tool_calls),
+        )
+
+
+def _finish(said: AIMessage) -> Finish:
+    told = cast("dict[str, Any]", said.response_metadata)  # pyright: ignore[reportUnknownMemberType]
+    cut = any(told.get(name) in _CUT for name in _REASONS)
+    return "length" if cut else "tool-calls" if said.tool_calls else "stop"
+
+
+def _refused(error: Exception) -> Refused:
+    text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
+    if is_context_overflow(error):
+        return Refused(cause="overflow", message=text)
+    status = getattr(error, "status_code", None)
+    if status in {401, 403, 404}:
+        return Refused(cause="unavailable", message=text)
+    if status in {429, 529} or any(matches(row, text) for row in THROTTLES):
+        return Refused(cause="throttled", message=text)
+    late = isinstance(error, TimeoutError) or "timeout" in type(error).__name__.lower()
+    return Refused(cause="timeout" if late else "failed", message=text)

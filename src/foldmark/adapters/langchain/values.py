@@ -1,0 +1,82 @@
+"""Values of LangChain's messages as JSON and back: what has no JSON of its own is marked.
+
+Knows nothing of messages. What is no value at all, such as an open file, is kept as its words.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+from foldmark.values import Json
+
+_BYTES, _TUPLE, _MEANT = "$bytes", "$tuple", "$dict"  # the last: a dict that looks like a mark
+_DEEPEST = 64
+
+
+def stored(value: object, depth: int = 0) -> Any:
+    """JSON of a value, from which `restored` makes an equal one."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)  # LangChain's own kind of text is one, and more
+    if isinstance(value, bytes):
+        return {_BYTES: b64encode(value).decode()}
+    if depth > _DEEPEST:
+        return repr(value)[:200]
+    return _stored_many(value, depth + 1)
+
+
+def _stored_many(value: object, depth: int) -> Any:
+    if isinstance(value, Mapping):
+        fields = cast("Mapping[object, object]", value)
+        kept = {str(name): stored(held, depth) for name, held in fields.items()}
+        return {_MEANT: kept} if _is_mark(kept) else kept
+    if isinstance(value, list):
+        return [stored(held, depth) for held in cast("list[object]", value)]
+    if isinstance(value, tuple):
+        return {_TUPLE: [stored(held, depth) for held in cast("tuple[object, ...]", value)]}
+    dump = getattr(value, "model_dump", None)
+    return stored(dump(), depth) if callable(dump) else str(value)
+
+
+def restored(value: object) -> Any:
+    """The value that `stored` made this JSON of."""
+    if isinstance(value, list):
+        return [restored(held) for held in cast("list[object]", value)]
+    if not isinstance(value, dict):
+        return value
+    fields = cast("Json", value)
+    if not _is_mark(fields):
+        return {name: restored(held) for name, held in fields.items()}
+    ((mark, held),) = fields.items()
+    return _unmarked(mark, held)
+
+
+def _unmarked(mark: str, held: object) -> Any:
+    if mark == _BYTES and isinstance(held, str):
+        with suppress(ValueError):
+            return b64decode(held)
+    if mark == _TUPLE and isinstance(held, list):
+        return tuple(restored(one) for one in cast("list[object]", held))
+    if mark == _MEANT and isinstance(held, dict):
+        return {name: restored(one) for name, one in cast("Json", held).items()}
+    return {mark: held}
+
+
+def _is_mark(fields: Json) -> bool:
+    return len(fields) == 1 and next(iter(fields)) in {_BYTES, _TUPLE, _MEANT}
+
+
+def is_json(value: object, depth: int = 0) -> bool:
+    """Whether a value is plain JSON, so that nothing of it is lost in a store."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return True
+    if depth > _DEEPEST:
+        return False
+    if isinstance(value, list):
+        return all(is_json(held, depth + 1) for held in cast("list[object]", value))
+    if not isinstance(value, dict):
+        return False
+    fields = cast("dict[object, object]", value)
+    return all(isinstance(key, str) and is_json(held, depth + 1) for key, held in fields.items())

@@ -1,0 +1,34 @@
+"""The page on LangChain and its example run as they stand."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from .pages import python_blocks, run_page
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "langchain.md"
+
+
+def test_every_block_of_the_page_runs_and_prints_what_it_says(tmp_path: Path) -> None:
+    assert len(python_blocks(PAGE)) >= 7
+    run_page(PAGE, tmp_path)
+
+
+def test_at_most_four_lines_of_an_agent_change() -> None:
+    before, after = (set(block.splitlines()) for block in python_blocks(PAGE)[1:3])
+    new = [line for line in after - before if line and not line.startswith("print")]
+    assert len(new) <= 4
+
+
+def test_the_example_tells_what_was_folded(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "langchain_agent.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert "202 messages in the agent's state" in run.stdout
+    assert "The miller is called Ada." in run.stdout
+    assert not run.stderr
