@@ -1,0 +1,160 @@
+"""Foldmark in an agent of pydantic-ai: a capability, and a history processor.
+
+    agent = Agent("openai:gpt-5", capabilities=[Foldmark("agent.db")])
+
+Each conversation is a session in the store. Requests are made to fit; the run's own messages stay
+whole. How messages are read and written, and what stands in every request, is told elsewhere.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+try:
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.exceptions import RetryModelRequest
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.tools import RunContext
+except ImportError as missing:
+    raise ImportError(
+        "this adapter needs pydantic-ai 2.66 or newer: pip install 'foldmark[pydantic-ai]'"
+    ) from missing
+
+from .standing import declared_tools, found_parts, tool_declarations
+from .talks import Beside, Talk, Talks
+
+if TYPE_CHECKING:
+    from pydantic_ai.capabilities import WrapRunHandler
+    from pydantic_ai.models import ModelRequestContext
+    from pydantic_ai.run import AgentRunResult
+
+SessionName = str | Callable[[RunContext[Any]], str]
+
+
+class Foldmark(AbstractCapability[Any]):
+    """Keeps an agent's conversations in a store, and shows the model a view that fits.
+
+    `session` names the session: a name, or who tells it of the run's context; by default it is the
+    run's `conversation_id`. The rest are settings of `foldmark.open`: `window`, `policy`,
+    `summarizer` and so on. The window is the model's own, where that is known.
+    """
+
+    def __init__(
+        self,
+        where: str | Path | None = None,
+        *,
+        session: SessionName | None = None,
+        **settings: Any,
+    ) -> None:
+        """Say where conversations are kept, and how they are named."""
+        self._session = session
+        self._talks = Talks(where, settings)
+
+    # --- pydantic-ai's hooks ---
+
+    async def wrap_run(
+        self, ctx: RunContext[Any], *, handler: "WrapRunHandler"
+    ) -> "AgentRunResult[Any]":
+        """Take the run's last words into the session, however it ends."""
+        run = ctx.run_id or ""
+        try:
+            result = await handler()
+            if (talk := self._talks.held(run)) is not None:
+                await asyncio.to_thread(talk.take, result.all_messages())
+                talk.taken = True
+            return result
+        finally:
+            self._talks.leave(run)
+
+    async def prepare_model_request(
+        self, ctx: RunContext[Any], request_context: "ModelRequestContext"
+    ) -> "ModelRequestContext":
+        """Send a view that fits in place of the history."""
+        history = request_context.messages
+        if not history or isinstance(history[-1], ModelResponse):
+            return request_context  # an answer that goes on must be sent as it was
+        parameters = request_context.model_request_parameters
+        beside = Beside(
+            model=request_context.model,
+            instructions=[part.content for part in parameters.instruction_parts or ()],
+            tools=declared_tools(parameters),
+            found=found_parts(ctx),
+        )
+        talk = await self._talk(ctx)
+        talk.live = ctx.messages
+        request_context.messages = await talk.fitted(history, beside)
+        return request_context
+
+    async def on_model_request_error(
+        self,
+        ctx: RunContext[Any],
+        *,
+        request_context: "ModelRequestContext",  # noqa: ARG002 - it is the hook's
+        error: Exception,
+    ) -> ModelResponse:
+        """Fold and ask once more where the model refused for length."""
+        talk = self._talks.held(ctx.run_id or "")
+        if talk is None or not await talk.shrink(ctx.run_step, error):
+            raise error
+        raise RetryModelRequest from error
+
+    # --- for ProcessHistory ---
+
+    async def process(
+        self, ctx: RunContext[Any], messages: list[ModelMessage]
+    ) -> list[ModelMessage]:
+        """A history processor: what pydantic-ai keeps of the run is what was sent of it.
+
+        The session has all of it. The capability is the better choice: it leaves the run's messages
+        as they are, and recovers from refusals.
+        """
+        if not messages or isinstance(messages[-1], ModelResponse):
+            return messages
+        told = messages[-1].instructions
+        tools = ctx.tool_manager.tool_defs if ctx.tool_manager is not None else ()
+        beside = Beside(
+            model=ctx.model,
+            instructions=[told] if told else [],
+            tools=tool_declarations(tools),
+            found=found_parts(ctx),
+        )
+        talk = await self._talk(ctx)
+        try:
+            return await talk.processed(messages, beside)
+        finally:
+            self._talks.leave(ctx.run_id or "")
+
+    # --- sessions ---
+
+    async def _talk(self, ctx: RunContext[Any]) -> Talk:
+        run = ctx.run_id or ""
+        held = self._talks.held(run)
+        return held or await asyncio.to_thread(self._talks.joined, run, self._name(ctx))
+
+    def _name(self, ctx: RunContext[Any]) -> str:
+        if callable(self._session):
+            return self._session(ctx)
+        return self._session or ctx.conversation_id or ctx.run_id or ""
+
+    def close(self) -> None:
+        """Close all sessions; the next run opens its own again."""
+        self._talks.close()
+
+    async def aclose(self) -> None:
+        """`close`, async."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        """Use it in a `with`, and its sessions are closed at the end."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close all sessions."""
+        self.close()

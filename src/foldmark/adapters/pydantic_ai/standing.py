@@ -1,0 +1,146 @@
+"""What stands in every request of an agent of pydantic-ai, however much of its history is folded.
+
+System prompts lead; parts that say what holds from then on (instructions that changed, tools and
+capabilities that were found) stay. What was said to the model and by it is none of this.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic_ai import messages as theirs
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart, ModelResponse
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.tools import RunContext, ToolDefinition
+
+from foldmark.asking import Declared
+
+_STATE = frozenset(
+    {
+        "capability-load-delta",
+        "instruction-baseline",
+        "instruction-delta",
+        "model-settings-delta",
+        "tool-availability-delta",
+    }
+)
+
+
+class Standing:
+    """Looks through a history as it grows, for what must stay of it."""
+
+    def __init__(self) -> None:
+        """Nothing was seen."""
+        self._seen = 0
+        self._last: ModelMessage | None = None
+        self._leads = True  # whether no answer came yet
+        self.prompts: list[theirs.SystemPromptPart] = []
+        self.state: list[ModelRequestPart] = []
+
+    def look(self, history: Sequence[ModelMessage]) -> None:
+        """See what is new in the history; all of it, where it is another one."""
+        if not (
+            self._seen <= len(history) and self._seen and history[self._seen - 1] is self._last
+        ):
+            self._seen, self._leads, self.prompts, self.state = 0, True, [], []
+        for message in history[self._seen :]:
+            if isinstance(message, ModelResponse):
+                self._leads = False
+            else:
+                self._take(message)
+        self._seen = len(history)
+        self._last = history[-1] if history else None
+
+    def _take(self, message: ModelRequest) -> None:
+        for part in message.parts:
+            if isinstance(part, theirs.SystemPromptPart):
+                if part.scope != "conversation":
+                    continue
+                if self._leads:
+                    self.prompts.append(part)
+                elif part.context_id is not None:
+                    self.state.append(part)
+            elif part.part_kind in _STATE:
+                self.state.append(part)
+
+    def texts(self) -> list[str]:
+        """The words of all that stands."""
+        held = [getattr(part, "content", None) for part in (*self.prompts, *self.state)]
+        return [text for text in held if isinstance(text, str)]
+
+    def led(
+        self, view: list[ModelMessage], first: ModelMessage, found: Sequence[ModelRequestPart]
+    ) -> list[ModelMessage]:
+        """The view with all that stands; `first` is the first message of the history."""
+        if view and view[0] is first:
+            return view  # nothing is folded
+        shown = [held for message in view if (held := self._without_prompts(message)) is not None]
+        there = [part for message in shown for part in message.parts if _is_state(part)]
+        leading: list[ModelRequestPart] = [
+            *self.prompts,
+            *(part for part in (*self.state, *found) if part not in there),
+        ]
+        if not leading:
+            return shown
+        if shown and isinstance(shown[0], ModelRequest):
+            return [replace(shown[0], parts=[*leading, *shown[0].parts]), *shown[1:]]
+        return [ModelRequest(parts=leading), *shown]
+
+    def _without_prompts(self, message: ModelMessage) -> ModelMessage | None:
+        """A message without prompts that lead all; None where it says nothing else."""
+        if isinstance(message, ModelResponse):
+            return message
+        parts = [part for part in message.parts if not self._is_led(part)]
+        if len(parts) == len(message.parts):
+            return message
+        return replace(message, parts=parts) if parts else None
+
+    def _is_led(self, part: ModelRequestPart) -> bool:
+        """Whether a part is one of the prompts, or was it in an earlier run."""
+        if not isinstance(part, theirs.SystemPromptPart) or part.context_id is not None:
+            return part in self.prompts
+        return any(
+            part.content == held.content
+            or (part.dynamic_ref is not None and part.dynamic_ref == held.dynamic_ref)
+            for held in self.prompts
+        )
+
+
+def _is_state(part: object) -> bool:
+    kind = getattr(part, "part_kind", "")
+    return kind in _STATE or getattr(part, "context_id", None) is not None
+
+
+def found_parts(ctx: RunContext[Any]) -> list[ModelRequestPart]:
+    """Parts that say which tools and capabilities were found, whoever folded how they were."""
+    found: list[ModelRequestPart] = []
+    if ctx.loaded_capability_ids:
+        found.append(theirs.CapabilityLoadDeltaPart(loaded=sorted(ctx.loaded_capability_ids)))
+    if ctx.discovered_tool_names:
+        names = sorted(ctx.discovered_tool_names)
+        found.append(theirs.ToolAvailabilityDeltaPart(tools_added=names))
+    return found
+
+
+def declared_tools(parameters: ModelRequestParameters) -> tuple[Declared, ...]:
+    """The tools of a request, and the form of its output, as they are declared."""
+    tools = tool_declarations((*parameters.function_tools, *parameters.output_tools))
+    tools += tuple(
+        Declared(name=tool.kind, description="", schema={}) for tool in parameters.native_tools
+    )
+    if parameters.output_object is None:
+        return tools
+    schema = parameters.output_object.json_schema
+    return (*tools, Declared(name="output", description="", schema=schema))
+
+
+def tool_declarations(tools: Iterable[ToolDefinition]) -> tuple[Declared, ...]:
+    """Tools as they are declared."""
+    return tuple(
+        Declared(
+            name=tool.name,
+            description=tool.description or "",
+            schema=tool.parameters_json_schema,
+        )
+        for tool in tools
+    )

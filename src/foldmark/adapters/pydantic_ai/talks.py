@@ -1,0 +1,233 @@
+"""Conversations of pydantic-ai, each followed by a session; and all that are open at a time.
+
+A run has a conversation for itself: another run of the same conversation at the same time gets a
+session of its own. Between runs a session is free for other processes. Which hooks call this,
+and when, is told in `pydantic_ai`.
+"""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from pydantic_ai.exceptions import ModelContextWindowExceededError
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart
+from pydantic_ai.models import AbstractModel
+
+from foldmark.adapters.following import Following
+from foldmark.asking import Declared
+from foldmark.errors import FoldmarkError, UnknownModel
+from foldmark.limits import Limit, model_limits
+from foldmark.session.opening import open as open_session
+from foldmark.session.session import Session
+
+from .standing import Standing
+from .writing import PydanticDialect
+
+_MOST_IDLE = 16  # sessions that are kept open between runs
+MARK = "foldmark"  # in the metadata of messages of ours that a run's history may hold
+
+
+class Beside(NamedTuple):
+    """What a request holds beside the history."""
+
+    model: AbstractModel | None
+    instructions: list[str]
+    tools: tuple[Declared, ...]
+    found: Sequence[ModelRequestPart]  # what must be said again where it was folded
+
+
+class Talk:
+    """A conversation, and the session that follows it."""
+
+    def __init__(self, name: str, session: Session) -> None:
+        """Take the session's name and itself."""
+        self.name = name
+        self.session = session
+        self.live: list[ModelMessage] = []  # the run's own list, which it adds to
+        self.taken = False  # whether all of the run is in the session
+        self._following = Following(session, PydanticDialect())
+        self._standing = Standing()
+        self._lock = threading.Lock()
+        self._sets_window = session.limit is None
+        self._window: Limit | None = None
+        self._beside: tuple[str, tuple[Declared, ...]] | None = None
+        self._refused = -1  # the step of the run whose request was refused
+        self._newest: str | None = None
+        self._whole: list[ModelMessage] = []  # what `processed` has made views of
+        self._made = 0
+
+    # --- one request ---
+
+    async def fitted(
+        self,
+        history: Sequence[ModelMessage],
+        beside: Beside,
+        given: Sequence[ModelMessage] | None = None,
+    ) -> list[ModelMessage]:
+        """What to send of a history; `given` is how it came, where some of it was left out."""
+        given = history if given is None else given
+        self._standing.look(given)
+        await asyncio.to_thread(self._take, history, beside)
+        view = await self._following.aview()
+        view = self._standing.led(view, given[0], beside.found)
+        if not view or not isinstance(view[-1], ModelRequest):
+            view = [*view, history[-1]]  # it asks without words
+        return view
+
+    def take(self, history: Sequence[ModelMessage]) -> None:
+        """Bring the session up to date with the history."""
+        with self._lock:
+            self._following.take(history)
+
+    def _take(self, history: Sequence[ModelMessage], beside: Beside) -> None:
+        with self._lock:
+            self._following.take(history)
+            told = [*beside.instructions, *self._standing.texts()]
+            now = ("\n\n".join(told), beside.tools)
+            if now != self._beside:
+                self.session.equip(system=now[0], tools=now[1])
+                self._beside = now
+            limit = _limit(beside.model) if self._sets_window else None
+            if limit is not None and limit != self._window:
+                self.session.switch(window=limit.context, output=limit.output or None)
+                self._window = limit
+
+    async def shrink(self, step: int, error: Exception) -> bool:
+        """Make what is shown shorter after a refusal for length; False where it is none.
+
+        Raises the refusal where nothing more can be folded. A step is refused once.
+        """
+        is_refusal = self._following.can_shrink(error) or (
+            self.session.policy.auto and isinstance(error, ModelContextWindowExceededError)
+        )
+        if not is_refusal or step == self._refused:
+            return False
+        self._refused = step
+        await self._following.ashrunk(error)
+        return True
+
+    # --- a history that was replaced by views ---
+
+    async def processed(
+        self, history: Sequence[ModelMessage], beside: Beside
+    ) -> list[ModelMessage]:
+        """What to send of a history that begins with what was sent before."""
+        made = self._made_of(history)
+        known = self._whole if made == self._made else []
+        whole = [*known, *history[made:]] if made else list(history)
+        view = await self.fitted(whole, beside, history)
+        came = {id(message) for message in history}
+        own = [message for message in view if id(message) not in came]
+        for message in own:
+            message.metadata = {**(message.metadata or {}), MARK: [self.name, len(view)]}
+        self._whole, self._made = whole, len(view) if own else 0
+        return view
+
+    def _made_of(self, history: Sequence[ModelMessage]) -> int:
+        """How many messages the history begins with that were made here, or shown with these."""
+        for message in reversed(history):
+            match (message.metadata or {}).get(MARK):
+                case [self.name, int(count)] if count <= len(history):
+                    return count
+                case _:
+                    pass
+        return 0
+
+    # --- between runs ---
+
+    def rest(self) -> None:
+        """Take what the run has said last, and let others write."""
+        with suppress(FoldmarkError):  # the run's own error is told
+            if not self.taken and self.live:
+                self.take(list(self.live))
+        self.live, self.taken, self._refused = [], False, -1
+        with suppress(FoldmarkError):
+            newest = self.session.newest()
+            self._newest = newest.id if newest else None
+            self.session.release()
+
+    def wake(self) -> None:
+        """Go on; what others have written meanwhile is followed, too."""
+        newest = self.session.newest()
+        if (newest.id if newest else None) != self._newest:
+            self._following = Following(self.session, PydanticDialect())
+            self._whole, self._made = [], 0
+
+
+@lru_cache(maxsize=256)
+def _known_limit(name: str) -> Limit | None:
+    try:
+        return model_limits(name)
+    except UnknownModel:
+        return None
+
+
+def _limit(model: AbstractModel | None) -> Limit | None:
+    """The window of a model, as we or pydantic-ai know it."""
+    if model is None:
+        return None
+    system, name = getattr(model, "system", ""), getattr(model, "model_name", "")
+    known = _known_limit(f"{system}:{name}") if name else None
+    window = getattr(model, "context_window", None)
+    return known or (Limit(context=window) if isinstance(window, int) and window > 0 else None)
+
+
+class Talks:
+    """The conversations that are open."""
+
+    def __init__(self, where: Any, settings: dict[str, Any]) -> None:
+        """Take the store, and how sessions are opened."""
+        self._where = where
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._runs: dict[str, Talk] = {}
+        self._idle: dict[str, Talk] = {}  # the one that was used last is the last
+
+    def held(self, run: str) -> Talk | None:
+        """The conversation of a run, if it has one."""
+        return self._runs.get(run)
+
+    def joined(self, run: str, name: str) -> Talk:
+        """The conversation of this name, for this run alone."""
+        with self._lock:
+            if (talk := self._runs.get(run)) is not None:
+                return talk
+            if any(talk.name == name for talk in self._runs.values()):
+                name = f"{name}.{run}"
+            talk = self._idle.pop(name, None)
+            if talk is not None:
+                talk.wake()
+            else:
+                session = open_session(self._where, session=name, **self._settings)
+                try:
+                    talk = Talk(name, session)
+                except BaseException:
+                    session.close()
+                    raise
+            self._runs[run] = talk
+            return talk
+
+    def leave(self, run: str) -> None:
+        """A run has ended."""
+        with self._lock:
+            talk = self._runs.pop(run, None)
+            if talk is None:
+                return
+            talk.rest()
+            self._idle[talk.name] = talk
+            old = [self._idle.pop(name) for name in list(self._idle)[:-_MOST_IDLE]]
+        for talk in old:
+            talk.session.close()
+
+    def close(self) -> None:
+        """Close all sessions."""
+        with self._lock:
+            talks = [*self._runs.values(), *self._idle.values()]
+            self._runs.clear()
+            self._idle.clear()
+        for talk in talks:
+            talk.rest()
+            talk.session.close()
