@@ -1,0 +1,394 @@
+"""A session that follows a list of Responses items, as OpenAI's Agents SDK has them.
+
+Each item is a message of the history. Items that the view shows unaltered go back just as they
+came, with their ids and encrypted thinking; where one was altered, so much around it is written
+anew as the provider needs to take it. It knows nothing of the SDK itself.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import groupby
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from foldmark.adapters.following import Following, Item, number_of
+from foldmark.errors import BadInput
+from foldmark.messages import (
+    AnyPart,
+    AssistantInfo,
+    FilePart,
+    Message,
+    Pending,
+    ReasoningPart,
+    TextPart,
+    Tokens,
+    ToolPart,
+    UserInfo,
+)
+from foldmark.session.session import Session
+from foldmark.shown import AnyShown, FromAssistant, FromTools, FromUser, Media, Text
+from foldmark.sizes import EXPANDED
+from foldmark.values import Json
+from foldmark.wire import wire_named
+from foldmark.wire.lists import as_shown
+from foldmark.wire.model import RESULT, Read, options
+from foldmark.wire.openai_items import CUSTOM, KEY, KIND, is_answer
+from foldmark.wire.plain import plain_object
+from foldmark.wire.weaving import settled
+
+_CODEC = wire_named("openai-responses")
+_RAW = "raw"  # an item that the codec would not write back just as it came
+_TAG = "tag"  # of which item words of the user's side are: a view puts several into one message
+# What the SDK notes beside items for itself, and never sends.
+_NOTES = frozenset({"_agents_tool_description", "_agents_tool_title", "created_by"})
+_BEGUN = TextPart(text="The session begins here.", ignored=True)
+
+
+class ItemDialect:
+    """Reads items so that each can be written back by itself."""
+
+    key = KEY
+    unique = False
+
+    def __init__(self) -> None:
+        """Begin with nothing measured."""
+        self.measured: tuple[str, Tokens] | None = None  # of the answer that an item begins
+
+    def read(self, item: Json, /) -> Read:
+        """What an item says."""
+        read = _CODEC.read(item)
+        if read.answers:
+            answer = read.answers[0]
+            # Which kind it is must not depend on a call that is told elsewhere.
+            answer = replace(answer, rest={**answer.rest, KIND: item["type"]})
+            read = replace(read, answers=(answer,))
+        if restored(read) != [item]:
+            read = _with_raw(read, item)
+        if read.role != "assistant":
+            tag: Json = {_TAG: item_tag(item)}
+            read = replace(read, parts=tuple(_with(_in_view(part), tag) for part in read.parts))
+        if self.measured and read.role == "assistant" and self.measured[0] == item_name(item):
+            read = replace(read, tokens=self.measured[1])
+        return read
+
+    def write(self, shown: Sequence[AnyShown], _original: Json | None, /) -> list[Json]:
+        """Items that say this."""
+        return _CODEC.write(tuple(shown), as_is=False)
+
+    def prompt(self, _item: Json, /) -> None:
+        """None: instructions stand beside the items, and other words of that rank among them."""
+        return
+
+
+class ItemsFollowing(Following[Json]):
+    """One session that follows one list of items, and has all of it."""
+
+    def __init__(self, session: Session) -> None:
+        """Take the session; what it followed before is read from it."""
+        self.own = ItemDialect()
+        super().__init__(session, self.own)
+        self.items = _items_of(session.export().messages)
+        self.ahead = 0  # the last so many were sent to a model before the SDK told of them
+        self._said: dict[str, _Said] = {}  # items of the user's side, by their tags
+        self._learn(self.items)
+        known = zip(self.items, self._items, strict=False)
+        self._items = [Item(item, held.print) for item, held in known]
+
+    # --- the history ---
+
+    def take(self, history: Sequence[Json]) -> None:
+        """Bring the session up to date with the list."""
+        if not self._items and history and self.session.newest() is None:
+            self.session.user((_BEGUN,))  # all can be taken back, as there is something before it
+        self._learn(history[len(self.items) :])
+        super().take(history)
+        self.items = list(history)
+
+    def _learn(self, new: Iterable[Json]) -> None:
+        for item in new:
+            if is_answer(item) or item.get("role") == "assistant" or "arguments" in item:
+                continue  # most are: they need not be read for it
+            read = self.own.read(item)
+            if read.role != "assistant" and read.parts:
+                words = [_words(part) for part in read.parts]
+                self._said[item_tag(item)] = _Said(item, words)
+
+    def add(self, given: Iterable[object]) -> None:
+        """Add items; those that were sent to a model already are there."""
+        new = [plain_object(item) for item in given]
+        held = [_sent(item) for item in self.items[len(self.items) - self.ahead :]]
+        for start in range(len(held)):
+            same = _common(held[start:], new)
+            if same and (same == len(new) or start + same == len(held)):
+                self.ahead = len(held) - start - same
+                new = new[same:]
+                break
+        else:
+            self.ahead = 0
+        if new:
+            self.ahead = 0
+            self.take([*self.items, *new])
+
+    def pop(self) -> Json | None:
+        """Take back the last item; it is hidden, not lost."""
+        if not self.items:
+            return None
+        last = self.items[-1]
+        self.ahead = max(self.ahead - 1, 0)
+        self.take(self.items[:-1])
+        return last
+
+    def clear(self) -> None:
+        """Take back all items."""
+        self.ahead = 0
+        self.take([])
+
+    def send(self, given: Sequence[Json]) -> bool:
+        """Follow what is about to be sent to a model, if it is this list or goes on from it."""
+        new = self._new(given)
+        if new:
+            self.take([*self.items, *new])
+            self.ahead += len(new)
+        return new is not None
+
+    def _new(self, given: Sequence[Json]) -> list[Json] | None:
+        """What is sent beyond the list; None where something else is sent."""
+        place = 0
+        may_miss = _Missing(self.items)
+        for number, item in enumerate(given):
+            while place < len(self.items) and _sent(self.items[place]) != item:
+                if not may_miss.at(place):
+                    return None
+                place += 1
+            if place == len(self.items):
+                return [plain_object(new) for new in given[number:]]
+            place += 1
+        return [] if all(may_miss.at(rest) for rest in range(place, len(self.items))) else None
+
+    # --- the view ---
+
+    def _written(self, shown: Iterable[AnyShown]) -> list[Json]:
+        written: list[Json] = []
+        messages = tuple(shown)
+        for place, message in enumerate(messages):
+            after = messages[place + 1] if place + 1 < len(messages) else None
+            match message:
+                case FromAssistant():
+                    written += self._answer(
+                        message, after if isinstance(after, FromTools) else None
+                    )
+                case FromUser():
+                    written += self._words_of(message)
+                case FromTools():
+                    pass  # written with its calls
+        return written
+
+    def _words_of(self, message: FromUser) -> list[Json]:
+        """The items of the user's side that a message is made of, and words beside them."""
+        written: list[Json] = []
+        rest = list(message.content)
+        while rest:
+            tag = _own(rest[0].provider_options).get(_TAG)
+            known = self._said.get(tag) if isinstance(tag, str) else None
+            count = len(known.words) if known else 1
+            if known and [_words(block) for block in rest[:count]] == known.words:
+                written.append(_sent(known.item))
+            else:
+                written += _CODEC.write((FromUser(content=tuple(rest[:count])),), as_is=False)
+            del rest[:count]
+        return written
+
+    def _answer(self, message: FromAssistant, tools: FromTools | None) -> list[Json]:
+        """The items of an answer, and the results of its calls."""
+        calls = [self._kept(bit) for bit in _bits(message)]
+        results: list[Json] = []
+        for bit in _bits(tools) if tools else ():
+            kept = self._kept(bit)
+            results += kept or _CODEC.write((bit,), as_is=True)
+            # A shell's result, say, has a form of its own: it cannot say that it was hidden.
+            calls.append([] if kept or _is_functions(bit) else None)
+        items = [item for kept in calls if kept is not None for item in kept]
+        if all(kept is not None for kept in calls):
+            return items + results
+        return _CODEC.write((message, tools) if tools else (message,), as_is=False)
+
+    def _kept(self, bit: AnyShown) -> list[Json] | None:
+        """The item that this shows, if it shows just that."""
+        number = _number(bit)
+        if number is None or number >= len(self.items):
+            return None
+        item = self.items[number]
+        same = _CODEC.write((bit,), as_is=True)
+        is_same = same == [item] or (_raw(bit) == item and same == restored(self.own.read(item)))
+        return [_sent(item)] if is_same else None
+
+
+class _Said(NamedTuple):
+    """An item of the user's side, and what each part of it says."""
+
+    item: Json
+    words: list[str]
+
+
+class _Missing:
+    """Which items the SDK leaves out by itself: calls without results, and ids told twice."""
+
+    def __init__(self, items: Sequence[Json]) -> None:
+        self._items = items
+        self._names: Counter[str] | None = None
+        self._answered: set[str] = set()
+
+    def at(self, place: int) -> bool:
+        if self._names is None:  # as a rule nobody asks
+            self._names = Counter(map(item_name, self._items))
+            self._answered = {item["call_id"] for item in self._items if is_answer(item)}
+        item = self._items[place]
+        if item.get("type") == "reasoning":
+            rest = (held for held in range(place + 1, len(self._items)))
+            after = next((n for n in rest if self._items[n].get("type") != "reasoning"), None)
+            return after is not None and self.at(after)
+        call_id = item.get("call_id")
+        is_open = isinstance(call_id, str) and call_id not in self._answered
+        return is_open or self._names[item_name(item)] > 1
+
+
+# --- items one by one ----------------------------------------------------------------------
+
+
+def item_name(item: Json) -> str:
+    """By what an item is known: its kind and its id, or its call's."""
+    name = item.get("call_id") or item.get("id")
+    return f"{item.get('type')} {name}" if name else f"{item.get('type')} {item!r}"
+
+
+def item_tag(item: Json) -> str:
+    """A short name for what an item says: equal items have the same."""
+    text = json.dumps(item, sort_keys=True)  # a store does not keep the order of fields
+    return blake2b(text.encode(), digest_size=9).hexdigest()
+
+
+def _in_view(part: AnyPart) -> AnyPart:
+    """A part that is shown: of files of plain text a view expects that they were told as text."""
+    if isinstance(part, FilePart) and part.mime in EXPANDED:
+        return replace(part, mime="application/octet-stream")
+    return part
+
+
+def _words(held: AnyPart | Text | Media) -> str:
+    match held:
+        case TextPart() | Text():
+            return held.text
+        case FilePart():
+            return held.url
+        case Media():
+            return held.data
+        case _:
+            return ""
+
+
+def restored(read: Read) -> list[Json]:
+    """What the codec makes of a message that it has read."""
+    wire: Json = {KEY: read.rest}
+    if read.answers:
+        answer = read.answers[0]
+        call = ToolPart(tool="", call_id=answer.call_id, state=Pending(input={}))
+        message = Message(info=AssistantInfo(id="msg"), parts=(settled(call, answer, KEY, None),))
+        return _CODEC.write(as_shown(message, KEY)[1:], as_is=True)
+    kind = AssistantInfo if read.role == "assistant" else UserInfo
+    message = Message(info=kind(id="msg", wire=wire), parts=read.parts)
+    return _CODEC.write(as_shown(message, KEY), as_is=True)
+
+
+def _items_of(messages: Iterable[Message]) -> list[Json]:
+    """All items that a session has followed, as they came."""
+    found: dict[int, Json] = {}
+    for message in messages:
+        for bit in (bit for shown in as_shown(message, KEY) for bit in _bits(shown)):
+            number = _number(bit)
+            if number is not None:
+                found[number] = _raw(bit) or _CODEC.write((bit,), as_is=True)[0]
+    return [found[number] for number in sorted(found)]
+
+
+def _bits(shown: AnyShown) -> Iterator[AnyShown]:
+    """What is shown, item by item."""
+    match shown:
+        case FromUser():
+            yield shown
+        case FromTools():
+            for result in shown.content:
+                yield FromTools(content=(result,))
+        case FromAssistant():
+            numbered = groupby(shown.content, lambda block: number_of(_own(block.provider_options)))
+            for _, blocks in numbered:
+                yield FromAssistant(content=tuple(blocks))
+
+
+def _marks(bit: AnyShown) -> Json:
+    """What is kept of the item that a bit is."""
+    match bit:
+        case FromUser():
+            return _own(bit.wire)
+        case FromTools():
+            return options(_own(bit.content[0].provider_options), RESULT)
+        case FromAssistant():
+            return _own(bit.content[0].provider_options) if bit.content else {}
+
+
+def _own(held: object) -> Json:
+    return options(held, KEY)
+
+
+def _number(bit: AnyShown) -> int | None:
+    return number_of(_marks(bit))
+
+
+def _raw(bit: AnyShown) -> Json | None:
+    return options(_marks(bit), _RAW) or None
+
+
+def _is_functions(bit: AnyShown) -> bool:
+    """Whether a result is of a function or a custom tool, which may say anything."""
+    return isinstance(bit, FromTools) and _own(bit.content[0].provider_options).get(KIND) in (
+        None,
+        CUSTOM,
+    )
+
+
+def _with_raw(read: Read, item: Json) -> Read:
+    raw: Json = {_RAW: item}
+    if read.answers:
+        answer = read.answers[0]
+        return replace(read, answers=(replace(answer, rest={**answer.rest, **raw}),))
+    if read.role != "assistant":
+        return replace(read, rest={**read.rest, **raw})
+    if not read.parts:
+        raise BadInput(f"an item of the kind {item.get('type')!r} says nothing")
+    return replace(read, parts=(_with(read.parts[0], raw), *read.parts[1:]))
+
+
+def _with(part: AnyPart, more: Json) -> AnyPart:
+    if not isinstance(part, TextPart | ReasoningPart | FilePart | ToolPart):
+        return part
+    metadata = part.metadata or {}
+    return replace(part, metadata={**metadata, KEY: {**options(metadata, KEY), **more}})
+
+
+def _sent(item: Json) -> Json:
+    """An item as the SDK sends it."""
+    if _NOTES.isdisjoint(item):
+        return item
+    return {name: held for name, held in item.items() if name not in _NOTES}
+
+
+def _common(ones: Sequence[Json], others: Sequence[Json]) -> int:
+    """How many items two lists begin with alike."""
+    count = 0
+    for one, other in zip(ones, others, strict=False):
+        if one != _sent(other):
+            break
+        count += 1
+    return count
