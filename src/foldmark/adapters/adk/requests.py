@@ -1,0 +1,131 @@
+"""What a request of ADK holds: the history, what stands beside it, and what is there only once.
+
+ADK puts some contents into one request and into no event: instructions that change, memories. They
+are told from the history here, as they are no words of the user's and stand elsewhere next time.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+from google.adk.agents.callback_context import CallbackContext
+from google.adk.agents.llm_agent import LlmAgent
+from google.adk.events.event import Event
+from google.adk.models.llm_request import LlmRequest
+from google.genai import types
+
+from foldmark.asking import Declared
+from foldmark.values import Frozen
+from foldmark.wire.plain import plain_object
+from foldmark.wire.tools import declared
+
+from .contents import Measured
+
+_OTHER_AGENT = "For context:"  # so begins what ADK tells an agent of another one
+
+
+class Passing(Frozen):
+    """A content of one request alone, and how many of the history stand after it."""
+
+    content: types.Content
+    after: int
+
+
+class Request(Frozen):
+    """What a request holds, and what ADK tells of it."""
+
+    contents: Sequence[types.Content]
+    passing: Sequence[Passing]
+    measured: Sequence[Measured]
+    system: str
+    tools: tuple[Declared, ...]
+    goes_on: bool  # where ADK has forgotten what came before, what the store has leads the view
+
+
+def request_of(context: CallbackContext, request: LlmRequest) -> Request:
+    """What this request holds."""
+    agent = context.get_invocation_context().agent
+    events = tuple(context.session.events)
+    is_whole = not isinstance(agent, LlmAgent) or agent.include_contents == "default"
+    is_new = all(event.invocation_id == context.invocation_id for event in events)
+    config = request.config
+    system = config.system_instruction  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - an image, too, of a package that is not here
+    contents, passing = _parted(request.contents, events, is_task=bool(context.isolation_scope))
+    return Request(
+        contents=contents,
+        passing=passing,
+        measured=[
+            Measured(event.content, event.usage_metadata)
+            for event in events
+            if event.usage_metadata and event.content and not event.partial
+        ],
+        system=_words(cast("object", system)),
+        tools=tuple(held for tool in config.tools or () for held in _declared(tool)),
+        goes_on=is_whole and is_new and context.isolation_scope is None,
+    )
+
+
+def with_passing(view: Sequence[types.Content], passing: Sequence[Passing]) -> list[types.Content]:
+    """A view with the contents of this request alone where they stood; no pair is torn apart."""
+    found = list(view)
+    for one in passing:
+        end = found[len(found) - one.after :]
+        is_torn = any(_is_bound(content) for content in end)
+        found.insert(len(found) - (0 if is_torn else one.after), one.content)
+    return found
+
+
+def _parted(
+    contents: Sequence[types.Content], events: Sequence[Event], *, is_task: bool
+) -> tuple[list[types.Content], list[Passing]]:
+    """The history, and what ADK put among the latest words of the user for this request alone."""
+    start = len(contents)
+    while start > int(is_task) and not _is_bound(contents[start - 1]):
+        start -= 1
+    history = list(contents[:start])
+    passing: list[types.Content] = []
+    after: list[int] = []
+    for content in contents[start:]:
+        if _is_told(content, events):
+            history.append(content)
+            after = [number + 1 for number in after]
+        else:
+            passing.append(content)
+            after.append(0)
+    if not history:
+        return list(contents), []
+    return history, [Passing(content=c, after=n) for c, n in zip(passing, after, strict=True)]
+
+
+def _is_bound(content: types.Content) -> bool:
+    """Whether it is the model's, or answers a call of the model's."""
+    return content.role != "user" or any(part.function_response for part in content.parts or ())
+
+
+def _is_told(content: types.Content, events: Sequence[Event]) -> bool:
+    """Whether an event told it."""
+    first = content.parts[0].text if content.parts else None
+    if first is not None and first.startswith(_OTHER_AGENT):
+        return True
+    held = (event.content for event in reversed(events))
+    return any(one is not None and one.parts == content.parts for one in held)
+
+
+def _words(instruction: object) -> str:
+    """The system prompt as text, in whichever of its forms it came."""
+    if instruction is None or isinstance(instruction, str):
+        return instruction or ""
+    if isinstance(instruction, types.Content):
+        return "\n\n".join(part.text or "" for part in instruction.parts or ())
+    if isinstance(instruction, list):
+        return "\n\n".join(map(_words, cast("list[object]", instruction)))
+    return getattr(instruction, "text", None) or ""
+
+
+def _declared(tool: object) -> tuple[Declared, ...]:
+    """A tool as it is counted; what runs at the provider has a name and settings only."""
+    if not isinstance(tool, types.Tool):
+        return (Declared(name=getattr(tool, "__name__", "tool"), description="", schema={}),)
+    held = plain_object(tool)
+    functions = held.pop("functionDeclarations", None) or ()
+    others = [Declared(name=name, description="", schema={name: held[name]}) for name in held]
+    return (*declared(functions), *others)
