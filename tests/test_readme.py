@@ -20,7 +20,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-AGENT, SESSION = blocks("python")
+AGENT, FIT, *LOOPS, SESSION = blocks("python")
 
 
 def test_the_agent_in_the_readme_runs(
@@ -42,6 +42,20 @@ def test_python_in_the_readme_runs(
     before, after = int(told[3].split()[0]), int(told[1].split()[0])
     assert after < before / 10
     assert told[2] == "h2 folded 243000"
+
+
+def test_fit_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(FIT, "README.md", "exec"), {})  # noqa: S102 - our own page
+    told = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"601 messages, \d+ that fit, the newest as they are", told[0])
+    assert told[1] == "True"
+
+
+def test_the_loops_in_the_readme_are_those_of_their_page_which_run() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "own-loops.md").read_text()
+    assert len(LOOPS) == 8
+    for loop in LOOPS:
+        assert f"```python\n{loop}```" in page
 
 
 def test_commands_in_the_readme_run(tmp_path: Path) -> None:
