@@ -181,6 +181,19 @@ def test_results_without_calls_and_calls_without_results_harm_nobody(session: Se
     assert "late" in told
 
 
+def test_a_window_that_each_step_fills_again_is_folded_again_and_again(session: Session) -> None:
+    talk: Talk = [asked("Go")]
+    view = following(session)
+    for step in range(12):
+        talk += [called(f"c{step}"), gave(f"c{step}", f"line {step} of it all\n" * 900)]
+        talk += [asked(f"And {step}? {'please ' * 1_800}")]
+        view.take(talk)
+        check_pairs(view.view())
+        assert session.plan().tokens <= session.room
+    pivots = [act for act in session.acts() if act.kind == "pivot"]
+    assert len(pivots) > 4
+
+
 class TooLong(Exception):
     status_code = 400
 

@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from foldmark.errors import FoldmarkError
+from foldmark.errors import CompactionStopped, FoldmarkError
 from foldmark.io.background import uncut
 from foldmark.messages import (
     AnyPart,
@@ -183,11 +183,24 @@ class Following(Generic[M]):
 
     def view(self) -> list[M]:
         """What to send to the model: it is made to fit first, if it must be."""
-        return self._written(self.session.messages())
+        try:
+            return self._written(self.session.messages())
+        except CompactionStopped:
+            # A loop that fills the window at each step is stopped, lest it asks a model each time.
+            if self.session.asks_model:
+                raise
+            self.session.compact()
+            return self._written(self.session.messages())
 
     async def aview(self) -> list[M]:
         """`view`, async."""
-        return self._written(await self.session.amessages())
+        try:
+            return self._written(await self.session.amessages())
+        except CompactionStopped:
+            if self.session.asks_model:
+                raise
+            await self.session.acompact()
+            return self._written(await self.session.amessages())
 
     def _written(self, shown: Iterable[AnyShown]) -> list[M]:
         bits = [bit for message in shown for bit in self._bits(message)]

@@ -7,11 +7,11 @@ words are kept, and calls that are not whole are left out.
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
 from contextlib import suppress
-from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import UNSET
 
+from foldmark.closing import AsyncClosing
 from foldmark.errors import BadInput, FoldmarkError
 from foldmark.io.background import uncut
 from foldmark.messages import AnyPart, Message, ReasoningPart, TextPart
@@ -80,7 +80,7 @@ class Listening(Switching):
         return self._append(self.maker.assistant(parts, info, self.model))
 
 
-class Hearing(AsyncIterator[C], Generic[C]):
+class Hearing(AsyncClosing, AsyncIterator[C], Generic[C]):
     """The chunks of an async stream as they come.
 
     No async generator: one of these is closed some time after its loop was left, and the next
@@ -118,19 +118,6 @@ class Hearing(AsyncIterator[C], Generic[C]):
         if not self._over:
             self._over = True
             await uncut(self._heard)
-
-    async def __aenter__(self) -> Self:
-        """Use it in an `async with`, and it is closed at the end."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        await self.aclose()
 
     def __del__(self) -> None:
         """A loop over it was left early, and nobody has it any more."""

@@ -5,13 +5,13 @@ The async forms run the blocking ones in a thread; the two may be mixed on one s
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from msgspec import UNSET
 
 from foldmark.acts import Act
 from foldmark.asking import Declared, Summarizer
+from foldmark.closing import AsyncClosing, Closing
 from foldmark.events import Event
 from foldmark.io.rows import SessionRow
 from foldmark.io.store import Store, checked_id, forked_info
@@ -43,38 +43,12 @@ async def _in_thread(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> 
     return await asyncio.to_thread(call, *args, **named)
 
 
-class Session(Listening):
+class Session(Listening, Closing, AsyncClosing):
     """A session: everything that was said, and the view of it that fits."""
 
     def __repr__(self) -> str:
         """Which one it is."""
         return f"<Session {self.id} in {self._store.name}>"
-
-    def __enter__(self) -> Self:
-        """Use it in a `with`, and it is closed at the end."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        """Use it in an `async with`, and it is closed at the end."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        await self.aclose()
 
     def fork(self, message: str | None = None, *, session: str | None = None) -> "Session":
         """A new session that begins as this one is, or was at a message."""

@@ -20,6 +20,11 @@ _log = logging.getLogger("foldmark")
 class Summarizing(Folding):
     """Finds the model that is asked, and tells of what it says."""
 
+    @property
+    def asks_model(self) -> bool:
+        """Whether a compaction asks a model; else it costs nothing."""
+        return self._summarizer() is not None
+
     def _summarizer(self) -> Summarizer | None:
         """The model that summarises: the one that is set, else the session's; None for none."""
         if self._given_summarizer is not None:

@@ -8,8 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 from langchain.agents.middleware import AgentMiddleware, AgentState
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
@@ -23,6 +22,7 @@ from langgraph.runtime import Runtime
 
 import foldmark
 from foldmark.asking import Declared, Summarizer
+from foldmark.closing import Closing
 from foldmark.errors import BadInput, FoldmarkError
 from foldmark.io.background import uncut
 from foldmark.session.session import Session
@@ -50,7 +50,7 @@ class _Fixed(NamedTuple):
     model: object  # if it is to summarise
 
 
-class FoldmarkMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
+class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
     """Shows an agent's model a view of its messages that fits, and keeps them in a store.
 
         agent = create_agent(model, tools, middleware=[FoldmarkMiddleware("agent.db")])
@@ -140,19 +140,6 @@ class FoldmarkMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def close(self) -> None:
         """Close all sessions; the middleware can be used on, and opens them again."""
         self._conversations.close()
-
-    def __enter__(self) -> Self:
-        """Use it in a `with`, and its sessions are closed at the end."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close all sessions."""
-        self.close()
 
     def _opened(self, name: str) -> Session:
         return foldmark.open(self._where, session=name, **self._options)

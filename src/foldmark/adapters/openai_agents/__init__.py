@@ -14,9 +14,9 @@ from contextvars import ContextVar
 from dataclasses import replace
 from inspect import isawaitable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
+from foldmark.closing import AsyncClosing, Closing
 from foldmark.io.background import uncut
 from foldmark.session import opening
 from foldmark.session.session import Session
@@ -58,7 +58,7 @@ class _Shown(NamedTuple):
 _SHOWN: ContextVar[_Shown | None] = ContextVar("foldmark_shown", default=None)
 
 
-class FoldmarkSession:
+class FoldmarkSession(Closing, AsyncClosing):
     """A session of the SDK that keeps all items in a Foldmark session."""
 
     session_settings: SessionSettings | None = None
@@ -198,29 +198,3 @@ class FoldmarkSession:
     async def aclose(self) -> None:
         """`close`, async."""
         await uncut(self.close)
-
-    def __enter__(self) -> Self:
-        """Use it in a `with`, and it is closed at the end."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        """Use it in an `async with`, and it is closed at the end."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        await self.aclose()

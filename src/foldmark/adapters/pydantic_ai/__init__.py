@@ -9,8 +9,7 @@ whole. How messages are read and written, and what stands in every request, is t
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 try:
     from pydantic_ai.capabilities import AbstractCapability
@@ -21,6 +20,8 @@ except ImportError as missing:
     raise ImportError(
         "this adapter needs pydantic-ai 2.66 or newer: pip install 'foldmark[pydantic-ai]'"
     ) from missing
+
+from foldmark.closing import Closing
 
 from .standing import declared_tools, found_parts, tool_declarations
 from .talks import Beside, Talk, Talks
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 SessionName = str | Callable[[RunContext[Any]], str]
 
 
-class Foldmark(AbstractCapability[Any]):
+class Foldmark(Closing, AbstractCapability[Any]):
     """Keeps an agent's conversations in a store, and shows the model a view that fits.
 
     `session` names the session: a name, or who tells it of the run's context; by default it is the
@@ -145,16 +146,3 @@ class Foldmark(AbstractCapability[Any]):
     async def aclose(self) -> None:
         """`close`, async."""
         await asyncio.to_thread(self.close)
-
-    def __enter__(self) -> Self:
-        """Use it in a `with`, and its sessions are closed at the end."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close all sessions."""
-        self.close()
