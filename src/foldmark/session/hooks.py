@@ -9,10 +9,12 @@ import asyncio
 import inspect
 import logging
 import reprlib
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import copy_context
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from queue import Empty, SimpleQueue
 from traceback import format_exception_only
 from typing import Any, Protocol, TypeVar, cast
@@ -186,12 +188,18 @@ class _Hook:
 def found_hooks() -> list[object]:
     """The hooks that installed packages offer, in the order of their names."""
     try:
-        entries = sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
+        entries = _entries(entry_points, tuple(sys.path))
     except Exception:  # noqa: BLE001 - a package may be installed by halves
         _log.exception("installed packages cannot be searched for hooks")
         return []
     loaded = (_loaded(entry) for entry in entries)
     return [hook for hook in loaded if hook is not None]
+
+
+@lru_cache(maxsize=4)
+def _entries(search: Callable[..., EntryPoints], _path: tuple[str, ...]) -> list[EntryPoint]:
+    """All of them; to look through what is installed takes longer than to open a session."""
+    return sorted(search(group=GROUP), key=lambda entry: (entry.name, entry.value))
 
 
 def _loaded(entry: EntryPoint) -> object | None:
