@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,14 @@ settings.load_profile("foldmark")
 BESIDE = Path(__file__).parents[2] / "shared"
 VECTORS = Path(os.environ.get("FOLDMARK_VECTORS", BESIDE / "vectors"))
 CORPUS = Path(os.environ.get("FOLDMARK_CORPUS", BESIDE / "corpus"))
+
+
+@pytest.fixture
+def seed() -> int:
+    """Another one in each run, or FOLDMARK_SEED; it is told where a test fails."""
+    chosen = int(os.environ.get("FOLDMARK_SEED", time.time()))
+    print(f"FOLDMARK_SEED={chosen}")  # noqa: T201 - shown with the failure
+    return chosen
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from .test_agent_hostile import contents
 
 ROOT = Path(__file__).parents[1]
 KILLS = min(int(os.environ.get("FOLDMARK_KILLS", "50")), 1_000)
-SEED = int(os.environ.get("FOLDMARK_SEED", time.time()))
 CHECKED = "Checked."
 EACH = 3  # kills after which the session is continued and looked at here
 Line = dict[str, Any]
@@ -158,7 +157,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("seed", [SEED])
 def test_a_run_that_is_killed_again_and_again_goes_on_and_loses_nothing(
     place: Path, seed: int
 ) -> None:

@@ -272,7 +272,6 @@ def one_kill(
         ledger.go_on(session)
 
 
-@pytest.mark.parametrize("seed", [int(os.environ.get("FOLDMARK_SEED", time.time()))])
 def test_what_was_acknowledged_survives_a_kill_at_any_moment(
     tmp_path: Path, postgres: str, seed: int
 ) -> None:
