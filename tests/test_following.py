@@ -154,7 +154,8 @@ def test_a_history_that_begins_with_a_later_run_is_found_again(tmp_path: Path) -
     with opened(tmp_path) as session:
         first = Following[Any](session, Named("openai-chat"))
         first.take(talk[:2])
-        first.take(talk[2:4])  # a run without what was before
+        first.take(talk[2:3])  # a run without what was before
+        first.take(talk[2:4])
     with opened(tmp_path) as session:
         later = Following[Any](session, Named("openai-chat"))
         later.take([dict(message) for message in talk[2:]])
@@ -257,3 +258,61 @@ def random_step(rng: random.Random, number: int, step: int) -> Talk:
     return made + [
         gave(name, "word " * rng.randint(1, 400)) for name in names if rng.random() < 0.9
     ]
+
+
+def talked(*texts: str) -> Talk:
+    """What the user and the model said in turn."""
+    return [
+        {"role": "user" if place % 2 == 0 else "assistant", "content": text}
+        for place, text in enumerate(texts)
+    ]
+
+
+def words(view: Following[Any]) -> list[str]:
+    return [message["content"] for message in view.view()]
+
+
+def test_a_history_that_is_all_there_is_takes_the_session_back_to_nothing(session: Session) -> None:
+    view = following(session)
+    view.take(talked("A secret", "Yes.", "And?"))
+    view.take(talked("Something else", "Well.", "And?"), whole=True)
+    assert words(view) == ["Something else", "Well.", "And?"]
+    view.take(talked("A third"), whole=True)
+    assert words(view) == ["A third"]
+    assert session.search("secret")  # nothing was lost
+
+
+def test_a_history_that_slides_is_not_taken_twice(session: Session) -> None:
+    view = following(session)
+    whole = talked(*(f"word {number}" for number in range(30)))
+    for end in range(5, 30):
+        view.take([dict(message) for message in whole[max(0, end - 6) : end]])
+        assert words(view) == [f"word {number}" for number in range(end)]
+
+
+def test_a_beginning_that_is_new_each_time_is_not_taken_twice(session: Session) -> None:
+    view = following(session)
+    talk = talked(*(f"word {number}" for number in range(20)))
+    for end in range(4, 20):
+        view.take([asked(f"It is {end} o'clock."), *talk[1:end]])
+    assert len(words(view)) <= 21
+    assert words(view)[-1] == "word 18"
+
+
+def test_a_request_beside_the_others_is_taken_back_when_they_go_on(session: Session) -> None:
+    view = following(session)
+    talk = talked("one", "two", "three", "four")
+    view.take(talk)
+    view.take([asked("A title?")])
+    assert words(view)[-1] == "A title?"
+    view.take([*talk, asked("five")])
+    assert words(view) == ["one", "two", "three", "four", "five"]
+
+
+def test_a_history_with_new_ids_each_time_is_known_by_its_words(tmp_path: Path) -> None:
+    for count in range(2, 7):
+        with opened(tmp_path) as session:
+            view = Following[Any](session, Named("openai-chat"))
+            talk = talked(*(f"word {number}" for number in range(2 * count - 1)))
+            view.take([{**message, "name": f"n{count}_{id(message)}"} for message in talk])
+            assert words(view) == [f"word {number}" for number in range(2 * count - 1)]

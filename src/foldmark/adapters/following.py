@@ -7,8 +7,7 @@ only a dialect knows.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from hashlib import blake2b
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import is_
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -16,31 +15,21 @@ from msgspec.structs import replace
 
 from foldmark.errors import CompactionStopped, FoldmarkError
 from foldmark.io.background import uncut
-from foldmark.messages import (
-    AnyPart,
-    AssistantInfo,
-    FilePart,
-    Message,
-    ReasoningPart,
-    TextPart,
-    Tokens,
-    ToolPart,
-    UserInfo,
-    has_result,
-)
+from foldmark.messages import Message, TextPart, Tokens, ToolPart, has_result
 from foldmark.refusals import is_context_overflow, stated_window
 from foldmark.session.session import Session
-from foldmark.shown import AnyShown, Call, FromTools, Media, Reasoning, Result, Text
-from foldmark.values import Json, encode
-from foldmark.wire.lists import as_shown, orphan
-from foldmark.wire.model import RESULT, Answer, Read, options, without
+from foldmark.shown import AnyShown, FromTools
+from foldmark.wire.lists import orphan
+from foldmark.wire.model import RESULT, Answer, Read, options
+
+from .prints import VOLATILE, Print, gists, mark, marks, number_of, print_of, said, with_mark
+
+__all__ = ["VOLATILE", "Dialect", "Following", "Item", "number_of"]
 
 M = TypeVar("M")
 R = TypeVar("R")
 _LESS = 0.9
-_MARK = "followed"  # under the dialect's key: the number in the history, and a print of it
-# In `rest` of a message or result: what may change while it stays the same. No print is made of it.
-VOLATILE = "volatile"
+_BEGINNING = "[Here begins what follows a history.]"
 
 
 class Dialect(Protocol[M]):
@@ -66,7 +55,7 @@ class Item(NamedTuple, Generic[M]):
     """A message of the history: as an object, if it was seen here, and its print, if known."""
 
     message: M | None
-    print: str | None
+    print: Print | None
 
 
 class Following(Generic[M]):
@@ -87,24 +76,19 @@ class Following(Generic[M]):
 
     # --- the history into the session ---
 
-    def take(self, history: Sequence[M]) -> None:
-        """Bring the session up to date with the history."""
+    def take(self, history: Sequence[M], *, whole: bool = False) -> None:
+        """Bring the session up to date with the history.
+
+        A history that begins otherwise than what was followed goes on with the session; with
+        `whole` it is all that there is: then the session goes back.
+        """
         led = self._led(history)
         known = self._common(history)
         if known <= led < len(history) and len(self._items) > self._base + led:
-            known = self._begun_elsewhere(history, led)
+            known = self._begun_elsewhere(history, led, whole=whole)
         if known < len(self._items) - self._base:
             known = self._go_back(known)
         self._add(history, known, led)
-
-    def _begun_elsewhere(self, history: Sequence[M], led: int) -> int:
-        """How much is known of a history that begins otherwise: with a later run, or anew."""
-        self._base = len(self._items)
-        if self._dialect.unique:
-            first = _print(self._dialect.read(history[led]))
-            places = (place for place, item in enumerate(self._items) if item.print == first)
-            self._base = next(places, self._base + led) - led
-        return self._common(history)
 
     def _common(self, history: Sequence[M]) -> int:
         """How many messages the history begins with that were followed before."""
@@ -116,10 +100,32 @@ class Following(Generic[M]):
             item = held[place]
             if item.message is history[place]:
                 continue
-            if item.print is not None and item.print != _print(self._dialect.read(history[place])):
-                return place
+            if item.print is not None:
+                found = print_of(self._dialect.read(history[place]))
+                # Where all before it is the same, the words are enough.
+                same = found.said == item.print.said if place else found.exact == item.print.exact
+                if not same:
+                    return place
             self._items[self._base + place] = Item(history[place], item.print)
         return both
+
+    def _begun_elsewhere(self, history: Sequence[M], led: int, *, whole: bool) -> int:
+        """How much is known of a history that begins otherwise, and where in the session it does.
+
+        It may begin with a later run, have slid on, have ids of its own each time, or be another.
+        """
+        prints = [print_of(self._dialect.read(message)) for message in history[led:]]
+        known = [item.print for item in self._items]
+        place, length = _run(known, prints, unique=self._dialect.unique)
+        if length and place >= led:
+            self._base = place - led
+            return led + length
+        end = _end(known, prints)
+        if not whole and end and len(known) >= led + end:
+            self._base = len(known) - led - end
+            return led + end
+        self._base = 0 if whole else len(known)
+        return 0
 
     def _add(self, history: Sequence[M], start: int, led: int) -> None:
         first = max(start, led)
@@ -127,10 +133,16 @@ class Following(Generic[M]):
         new = history[first:]
         if not new:
             return
+        self._root()
         reader = _Marking(self._dialect, self._base + first, self._open)
         taken = self._measuring([reader.read(message) for message in new])
         self.session.take_read(taken, _AsRead(self._dialect.key))
         self._items += map(Item, new, reader.prints)
+
+    def _root(self) -> None:
+        """Begin an empty session with a message that is not shown: one can go back to it."""
+        if self.session.newest() is None:
+            self.session.user([TextPart(text=_BEGINNING, ignored=True, synthetic=True)])
 
     def _measuring(self, reads: list[Read]) -> list[Read]:
         """The same, the first answer with what was measured for it."""
@@ -156,7 +168,7 @@ class Following(Generic[M]):
         """Hide what is in the session and no more in the history; how much of that is left."""
         number, before = self._base + known, None
         for message in self.session.export().messages:
-            numbers = [mark[0] for mark in _marks(message, self._dialect.key)]
+            numbers = [number for number, _ in marks(message, self._dialect.key)]
             if not numbers or max(numbers) < number:
                 before = message.id
                 continue
@@ -174,9 +186,9 @@ class Following(Generic[M]):
     def _load(self) -> None:
         """Learn what the session has followed before."""
         messages = self.session.export().messages
-        found = dict(mark for held in messages for mark in _marks(held, self._dialect.key))
-        last = max(found, default=-1)
-        self._items = [Item(None, found.get(number)) for number in range(last + 1)]
+        known = dict(found for held in messages for found in marks(held, self._dialect.key))
+        last = max(known, default=-1)
+        self._items = [Item(None, known.get(number)) for number in range(last + 1)]
         self._open = _open_calls(messages)
 
     # --- the view for the framework ---
@@ -205,19 +217,19 @@ class Following(Generic[M]):
     def _written(self, shown: Iterable[AnyShown]) -> list[M]:
         bits = [bit for message in shown for bit in self._bits(message)]
         written: list[M] = []
-        gists: dict[int, object] = {}
+        shown_now: dict[int, object] = {}
         for number, group in groupby(bits, key=lambda bit: bit[0]):
             held = _joined([bit for _, bit in group])
             original = None
             if number is not None and number < len(self._items):
                 original = self._items[number].message
             if number is not None and original is not None:
-                gists[number] = self._gists.get(number) or _said(self._dialect.read(original))
-                if gists[number] == _shown(held):
+                shown_now[number] = self._gists.get(number) or said(self._dialect.read(original))
+                if shown_now[number] == gists(held):
                     written.append(original)
                     continue
             written += self._dialect.write(held, original)
-        self._gists = gists
+        self._gists = shown_now
         return self._with_prompts(written)
 
     def _bits(self, message: AnyShown) -> list[tuple[int | None, AnyShown]]:
@@ -241,12 +253,12 @@ class Following(Generic[M]):
 
     # --- asking the model ---
 
-    def ask(self, history: Sequence[M], model: Callable[[list[M]], R]) -> R:
+    def ask(self, history: Sequence[M], model: Callable[[list[M]], R], *, whole: bool = False) -> R:
         """The model's answer to a view of the history; after a refusal for length, a shorter one.
 
         Raises what the model raises; a refusal, too, where nothing more can be folded.
         """
-        self.take(history)
+        self.take(history, whole=whole)
         try:
             return model(self.view())
         except Exception as error:
@@ -254,9 +266,11 @@ class Following(Generic[M]):
                 raise
             return model(self.shrunk(error))
 
-    async def aask(self, history: Sequence[M], model: Callable[[list[M]], Awaitable[R]]) -> R:
+    async def aask(
+        self, history: Sequence[M], model: Callable[[list[M]], Awaitable[R]], *, whole: bool = False
+    ) -> R:
         """`ask`, async."""
-        await uncut(self.take, history)
+        await uncut(self.take, history, whole=whole)
         try:
             return await model(await self.aview())
         except Exception as error:
@@ -315,65 +329,58 @@ class _Marking(Generic[M]):
         self._dialect = dialect
         self._open = calls
         self.number = number
-        self.prints: list[str] = []
+        self.prints: list[Print] = []
 
     def read(self, message: M) -> Read:
         read = self._dialect.read(message)
-        self.prints.append(_print(read))
-        mark: Json = {_MARK: [self.number, self.prints[-1]]}
+        self.prints.append(print_of(read))
+        kept = mark(self.number, self.prints[-1])
         self.number += 1
         answers, lost = list[Answer](), list[TextPart]()
         for answer in read.answers:
             if answer.call_id in self._open:
                 self._open.discard(answer.call_id)
-                answers.append(replace(answer, rest={**answer.rest, **mark}))
+                answers.append(replace(answer, rest={**answer.rest, **kept}))
             else:  # a result without a call is words like any other
                 lost.append(orphan(answer, self._dialect.key))
         self._open |= {part.call_id or "" for part in read.parts if isinstance(part, ToolPart)}
         parts = (*lost, *read.parts)
         if read.joins:  # it becomes one with the message before it, whose mark is another
-            parts = tuple(_marked(part, self._dialect.key, mark) for part in parts)
-        return replace(read, parts=parts, answers=tuple(answers), rest={**read.rest, **mark})
+            parts = tuple(with_mark(part, self._dialect.key, kept) for part in parts)
+        return replace(read, parts=parts, answers=tuple(answers), rest={**read.rest, **kept})
 
 
-def _print(read: Read) -> str:
-    """A print of what a message says; what was measured beside it may be known only once."""
-    said = replace(read, tokens=None) if read.tokens else read
-    if VOLATILE in read.rest or any(VOLATILE in answer.rest for answer in read.answers):
-        answers = tuple(replace(held, rest=without(held.rest, VOLATILE)) for held in read.answers)
-        said = replace(said, rest=without(read.rest, VOLATILE), answers=answers)
-    return blake2b(encode(said), digest_size=9).hexdigest()
+def _run(
+    known: Sequence[Print | None], prints: Sequence[Print], *, unique: bool
+) -> tuple[int, int]:
+    """Where in what is known a history begins, and how much of it is there; the longest such run.
+
+    Two messages in a row that say the same are no chance, nor is one with an id of its own.
+    """
+    best = (0, 0, 0)  # the run's exact part, its length, its place
+    for place, held in enumerate(known):
+        if held is None or held.said != prints[0].said:
+            continue
+        both = list(zip(known[place:], prints, strict=False))
+        length = _while(one is not None and one.said == other.said for one, other in both)
+        exact = _while(one is not None and one.exact == other.exact for one, other in both)
+        if length > 1 or (unique and exact):
+            best = max(best, (exact, length, place))
+    return best[2], best[1]
 
 
-def _marked(part: AnyPart, key: str, mark: Json) -> AnyPart:
-    if not isinstance(part, TextPart | ReasoningPart | FilePart | ToolPart):
-        return part
-    metadata = part.metadata or {}
-    return replace(part, metadata={**metadata, key: {**options(metadata, key), **mark}})
+def _while(same: Iterable[bool]) -> int:
+    """How many are true, up to the first that is not."""
+    return sum(1 for _ in takewhile(bool, same))
 
 
-def number_of(kept: Json) -> int | None:
-    """The number in the history that stands in what is kept under a dialect's key."""
-    mark = _mark(kept)
-    return mark[0] if mark else None
-
-
-def _mark(kept: Json) -> tuple[int, str] | None:
-    match kept.get(_MARK):
-        case [int(number), str(text)]:
-            return number, text
-        case _:
-            return None
-
-
-def _marks(message: Message, key: str) -> list[tuple[int, str]]:
-    """The marks of a message of ours: its own first, then those of parts and results."""
-    held = [options(message.info.wire, key)]
-    for part in message.parts:
-        if isinstance(part, TextPart | ReasoningPart | FilePart | ToolPart):
-            own = options(part.metadata, key)
-            held += [own, options(own, RESULT)]
-    return [mark for mark in map(_mark, held) if mark is not None]
+def _end(known: Sequence[Print | None], prints: Sequence[Print]) -> int:
+    """How much of a history is known, if what is known ends in it: two messages at least."""
+    for end in range(len(prints), 1, -1):
+        newest = [held.said if held else None for held in known[-2:]]
+        if newest == [held.said for held in prints[end - 2 : end]]:
+            return end
+    return 0
 
 
 def _open_calls(messages: Iterable[Message]) -> set[str]:
@@ -398,27 +405,3 @@ def _joined(bits: Sequence[AnyShown]) -> list[AnyShown]:
         else:
             joined.append(bit)
     return joined
-
-
-def _shown(messages: Iterable[AnyShown]) -> list[object]:
-    return [_gist(block) for message in messages for block in message.content]
-
-
-def _said(read: Read) -> list[object]:
-    """What a view would show of a message, if it shows all of it."""
-    kind = AssistantInfo if read.role == "assistant" else UserInfo
-    parts = as_shown(Message(info=kind(id="msg"), parts=read.parts), "")
-    results = [(answer.call_id, answer.output, len(answer.files)) for answer in read.answers]
-    return [*results, *_shown(parts if read.parts else ())]
-
-
-def _gist(block: Text | Media | Reasoning | Call | Result) -> object:
-    match block:
-        case Text() | Reasoning():
-            return block.text
-        case Media():
-            return block.data
-        case Call():
-            return block.tool_call_id, block.tool_name, block.input
-        case Result():
-            return block.tool_call_id, block.output.value, len(block.attachments)

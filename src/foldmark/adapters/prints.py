@@ -1,0 +1,115 @@
+"""Prints of messages, by which a history is found again, and the marks that keep them.
+
+Each message of ours that came from a history bears a mark: the number of its source, an exact
+print, and a print of what it says alone, as ids and times may be new though the words are not.
+"""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from foldmark.messages import (
+    AnyPart,
+    AssistantInfo,
+    FilePart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+    UserInfo,
+)
+from foldmark.shown import AnyShown, Call, Media, Reasoning, Result, Text
+from foldmark.values import Json, encode
+from foldmark.wire.lists import as_shown
+from foldmark.wire.model import RESULT, Read, options, without
+
+# In `rest` of a message or result: what may change while it stays the same. No print is made of it.
+VOLATILE = "volatile"
+_MARK = "followed"  # under the dialect's key
+
+
+class Print(NamedTuple):
+    """By what a message is known."""
+
+    exact: str
+    said: str  # of its words, calls and results alone
+
+
+def print_of(read: Read) -> Print:
+    """The print of a message; what was measured beside it may be known only once."""
+    held = replace(read, tokens=None) if read.tokens else read
+    if VOLATILE in read.rest or any(VOLATILE in answer.rest for answer in read.answers):
+        answers = tuple(replace(one, rest=without(one.rest, VOLATILE)) for one in read.answers)
+        held = replace(held, rest=without(read.rest, VOLATILE), answers=answers)
+    return Print(_hashed(held), _hashed((read.role, said(read))))
+
+
+def _hashed(value: object) -> str:
+    return blake2b(encode(value), digest_size=9).hexdigest()
+
+
+def mark(number: int, made: Print) -> Json:
+    """What is kept of a message's source."""
+    return {_MARK: [number, *made]}
+
+
+def number_of(kept: Json) -> int | None:
+    """The number in the history that stands in what is kept under a dialect's key."""
+    found = _marked(kept)
+    return found[0] if found else None
+
+
+def marks(message: Message, key: str) -> list[tuple[int, Print]]:
+    """The marks of a message of ours: its own first, then those of parts and results."""
+    held = [options(message.info.wire, key)]
+    for part in message.parts:
+        if isinstance(part, TextPart | ReasoningPart | FilePart | ToolPart):
+            own = options(part.metadata, key)
+            held += [own, options(own, RESULT)]
+    return [found for found in map(_marked, held) if found is not None]
+
+
+def _marked(kept: Json) -> tuple[int, Print] | None:
+    match kept.get(_MARK):
+        case [int(number), str(exact), str(words)]:
+            return number, Print(exact, words)
+        case _:
+            return None
+
+
+def with_mark(part: AnyPart, key: str, kept: Json) -> AnyPart:
+    """A part that bears a mark of its own, as its message becomes one with another."""
+    if not isinstance(part, TextPart | ReasoningPart | FilePart | ToolPart):
+        return part
+    metadata = part.metadata or {}
+    return replace(part, metadata={**metadata, key: {**options(metadata, key), **kept}})
+
+
+# --- what a message says ---
+
+
+def said(read: Read) -> list[object]:
+    """What a view would show of a message, if it shows all of it."""
+    kind = AssistantInfo if read.role == "assistant" else UserInfo
+    parts = as_shown(Message(info=kind(id="msg"), parts=read.parts), "")
+    results = [(answer.call_id, answer.output, len(answer.files)) for answer in read.answers]
+    return [*results, *gists(parts if read.parts else ())]
+
+
+def gists(messages: Iterable[AnyShown]) -> list[object]:
+    """The same of what is shown."""
+    return [_gist(block) for message in messages for block in message.content]
+
+
+def _gist(block: Text | Media | Reasoning | Call | Result) -> object:
+    match block:
+        case Text() | Reasoning():
+            return block.text
+        case Media():
+            return block.data
+        case Call():
+            return block.tool_call_id, block.tool_name, block.input
+        case Result():
+            return block.tool_call_id, block.output.value, len(block.attachments)
