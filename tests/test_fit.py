@@ -5,6 +5,7 @@ import random
 from typing import Any
 
 import pytest
+from google.genai import types
 
 import foldmark
 from foldmark.shown import Call, FromAssistant, FromTools, FromUser, Output, Result, Text
@@ -188,3 +189,111 @@ def test_what_cannot_fit_is_told_with_its_figures() -> None:
     assert told.value.fixed > 3_000
     with pytest.raises(foldmark.BadInput, match="message 2"):
         foldmark.fit([{"role": "user", "content": "a"}, {"role": "nobody"}], 100, wire="chat")
+
+
+def test_a_tool_loop_in_the_middle_of_much_talk_keeps_its_pairs() -> None:
+    said_so = [
+        {"role": "user", "content": "mill " * 60},
+        {"role": "assistant", "content": "so " * 60},
+    ]
+    for wire in WIRES[:3]:
+        codec, rng = wire_named(wire), random.Random(11)  # noqa: S311 - no secrets here
+        loop = [held for number in range(40) for held in shown_step(rng, number)]
+        messages = [*said_so * 3, *codec.write(loop, as_is=False), *said_so * 15]
+        for end in range(len(messages), len(messages) - 24, -2):
+            made = foldmark.fit(messages[:end], 9_000)
+            check_pairs(made, wire)
+            assert size(made, wire) < room(9_000)
+
+
+def test_a_result_that_leads_the_list_is_mended() -> None:
+    for prompt in ([], [{"role": "system", "content": "Be brief."}]):
+        lost = {"role": "tool", "tool_call_id": "z", "content": "mill " * 9_000}
+        made = foldmark.fit([*prompt, lost, {"role": "user", "content": "a"}], 4_000)
+        check_pairs(made, "openai-chat")
+        assert size(made, "openai-chat") < 3_000
+
+
+def test_objects_whose_role_is_their_kind_are_read_as_such() -> None:
+    contents: list[Any] = []
+    for number in range(60):
+        call = types.FunctionCall(id=f"c{number}", name="read", args={})
+        result = types.FunctionResponse(
+            id=f"c{number}", name="read", response={"output": "mill " * 200}
+        )
+        contents.append(types.ModelContent(parts=[types.Part(function_call=call)]))
+        contents.append(types.UserContent(parts=[types.Part(function_response=result)]))
+    made = foldmark.fit(contents, 6_000)
+    assert made[-1] is contents[-1]
+    check_pairs(made, "gemini")
+    assert (
+        sum(
+            bool(Glancer(made, wire_named("gemini"), by_classes).at(n).calls)
+            for n in range(len(made))
+        )
+        > 2
+    )
+
+
+def test_instructions_in_between_and_long_open_requests_survive() -> None:
+    rng = random.Random(12)  # noqa: S311 - no secrets here
+    request = "\n".join(f"item {number} of the list" for number in range(600))
+    messages: list[Any] = [{"role": "user", "content": "Begin."}]
+    messages += [{"role": "assistant", "content": "I do."}]
+    messages += [{"role": "system", "content": "From here on, speak as a miller."}]
+    messages += [{"role": "user", "content": request}]
+    for number in range(120):
+        messages += wire_named("openai-chat").write(shown_step(rng, number), as_is=False)
+    made = foldmark.fit(messages, 24_000)
+    assert "speak as a miller" in str(made)
+    assert all(f"item {number} of" in made[0]["content"] for number in range(600))
+    assert size(made, "openai-chat") < room(24_000)
+
+
+def test_the_newest_message_may_take_almost_all_of_the_room() -> None:
+    old = [{"role": "user", "content": "mill " * 400}, {"role": "assistant", "content": "Yes."}]
+    newest = {"role": "user", "content": "wheel " * 2_820}
+    assert 2_800 < size([newest], "openai-chat") < 2_950
+    made = foldmark.fit([*old, newest], 4_000)
+    assert "left out" in made[0]["content"]
+    assert "wheel wheel" in made[0]["content"]
+    assert size(made, "openai-chat") < 3_000
+
+
+def test_a_picture_that_is_left_out_is_told() -> None:
+    picture = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "x"},
+    }
+    steps: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "Look."}, picture]}]
+    for number in range(40):
+        call: dict[str, Any] = {"type": "tool_use", "id": f"t{number}", "name": "look", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": [picture]}
+        steps += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    made = foldmark.fit(steps, 4_000)
+    assert "[a file that is left out]" in str(made[0])
+    assert "0 B" not in str(made)
+    check_pairs(made, "anthropic")
+
+
+def test_room_for_the_answer_is_what_is_asked_for() -> None:
+    messages = talk(random.Random(13), "openai-chat", 200)  # noqa: S311 - no secrets here
+    sizes = [
+        size(foldmark.fit(messages, 30_000, output=output), "openai-chat")
+        for output in (2_000, 20_000)
+    ]
+    assert sizes[1] < 10_000 < sizes[0] < 28_000
+
+
+def test_mistakes_are_told_in_one_line() -> None:
+    wrong: tuple[Any, ...] = ({}, None, "text", iter([]))
+    for messages in wrong:
+        with pytest.raises(foldmark.BadInput, match="a list of messages is expected"):
+            foldmark.fit(messages, 100)
+    with pytest.raises(foldmark.BadInput, match="a window of 0 tokens"):
+        foldmark.fit([], 0)
+    long = [
+        {"role": "user", "content": "mill " * 900},
+        {"role": "assistant", "content": "Yes."},
+    ] * 8
+    assert foldmark.fit(long, 4_000, tools=None, model=None, system=[{"text": "Be brief."}]) != long

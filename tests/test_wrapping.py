@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from google.genai import types
@@ -114,24 +114,11 @@ def test_a_refusal_for_length_is_followed_by_a_shorter_list(tmp_path: Path) -> N
 
 
 def test_a_loop_of_the_anthropic_client_never_overflows() -> None:
-    tools = [{"name": "read", "input_schema": SCHEMA}]
     with (
         wire_server(window=WINDOW, script=working()) as server,
         client_of("anthropic", server) as client,
     ):
-        create = fitting(client.messages.create, window=WINDOW)
-        messages: list[Any] = [{"role": "user", "content": "Mend the mill."}]
-        for _ in range(STEPS):
-            reply = create(
-                model="m", max_tokens=100, messages=messages, system="Be brief.", tools=tools
-            )
-            messages.append({"role": "assistant", "content": reply.content})
-            results = [
-                {"type": "tool_result", "tool_use_id": block.id, "content": TEXT}
-                for block in reply.content
-                if block.type == "tool_use"
-            ]
-            messages.append({"role": "user", "content": results or "Go on."})
+        anthropic_loop(fitting(client.messages.create, window=WINDOW), STEPS)
         check(server, "anthropic")
 
 
@@ -183,3 +170,122 @@ def test_the_list_may_have_any_name() -> None:
     long = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": TEXT}] * 20
     made = fitting(ask, window=4_000, at="talk")(talk=long)
     assert size(made, "openai-chat") < 3_000
+
+
+def sent_by(**more: Any) -> tuple[Any, list[int]]:
+    """A function that refuses what is too long, and the lengths of what it was sent."""
+    sizes: list[int] = []
+
+    def ask(**named: Any) -> str:
+        sizes.append(len(str(named)))
+        if sizes[-1] > 20_000:
+            raise TooLong("Your input exceeds the context window of this model.")
+        return "well"
+
+    return fitting(ask, **more), sizes
+
+
+class TooLong(Exception):
+    status_code = 400
+
+
+def test_a_refusal_that_states_no_window_is_followed_by_a_shorter_list() -> None:
+    ask, sizes = sent_by(window=100_000)
+    long = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": TEXT}] * 8
+    assert ask(messages=long) == "well"
+    assert len(sizes) == 2
+    assert sizes[1] < sizes[0] * 0.8
+    with pytest.raises(TooLong):  # nothing in it can be left out
+        ask(messages=[{"role": "user", "content": "x " * 20_000}])
+    assert len(sizes) == 3
+    short = [{"role": "user", "content": "Go on."}]
+    assert ask(messages=short) == "well"
+    assert ask(messages=long[:4]) == "well"  # what was refused once takes nothing from others
+
+
+def test_messages_by_place_are_found_by_the_name_they_have() -> None:
+    def ask(model: str, messages: list[Any]) -> list[Any]:
+        return messages
+
+    long = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": TEXT}] * 20
+    assert size(fitting(ask, window=4_000)("m", long), "openai-chat") < 3_000
+
+
+def test_what_clients_say_for_not_given_is_no_system_prompt() -> None:
+    def ask(**named: Any) -> Any:
+        return named
+
+    held = [{"role": "user", "content": "short"}]
+    tools = (tool for tool in CHAT_TOOLS)
+    told = fitting(ask, window=4_000)(messages=held, system=object(), tools=tools)
+    assert told["messages"] is held
+    assert list(told["tools"]) == CHAT_TOOLS
+    assert fitting(ask, window=4_000)(contents=["hello", "you"])["contents"] == ["hello", "you"]
+    assert fitting(ask, window=4_000)(messages=None)["messages"] is None
+
+
+def test_an_object_that_is_called_async_stays_async() -> None:
+    class Model:
+        async def __call__(self, messages: list[Any]) -> list[Any]:
+            return messages
+
+    long = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": TEXT}] * 20
+    made = asyncio.run(cast("Any", fitting(Model(), window=4_000)(long)))
+    assert size(made, "openai-chat") < 3_000
+
+
+@pytest.mark.parametrize("wire", ["openai-responses", "anthropic"])
+def test_a_session_knows_the_wire_of_the_client(tmp_path: Path, wire: str) -> None:
+    with (
+        wire_server(window=WINDOW, script=working()) as server,
+        client_of(wire, server) as client,
+        foldmark.open(tmp_path / "agent.db", session="one", window=WINDOW, output=500) as session,
+    ):
+        if wire == "anthropic":
+            anthropic_loop(fitting(client.messages.create, session=session), 30)
+        else:
+            responses_loop(fitting(client.responses.create, session=session), 30)
+        check(server, wire, 30)
+        assert session.acts()
+
+
+def anthropic_loop(create: Any, steps: int) -> None:
+    tools = [{"name": "read", "input_schema": SCHEMA}]
+    messages: list[Any] = [{"role": "user", "content": "Mend the mill."}]
+    for _ in range(steps):
+        reply = create(model="m", max_tokens=100, messages=messages, tools=tools)
+        messages.append({"role": "assistant", "content": reply.content})
+        calls = [block.id for block in reply.content if block.type == "tool_use"]
+        results = [{"type": "tool_result", "tool_use_id": name, "content": TEXT} for name in calls]
+        messages.append({"role": "user", "content": results or "Go on."})
+
+
+def responses_loop(create: Any, steps: int) -> None:
+    tools = [{"type": "function", "name": "read", "parameters": SCHEMA, "strict": False}]
+    items: list[Any] = [{"role": "user", "content": "Mend the mill."}]
+    for _ in range(steps):
+        reply = create(model="m", input=items, tools=tools, store=False)
+        items += reply.output
+        calls = [item.call_id for item in reply.output if item.type == "function_call"]
+        items += [
+            {"type": "function_call_output", "call_id": name, "output": TEXT} for name in calls
+        ]
+        items += [] if calls else [{"role": "user", "content": "Go on."}]
+
+
+def echoed(messages: list[Any]) -> list[Any]:
+    return messages
+
+
+def test_a_wire_that_shows_only_later_is_asked_for(tmp_path: Path) -> None:
+    with foldmark.open(tmp_path / "agent.db", window=WINDOW) as session:
+        ask = fitting(echoed, session=session)
+        talk: list[Any] = [{"role": "user", "content": "Go."}]
+        ask(talk)
+        call: dict[str, Any] = {"type": "tool_use", "id": "t1", "name": "read", "input": {}}
+        talk += [{"role": "assistant", "content": [call]}]
+        talk += [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1"}]}]
+        with pytest.raises(foldmark.BadInput, match="give wire='anthropic'"):
+            ask(talk)
+    with pytest.raises(foldmark.BadInput, match="a function is expected"):
+        fitting("client", window=100)  # pyright: ignore[reportArgumentType]

@@ -30,6 +30,7 @@ class LeftOut(Frozen):
     messages: int
     requests: Sequence[str]
     calls: Sequence[tuple[str, Target]]  # the newest, with the names of their tools
+    instructions: Sequence[str] = ()  # of the program, in between
 
 
 def outline(left: LeftOut, room: int, count: Counter, *, last: int = 0) -> str:
@@ -42,6 +43,8 @@ def outline(left: LeftOut, room: int, count: Counter, *, last: int = 0) -> str:
         page.quote("## The first request", requests[0], room // _FIRST + alone)
     if len(requests) > 1:
         page.quote("## The last request among them", requests[-1], room // _LAST + last)
+    for text in left.instructions:
+        page.quote("## An instruction of the program", text, room // _FIRST)
     page.tell("## What the user wants at all times", _standing(requests), room // _RULES)
     changed, read, ran = _worked_on(left.calls)
     page.tell("## Files changed, the latest first", changed, room // _RULES)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from foldmark.errors import CompactionStopped, FoldmarkError
 from foldmark.io.background import uncut
 from foldmark.messages import Message, TextPart, Tokens, ToolPart, has_result
-from foldmark.refusals import is_context_overflow, stated_window
+from foldmark.refusals import is_context_overflow
 from foldmark.session.session import Session
 from foldmark.shown import AnyShown, FromTools
 from foldmark.wire.lists import orphan
@@ -28,7 +28,6 @@ __all__ = ["VOLATILE", "Dialect", "Following", "Item", "number_of"]
 
 M = TypeVar("M")
 R = TypeVar("R")
-_LESS = 0.9
 _BEGINNING = "[Here begins what follows a history.]"
 
 
@@ -284,30 +283,19 @@ class Following(Generic[M]):
 
     def shrunk(self, error: Exception) -> list[M]:
         """A view that is shorter than the one that was refused."""
-        window = self._smaller_window(error)
         try:
-            if window is None or not self.session.switch(window=window):
-                self.session.compact(auto=True, overflow=True)
+            self.session.recover(error)
             return self.view()
         except FoldmarkError as stopped:
             raise error from stopped
 
     async def ashrunk(self, error: Exception) -> list[M]:
         """`shrunk`, async."""
-        window = self._smaller_window(error)
         try:
-            if window is None or not await self.session.aswitch(window=window):
-                await self.session.acompact(auto=True, overflow=True)
+            await self.session.arecover(error)
             return await self.aview()
         except FoldmarkError as stopped:
             raise error from stopped
-
-    def _smaller_window(self, error: Exception) -> int | None:
-        """The window that a refusal tells of: what it states, or less than was believed in."""
-        stated, limit = stated_window(error), self.session.limit
-        if limit is None or not limit.context or (stated and stated < limit.context):
-            return stated
-        return int(limit.context * _LESS)  # the provider counts more tokens than we do
 
 
 class _AsRead:

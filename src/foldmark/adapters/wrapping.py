@@ -1,11 +1,12 @@
 """Any function that takes a list of messages, made to be given one that fits.
 
     create = fitting(client.chat.completions.create, window=200_000)
-    create = fitting(client.messages.create, session=foldmark.open("agent.db", window=200_000))
+    create = fitting(client.messages.create, session=foldmark.open("agent.db", session="one"))
 
 Without a session each list is fitted by itself (`foldmark.fit`); with one, the session follows the
-list: what is folded is kept, can be searched and undone, and the next run goes on with it. It does
-not know what the function does, nor what it returns.
+list, which is one conversation: what is folded is kept, can be searched and undone, and the next
+run goes on with it. It does not know what the function does, nor what it returns; a refusal for
+length is recovered from where the function raises it, not where a stream does later.
 """
 
 import functools
@@ -14,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar, cast
 
+from foldmark.asking import Declared
 from foldmark.errors import BadInput, FoldmarkError
 from foldmark.ladder import declared_tokens
 from foldmark.limits import model_limits
@@ -22,9 +24,10 @@ from foldmark.refusals import is_context_overflow, stated_window
 from foldmark.session.session import Session
 from foldmark.tokens import counter
 from foldmark.values import encode
-from foldmark.wire import decode_reply
-from foldmark.wire.fitting import fit, wire_of
-from foldmark.wire.plain import plain
+from foldmark.wire import decode_reply, wire_named
+from foldmark.wire.fitting import fit, list_tokens
+from foldmark.wire.plain import is_sdk_object, plain
+from foldmark.wire.recognising import wire_of, wires_of
 from foldmark.wire.tools import declared
 
 from .following import Following
@@ -33,7 +36,16 @@ from .wires import WireDialect
 R = TypeVar("R")
 Messages = list[Any]
 _NAMES = ("messages", "input", "contents")  # as the official clients call it
-_SHORTER = 0.7  # of the window, where a refusal does not say what it is
+_OUTPUTS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+# The wires of the official clients, by where their functions are, and by the argument's name.
+_CLIENTS = {
+    "openai.resources.chat": "openai-chat",
+    "openai.resources.responses": "openai-responses",
+    "anthropic.": "anthropic",
+    "google.genai": "gemini",
+}
+_ARGUMENTS = {"input": "openai-responses", "contents": "gemini"}
+_SHORTER = 0.7  # of what was refused, where the refusal does not say how much is allowed
 
 
 def fitting(
@@ -47,38 +59,55 @@ def fitting(
 ) -> Callable[..., R]:
     """The same function; the messages it is given fit, and after a refusal for length are shorter.
 
-    `at` is the name of its argument, if that is none of messages, input and contents; messages that
-    come by place are its first argument. `window` and `model` are as for `foldmark.fit`; with a
-    session its own count. Async functions stay async.
+    `at` is the name of its argument, if that is none of messages, input and contents. `window` and
+    `model` are as for `foldmark.fit`; with a session its own count, and it is of one conversation
+    alone. The wire is known for the official clients; for others it is recognised, if it is not
+    given. Async functions stay async.
     """
+    if not callable(call):
+        raise BadInput(f"a function is expected, such as client.messages.create, not {call!r:.60}")
     if session is None and window is None and not model:
         raise BadInput("how much fits? give window=… in tokens, model=… by its name, or session=…")
-    names = _NAMES if at is None else (at,)
-    means = _Fitted(window, model, wire) if session is None else _Followed(session, wire)
-    if inspect.iscoroutinefunction(inspect.unwrap(call)):
-        return cast("Callable[..., R]", _asking(cast("Any", call), means, names))
+    spoken = wire or _client_wire(call)
+    find = _Finder(call, _NAMES if at is None else (at,))
+    means = _Fitted(window, model, spoken) if session is None else _Followed(session, spoken)
+    if _is_async(call):
+        return cast("Callable[..., R]", _asking(cast("Any", call), means, find))
 
     @functools.wraps(call)
     def asked(*args: Any, **named: Any) -> R:
-        given = _given(args, named, names)
+        given = find(args, named)
         if given is None:
             return call(*args, **named)
-        return means.ask(given, lambda held: _called(call, given, held))
+        return means.ask(given, lambda held: given.called(call, held))
 
     return asked
 
 
 def _asking(
-    call: Callable[..., Awaitable[R]], means: "_Fitted | _Followed", names: tuple[str, ...]
+    call: Callable[..., Awaitable[R]], means: "_Fitted | _Followed", find: "_Finder"
 ) -> Callable[..., Awaitable[R]]:
     @functools.wraps(call)
     async def asked(*args: Any, **named: Any) -> R:
-        given = _given(args, named, names)
+        given = find(args, named)
         if given is None:
             return await call(*args, **named)
-        return await means.aask(given, lambda held: _called(call, given, held))
+        return await means.aask(given, lambda held: given.called(call, held))
 
     return asked
+
+
+def _is_async(call: Callable[..., object]) -> bool:
+    inner = getattr(call, "__call__", None)  # noqa: B004 - of an object that is called
+    return any(map(inspect.iscoroutinefunction, (inspect.unwrap(call), inner)))
+
+
+def _client_wire(call: Callable[..., object]) -> str | None:
+    home = getattr(call, "__module__", None) or ""
+    return next((wire for start, wire in _CLIENTS.items() if home.startswith(start)), None)
+
+
+# --- the messages among the arguments ---
 
 
 class Given(NamedTuple):
@@ -86,25 +115,81 @@ class Given(NamedTuple):
 
     args: tuple[Any, ...]
     named: Mapping[str, Any]
-    at: str | None  # the name of the messages; None where they are the first by place
+    at: str | int  # their name, or their place
     messages: Messages
 
-
-def _given(args: tuple[Any, ...], named: Mapping[str, Any], names: Sequence[str]) -> Given | None:
-    """The messages of a call; None for a bare text, which some clients take as well."""
-    at = next((name for name in names if name in named), None)
-    if at is None and not args:
-        raise BadInput(f"no messages were given: neither by place nor as {' or '.join(names)}")
-    held = args[0] if at is None else named[at]
-    if isinstance(held, str):
-        return None
-    return Given(args, named, at, held if isinstance(held, list) else list(held))
+    def called(self, call: Callable[..., R], held: Messages) -> R:
+        """What the function gives for other messages."""
+        if isinstance(self.at, str):
+            return call(*self.args, **{**self.named, self.at: held})
+        return call(*self.args[: self.at], held, *self.args[self.at + 1 :], **self.named)
 
 
-def _called(call: Callable[..., R], given: Given, held: Messages) -> R:
-    if given.at is None:
-        return call(held, *given.args[1:], **given.named)
-    return call(*given.args, **{**given.named, given.at: held})
+class _Finder:
+    """Finds the messages of a call."""
+
+    def __init__(self, call: Callable[..., object], names: Sequence[str]) -> None:
+        self._names = names
+        self._place = _place(call, names)
+
+    def __call__(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Given | None:
+        """The messages; None for what is no list of them, which goes through as it is."""
+        at: str | int | None = next((name for name in self._names if name in named), None)
+        if at is None:
+            if len(args) <= self._place:
+                told = " or ".join(self._names)
+                raise BadInput(f"no messages were given: neither by place nor as {told}")
+            at = self._place
+        held = named[at] if isinstance(at, str) else args[at]
+        if not isinstance(held, list | tuple):
+            return None
+        messages = cast("Messages", held if isinstance(held, list) else list(held))
+        if not all(isinstance(one, Mapping) or is_sdk_object(one) for one in messages):
+            return None
+        return Given(args, named, at, messages)
+
+
+def _place(call: Callable[..., object], names: Sequence[str]) -> int:
+    """Where among the arguments that have no names the messages stand: first, if nobody says."""
+    with suppress(TypeError, ValueError):  # of a builtin nothing is known
+        known = list(inspect.signature(call).parameters)
+        return next((known.index(name) for name in names if name in known), 0)
+    return 0
+
+
+def _beside(given: Given) -> tuple[str, tuple[Declared, ...]]:
+    """The system prompt and the tools that a request holds beside its messages, as far as known."""
+    config = given.named.get("config")  # where Gemini's client has both
+    inside: Mapping[str, Any] = {}
+    if config is not None:
+        inside = cast("Mapping[str, Any]", config if isinstance(config, Mapping) else vars(config))
+    names = ("system", "instructions", "system_instruction")
+    told = [held.get(name) for held in (given.named, inside) for name in names]
+    system = next((held for held in told if held), "")
+    tools = given.named.get("tools") or inside.get("tools")
+    return _text(system), _tools(tools)
+
+
+def _text(system: object) -> str:
+    if isinstance(system, str):
+        return system
+    with suppress(BadInput):  # a client's word for "not given" is no text
+        return encode(plain(system)).decode()
+    return ""
+
+
+def _tools(tools: object) -> tuple[Declared, ...]:
+    """The tools that can be counted: no functions, nothing that can be looked through only once."""
+    if not isinstance(tools, list | tuple):
+        return ()
+    found: list[Declared] = []
+    for tool in cast("Iterable[object]", tools):
+        with suppress(BadInput):
+            found += declared([tool])
+    return tuple(found)
+
+
+# --- what is shown ---
 
 
 class _Fitted:
@@ -116,41 +201,73 @@ class _Fitted:
         self._wire = wire
 
     def ask(self, given: Given, call: Callable[[Messages], R]) -> R:
+        held = self._fit(given, self._window)
         try:
-            return call(self._fit(given))
+            return call(held)
         except Exception as error:
             if not is_context_overflow(error):
                 raise
-            return call(self._shorter(given, error))
+            return call(self._shorter(given, held, error))
 
     async def aask(self, given: Given, call: Callable[[Messages], Awaitable[R]]) -> R:
+        held = self._fit(given, self._window)
         try:
-            return await call(self._fit(given))
+            return await call(held)
         except Exception as error:
             if not is_context_overflow(error):
                 raise
-            return await call(self._shorter(given, error))
+            return await call(self._shorter(given, held, error))
 
-    def _fit(self, given: Given) -> Messages:
+    def _fit(self, given: Given, window: int) -> Messages:
         system, tools = _beside(given)
+        named = (given.named.get(name) for name in _OUTPUTS)
+        output = next((held for held in named if type(held) is int), 0)
+        usual = min(window // 4, 32_000)  # also leaves room for what estimates miss
         return fit(
             given.messages,
-            self._window,
+            window,
             model=self._model,
-            wire=self._wire,
+            output=output if usual < output < window else None,
+            wire=self._wire or _argument_wire(given),
             system=system,
             tools=tools,
         )
 
-    def _shorter(self, given: Given, error: Exception) -> Messages:
-        """Messages for the window that the refusal tells of, which holds from now on."""
-        stated = stated_window(error) or self._window
-        # One that states no smaller window says that more tokens were counted than we have.
-        self._window = stated if stated < self._window else int(self._window * _SHORTER)
+    def _shorter(self, given: Given, refused: Messages, error: Exception) -> Messages:
+        """Messages for the window that the refusal tells of; the error, where none are shorter."""
+        stated = stated_window(error)
         try:
-            return self._fit(given)
+            if stated and stated < self._window:
+                self._window = stated  # it holds from now on
+                held = self._fit(given, stated)
+                if list_length(held) < list_length(refused):
+                    return held
+            held = self._fit(given, _window_for(self._tokens(given, refused) * _SHORTER))
         except FoldmarkError as stopped:
             raise error from stopped
+        if list_length(held) >= list_length(refused):
+            raise error
+        return held
+
+    def _tokens(self, given: Given, messages: Messages) -> int:
+        wire = self._wire or _argument_wire(given)
+        system, tools = _beside(given)
+        fixed = declared_tokens(system, tools, counter("classes"))
+        return fixed + list_tokens(messages, wire_named(wire) if wire else wire_of(messages))
+
+
+def list_length(messages: Messages) -> int:
+    """How long a list is, in characters of its JSON."""
+    return len(encode(plain(messages)))
+
+
+def _window_for(room: float) -> int:
+    """The window of which so many tokens are usable."""
+    return int(room + min(room / 3, 32_000)) + 1
+
+
+def _argument_wire(given: Given) -> str | None:
+    return _ARGUMENTS.get(given.at) if isinstance(given.at, str) else None
 
 
 class _Followed:
@@ -159,7 +276,7 @@ class _Followed:
     def __init__(self, session: Session, wire: str | None) -> None:
         self._session = session
         self._wire = wire
-        self._following: Following[Any] | None = None
+        self._following: tuple[str, Following[Any]] | None = None
 
     def ask(self, given: Given, call: Callable[[Messages], R]) -> R:
         following = self._ready(given)
@@ -174,15 +291,24 @@ class _Followed:
         return reply
 
     def _ready(self, given: Given) -> Following[Any]:
-        """What follows, made once the wire is known."""
+        """What follows, made once a wire is known."""
         system, tools = _beside(given)
         if system or tools:
             count = counter(self._session.policy.estimate)
-            self._session.fixed = declared_tokens(system, declared(tools), count)
+            self._session.fixed = declared_tokens(system, tools, count)
+        wire = self._wire or _argument_wire(given)
+        if wire is None:
+            can_be = [found.name for found in wires_of(given.messages)]
+            known = self._following[0] if self._following else can_be[0]
+            if known not in can_be:
+                raise BadInput(
+                    f"the messages are of {can_be[0]}, which could not be told before; "
+                    f"give wire={can_be[0]!r}"
+                )
+            wire = known
         if self._following is None:
-            wire = self._wire or wire_of(given.messages).name
-            self._following = Following(self._session, WireDialect(wire))
-        return self._following
+            self._following = wire, Following(self._session, WireDialect(wire))
+        return self._following[1]
 
 
 def _measured(reply: object) -> Tokens | None:
@@ -191,17 +317,3 @@ def _measured(reply: object) -> Tokens | None:
         info = decode_reply(reply).info
         return (info.tokens or None) if isinstance(info, AssistantInfo) else None
     return None
-
-
-def _beside(given: Given) -> tuple[str, Iterable[object]]:
-    """The system prompt and the tools that a request holds beside its messages."""
-    config = given.named.get("config")  # where Gemini's client has both
-    inside: Mapping[str, Any] = {}
-    if config is not None:
-        inside = cast("Mapping[str, Any]", config if isinstance(config, Mapping) else vars(config))
-    names = ("system", "instructions", "system_instruction")
-    told = [held.get(name) for held in (given.named, inside) for name in names]
-    system = next((held for held in told if held is not None), "")
-    # Blocks, as Anthropic has them, are counted as they are written.
-    text = system if isinstance(system, str) else encode(plain(system)).decode()
-    return text, given.named.get("tools") or inside.get("tools") or ()

@@ -33,7 +33,8 @@ class Listening(Switching):
                 ...
 
         Also where the loop is left early, or an error comes: what was said is recorded then, and
-        the error goes on. The wire is recognised, if it is not given.
+        the error goes on. An error that a provider sends as a chunk is passed on like any other.
+        The wire is recognised, if it is not given.
         """
         heard = Stream(wire)
         if not isinstance(stream, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user

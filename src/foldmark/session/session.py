@@ -177,6 +177,10 @@ class Session(Listening, Closing, AsyncClosing):
         """`switch`, async."""
         return await _in_thread(self.switch, model, window=window, output=output)
 
+    async def arecover(self, error: str | BaseException) -> bool:
+        """`recover`, async."""
+        return await _in_thread(self.recover, error)
+
     async def aabort(self) -> None:
         """`abort`, async."""
         self.abort()

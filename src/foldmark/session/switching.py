@@ -8,11 +8,13 @@ from foldmark.errors import WindowTooSmall
 from foldmark.limits import Limit
 from foldmark.overflow import exceeds, usable
 from foldmark.plan import tokens_used
+from foldmark.refusals import is_context_overflow, stated_window
 from foldmark.view import Viewer
 
 from .compacting import Compacting, Wanted
 from .settings import Settings
 
+_LESS = 0.9  # of a window, after a refusal that states no smaller one
 _PASSES = 4  # in which a session is brought into a smaller window
 
 
@@ -40,6 +42,26 @@ class Switching(Compacting):
             self._settings, self.limit, self.model = settings, limit, name
             self._viewer = self._viewing(self._log)
         return done
+
+    def recover(self, error: str | BaseException) -> bool:
+        """Make the view shorter after a refusal for length; False where the error is another.
+
+        The window that the refusal states holds from now on; where it states none, or none that
+        is smaller, the provider counts more tokens than we do, and a smaller one is believed in.
+        Raises what `compact` raises where nothing can be folded any more.
+        """
+        if not self.policy.auto or not is_context_overflow(error):
+            return False
+        window = self._smaller_window(error)
+        if window is None or not self.switch(window=window):
+            self.compact(auto=True, overflow=True)
+        return True
+
+    def _smaller_window(self, error: str | BaseException) -> int | None:
+        stated, limit = stated_window(error), self.limit
+        if limit is None or not limit.context or (stated and stated < limit.context):
+            return stated
+        return int(limit.context * _LESS)
 
     def _switched(self, model: str | None, window: int | None, output: int | None) -> Settings:
         """The settings with another model, or another window of the same."""

@@ -6,10 +6,9 @@ step give requests of which each begins with the one before, so the provider's c
 Only what stays is looked at, and what the user said: a long list costs hardly more than a short.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, cast
-
-from msgspec.structs import replace
+from typing import Any, NamedTuple
 
 from foldmark.errors import BadInput, UnknownModel, WindowTooSmall
 from foldmark.ladder import declared_tokens
@@ -19,27 +18,30 @@ from foldmark.outline import LeftOut, outline, shortened
 from foldmark.overflow import usable
 from foldmark.presets import FOLDMARK
 from foldmark.render import size_text
-from foldmark.tokens import Counter, by_classes
+from foldmark.tokens import Counter as Counting
+from foldmark.tokens import by_classes
+from foldmark.values import encode
 from foldmark.view import Viewer
 
-from . import candidates, recognised, request, wire_named
+from . import request, wire_named
 from .glances import Glance, Glancer
 from .lists import read_list
 from .model import Wire
-from .plain import plain_object
+from .plain import plain, plain_object
+from .recognising import wire_of
 from .tools import declared
 
 # Of the room: messages as they are, at least and at most; those without outputs; the outline.
 _LEAST, _MOST, _MASKED, _OUTLINE = 0.2, 0.62, 0.15, 0.1  # an open request: 0.1 more
+_OPEN, _BESIDE_OPEN = 0.3, 0.75  # an open request that is long, and what all else is cut for then
 _LONGEST = 0.3  # of the room: a longer output is cut in its middle
-_MOST_OUTLINE = 4_000  # tokens
+_MOST_OUTLINE, _LEAST_OUTLINE = 4_000, 48  # tokens
 _SMALL, _NOTE = 60, 16  # tokens of an output that stays, and of the note in place of another
 _LOOKED_BACK = 240  # messages whose calls an outline tells
-_SAMPLE = 24  # messages by which a wire is known
 _TRIES = 6
 _CERTAIN = 8_000  # tokens of room from which shares of it are large enough not to be checked
 
-Shorten = Callable[[str, int, Counter], str]
+Shorten = Callable[[str, int, Counting], str]
 
 
 class Spot(NamedTuple):
@@ -55,17 +57,18 @@ class Cut(NamedTuple):
     start: int
     whole: int
     longest: int  # tokens of an output
+    kept: int  # tokens of all that is shown of it
 
 
 def fit(  # noqa: PLR0913 - each is a choice of the caller's
     messages: list[Any],
     window: int | None = None,
     *,
-    model: str = "",
+    model: str | None = None,
     output: int | None = None,
     wire: str | None = None,
-    system: str = "",
-    tools: Iterable[object] = (),
+    system: object = "",
+    tools: Iterable[object] | None = None,
 ) -> list[Any]:
     """The messages, or fewer that fit: the very same list where it fits already.
 
@@ -75,8 +78,12 @@ def fit(  # noqa: PLR0913 - each is a choice of the caller's
     the messages. What stays is handed back as the object that came. Raises WindowTooSmall where
     even the newest messages do not fit.
     """
-    limit = _limit(window, model, output)
-    room = usable(FOLDMARK, limit, model) - declared_tokens(system, declared(tools), by_classes)
+    if not isinstance(messages, list | tuple):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
+        raise BadInput(f"a list of messages is expected, not {type(messages).__name__}")
+    limit, policy = _limit(window, model or ""), FOLDMARK.adjusted(reserved=output)
+    beside = system if isinstance(system, str) else encode(plain(system)).decode()
+    fixed = declared_tokens(beside, declared(tools or ()), by_classes)
+    room = usable(policy, limit, model or "") - fixed
     if limit.context == 0 or not messages:
         return messages
     codec = wire_named(wire) if wire else wire_of(messages)
@@ -84,8 +91,12 @@ def fit(  # noqa: PLR0913 - each is a choice of the caller's
     return messages if fitting.fits() else fitting.fitted()
 
 
-def _limit(window: int | None, model: str, output: int | None) -> Limit:
-    """The limits: what was given goes before what is known of the model."""
+def _limit(window: int | None, model: str) -> Limit:
+    """The limits: a window that is given goes before what is known of the model."""
+    if window is not None and window <= 0:
+        raise BadInput(
+            f"a window of {window} tokens holds nothing; leave it out where none is known"
+        )
     known = None
     if model:
         try:
@@ -94,23 +105,17 @@ def _limit(window: int | None, model: str, output: int | None) -> Limit:
             if window is None:
                 raise
     if window is not None:
-        return Limit(context=window, output=output or (known.output if known else 0))
+        return Limit(context=window, output=known.output if known else 0)
     if known is None:
         raise BadInput("how much fits? give window=… in tokens, or model=… by its name")
-    return known if output is None else replace(known, output=output)
+    return known
 
 
-def wire_of(messages: Sequence[object]) -> Wire:
-    """The wire of a list, by its newest and its first messages; texts alone may be of several."""
-    sample = [*messages[:4], *messages[max(4, len(messages) - _SAMPLE) :]]
-    if set(map(type, sample)) == {dict}:
-        plain = cast("list[dict[str, Any]]", sample)
-        if any(message.get("role") == "tool" for message in plain):
-            return wire_named("openai-chat")  # no other wire has it
-        if found := candidates(plain):
-            return found[0]
-    found = candidates([plain_object(message) for message in sample])
-    return found[0] if found else recognised([plain_object(message) for message in messages])
+def list_tokens(messages: Sequence[object], wire: Wire) -> int:
+    """The tokens of a list, as `fit` counts them."""
+    glancer = Glancer(messages, wire, by_classes)
+    glances = map(glancer.at, range(len(messages)))
+    return sum(glance.tokens + glance.output for glance in glances)
 
 
 class _Fitting:
@@ -166,17 +171,18 @@ class _Fitting:
         """Whether it fits: shares of a small room, and what was mended, are counted anew."""
         if room >= _CERTAIN and not self._odd:
             return True
-        glancer = Glancer(made, self._wire, by_classes)
-        glances = map(glancer.at, range(len(made)))
-        return sum(glance.tokens + glance.output for glance in glances) < room
+        return list_tokens(made, self._wire) < room
 
     # --- where to cut ---
 
     def _made(self, room: int) -> list[Any] | None:
-        cut = self._cut(room)
+        cut, last = self._cut(room), int(room * _OUTLINE)
+        if cut is not None and self._open_tokens(cut.start) > last:
+            # What is being worked on is long, and is to be read whole.
+            cut, last = self._cut(int(room * _BESIDE_OPEN)), int(room * _OPEN)
         if cut is None:
             return None
-        made = self._shown(cut, room)
+        made = self._shown(cut, room, last)
         if any(place >= cut.start for place in self._odd):
             return self._mended(made)
         return made
@@ -187,7 +193,7 @@ class _Fitting:
         while True:
             spots, all_of_it = self._spots(end, most, _cut_outputs(longest))
             if all_of_it:
-                return Cut(self._lead, self._lead, longest)
+                return Cut(self._lead, self._lead, longest, 0)
             if spots and spots[0].tokens <= most:
                 break
             # What came last is too much by itself: its outputs are cut shorter.
@@ -196,21 +202,21 @@ class _Fitting:
                 return self._tight(room)
         whole = _roundest(spots, room * _LEAST)
         most = room * _MASKED
-        spots, all_of_it = self._spots(whole, most, _masked)
+        spots, all_of_it = self._spots(whole.place, most, _masked)
         if all_of_it:
-            return Cut(self._lead, whole, longest)
+            return Cut(self._lead, whole.place, longest, 0)
         spots = [spot for spot in spots if spot.tokens <= most]
-        start = _roundest(spots, most / 4) if spots else whole
-        return Cut(start, whole, longest)
+        start = _roundest(spots, most / 4) if spots else Spot(whole.place, 0)
+        return Cut(start.place, whole.place, longest, whole.tokens + start.tokens)
 
     def _tight(self, room: int) -> Cut | None:
         """The newest messages alone, almost without outputs; None where not even they fit."""
         spots, all_of_it = self._spots(len(self._messages), room, _bare)
         if all_of_it:
-            return Cut(self._lead, len(self._messages), _SMALL)
-        if not spots or spots[0].tokens > room * (1 - _OUTLINE):
+            return Cut(self._lead, len(self._messages), _SMALL, 0)
+        if not spots or spots[0].tokens > room - _LEAST_OUTLINE:
             return None
-        return Cut(spots[0].place, len(self._messages), _SMALL)
+        return Cut(spots[0].place, len(self._messages), _SMALL, spots[0].tokens)
 
     def _spots(
         self, end: int, most: float, cost: Callable[[Glance], int]
@@ -220,7 +226,7 @@ class _Fitting:
         The first of them is there even where it is too much.
         """
         spots: list[Spot] = []
-        waiting: list[str] = []  # results whose calls have not been seen yet
+        waiting: Counter[str] = Counter()  # results whose calls have not been seen yet
         total = 0
         for place in range(end - 1, self._lead - 1, -1):
             glance = self._glancer.at(place)
@@ -231,31 +237,33 @@ class _Fitting:
             self._pair(place, glance, waiting, goes_on=goes_on)
             if not waiting and not glance.answers and not goes_on:
                 spots.append(Spot(place, total))
+        if waiting:  # a result leads the list
+            self._odd.add(self._lead)
         return spots, total <= most
 
     def _is_answer(self, place: int) -> bool:
         return place >= self._lead and self._glancer.at(place).role == "assistant"
 
-    def _pair(self, place: int, glance: Glance, waiting: list[str], *, goes_on: bool) -> None:
+    def _pair(self, place: int, glance: Glance, waiting: Counter[str], *, goes_on: bool) -> None:
         """Take calls from the results that wait for them; what is left over is odd."""
         for call in glance.calls:
-            if call in waiting:
-                waiting.remove(call)
-            else:
+            if waiting[call] > 1:
+                waiting[call] -= 1
+            elif not waiting.pop(call, 0):
                 self._odd.add(place)
         if waiting and glance.role != "tool" and not goes_on:
             self._odd.add(place)
             waiting.clear()
-        waiting += glance.answers
+        waiting.update(glance.answers)
 
     # --- what is shown ---
 
-    def _shown(self, cut: Cut, room: int) -> list[Any]:
+    def _shown(self, cut: Cut, room: int, last: int) -> list[Any]:
         """What stays, after an outline of what does not."""
         start = cut.start
         made: list[Any] = []
         if start > self._lead:
-            text = self._outline(start, room)
+            text = self._outline(cut, room, last)
             if self._glancer.at(start).role == "user":  # some refuse two messages of the user
                 made += self._glancer.led(text, start)
                 start += 1
@@ -277,19 +285,32 @@ class _Fitting:
             self._glancer.with_outputs(place, lambda text: shown(text, each, by_classes))
         )
 
-    def _outline(self, start: int, room: int) -> str:
-        glancer, end = self._glancer, len(self._messages)
-        requests = glancer.requests(self._lead, start)
+    def _outline(self, cut: Cut, room: int, last: int) -> str:
+        glancer, start = self._glancer, cut.start
         left = LeftOut(
             messages=start - self._lead,
-            requests=requests,
+            requests=glancer.requests(self._lead, start),
             calls=glancer.calls(max(self._lead, start - _LOOKED_BACK), start),
+            instructions=glancer.instructions(self._lead, start),
         )
-        most = min(int(room * _OUTLINE), _MOST_OUTLINE)
-        is_open = not any(glancer.at(place).role == "user" for place in range(start, end))
-        if is_open and requests:  # what is being worked on has room of its own
-            return outline(left, most, by_classes, last=int(room * _OUTLINE))
-        return outline(left, most, by_classes)
+        spare = room - cut.kept - _LEAST_OUTLINE // 2
+        most = min(int(room * _OUTLINE), _MOST_OUTLINE, spare)
+        last = min(last, spare - most) if self._is_open(start) else 0
+        return outline(left, most, by_classes, last=last)
+
+    def _is_open(self, start: int) -> bool:
+        """Whether what is being worked on was asked for in what is left out."""
+        places = range(start, len(self._messages))
+        return not any(self._glancer.at(place).role == "user" for place in places)
+
+    def _open_tokens(self, start: int) -> int:
+        """The tokens of that request; none where it is not left out."""
+        if start == self._lead or not self._is_open(start):
+            return 0
+        for place in range(start - 1, self._lead - 1, -1):
+            if self._glancer.at(place).role == "user":
+                return self._glancer.at(place).tokens
+        return 0
 
     def _mended(self, made: list[Any]) -> list[Any]:
         """The same with a result for each call and a call for each result."""
@@ -300,12 +321,12 @@ class _Fitting:
         return list[Any](request(Viewer(log, FOLDMARK).view().messages, self._wire.name))
 
 
-def _roundest(spots: Sequence[Spot], least: float) -> int:
+def _roundest(spots: Sequence[Spot], least: float) -> Spot:
     """The place that is divided by two most often: as a list grows, it stays the same for long."""
-    enough = [spot.place for spot in spots if spot.tokens >= least]
+    enough = [spot for spot in spots if spot.tokens >= least]
     if not enough:
-        return spots[-1].place
-    return max(enough, key=lambda place: (place & -place, -place))
+        return spots[-1]
+    return max(enough, key=lambda spot: (spot.place & -spot.place, -spot.place))
 
 
 def _cut_outputs(longest: int) -> Callable[[Glance], int]:
@@ -322,5 +343,5 @@ def _bare(glance: Glance) -> int:
     return glance.tokens + min(glance.output, _SMALL)
 
 
-def _left_out(text: str, _room: int, _count: Counter) -> str:
+def _left_out(text: str, _room: int, _count: Counting) -> str:
     return f"[{size_text(text)} of output left out]"

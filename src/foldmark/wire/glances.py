@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from foldmark.errors import BadInput
-from foldmark.messages import Message, ToolPart, UserInfo
+from foldmark.messages import AnyPart, Message, ToolPart, UserInfo
 from foldmark.shown import FromTools, FromUser, Output, Result, Text
 from foldmark.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD, part_size
 from foldmark.targets import Target, target
@@ -26,6 +26,19 @@ from .plain import plain_object
 _CHAT = "openai-chat"
 _CHAT_TEXT = frozenset({"role", "content"})
 _CHAT_CALLS = frozenset({"role", "content", "tool_calls"})
+_PROMPTS = ("system", "developer")
+_FILE = "[a file that is left out]"
+# By which a block tells that it is a file: OpenAI's, Anthropic's, Gemini's.
+_FILES = (
+    "image_url",
+    "file",
+    "input_audio",
+    "source",
+    "inlineData",
+    "inline_data",
+    "fileData",
+    "file_data",
+)
 _CHAT_RESULT = frozenset({"role", "content", "tool_call_id"})
 
 
@@ -97,7 +110,7 @@ class Glancer:
         with suppress(TypeError, KeyError, AttributeError):
             for call in cast("list[Any]", made):
                 calls.append(call["id"])
-                tokens += 2 * CALL_OVERHEAD + self._count(call["function"]["arguments"])
+                tokens += CALL_OVERHEAD + self._count(call["function"]["arguments"])
         is_usual = bool(calls) and isinstance(made, list) and set(map(type, calls)) == {str}
         if not is_usual or len(calls) != len(cast("list[Any]", made)):
             return None
@@ -105,8 +118,7 @@ class Glancer:
 
     def _read(self, message: Json) -> Glance:
         read = self._wire.read(message)
-        sizes = [part_size(part, self._count).total for part in read.parts]
-        tokens = MESSAGE_OVERHEAD + sum(sizes) + CALL_OVERHEAD * len(read.answers)
+        tokens = MESSAGE_OVERHEAD + sum(self._size(part) for part in read.parts)
         files = sum(
             part_size(file, self._count).total for held in read.answers for file in held.files
         )
@@ -119,14 +131,25 @@ class Glancer:
             joins=read.joins,
         )
 
+    def _size(self, part: AnyPart) -> int:
+        size = part_size(part, self._count).total
+        # Of a call that has no result yet one is counted; here it has a message of its own.
+        return size - CALL_OVERHEAD if isinstance(part, ToolPart) else size
+
     # --- what was said and done in messages that are left out ---
 
     def requests(self, start: int, end: int) -> list[str]:
         """What the user said in these messages."""
         # This looks at every message that is left out: it is the one thing that must be quick.
         held = cast("Sequence[Json]", self._messages[start:end])
-        by_user = [m for m in held if type(m) is not dict or m.get("role") == "user"]
-        return [text for message in by_user if (text := _said(message))]
+        by_user = [m for m in held if type(m) is not dict or m.get("role", "user") == "user"]
+        return [text for message in by_user if (text := _said(message, ("user", None)))]
+
+    def instructions(self, start: int, end: int) -> list[str]:
+        """What the program said in these messages, as system prompts in between."""
+        held = cast("Sequence[Json]", self._messages[start:end])
+        told = [m for m in held if type(m) is not dict or m.get("role") in _PROMPTS]
+        return [text for message in told if (text := _said(message, _PROMPTS))]
 
     def calls(self, start: int, end: int) -> list[tuple[str, Target]]:
         """The calls in these messages, with what they were about."""
@@ -155,7 +178,10 @@ class Glancer:
 
     def led(self, text: str, place: int) -> list[Json]:
         """A message of the user with a text in front of it."""
-        read = self._wire.read(self._plain(place))
+        message = self._plain(place)
+        if isinstance(content := message.get("content"), str):
+            return [{**message, "content": f"{text}\n\n{content}"}]
+        read = self._wire.read(message)
         held = as_shown(Message(info=UserInfo(id="msg"), parts=read.parts), self._wire.key)
         content = [block for message in held for block in message.content]
         joined = FromUser(content=(Text(text=text), *cast("list[Text]", content)))
@@ -164,10 +190,10 @@ class Glancer:
     def with_outputs(self, place: int, shown: Callable[[str], str]) -> list[Json]:
         """A message whose outputs are shown otherwise; files that came with them are left out."""
         message = self._plain(place)
-        if self._is_chat and type(message.get("content")) is str:
-            return [{**message, "content": shown(message["content"])}]
+        if self._is_chat and isinstance(content := message.get("content"), str):
+            return [{**message, "content": shown(content)}]
         read, key = self._wire.read(message), self._wire.key
-        results = tuple(_result(answer, shown(answer.output), key) for answer in read.answers)
+        results = tuple(_result(answer, _told(answer, shown), key) for answer in read.answers)
         held = as_shown(Message(info=UserInfo(id="msg"), parts=read.parts), key)
         if read.parts:
             held = [FromUser(content=cast("Any", held[0].content), wire={JOINED: True})]
@@ -176,23 +202,39 @@ class Glancer:
         )
 
 
-def _said(message: object) -> str:
-    """The words of a user's message, on any wire; nothing, where it is not theirs."""
-    if not isinstance(message, dict):
-        message = plain_object(message)
-    held = cast("Json", message)
+def _said(message: object, roles: Sequence[str | None]) -> str:
+    """The words of a message on any wire, if it is of one of these roles."""
+    held = cast("Json", message) if type(message) is dict else plain_object(message)
+    if held.get("role") not in roles or held.get("type", "message") != "message":
+        return ""
     content = held.get("content", held.get("parts"))
     if isinstance(content, str):
-        return content if held.get("role") == "user" else ""
-    if held.get("role") != "user" or not isinstance(content, list):
+        return content
+    if not isinstance(content, list):
         return ""
-    texts = [_text(block) for block in cast("list[object]", content)]
-    return "\n\n".join(text for text in texts if text)
+    return "\n\n".join(filter(None, map(_text, cast("list[object]", content))))
 
 
 def _text(block: object) -> str:
-    text = cast("Json", block).get("text") if isinstance(block, dict) else None
-    return text if isinstance(text, str) else ""
+    """The words of a block; of a picture, that there was one."""
+    held = cast("Json", block) if type(block) is dict else _object(block)
+    text = held.get("text")
+    if isinstance(text, str):
+        return text
+    return _FILE if any(name in held for name in _FILES) else ""
+
+
+def _object(block: object) -> Json:
+    try:
+        return plain_object(block)
+    except BadInput:
+        return {}
+
+
+def _told(answer: Answer, shown: Callable[[str], str]) -> str:
+    """An output as it is shown, and that files came with it, which are left out."""
+    text = shown(answer.output) if answer.output else ""
+    return "\n".join(filter(None, (text, *(_FILE for _ in answer.files))))
 
 
 def _result(answer: Answer, output: str, key: str) -> Result:

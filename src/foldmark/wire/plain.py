@@ -73,4 +73,9 @@ def _of_object(value: object, depth: int) -> Any:
         found = dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
     except (TypeError, ValueError) as error:
         raise BadInput(f"{type(value).__name__} cannot be written as JSON: {error}") from None
-    return _plain(found, depth + 1)
+    # A role that follows from the kind of object is not among the fields that were given.
+    role = getattr(value, "role", None)
+    read: object = _plain(found, depth + 1)
+    if isinstance(role, str) and isinstance(read, dict):
+        return {"role": str.__str__(role), **cast("Json", read)}
+    return read

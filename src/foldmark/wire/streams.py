@@ -12,6 +12,7 @@ from foldmark.errors import BadInput
 from foldmark.values import Frozen, Json
 
 from . import WIRES, wire_named
+from .model import options
 from .plain import plain_object
 from .stream_anthropic import EVENTS, AnthropicStream
 from .stream_chat import ChatStream
@@ -47,6 +48,7 @@ _JOINING: dict[str, Callable[[], Joining]] = {
     "anthropic": AnthropicStream,
     "gemini": GeminiStream,
 }
+_TOLD = 300  # characters of a provider's error
 _GEMINI = ("candidates", "promptFeedback", "prompt_feedback", "usageMetadata", "usage_metadata")
 # What the SDKs' own helpers tell beside the API's events, with all that was said so far in each.
 _ADDED = frozenset({"text", "thinking", "signature", "citation", "input_json", "compaction"})
@@ -68,29 +70,34 @@ class Stream:
         """Take the name of the wire, if it is known."""
         self.wire = None if wire is None else wire_named(wire).name
         self._joining = None if self.wire is None else _JOINING[self.wire]()
-        self._count = 0
+        self._count = 0  # of chunks that tell no wire
+        self._failure = ""  # what a chunk says that is an error
 
     def take(self, chunk: object) -> None:
         """The next chunk, an SDK's object or its JSON; BadInput where it is neither."""
-        self._count += 1
         if getattr(chunk, "type", None) in _ADDED:
+            self._count += self._joining is None
             return
         if getattr(chunk, "type", None) == "chunk":  # as OpenAI's helper wraps them
             chunk = getattr(chunk, "chunk", chunk)
         given = plain_object(chunk)
+        if failure := _failure(given):
+            self._failure = failure
+            if chunk_wire(given) is None:  # it may be all that comes, on any wire
+                return
         if self._joining is None:
             self.wire = chunk_wire(given)
             if self.wire is None:
+                self._count += given.get("type") != "ping"
                 return
             self._joining = _JOINING[self.wire]()
         self._joining.take(given)
 
     def streamed(self) -> Streamed | None:
-        """What was said so far; None where that is nothing."""
+        """What was said so far; None where that is nothing, but perhaps an error."""
         if self._joining is None or self.wire is None:
             if self._count:
-                known = ", ".join(WIRES)
-                raise BadInput(f"this stream is of no wire that is known ({known}); give wire=…")
+                raise BadInput(_no_wire(self._failure))
             return None
         response = self._joining.response()
         if response is None:
@@ -99,7 +106,7 @@ class Stream:
             wire=self.wire,
             response=response,
             ended=self._joining.ended,
-            failure=self._joining.failure,
+            failure=self._joining.failure or self._failure,
         )
 
 
@@ -121,3 +128,19 @@ def chunk_wire(chunk: Json) -> str | None:
     if chunk.get("object") == "chat.completion.chunk" or isinstance(chunk.get("choices"), list):
         return "openai-chat"
     return "gemini" if any(name in chunk for name in _GEMINI) else None
+
+
+def _failure(chunk: Json) -> str:
+    """What a provider says went wrong, in the forms that all wires have; empty where nothing."""
+    told = chunk.get("error")
+    if chunk.get("type") != "error" and not told:
+        return ""
+    if isinstance(told, str) and told:
+        return told
+    found = options(chunk, "error") or chunk
+    return str(found.get("message") or found.get("code") or "an error")
+
+
+def _no_wire(failure: str) -> str:
+    told = f"; its provider says: {failure[:_TOLD]}" if failure else ""
+    return f"this stream is of no wire that is known ({', '.join(WIRES)}); give wire=…{told}"
