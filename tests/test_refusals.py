@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -259,6 +260,11 @@ def test_errors_are_recognised_however_deep_they_are_wrapped() -> None:
     assert figures.limit == 200_000
     assert not is_context_overflow(Refused("prompt is too long: 3 tokens > 2 maximum", 429))
     assert not is_context_overflow(wrapped(ValueError("other")))
+    request = httpx.Request("POST", "http://127.0.0.1/v1")
+    text = "prompt is too long: 212032 tokens > 200000 maximum"
+    with pytest.raises(httpx.HTTPStatusError) as raised:
+        httpx.Response(400, request=request, text=text).raise_for_status()
+    assert is_context_overflow(raised.value)
     named = type("ContextOverflowError", (ValueError,), {})
     assert is_context_overflow(wrapped(type("OpenAIsOwn", (named,), {})("in words of its own")))
     assert overflow_figures(ValueError("other")) is None

@@ -1,6 +1,7 @@
 """A session, on both engines: said, shown, pruned, compacted, taken back, found again."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,3 +132,25 @@ def test_every_blocking_call_has_an_async_form() -> None:
     blocking = {name for name in calls if f"a{name}" in calls}
     rest = calls - blocking - {f"a{name}" for name in blocking}
     assert rest <= plain
+
+
+class Refused(Exception):
+    status_code = 400
+
+
+def test_a_session_recovers_from_a_refusal_and_learns_the_window(tmp_path: Path) -> None:
+    with foldmark.open(tmp_path / "s.db", window=60_000, summarizer="digest") as session:
+        session.user("Go.")
+        for number in range(40):
+            session.record(f"I turn wheel {number}. " + "word " * 400)
+            session.user(f"And wheel {number + 1}?")
+        before = session.view().tokens
+        told = "prompt is too long: 12032 tokens > 8000 maximum"
+        assert not session.recover(ValueError("something else"))
+        assert session.view().tokens == before
+        assert session.recover(Refused(told))
+        assert session.view().tokens < 8_000
+        assert session.limit is not None
+        assert session.limit.context == 8_000
+        assert session.recover(Refused(told))  # the provider counts more than we do
+        assert session.limit.context == 7_200

@@ -42,9 +42,8 @@ def answered(session: foldmark.Session, client: Anthropic) -> Message:
                 tools=TOOLS,
             )
         except BadRequestError as error:
-            if not foldmark.is_context_overflow(error):
+            if not session.recover(error):
                 raise
-            session.compact(overflow=True)
 
 
 def main(question: str) -> None:

@@ -44,9 +44,8 @@ def answered(session: foldmark.Session, client: Client) -> types.GenerateContent
                 model=MODEL, contents=session.messages("gemini"), config={"tools": TOOLS}
             )
         except errors.ClientError as error:
-            if not foldmark.is_context_overflow(error):
+            if not session.recover(error):
                 raise
-            session.compact(overflow=True)
 
 
 def main(question: str) -> None:

@@ -52,9 +52,8 @@ def answered(session: foldmark.Session, client: OpenAI) -> Response:
                 include=["reasoning.encrypted_content"],
             )
         except BadRequestError as error:
-            if not foldmark.is_context_overflow(error):
+            if not session.recover(error):
                 raise
-            session.compact(overflow=True)
 
 
 def main(question: str) -> None:

@@ -1,6 +1,7 @@
 """Errors as clients and frameworks raise them: often wrapped, sometimes twice, or in groups."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import cast
 
 _DEEPEST = 8  # errors inside errors
@@ -23,13 +24,17 @@ def errors_within(error: BaseException) -> Iterator[BaseException]:
 def error_text(error: BaseException) -> str:
     """What an error says; its body holds the provider's own words."""
     body = getattr(error, "body", None)
+    if body is None:  # of a client that knows HTTP alone
+        with suppress(Exception):  # a stream that was not read has no text
+            body = getattr(getattr(error, "response", None), "text", None)
     return f"{error} {body}" if body else str(error)
 
 
 def error_status(error: BaseException) -> int | None:
     """The HTTP status of the response that it tells of, as the clients name that."""
     named = (getattr(error, name, None) for name in ("status_code", "status", "code"))
-    return next((held for held in named if type(held) is int), None)
+    found = (held for held in named if isinstance(held, int) and not isinstance(held, bool))
+    return next(found, None)
 
 
 def error_code(error: BaseException) -> str | None:

@@ -1,5 +1,7 @@
 """How many tokens each part of a message costs when it is shown in full."""
 
+from typing import cast
+
 from msgspec import UNSET
 
 from .media import media_tokens
@@ -15,11 +17,13 @@ from .messages import (
     is_opaque,
 )
 from .tokens import Counter
-from .values import Frozen, encode
+from .values import Frozen, Json, encode
 
 # Providers wrap every message in a few tokens of their own, and a call in its name and ids.
 MESSAGE_OVERHEAD = 4
 CALL_OVERHEAD = 16
+# OpenAI's own thoughts come back in base64 of about as many bytes as they had letters.
+SEALED, _PER_SEALED = ("encrypted_content", "reasoningEncryptedContent"), 0.19
 
 
 # OpenCode expands files of these kinds into text parts of their own when they are attached.
@@ -49,12 +53,26 @@ def part_size(part: AnyPart, count: Counter) -> Size:
         return _tool_size(part, count)
     if is_opaque(part):
         return Size(fixed=count(encode(part.metadata).decode()))
-    if isinstance(part, TextPart | ReasoningPart):
-        ignored = isinstance(part, TextPart) and part.ignored
-        return NOTHING if ignored else Size(fixed=count(part.text))
+    if isinstance(part, ReasoningPart):
+        return Size(fixed=count(part.text) + _sealed_tokens(part.metadata))
+    if isinstance(part, TextPart):
+        return NOTHING if part.ignored else Size(fixed=count(part.text))
     if isinstance(part, FilePart) and part.mime not in EXPANDED:
         return Size(fixed=media_tokens(part.url, part.mime))
     return NOTHING
+
+
+def _sealed_tokens(metadata: object, depth: int = 0) -> int:
+    """The tokens of thoughts that only their provider can read, and charges for."""
+    if depth > 3 or not isinstance(metadata, dict):
+        return 0
+    tokens = 0
+    for name, held in cast("Json", metadata).items():
+        if name in SEALED and isinstance(held, str):
+            tokens += int(len(held) * _PER_SEALED)
+        else:
+            tokens += _sealed_tokens(cast("object", held), depth + 1)
+    return tokens
 
 
 def _tool_size(part: ToolPart, count: Counter) -> Size:

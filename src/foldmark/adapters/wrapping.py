@@ -143,7 +143,8 @@ class _Finder:
         held = named[at] if isinstance(at, str) else args[at]
         if not isinstance(held, list | tuple):
             return None
-        messages = cast("Messages", held if isinstance(held, list) else list(held))
+        items = cast("Sequence[Any]", held)
+        messages = cast("Messages", held) if isinstance(held, list) else list(items)
         if not all(isinstance(one, Mapping) or is_sdk_object(one) for one in messages):
             return None
         return Given(args, named, at, messages)
