@@ -8,19 +8,12 @@ from mcp.types import CallToolResult, TextContent
 
 from foldmark.adapters.mcp.server import Answering
 from foldmark.adapters.mcp.shelf import Shelf
-from foldmark.importers.reading import opened_reading
-from foldmark.importers.storing import store_reading
-from foldmark.io.store import Store
+from foldmark.cli.mcp import filler
 from foldmark.presets import FOLDMARK
 
 from .imported import Lines
 
-
-def fill(store: Store, path: Path) -> int:
-    """What is new of a file, into a store; how many lines cannot be read."""
-    with opened_reading(path, lenient=True) as reading:
-        store_reading(store, reading, estimate=FOLDMARK.estimate)
-        return len(reading.skipped)
+fill = filler(None, FOLDMARK.estimate)  # what is new of a file, into a store
 
 
 def answered(shelf: Shelf, name: str, **arguments: Any) -> dict[str, Any]:

@@ -316,3 +316,11 @@ def test_a_history_with_new_ids_each_time_is_known_by_its_words(tmp_path: Path) 
             talk = talked(*(f"word {number}" for number in range(2 * count - 1)))
             view.take([{**message, "name": f"n{count}_{id(message)}"} for message in talk])
             assert words(view) == [f"word {number}" for number in range(2 * count - 1)]
+
+
+def test_a_window_that_nobody_knows_is_an_error(tmp_path: Path) -> None:
+    with foldmark.open(tmp_path / "agent.db") as session:
+        view = following(session)
+        view.take(talked("Go"))
+        with pytest.raises(foldmark.BadPolicy, match="no window is known"):
+            view.view()

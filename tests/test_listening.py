@@ -13,7 +13,7 @@ from foldmark.wire import WIRES
 
 from .own_loops import LOOPS, STREAMED, TOOLS, async_client_of, client_of, close_async
 from .taken import assert_taken
-from .test_wire_streams import CALLS, SDK, THINKS, WHOLE, WORDS, answer
+from .test_wire_streams import CALLS, ERRORS, SDK, THINKS, WHOLE, WORDS, answer
 from .wire_server import Call, Cut, Thought, WireServer, wire_server
 
 each_wire = pytest.mark.parametrize("wire", WIRES)
@@ -138,6 +138,24 @@ def test_an_async_loop_that_is_left_records_before_the_next_request(
     assert_taken(wire, told)
     assert WORDS[:4] in str(told)
     assert [message.is_user for message in session.export().messages] == [True, False, True]
+
+
+@pytest.mark.parametrize("wire", [None, *WIRES])
+def test_an_error_that_comes_alone_is_passed_on_and_nothing_is_recorded(
+    session: foldmark.Session, wire: str | None
+) -> None:
+    before = session.export()
+    for error in ERRORS:
+        assert list(session.listen([error], wire)) == [error]
+
+        def breaking(error: Any = error) -> Iterator[Any]:
+            yield error
+            raise ConnectionError("gone")
+
+        with pytest.raises(ConnectionError) as raised:
+            list(session.listen(breaking(), wire))
+        assert not hasattr(raised.value, "__notes__")
+    assert session.export() == before
 
 
 @each_wire

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
-import msgspec
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 import foldmark
-from foldmark.adapters.mcp.answers import Hits, Inspected, Page, Planned
+from foldmark.adapters.mcp.server import mcp_server
+from foldmark.cli.mcp import opened_shelf
 
 from .imported import SESSION, write
-from .mcp_serving import appended, mill, refusal
-from .program import FOLDMARK, environment, printed, refused, session, stored, worked
+from .mcp_serving import answered, appended, mill, refusal
+from .program import FOLDMARK, environment, filled, printed, refused, session, stored, worked
 
 Capture = pytest.CaptureFixture[str]
 Talk = Callable[[Client], Awaitable[None]]
@@ -29,18 +29,24 @@ LIMIT = 150.0  # seconds in which even a busy machine is done, if nothing hangs
 DOCS = Path(__file__).parents[1] / "docs" / "mcp.md"
 
 
-def spoken(talk: Talk, *arguments: object, **changes: str) -> None:
-    """A talk of the official client with the real program."""
+def talked(talk: Talk, server: Any) -> None:
+    """A talk of the official client with a server."""
 
     async def run() -> None:
-        program = StdioServerParameters(
-            command=str(FOLDMARK), args=["mcp", *map(str, arguments)], env=environment(**changes)
-        )
         with anyio.fail_after(LIMIT):
-            async with Client(stdio_client(program)) as client:
+            async with Client(server) as client:
                 await talk(client)
 
     anyio.run(run)
+
+
+def served(talk: Talk, path: Path) -> None:
+    """A talk with what the command would serve, without starting a program."""
+    shelf = opened_shelf(str(path), store=None, session=None, format=None)
+    try:
+        talked(talk, mcp_server(shelf))
+    finally:
+        shelf.close()
 
 
 async def told(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
@@ -57,7 +63,7 @@ async def complaint(client: Client, name: str, **arguments: Any) -> str:
     return refusal(await client.call_tool(name, arguments))
 
 
-# --- whole sessions, over stdio ------------------------------------------------------------
+# --- whole sessions; the last over stdio ----------------------------------------------------------
 
 
 def test_a_client_looks_behind_a_compaction_and_sees_what_is_written_meanwhile(tmp_path: Path):
@@ -93,7 +99,7 @@ def test_a_client_looks_behind_a_compaction_and_sees_what_is_written_meanwhile(t
         assert "no handle" in await complaint(client, "recall", handle="h999")
         assert "no tool" in await complaint(client, "delete", handle="h1")
 
-    spoken(talk, path)
+    served(talk, path)
     assert path.read_bytes().startswith(before)
 
 
@@ -120,7 +126,7 @@ def test_a_client_finds_its_way_in_a_folder(tmp_path: Path):
         assert (await told(client, "plan"))["session"] == f"-mill/{SESSION}.jsonl"
         assert "no session 'sluice'" in await complaint(client, "inspect", session="sluice")
 
-    spoken(talk, folder)
+    served(talk, folder)
 
 
 def test_a_store_is_read_while_another_process_writes_to_it(tmp_path: Path):
@@ -141,51 +147,10 @@ def test_a_store_is_read_while_another_process_writes_to_it(tmp_path: Path):
             assert (await told(client, "inspect"))["pivots"]
             assert (await told(client, "plan", window=8_000))["tokens"] == live.tokens
 
-    spoken(talk, "--store", where)
-
-
-def test_the_server_ends_when_its_client_goes_and_leaves_nothing_behind(tmp_path: Path):
-    path = write(tmp_path / "session.jsonl", mill().all)
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    hello = {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    }
-    asked = [
-        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {
-            "jsonrpc": "2.0",
-            "id": 2,
-            "method": "tools/call",
-            "params": {"name": "search", "arguments": {"query": "zeppelin"}},
-        },
-    ]
-    servers = [
-        subprocess.Popen(
-            [FOLDMARK, "mcp", path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment(TMPDIR=str(scratch)),
-        )
-        for _ in range(2)
-    ]
-    for server, way in zip(servers, (0, signal.SIGKILL), strict=True):
-        with server:
-            assert server.stdin is not None
-            assert server.stdout is not None
-            server.stdin.write(b"".join(json.dumps(line).encode() + b"\n" for line in asked))
-            server.stdin.flush()
-            answers = [json.loads(server.stdout.readline()) for _ in range(2)]
-            assert [answer["id"] for answer in answers] == [1, 2]
-            if way:
-                server.send_signal(way)
-            server.stdin.close()
-            assert server.stdout.read() == b""
-            assert server.wait(LIMIT) == -way
-    assert list(scratch.iterdir()) == []
+    program = StdioServerParameters(
+        command=str(FOLDMARK), args=["mcp", "--store", where], env=environment()
+    )
+    talked(talk, stdio_client(program))
 
 
 # --- the command ---------------------------------------------------------------------------
@@ -244,37 +209,87 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", DOCS.read_text(), re.DOTALL)
 
 
-def test_the_commands_of_the_page_run(tmp_path: Path):
-    home = tmp_path / "home"
-    (home / ".claude" / "projects").mkdir(parents=True)
-    write(home / ".claude" / "projects" / "s.jsonl", mill().all)
-    write(tmp_path / "session.jsonl", mill().all)
-    worked(str(tmp_path / "agent.db"), "ses_live", steps=12)
-    lines = [line for block in blocks("sh") for line in block.splitlines()]
-    ours = [line for line in lines if line.startswith("foldmark ")]
-    assert len(ours) >= 3
-    running = [
-        subprocess.Popen(
-            ["sh", "-c", line.replace("foldmark", str(FOLDMARK), 1)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=tmp_path,
-            env=environment(HOME=str(home)),
-        )
-        for line in ours
+def page_store(folder: Path) -> str:
+    """The store that the page speaks of."""
+    return worked(filled(str(folder / "agent.db"), session(calls=20)), "ses_live", steps=12)
+
+
+def requests(*asked: tuple[str, dict[str, Any]]) -> bytes:
+    """What a client sends, by hand: that it is there, then these calls, numbered from 1."""
+    hello = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    lines: list[dict[str, Any]] = [
+        {"id": 0, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
     ]
-    for line, run in zip(ours, running, strict=True):
-        assert (*run.communicate(timeout=LIMIT), run.returncode) == (b"", b"", 0), line
-    assert any(
-        line == "claude mcp add foldmark -- foldmark mcp ~/.claude/projects" for line in lines
+    for number, (name, arguments) in enumerate(asked, 1):
+        params = {"name": name, "arguments": arguments}
+        lines.append({"id": number, "method": "tools/call", "params": params})
+    return b"".join(json.dumps({"jsonrpc": "2.0", **line}).encode() + b"\n" for line in lines)
+
+
+def started(line: str, folder: Path, **changes: str) -> subprocess.Popen[bytes]:
+    """A line of a shell, begun."""
+    pipe = subprocess.PIPE
+    command = ["sh", "-c", f"exec {line.replace('foldmark', str(FOLDMARK), 1)}"]
+    return subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder, env=environment(**changes)
     )
 
 
-def test_the_answers_of_the_page_are_answers():
-    kinds = (Hits, Page, Planned, Inspected)
-    config, *answers = blocks("json")
+def test_the_commands_of_the_page_serve_until_their_client_goes_and_leave_nothing_behind(
+    tmp_path: Path,
+):
+    home, scratch = tmp_path / "home", tmp_path / "scratch"
+    scratch.mkdir()
+    (home / ".claude" / "projects").mkdir(parents=True)
+    write(home / ".claude" / "projects" / "s.jsonl", mill().all)
+    write(tmp_path / "session.jsonl", mill().all)
+    page_store(tmp_path)
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    assert "claude mcp add foldmark -- foldmark mcp ~/.claude/projects" in lines
+    ours = [line for line in lines if line.startswith("foldmark ")]
+    assert len(ours) >= 3
+    running = [started(line, tmp_path, HOME=str(home), TMPDIR=str(scratch)) for line in ours]
+    for line, server in zip(ours, running, strict=True):
+        way = signal.SIGKILL if "session.jsonl" in line else 0
+        with server:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            assert server.stderr is not None
+            server.stdin.write(requests(("search", {"query": "wheel"})))
+            server.stdin.flush()
+            answers = [json.loads(server.stdout.readline()) for _ in range(2)]
+            assert [answer["id"] for answer in answers] == [0, 1]
+            assert answers[1]["result"]["structuredContent"]["hits"], line
+            if way:
+                server.send_signal(way)
+            server.stdin.close()
+            assert (server.stdout.read(), server.stderr.read()) == (b"", b""), line
+            assert server.wait(LIMIT) == -way
+    assert list(scratch.iterdir()) == []
+
+
+def shortened(answer: Any) -> Any:
+    """An answer as the page prints it: of each list the first item."""
+    if isinstance(answer, dict):
+        return {name: shortened(held) for name, held in cast("dict[str, Any]", answer).items()}
+    if isinstance(answer, list):
+        return [shortened(held) for held in cast("list[Any]", answer)[:1]]
+    return answer
+
+
+def test_the_answers_of_the_page_are_what_its_calls_answer(tmp_path: Path):
+    (config,) = re.findall(r"opencode.json.*?```json\n(.*?)```", DOCS.read_text(), re.DOTALL)
     assert json.loads(config)["mcp"]["foldmark"]["command"][:2] == ["foldmark", "mcp"]
-    assert len(answers) == len(kinds)
-    for kind, block in zip(kinds, answers, strict=True):
-        msgspec.convert(json.loads(block), kind)
+    told = re.findall(r"`(\w+) (\{.*?\})`:\n\n```json\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert [name for name, _, _ in told] == ["search", "recall", "plan", "inspect"]
+    assert len(blocks("json")) == 1 + len(told)
+    shelf = opened_shelf(None, store=page_store(tmp_path), session=None, format=None)
+    for name, arguments, block in told:
+        answer = answered(shelf, name, **json.loads(arguments))
+        assert json.loads(block) == shortened(answer), name
+    shelf.close()

@@ -6,15 +6,19 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from mcp.types import CallToolResult, TextContent
 
+from foldmark.adapters.mcp import within
 from foldmark.adapters.mcp.answers import MOST_CHARACTERS
 from foldmark.adapters.mcp.look import Look
 from foldmark.adapters.mcp.server import Answering
 from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf, Shelf
+from foldmark.adapters.mcp.within import opened_within
+from foldmark.errors import BadInput
+from foldmark.io.store import Store
 from foldmark.session.settings import Settings
 
 from .imported import SESSION, Lines, write
@@ -145,6 +149,52 @@ def test_a_folder_that_becomes_a_link_is_not_followed(tmp_path: Path, folder: Pa
     shelf.close()
 
 
+def test_a_file_that_becomes_a_link_while_it_is_looked_at_is_read_as_it_was(
+    tmp_path: Path, folder: Path
+):
+    path = folder / "s.jsonl"
+
+    def swapped(store: Store, file: BinaryIO, name: str) -> int:
+        path.unlink()
+        path.symlink_to(tmp_path / "secret.jsonl")
+        return fill(store, file, name)
+
+    shelf = FolderShelf(folder, Settings(), swapped, lambda: [path])
+    answering = Answering(shelf)
+    answer = answering.answer("search", {"query": "zeppelin"})
+    assert answer.structured_content
+    assert answer.structured_content["hits"]
+    for arguments in ({"query": SECRET}, {"query": SECRET, "session": "s.jsonl"}):
+        assert SECRET not in checked(answering.answer("search", arguments))
+    shelf.close()
+
+
+@pytest.mark.parametrize("way", ["walked", "compared"])
+def test_only_a_regular_file_without_a_link_on_the_way_is_opened(
+    tmp_path: Path, folder: Path, way: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(within, "_CAN_WALK", way == "walked")
+    (folder / "sub").mkdir()
+    inner = write(folder / "sub" / "t.jsonl", mill().all)
+    os.mkfifo(folder / "pipe.jsonl")
+    (tmp_path / "entry").symlink_to(folder)
+    for root in (folder, tmp_path / "entry"):  # that one was pointed at
+        with opened_within(root, root / "sub" / "t.jsonl") as file:
+            assert file.read() == inner.read_bytes()
+    (folder / "near.jsonl").symlink_to(inner)
+    before = len(list(Path("/dev/fd").iterdir()))
+    for name in (
+        *("link.jsonl", "near.jsonl", "linked/secret.jsonl", "linked/inside/s.jsonl"),
+        *("../secret.jsonl", "sub/../../secret.jsonl", "pipe.jsonl", "sub", "none.jsonl", ""),
+        *("s.jsonl/x", "s.jsonl\0", "sub/" + "x" * 300),
+    ):
+        with pytest.raises(BadInput), opened_within(folder, folder / name):
+            pytest.fail(name)
+    with pytest.raises(BadInput), opened_within(folder, tmp_path / "secret.jsonl"):
+        pass
+    assert len(list(Path("/dev/fd").iterdir())) == before
+
+
 # --- arguments -----------------------------------------------------------------------------
 
 
@@ -173,6 +223,8 @@ def test_a_folder_that_becomes_a_link_is_not_followed(tmp_path: Path, folder: Pa
         ("recall", {"handle": "hfffffffffffffff"}, "no handle"),
         ("recall", {"handle": "1 OR 1=1"}, "no handle"),
         ("recall", {"handle": "../s.jsonl"}, "no handle"),
+        ("recall", {"handle": "h\u0661"}, "no handle"),  # a one, in Arabic
+        ("recall", {"handle": "h\uff11"}, "no handle"),
         ("recall", {"handle": "h0", "start": -1}, "start"),
         ("recall", {"handle": "h0", "start": 2**53}, "start"),
         ("recall", {"handle": "h0", "start": 2**64}, "start"),

@@ -2,7 +2,7 @@
 
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import anyio
 import jsonschema
@@ -75,9 +75,9 @@ def test_a_file_is_read_again_only_when_it_has_changed(tmp_path: Path):
     lines, read = mill(), list[int]()
     path = write(tmp_path / "s.jsonl", lines.all)
 
-    def counted(store: Store, file: Path) -> int:
+    def counted(store: Store, file: BinaryIO, name: str) -> int:
         read.append(1)
-        return fill(store, file)
+        return fill(store, file, name)
 
     shelf = FileShelf(path, Settings(), counted)
     for name in ("inspect", "plan", "inspect"):
@@ -103,7 +103,7 @@ def test_a_file_that_was_written_anew_vanished_or_is_half_written_is_read_as_it_
     assert answered(shelf, "search", query="zeppelin")["hits"] == []
     assert answered(shelf, "search", query="another")["hits"]
     path.unlink()
-    assert "cannot be read" in refusal(Answering(shelf).answer("inspect", {}))
+    assert "no such file" in refusal(Answering(shelf).answer("inspect", {}))
     write(path, mill().all)
     with path.open("a") as file:
         file.write('this is no JSON\n{"type": "user", "mess')

@@ -30,6 +30,14 @@ SDK: dict[str, TypeAdapter[Any]] = {
     "gemini": TypeAdapter(types.GenerateContentResponse),
 }
 
+# As Anthropic, OpenAI, and servers that speak as OpenAI or Gemini do send them.
+ERRORS: tuple[Json, ...] = (
+    {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+    {"type": "error", "code": "server_error", "message": "Overloaded", "param": None},
+    {"error": {"code": 503, "message": "Overloaded", "status": "UNAVAILABLE"}},
+    {"error": "Overloaded"},
+)
+
 
 def answer(wire: str, bits: Sequence[Bit] = WHOLE) -> Answer:
     body = {"model": "mill-1", "stream_options": {"include_usage": True}}
@@ -165,6 +173,17 @@ def test_what_a_provider_says_went_wrong_is_kept() -> None:
     assert (said.ended, said.failure) == (False, "Oh no")
     assert words(said) == THINKS + WORDS
     assert put_together([*events[:3], {"type": "error", "message": "Later"}]).failure == "Later"
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_an_error_that_comes_alone_is_of_any_wire_and_says_nothing(error: Json) -> None:
+    assert joined([error]) is None
+    assert joined([{"type": "ping"}, error]) is None
+    for wire in WIRES:
+        said = put_together([error, *answer(wire).streamed[:-2]])
+        assert (said.wire, said.failure) == (wire, "Overloaded")
+    with pytest.raises(BadInput, match=r"no wire that is known.*its provider says: Overloaded"):
+        joined([error, {"neither": "nor"}])
 
 
 # --- what servers do -------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from foldmark.errors import CompactionStopped, FoldmarkError
+from foldmark.errors import BadPolicy, CompactionStopped, FoldmarkError
 from foldmark.io.background import uncut
 from foldmark.messages import Message, TextPart, Tokens, ToolPart, has_result
 from foldmark.refusals import is_context_overflow
@@ -194,6 +194,7 @@ class Following(Generic[M]):
 
     def view(self) -> list[M]:
         """What to send to the model: it is made to fit first, if it must be."""
+        self._check_window()
         try:
             return self._written(self.session.messages())
         except CompactionStopped:
@@ -205,6 +206,7 @@ class Following(Generic[M]):
 
     async def aview(self) -> list[M]:
         """`view`, async."""
+        self._check_window()
         try:
             return self._written(await self.session.amessages())
         except CompactionStopped:
@@ -212,6 +214,14 @@ class Following(Generic[M]):
                 raise
             await self.session.acompact()
             return self._written(await self.session.amessages())
+
+    def _check_window(self) -> None:
+        """A window that nobody knows is an error, and no silent default."""
+        if self.session.limit is None:
+            raise BadPolicy(
+                "no window is known, so nothing can be made to fit: give window=… in tokens, "
+                "or model=… by its name"
+            )
 
     def _written(self, shown: Iterable[AnyShown]) -> list[M]:
         bits = [bit for message in shown for bit in self._bits(message)]

@@ -5,12 +5,14 @@ import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from foldmark.errors import BadInput, FoldmarkError, NoStore
-from foldmark.importers.reading import opened_reading
+from foldmark.importers.format import format_named, recognised
+from foldmark.importers.reading import Reading, opened_reading
+from foldmark.importers.source import Source
 from foldmark.importers.storing import store_reading
 from foldmark.io.files import MOST_BYTES, STANDARD_INPUT, harmless
 from foldmark.io.store import Store
@@ -21,7 +23,7 @@ from .importer import Importer
 from .options import FormatName, StorePlace
 
 if TYPE_CHECKING:
-    from foldmark.adapters.mcp.shelf import Shelf
+    from foldmark.adapters.mcp.shelf import Fill, Shelf
 
 EXAMPLE = (
     "Example: foldmark mcp ~/.claude/projects\n\n"
@@ -68,19 +70,25 @@ def mcp(
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
         raise BadInput("the MCP server needs: pip install 'foldmark[mcp]'") from None
-    settings = load_settings(store=store)
-    if path is None:
-        if format is not None:
-            raise BadInput("--format is for a transcript; give its path, or leave it out")
-        shelf = _stored(settings, session)
-    else:
-        if store is not None or session is not None:
-            raise BadInput("give a path, or --store with --session, not both")
-        shelf = _transcripts(path, settings, format)
+    shelf = opened_shelf(path, store=store, session=session, format=format)
     if sys.stdin is not None and sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison] - closed by a shell
         sys.stderr.write(_WAITING)
     with _ended_by_interrupts():
         serve(shelf)
+
+
+def opened_shelf(
+    path: str | None, *, store: str | None, session: str | None, format: str | None
+) -> "Shelf":
+    """The sessions that the command was pointed at."""
+    settings = load_settings(store=store)
+    if path is None:
+        if format is not None:
+            raise BadInput("--format is for a transcript; give its path, or leave it out")
+        return _stored(settings, session)
+    if store is not None or session is not None:
+        raise BadInput("give a path, or --store with --session, not both")
+    return _transcripts(path, settings, format)
 
 
 @contextmanager
@@ -114,19 +122,20 @@ def _stored(settings: Settings, session: str | None) -> "Shelf":
 
 def _transcripts(path: str, settings: Settings, format: str | None) -> "Shelf":
     from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf  # noqa: PLC0415
+    from foldmark.adapters.mcp.within import opened_within  # noqa: PLC0415
 
     if path == STANDARD_INPUT:
         raise BadInput("standard input is where the client speaks; give the path of a transcript")
     found = Path(path)
     with suppress(RuntimeError):
         found = found.expanduser()
-    estimate = settings.rules().estimate
+    fill = filler(format, settings.rules().estimate)
 
-    def fill(store: Store, file: Path) -> int:
-        """What is new of a file, into a store; lines that cannot be read are left out."""
-        with opened_reading(file, format=format, lenient=True) as reading:
-            store_reading(store, reading, estimate=estimate)
-            return len(reading.skipped)
+    def is_transcript(file: Path) -> bool:
+        with suppress(FoldmarkError), opened_within(found, file) as opened:
+            _reading(opened, file.name, format, lenient=False)
+            return True
+        return False
 
     def files() -> list[Path]:
         with ExitStack() as stack:
@@ -136,7 +145,7 @@ def _transcripts(path: str, settings: Settings, format: str | None) -> "Shelf":
     if not _is_folder(found):
         with opened_reading(found, format=format):
             return FileShelf(found, settings, fill)
-    if not any(_is_transcript(file, format) for file in files()):
+    if not any(map(is_transcript, files())):
         raise BadInput("there is no transcript in this folder", source=harmless(path))
     return FolderShelf(found, settings, fill, files)
 
@@ -147,7 +156,18 @@ def _is_folder(path: Path) -> bool:
     return False
 
 
-def _is_transcript(file: Path, format: str | None) -> bool:
-    with suppress(FoldmarkError), opened_reading(file, format=format):
-        return True
-    return False
+def filler(format: str | None, estimate: str) -> "Fill":
+    """What takes what is new of an open file into a store; lines it cannot read are left out."""
+
+    def fill(store: Store, file: BinaryIO, name: str) -> int:
+        reading = _reading(file, name, format, lenient=True)
+        store_reading(store, reading, estimate=estimate)
+        return len(reading.skipped)
+
+    return fill
+
+
+def _reading(file: BinaryIO, name: str, format: str | None, *, lenient: bool) -> Reading:
+    named = format_named(format) if format else None
+    source = Source(file, harmless(name), MOST_BYTES)
+    return Reading(source, named or recognised(source.head), lenient=lenient)

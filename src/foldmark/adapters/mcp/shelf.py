@@ -9,13 +9,13 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from foldmark.errors import BadInput, FoldmarkError, NoSession, StoreError
-from foldmark.io.files import harmless
+from foldmark.io.files import harmless, opened_input
 from foldmark.io.rows import SessionRow
 from foldmark.io.schema import VERSION
 from foldmark.io.sqlite import Sqlite
@@ -24,13 +24,15 @@ from foldmark.session.settings import Settings
 
 from .answers import line
 from .look import Look
+from .within import opened_within
 
 MOST_NAMES = 20
 _MOST_COPIES = 4  # of transcripts, at a time
 _WORTH_INDEXING = 256  # messages
 
-# Takes what is new of a file into a store; how many lines could not be read.
-Fill = Callable[[Store, Path], int]
+# Takes what is new of an open file of this name into a store; how many lines could not be read.
+Fill = Callable[[Store, BinaryIO, str], int]
+Opening = Callable[[], AbstractContextManager[BinaryIO]]
 Files = Callable[[], Sequence[Path]]
 _Stamp = tuple[int, int, int, int]
 
@@ -150,12 +152,16 @@ class StoreShelf:
 
 
 class Copy:
-    """A transcript in a private store, brought up to date where the file has changed."""
+    """A transcript in a private store, brought up to date where the file has changed.
 
-    def __init__(self, path: Path, settings: Settings, fill: Fill) -> None:
-        """Take the file; it is read when it is looked at."""
+    It is opened once for each look: what is checked is what is read.
+    """
+
+    def __init__(self, path: Path, opening: Opening, settings: Settings, fill: Fill) -> None:
+        """Take the file and what opens it; it is read when it is looked at."""
         self.path = path
         self.skipped = 0
+        self._opening = opening
         self._settings = settings
         self._fill = fill
         self._looks: Looks | None = None
@@ -163,32 +169,34 @@ class Copy:
 
     def looks(self) -> Looks:
         """The sessions of the file as it is now."""
-        stamp = _stamp(self.path)
-        if self._looks is None or stamp != self._stamp:
-            self._looks = self._filled()
-            self._stamp = stamp  # of before it was read: what came meanwhile is read next time
-        return self._looks
+        with _told_of(self.path), self._opening() as file:
+            stamp = _stamp(os.fstat(file.fileno()))
+            if self._looks is None or stamp != self._stamp:
+                self._looks = self._filled(file)
+                self._stamp = stamp  # of before it was read: what came meanwhile is read next time
+            return self._looks
 
-    def _filled(self) -> Looks:
+    def _filled(self, file: BinaryIO) -> Looks:
         if self._looks is not None:
             # What was written anew, and not only at its end, does not continue what we have.
             with suppress(FoldmarkError):
-                self._take(self._looks.store)
+                self._take(self._looks.store, file)
                 return self._looks
             self.close()
+            file.seek(0)
         store = private_store()
         try:
-            self._take(store)
+            self._take(store, file)
         except BaseException:
             store.close()
             raise
         return Looks(store, self._settings)
 
-    def _take(self, store: Store) -> None:
-        self.skipped = self._fill(store, self.path)
+    def _take(self, store: Store, file: BinaryIO) -> None:
+        self.skipped = self._fill(store, file, os.fspath(self.path))
         rows = store.sessions()
         if not rows:
-            raise BadInput("there is no session in it", source=harmless(self.path.name))
+            raise BadInput("there is no session in it")
         for row in rows:
             if row.places - row.indexed >= _WORTH_INDEXING:
                 store.index(row.key)
@@ -217,12 +225,26 @@ def private_store() -> Store:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _stamp(path: Path) -> _Stamp:
-    try:
-        told = path.stat()
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", source=harmless(path.name)) from None
+def _stamp(told: os.stat_result) -> _Stamp:
     return told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns
+
+
+def _seen(path: Path) -> _Stamp | None:
+    """What lies at a path, itself and not what it leads to; None where that is nothing."""
+    with suppress(OSError):
+        return _stamp(path.lstat())
+    return None
+
+
+@contextmanager
+def _told_of(path: Path) -> Generator[None]:
+    """What is wrong with a file is told with its name."""
+    try:
+        yield
+    except BadInput as error:
+        if error.source is not None:
+            raise
+        raise type(error)(error.cause, source=harmless(path.name), place=error.place) from None
 
 
 class FileShelf:
@@ -230,7 +252,8 @@ class FileShelf:
 
     def __init__(self, path: Path, settings: Settings, fill: Fill) -> None:
         """Take the file."""
-        self._copy = Copy(path, settings, fill)
+        whole = os.fspath(path.absolute())  # `-` would be standard input
+        self._copy = Copy(path, lambda: opened_input(whole), settings, fill)
 
     def look(self, name: str | None) -> Look:
         """The session of this id, or the longest."""
@@ -259,7 +282,7 @@ class FolderShelf:
         self._fill = fill
         self._files = files
         self._copies: dict[Path, Copy] = {}
-        self._refused: dict[Path, _Stamp] = {}
+        self._refused: dict[Path, _Stamp | None] = {}
         self._last: Copy | None = None
 
     def look(self, name: str | None) -> Look:
@@ -267,20 +290,21 @@ class FolderShelf:
         if name:
             return self._looked(self._named(name))
         for path in self._newest():
+            if path in self._refused and self._refused[path] == _seen(path):
+                continue
             with suppress(FoldmarkError):  # a folder may hold anything
-                if self._refused.get(path) != _stamp(path):
-                    return self._looked(path)
+                return self._looked(path)
         raise BadInput("there is no transcript in this folder", source=harmless(str(self._folder)))
 
     def _looked(self, path: Path) -> Look:
-        # A folder on the way may have become a link since the files were listed.
-        if not path.resolve().is_relative_to(self._folder.resolve()):
-            raise no_session(self._name(path))
-        copy = self._copies.pop(path, None) or Copy(path, self._settings, self._fill)
+        # A file or a folder on the way may have become a link since the files were listed.
+        copy = self._copies.pop(path, None) or Copy(
+            path, lambda: opened_within(self._folder, path), self._settings, self._fill
+        )
         try:
             look = copy.look()
         except FoldmarkError:
-            self._refused[path] = _stamp(path)
+            self._refused[path] = _seen(path)
             copy.close()
             raise
         look.called = self._name(path)  # several files may tell of sessions of one id
