@@ -60,7 +60,7 @@ def test_a_handle_leads_back_to_its_part() -> None:
     assert log.part_at(3) is log.part_at(-1) is None
 
 
-@pytest.mark.parametrize("name", ["", "h", "7f3", "hxyz", "h-1", "h_1", "h 1", "h1.0"])
+@pytest.mark.parametrize("name", ["h\u0661", "", "h", "7f3", "hxyz", "h-1", "h_1", "h 1", "h1.0"])
 def test_what_is_no_handle_is_told_apart(name: str) -> None:
     assert ordinal_of(name) is None
 

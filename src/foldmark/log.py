@@ -93,7 +93,8 @@ def handle(ordinal: int) -> str:
 def ordinal_of(name: str) -> int | None:
     """The ordinal behind a handle; None where it is no handle."""
     digits = name.strip().lower()
-    if not digits.startswith("h") or not digits[1:].isalnum() or len(digits) > _LONGEST_HANDLE:
+    is_one = digits.startswith("h") and digits.isascii() and digits[1:].isalnum()
+    if not is_one or len(digits) > _LONGEST_HANDLE:
         return None
     try:
         return int(digits[1:], 16)

@@ -87,7 +87,7 @@ class Look(Looking):
     def page(self, asked: Recall) -> Page:
         """The text behind a handle, from a character on."""
         # Digits of other scripts are numbers to Python.
-        ordinal = ordinal_of(asked.handle) if asked.handle.isascii() else None
+        ordinal = ordinal_of(asked.handle)
         held = None if ordinal is None else self._store.holding(self._key, ordinal)
         if held is None or ordinal is None:
             name = line(asked.handle, _LABEL)
