@@ -108,9 +108,10 @@ def called(step: int, *names: str, text: str = "") -> AIMessage:
 
 
 def agent_of(model: BaseChatModel, middleware: FoldmarkMiddleware, **more: Any) -> Any:
-    """A real agent of LangChain."""
+    """A real agent of LangChain; `before` are middlewares before ours."""
+    held = [*more.pop("before", ()), middleware]
     options: dict[str, Any] = {"system_prompt": "Be brief.", "tools": TOOLS, **more}
-    return cast("Any", agents).create_agent(model, middleware=[middleware], **options)
+    return cast("Any", agents).create_agent(model, middleware=held, **options)
 
 
 def config(thread: str) -> Any:
@@ -176,8 +177,18 @@ def words(session: Session) -> list[str]:
         part.text
         for message in session.export().messages
         for part in message.parts
-        if isinstance(part, TextPart) and not getattr(message.info, "summary", None)
+        if isinstance(part, TextPart) and not part.ignored
+        if not getattr(message.info, "summary", None)
     ]
+
+
+def texts(talk: Talk) -> list[str]:
+    """What a model was shown, in words."""
+    return [str(message.text) for message in talk if not isinstance(message, SystemMessage)]
+
+
+def counting(number: int, _talk: Talk) -> Said:
+    return AIMessage(f"Answer {number}.")
 
 
 # --- checks --------------------------------------------------------------------------------

@@ -207,7 +207,7 @@ def test_streams_go_on_and_show_no_word_of_a_summary(tmp_path: Path) -> None:
         with middleware.session("t") as session:
             assert "as the script has it" in str(session.export().messages)
     assert "".join(pieces) == "All is ground."
-    assert nodes == {"model", "tools"}
+    assert nodes == {"model", "tools", "FoldmarkMiddleware.after_agent"}
 
 
 def test_async_streams_go_on(middleware: FoldmarkMiddleware) -> None:

@@ -6,7 +6,6 @@ process of a server, and nobody closes them.
 
 import asyncio
 from collections.abc import Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,8 @@ from foldmark.wire.lists import as_shown, orphan
 from foldmark.wire.model import Read, options
 
 from .dialect import LangChainDialect
+from .names import quoted, since_cleared
+from .requests import led
 
 _AS_IS = LangChainDialect(as_is=True)
 _FOR_MODELS = LangChainDialect()
@@ -42,9 +43,10 @@ class FoldmarkHistory(BaseChatMessageHistory):
     def __init__(
         self, where: str | Path | None, session: str, *, fit: bool = False, **options: Any
     ) -> None:
-        """Take where the session is, and its id."""
+        """Take where the session is, and the id of the chat, which may be any."""
         super().__init__()
         self.session = session
+        self._name = quoted(session)
         self.fit = fit
         self._where = where
         self._options: dict[str, Any] = {"summarizer": "digest", **options}
@@ -76,7 +78,8 @@ class FoldmarkHistory(BaseChatMessageHistory):
         with self._opened() as session:
             if session.newest() is None:
                 return
-            name = _numbered(self.session, _number(session.id, self.session) + 1)
+            number = 1 if session.id == self._name else int(session.id.rpartition("~")[2])
+            name = since_cleared(self._name, number + 1)
         foldmark.open(self._where, session=name, **self._options).close()
 
     async def aclear(self) -> None:
@@ -92,19 +95,11 @@ class FoldmarkHistory(BaseChatMessageHistory):
         store = open_store(settings)
         try:
             number = 1
-            while store.find(_numbered(self.session, number + 1)) is not None:
+            while store.find(since_cleared(self._name, number + 1)) is not None:
                 number += 1
         finally:
             store.close()
-        return _numbered(self.session, number)
-
-
-def _numbered(session: str, number: int) -> str:
-    return session if number == 1 else f"{session}~{number}"
-
-
-def _number(name: str, session: str) -> int:
-    return int(name.removeprefix(f"{session}~")) if name != session else 1
+        return since_cleared(self._name, number)
 
 
 class _Reader:
@@ -139,8 +134,8 @@ def _whole(session: Session) -> list[BaseMessage]:
 
 def _fitted(session: Session, whole: Sequence[BaseMessage]) -> list[BaseMessage]:
     """A view that fits, behind the system prompts that lead the history."""
-    led = list(takewhile(lambda message: _AS_IS.prompt(message) is not None, whole))
-    if led:
-        session.fixed += _count("\n\n".join(str(message.text) for message in led))
+    prompts = list(whole[: led(whole)])
+    if prompts:
+        session.fixed += _count("\n\n".join(str(message.text) for message in prompts))
     shown = _FOR_MODELS.write(session.messages(), None)
-    return [*led, *(message for message in shown if message not in led)]
+    return [*prompts, *(message for message in shown if message not in prompts)]

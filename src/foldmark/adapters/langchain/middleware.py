@@ -13,11 +13,13 @@ from typing import Any, NamedTuple, cast
 from langchain.agents.middleware import AgentMiddleware, AgentState
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AnyMessage, BaseMessage, RemoveMessage
+from langchain_core.messages import AnyMessage, BaseMessage
 from langchain_core.utils.function_calling import (
     convert_to_json_schema,
     convert_to_openai_tool,
 )
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
 import foldmark
@@ -26,19 +28,29 @@ from foldmark.closing import Closing
 from foldmark.errors import BadInput, FoldmarkError
 from foldmark.io.background import uncut
 from foldmark.session.session import Session
+from foldmark.tokens import counter
 from foldmark.values import Json
 from foldmark.wire.tools import declared
 
-from .dialect import LangChainDialect
 from .memory import memory_tools
 from .model import ChatSummarizer
-from .sessions import Conversation, Conversations, conversation_name
+from .names import begins_by_itself, conversation_name
+from .requests import Said, after_known, led, messages_of, said_in
+from .sessions import Conversation, Conversations
+from .watching import Failed, watched
 
 Request = ModelRequest[Any]
 Response = ModelResponse[Any]
 AGENT = "agent"  # in place of a model's name: the agent's own chat model summarises
 _log = logging.getLogger("foldmark")
-_is_prompt = LangChainDialect().prompt
+_CHECKPOINTER = "__pregel_checkpointer"  # LangGraph has no public name for it
+
+
+class Talk(NamedTuple):
+    """Which conversation a call is of, and whether the state has all of it."""
+
+    name: str
+    is_whole: bool
 
 
 class _Fixed(NamedTuple):
@@ -92,32 +104,53 @@ class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
 
     def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
         """Ask the model with a view that fits; after a refusal for length, with a shorter one."""
-        history = _messages(request.messages)
-        held = self._conversations.lend(self._name(request.runtime, history), history)
+        said, talk = self._read(request)
+        held = self._conversations.lend(talk.name, said.history)
+
+        def model(view: list[BaseMessage]) -> Response | Failed:
+            held.settle()
+            with watched() as watch:
+                try:
+                    return handler(_with(request, said.shown(view)))
+                except Exception as error:
+                    if watch.heard:
+                        return Failed(error)
+                    raise
+
         try:
-            whole = self._prepared(held, request, history)
-            said = held.following.ask(whole, lambda shown: handler(_with(request, shown)))
-            _record(held, [*whole, *_answered(said)])
+            whole = self._prepared(held, request, said)
+            answer = _given(held.following.ask(whole, model, whole=talk.is_whole))
+            _record(held, [*whole, *_answered(answer)], talk)
         except BaseException as error:
             held.spoiled |= _spoils(error)
             raise
         finally:
             self._conversations.take_back(held)
-        return said
+        return answer
 
     async def awrap_model_call(
         self, request: Request, handler: Callable[[Request], Awaitable[Response]]
     ) -> Response:
         """The same, async; a run that is cancelled leaves no thread behind that still writes."""
-        history = _messages(request.messages)
-        name = self._name(request.runtime, history)
+        said, talk = self._read(request)
         lent: list[Conversation] = []  # also by a call of which nobody hears the end
+
+        async def model(view: list[BaseMessage]) -> Response | Failed:
+            await uncut(lent[0].settle)
+            with watched() as watch:
+                try:
+                    return await handler(_with(request, said.shown(view)))
+                except Exception as error:
+                    if watch.heard:
+                        return Failed(error)
+                    raise
+
         try:
-            await uncut(lambda: lent.append(self._conversations.lend(name, history)))
+            await uncut(lambda: lent.append(self._conversations.lend(talk.name, said.history)))
             following = lent[0].following
-            whole = await uncut(self._taken, lent[0], request, history)
-            said = await following.aask(whole, lambda shown: handler(_with(request, shown)))
-            await uncut(_record, lent[0], [*whole, *_answered(said)])
+            whole = await uncut(self._prepared, lent[0], request, said)
+            answer = _given(await following.aask(whole, model, whole=talk.is_whole))
+            await uncut(_record, lent[0], [*whole, *_answered(answer)], talk)
         except BaseException as error:
             for held in lent:
                 held.spoiled |= _spoils(error)
@@ -125,7 +158,25 @@ class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
         finally:
             for held in lent:
                 await uncut(self._conversations.take_back, held)
-        return said
+        return answer
+
+    def after_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
+        """Take what came after the last model call: outputs that are answers by themselves."""
+        history = messages_of(state["messages"])
+        talk = self._talk(runtime, history)
+        held = self._conversations.lend_again(talk.name, history)
+        if held is None:
+            return
+        try:
+            # What was shown of earlier messages may be less than the state has: that stays so.
+            if rest := after_known(held.known, history):
+                _record(held, [*held.known, *rest], talk)
+        finally:
+            self._conversations.take_back(held)
+
+    async def aafter_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
+        """`after_agent`, async."""
+        await uncut(self.after_agent, state, runtime)
 
     # --- sessions ---
 
@@ -144,46 +195,42 @@ class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
     def _opened(self, name: str) -> Session:
         return foldmark.open(self._where, session=name, **self._options)
 
-    def _name(self, runtime: Runtime[Any] | None, history: Sequence[BaseMessage]) -> str:
+    def _talk(self, runtime: Runtime[Any] | None, history: Sequence[BaseMessage]) -> Talk:
         told = runtime.execution_info if runtime is not None else None
         thread, place = (told.thread_id, told.checkpoint_ns) if told is not None else (None, "")
         known = None if thread is None else str(thread)
-        first = history[0] if history else None
-        return self._prefix + conversation_name(known, place, first)
+        name = conversation_name(known, place, history[0] if history else None)
+        return Talk(self._prefix + name, begins_by_itself(known, place) or _has_checkpointer())
 
     def _looked_at(self, runtime: Any) -> Any:
         """The session over which a tool of ours is called."""
-        history = _messages(runtime.state["messages"])
-        return self._conversations.looked_at(self._name(runtime, history))
+        history = messages_of(runtime.state["messages"])
+        return self._conversations.looked_at(self._talk(runtime, history).name)
 
     # --- a request ---
 
-    def _taken(
-        self, held: Conversation, request: Request, history: list[BaseMessage]
-    ) -> list[BaseMessage]:
-        whole = self._prepared(held, request, history)
-        held.following.take(whole)
-        return whole
+    def _read(self, request: Request) -> tuple[Said, Talk]:
+        said = said_in(request.messages, request.state.get("messages") or None)
+        return said, self._talk(request.runtime, said.history)
 
-    def _prepared(
-        self, held: Conversation, request: Request, history: list[BaseMessage]
-    ) -> list[BaseMessage]:
+    def _prepared(self, held: Conversation, request: Request, said: Said) -> list[BaseMessage]:
         """The whole history, of a session that knows its window and what stands beside it."""
         model = request.model if self._asks_agent else None
-        prompts = [request.system_message] if request.system_message else []
-        led = takewhile(lambda message: _is_prompt(message) is not None, history)
-        system = "\n\n".join(str(message.text) for message in [*prompts, *led])
+        prompts: list[BaseMessage] = [request.system_message] if request.system_message else []
+        prompts += said.history[: led(said.history)]
+        system = "\n\n".join(str(message.text) for message in prompts)
         fixed = _Fixed(system, tuple(request.tools), request.response_format, model)
         if not _same(held.equipped, fixed):
             tools = self._tools(fixed.tools) + _answer_tools(fixed.answer)
             summarizer = None if model is None else ChatSummarizer(model)
             held.session.equip(system=system, tools=tools, summarizer=summarizer)
-            held.equipped = fixed
+            held.equipped, held.fixed = fixed, held.session.fixed
+        held.session.fixed = held.fixed + said.tokens(counter(held.session.policy.estimate))
         window = self._window(request.model)
         if window is not None and window != held.window:
             held.window = window
             held.session.switch(window=window)
-        return held.whole(history)
+        return held.whole(said.history)
 
     def _tools(self, tools: tuple[object, ...]) -> tuple[Declared, ...]:
         known, found = self._declared
@@ -199,9 +246,19 @@ class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
         return (model.profile or {}).get("max_input_tokens")
 
 
-def _messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """A history; what only removes a message from one is none."""
-    return [message for message in messages if not isinstance(message, RemoveMessage)]
+def _has_checkpointer() -> bool:
+    """Whether LangGraph keeps the state of this run; only its configuration tells."""
+    try:
+        told: Any = get_config().get("configurable", {})
+    except RuntimeError:  # outside of a graph
+        return False
+    return isinstance(told.get(_CHECKPOINTER), BaseCheckpointSaver)
+
+
+def _given(answer: Response | Failed) -> Response:
+    if isinstance(answer, Failed):
+        raise answer.error
+    return answer
 
 
 def _answered(response: Response) -> list[BaseMessage]:
@@ -209,10 +266,11 @@ def _answered(response: Response) -> list[BaseMessage]:
     return list(takewhile(lambda message: message.id is not None, response.result))
 
 
-def _record(held: Conversation, history: list[BaseMessage]) -> None:
+def _record(held: Conversation, history: list[BaseMessage], talk: Talk) -> None:
     """Take an answer at once: who goes on from the store alone has no other way to it."""
     try:
-        held.following.take(held.whole(history))
+        held.catch_up()
+        held.following.take(held.whole(history), whole=talk.is_whole)
     except FoldmarkError as error:  # the answer is there, and is taken with the next request
         held.spoiled = True
         _log.warning("an answer was not written to %s yet: %s", held.session.id, error)

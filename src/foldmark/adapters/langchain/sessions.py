@@ -2,25 +2,25 @@
 
 A conversation is lent to one model call at a time. Where a second run of the same thread asks
 while the first one waits for its model, it gets a session of its own: two histories in one would
-take each other back. Between two calls nobody holds a lease, so another process may go on.
+take each other back. No lease is held while a model is asked, nor between two calls, so another
+process may go on.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from hashlib import blake2b
-from itertools import count, takewhile
+from itertools import count
 
 from langchain_core.messages import BaseMessage
 
 from foldmark.adapters.following import Following
-from foldmark.errors import BadInput, FoldmarkError
-from foldmark.io.store import checked_id
+from foldmark.errors import FoldmarkError
 from foldmark.session.session import Session
-from foldmark.values import encode
 
 from .dialect import LangChainDialect
+from .names import beside
+from .requests import led
 
 MOST_OPEN = 64
 _OPENING = 16  # sessions that may be opened at the same time
@@ -37,12 +37,13 @@ class Conversation:
         self.session = session
         self.following = Following[BaseMessage](session, _DIALECT)
         self.equipped: object = None  # of what its fixed tokens were counted
+        self.fixed = 0  # these tokens
         self.window: int | None = None  # that the model's profile told
         self.used = 0  # by how many it is used right now
         self.lent = False
         self.spoiled = False  # whether it may know less, or more, than the store has
         self._version = session.info.version
-        self._known: list[BaseMessage] = []
+        self.known: list[BaseMessage] = []  # the history that was seen last
 
     def catch_up(self) -> None:
         """Learn anew what was followed, where another process has gone on meanwhile."""
@@ -51,38 +52,33 @@ class Conversation:
             self.spoiled = False
 
     def settle(self) -> None:
-        """Let other processes write."""
-        self.session.release()
-        self._version = self.session.info.version
+        """Let other processes write; what they write from now on is noticed."""
+        try:
+            self._version = self.session.info.version
+            self.session.release()
+        except FoldmarkError as error:  # the lease ends by itself
+            self.spoiled = True
+            _log.warning("session %s was not given back: %s", self.session.id, error)
 
     def knows(self, history: Sequence[BaseMessage]) -> bool:
         """Whether a history begins as the one that was seen last."""
-        if not self._known or not history or history[0].id is None:
+        if not self.known or not history or history[0].id is None:
             return False
-        return self._known[0].id == history[0].id
+        return self.known[0].id == history[0].id
 
     def whole(self, history: list[BaseMessage]) -> list[BaseMessage]:
         """A history with what was trimmed from its front since it was last seen.
 
         Without that it would look like another run, and be taken a second time.
         """
-        led, known = _led(history), _led(self._known)
-        body, before = history[led:], self._known[known:]
+        ahead = led(history)
+        body, before = history[ahead:], self.known[led(self.known) :]
         if body and before and body[0] is not before[0] and body[0].id is not None:
             name = body[0].id
             place = next((n for n, held in enumerate(before) if held.id == name), 0)
-            history = [*history[:led], *before[:place], *body]
-        self._known = history
+            history = [*history[:ahead], *before[:place], *body]
+        self.known = history
         return history
-
-
-def _numbered(name: str, number: int) -> str:
-    return name if number == 1 else f"{name}~{number}"
-
-
-def _led(history: Sequence[BaseMessage]) -> int:
-    """How many system prompts lead a history."""
-    return sum(1 for _ in takewhile(lambda held: _DIALECT.prompt(held) is not None, history))
 
 
 class Conversations:
@@ -101,18 +97,25 @@ class Conversations:
 
         Of several that are free, the one that has followed this history before.
         """
-        found = self._lent_again(name, history) or self._first_free(name)
-        try:
-            found.catch_up()
-        except BaseException:
-            self.take_back(found)
-            raise
-        return found
+        return self.lend_again(name, history) or self._up_to_date(self._first_free(name))
 
-    def _lent_again(self, name: str, history: Sequence[BaseMessage]) -> Conversation | None:
+    def lend_again(self, name: str, history: Sequence[BaseMessage]) -> Conversation | None:
+        """The conversation that has followed this history before, if it is open and free."""
+        found = self._known(name, history)
+        return None if found is None else self._up_to_date(found)
+
+    def _up_to_date(self, lent: Conversation) -> Conversation:
+        try:
+            lent.catch_up()
+        except BaseException:
+            self.take_back(lent)
+            raise
+        return lent
+
+    def _known(self, name: str, history: Sequence[BaseMessage]) -> Conversation | None:
         with self._lock:
             for number in count(1):
-                held = self._open.get(_numbered(name, number))
+                held = self._open.get(beside(name, number))
                 if held is None:
                     return None
                 if not held.lent and held.knows(history):
@@ -124,7 +127,7 @@ class Conversations:
     def _first_free(self, name: str) -> Conversation:
         number = 1
         while True:
-            found = self._used(_numbered(name, number))
+            found = self._used(beside(name, number))
             with self._lock:
                 if not found.lent:
                     found.lent = True
@@ -136,9 +139,6 @@ class Conversations:
         """End a call's use of a conversation; it has its answer, so nothing is raised."""
         try:
             held.settle()
-        except FoldmarkError as error:  # the lease ends by itself
-            held.spoiled = True
-            _log.warning("session %s was not given back: %s", held.session.id, error)
         finally:
             with self._lock:
                 held.lent = False
@@ -187,31 +187,3 @@ class Conversations:
             self._open.clear()
         for conversation in held:
             conversation.session.close()
-
-
-# --- names ---------------------------------------------------------------------------------
-
-
-def conversation_name(thread: str | None, place: str, first: BaseMessage | None) -> str:
-    """The id of the session of a conversation.
-
-    `place` is LangGraph's name for where a node runs: it tells the graphs around an agent. The id
-    of the thread is enough for an agent that stands alone. Agents inside others, and runs without
-    a thread, are told apart by the message that they begin with.
-    """
-    outer = [step.partition(":")[0] for step in place.split("|")[:-1]]
-    steps = [] if thread is None else [_valid(thread)]
-    steps += [step for step in outer if step and not step.isdigit()]
-    if thread is None or outer:
-        read = b"" if first is None else encode(_DIALECT.read(first))
-        steps.append(f"run-{blake2b(read, digest_size=9).hexdigest()}")
-    return ".".join(steps)
-
-
-def _valid(thread: str) -> str:
-    """A thread's id, where a session may be called so."""
-    try:
-        return checked_id(thread)
-    except BadInput:
-        digest = blake2b(thread.encode("utf-8", "surrogatepass"), digest_size=9).hexdigest()
-        return f"thread-{digest}"

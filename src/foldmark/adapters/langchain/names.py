@@ -1,0 +1,67 @@
+"""The ids of sessions, made of ids that users may choose.
+
+After `~` stands only what is ours: `ada~2` is the chat `ada` since it was cleared, `ada~beside-2` a
+second run of the thread `ada`. What others give is quoted, so nobody comes upon these by a name.
+"""
+
+from hashlib import blake2b
+
+from langchain_core.messages import BaseMessage
+
+from foldmark.errors import BadInput
+from foldmark.io.store import checked_id
+from foldmark.values import encode
+
+from .dialect import LangChainDialect
+
+_DIALECT = LangChainDialect()
+
+
+def conversation_name(thread: str | None, place: str, first: BaseMessage | None) -> str:
+    """The id of the session of a conversation.
+
+    `place` is LangGraph's name for where a node runs: it tells the graphs around an agent. The id
+    of the thread is enough for an agent that stands alone. Agents inside others, and runs without
+    a thread, are told apart by the message that they begin with.
+    """
+    steps = ["" if thread is None else quoted(thread)]
+    steps += [_escaped(step) for step in _graphs(place) if step and not step.isdigit()]
+    if begins_by_itself(thread, place):
+        read = b"" if first is None else encode(_DIALECT.read(first))
+        steps.append(f"run-{_digest(read)}")
+    return "~".join(steps)
+
+
+def begins_by_itself(thread: str | None, place: str) -> bool:
+    """Whether a conversation is known by its first message."""
+    return thread is None or bool(_graphs(place))
+
+
+def beside(name: str, number: int) -> str:
+    """The id of a session that is used while the one of this name is."""
+    return name if number == 1 else f"{name}~beside-{number}"
+
+
+def since_cleared(name: str, number: int) -> str:
+    """The id of the session in which a chat goes on that was cleared."""
+    return name if number == 1 else f"{name}~{number}"
+
+
+def quoted(name: str) -> str:
+    """A name that users gave, as a session may be called: never one that we have made."""
+    try:
+        return checked_id(_escaped(name))
+    except BadInput:
+        return f"~named-{_digest(name.encode('utf-8', 'surrogatepass'))}"
+
+
+def _escaped(name: str) -> str:
+    return name.replace("%", "%25").replace("~", "%7E")
+
+
+def _graphs(place: str) -> list[str]:
+    return [step.partition(":")[0] for step in place.split("|")[:-1]]
+
+
+def _digest(said: bytes) -> str:
+    return blake2b(said, digest_size=9).hexdigest()
