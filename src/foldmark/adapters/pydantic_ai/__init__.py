@@ -6,7 +6,6 @@ Each conversation is a session in the store. Requests are made to fit; the run's
 whole. How messages are read and written, and what stands in every request, is told elsewhere.
 """
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ except ImportError as missing:
     ) from missing
 
 from foldmark.closing import Closing
+from foldmark.io.background import uncut
 
 from .standing import declared_tools, found_parts, tool_declarations
 from .talks import Beside, Talk, Talks
@@ -52,6 +52,7 @@ class Foldmark(Closing, AbstractCapability[Any]):
         """Say where conversations are kept, and how they are named."""
         self._session = session
         self._talks = Talks(where, settings)
+        self._given: dict[str, bool] = {}  # whether a run was given a history
 
     # --- pydantic-ai's hooks ---
 
@@ -60,14 +61,17 @@ class Foldmark(Closing, AbstractCapability[Any]):
     ) -> "AgentRunResult[Any]":
         """Take the run's last words into the session, however it ends."""
         run = ctx.run_id or ""
+        # Nothing but a history that was given is there before the run begins.
+        self._given[run] = bool(ctx.messages)
         try:
             result = await handler()
             if (talk := self._talks.held(run)) is not None:
-                await asyncio.to_thread(talk.take, result.all_messages())
+                await uncut(talk.take, result.all_messages())
                 talk.taken = True
             return result
         finally:
-            self._talks.leave(run)
+            del self._given[run]
+            await uncut(self._talks.leave, run)
 
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: "ModelRequestContext"
@@ -84,7 +88,7 @@ class Foldmark(Closing, AbstractCapability[Any]):
             found=found_parts(ctx),
         )
         talk = await self._talk(ctx)
-        talk.live = ctx.messages
+        talk.live, talk.whole = ctx.messages, self._given.get(ctx.run_id or "", False)
         request_context.messages = await talk.fitted(history, beside)
         return request_context
 
@@ -122,17 +126,18 @@ class Foldmark(Closing, AbstractCapability[Any]):
             found=found_parts(ctx),
         )
         talk = await self._talk(ctx)
+        earlier = any(message.run_id != ctx.run_id for message in messages)
         try:
-            return await talk.processed(messages, beside)
+            return await talk.processed(messages, beside, earlier=earlier)
         finally:
-            self._talks.leave(ctx.run_id or "")
+            await uncut(self._talks.leave, ctx.run_id or "")
 
     # --- sessions ---
 
     async def _talk(self, ctx: RunContext[Any]) -> Talk:
         run = ctx.run_id or ""
         held = self._talks.held(run)
-        return held or await asyncio.to_thread(self._talks.joined, run, self._name(ctx))
+        return held or await uncut(self._talks.joined, run, self._name(ctx))
 
     def _name(self, ctx: RunContext[Any]) -> str:
         if callable(self._session):
@@ -140,9 +145,9 @@ class Foldmark(Closing, AbstractCapability[Any]):
         return self._session or ctx.conversation_id or ctx.run_id or ""
 
     def close(self) -> None:
-        """Close all sessions; the next run opens its own again."""
+        """Close all sessions, that of a run when it ends; the next run opens its own again."""
         self._talks.close()
 
     async def aclose(self) -> None:
         """`close`, async."""
-        await asyncio.to_thread(self.close)
+        await uncut(self.close)

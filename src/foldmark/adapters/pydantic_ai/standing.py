@@ -6,6 +6,7 @@ capabilities that were found) stay. What was said to the model and by it is none
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from pydantic_ai import messages as theirs
@@ -69,12 +70,26 @@ class Standing:
         return [text for text in held if isinstance(text, str)]
 
     def led(
-        self, view: list[ModelMessage], first: ModelMessage, found: Sequence[ModelRequestPart]
+        self,
+        view: list[ModelMessage],
+        history: Sequence[ModelMessage],
+        found: Sequence[ModelRequestPart],
+        *,
+        anew: bool,
     ) -> list[ModelMessage]:
-        """The view with all that stands; `first` is the first message of the history."""
-        if view and view[0] is first:
+        """The view of a history with all that stands.
+
+        `anew` says that the run began without a history: its prompts are in the place of those
+        that earlier runs began with.
+        """
+        if view and view[0] is history[0]:
             return view  # nothing is folded
-        shown = [held for message in view if (held := self._without_prompts(message)) is not None]
+        came = {id(message) for message in history} if anew and self.prompts else None
+        stripped = (
+            self._without_prompts(message, earlier=came is not None and id(message) not in came)
+            for message in view
+        )
+        shown = [held for held in stripped if held is not None]
         there = [part for message in shown for part in message.parts if _is_state(part)]
         leading: list[ModelRequestPart] = [
             *self.prompts,
@@ -86,11 +101,12 @@ class Standing:
             return [replace(shown[0], parts=[*leading, *shown[0].parts]), *shown[1:]]
         return [ModelRequest(parts=leading), *shown]
 
-    def _without_prompts(self, message: ModelMessage) -> ModelMessage | None:
+    def _without_prompts(self, message: ModelMessage, *, earlier: bool) -> ModelMessage | None:
         """A message without prompts that lead all; None where it says nothing else."""
         if isinstance(message, ModelResponse):
             return message
-        parts = [part for part in message.parts if not self._is_led(part)]
+        opening = len(list(takewhile(_is_prompt, message.parts))) if earlier else 0
+        parts = [part for part in message.parts[opening:] if not self._is_led(part)]
         if len(parts) == len(message.parts):
             return message
         return replace(message, parts=parts) if parts else None
@@ -104,6 +120,12 @@ class Standing:
             or (part.dynamic_ref is not None and part.dynamic_ref == held.dynamic_ref)
             for held in self.prompts
         )
+
+
+def _is_prompt(part: ModelRequestPart) -> bool:
+    """Whether a part is a system prompt as an agent has it from its beginning."""
+    is_prompt = isinstance(part, theirs.SystemPromptPart)
+    return is_prompt and part.scope == "conversation" and part.context_id is None
 
 
 def _is_state(part: object) -> bool:

@@ -1,11 +1,11 @@
 """Conversations of pydantic-ai, each followed by a session; and all that are open at a time.
 
 A run has a conversation for itself: another run of the same conversation at the same time gets a
-session of its own. Between runs a session is free for other processes. Which hooks call this,
-and when, is told in `pydantic_ai`.
+session of its own. Between two requests a session is free for other processes. Which hooks call
+this, and when, is told in `pydantic_ai`.
 """
 
-import asyncio
+import logging
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,6 +19,7 @@ from pydantic_ai.models import AbstractModel
 from foldmark.adapters.following import Following
 from foldmark.asking import Declared
 from foldmark.errors import FoldmarkError, UnknownModel
+from foldmark.io.background import uncut
 from foldmark.limits import Limit, model_limits
 from foldmark.session.opening import open as open_session
 from foldmark.session.session import Session
@@ -26,6 +27,7 @@ from foldmark.session.session import Session
 from .standing import Standing
 from .writing import PydanticDialect
 
+_log = logging.getLogger("foldmark")
 _MOST_IDLE = 16  # sessions that are kept open between runs
 MARK = "foldmark"  # in the metadata of messages of ours that a run's history may hold
 
@@ -46,18 +48,23 @@ class Talk:
         """Take the session's name and itself."""
         self.name = name
         self.session = session
+        self.run = ""  # that has it now
+        self.whole = False  # whether that run was given a history: it is all that was said
         self.live: list[ModelMessage] = []  # the run's own list, which it adds to
         self.taken = False  # whether all of the run is in the session
+        self.ends = False  # whether it is closed when its run ends
+        self._version = session.info.version
         self._following = Following(session, PydanticDialect())
         self._standing = Standing()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._sets_window = session.limit is None
         self._window: Limit | None = None
         self._beside: tuple[str, tuple[Declared, ...]] | None = None
         self._refused = -1  # the step of the run whose request was refused
-        self._newest: str | None = None
+        self._newest: str | None = None  # the newest message that this run has left
         self._whole: list[ModelMessage] = []  # what `processed` has made views of
         self._made = 0
+        self._is_given = False  # whether those were a history that was given
 
     # --- one request ---
 
@@ -70,9 +77,12 @@ class Talk:
         """What to send of a history; `given` is how it came, where some of it was left out."""
         given = history if given is None else given
         self._standing.look(given)
-        await asyncio.to_thread(self._take, history, beside)
-        view = await self._following.aview()
-        view = self._standing.led(view, given[0], beside.found)
+        try:
+            await uncut(self._take, history, beside)
+            view = await self._following.aview()
+        finally:
+            await uncut(self._settle)
+        view = self._standing.led(view, given, beside.found, anew=not self.whole)
         if not view or not isinstance(view[-1], ModelRequest):
             view = [*view, history[-1]]  # it asks without words
         return view
@@ -80,11 +90,12 @@ class Talk:
     def take(self, history: Sequence[ModelMessage]) -> None:
         """Bring the session up to date with the history."""
         with self._lock:
-            self._following.take(history)
+            self._catch_up()
+            self._following.take(history, whole=self.whole)
 
     def _take(self, history: Sequence[ModelMessage], beside: Beside) -> None:
         with self._lock:
-            self._following.take(history)
+            self.take(history)
             told = [*beside.instructions, *self._standing.texts()]
             now = ("\n\n".join(told), beside.tools)
             if now != self._beside:
@@ -106,17 +117,27 @@ class Talk:
         if not is_refusal or step == self._refused:
             return False
         self._refused = step
-        await self._following.ashrunk(error)
+        try:
+            await uncut(self._catch_up)
+            await self._following.ashrunk(error)
+        finally:
+            await uncut(self._settle)
         return True
 
     # --- a history that was replaced by views ---
 
     async def processed(
-        self, history: Sequence[ModelMessage], beside: Beside
+        self, history: Sequence[ModelMessage], beside: Beside, *, earlier: bool
     ) -> list[ModelMessage]:
-        """What to send of a history that begins with what was sent before."""
+        """What to send of a history that begins with what was sent before.
+
+        `earlier` says that there are messages in it which are not of this run.
+        """
+        await uncut(self._catch_up)
         made = self._made_of(history)
         known = self._whole if made == self._made else []
+        self.whole = earlier if not made else bool(known) and self._is_given
+        self._is_given = self.whole
         whole = [*known, *history[made:]] if made else list(history)
         view = await self.fitted(whole, beside, history)
         came = {id(message) for message in history}
@@ -136,25 +157,54 @@ class Talk:
                     pass
         return 0
 
-    # --- between runs ---
+    # --- others who write ---
+
+    def _settle(self) -> None:
+        """Let others write; the session is as this run has left it."""
+        with self._lock, suppress(FoldmarkError):  # a lease ends by itself
+            self._version = self.session.info.version  # before another can change it
+            self._newest = self._last()
+            self.session.release()
+
+    def _catch_up(self) -> None:
+        """Follow what others have written meanwhile.
+
+        Where that was another run, in the middle of this one, this one goes on in a session of its
+        own: the two would take each other back.
+        """
+        with self._lock:
+            if self.session.info.version == self._version:
+                return
+            if self._newest is not None and self._last() != self._newest:
+                self._fork(self._newest)
+            self._following = Following(self.session, PydanticDialect())
+            self._whole, self._made = [], 0
+
+    def _fork(self, newest: str) -> None:
+        shared, self.name = self.session, f"{self.name}.{self.run}"
+        self.session = shared.fork(newest, session=self.name)
+        shared.close()
+        self._window = self._beside = None
+        self.ends = True  # no other run will ask for it
+
+    def _last(self) -> str | None:
+        newest = self.session.newest()
+        return newest.id if newest else None
+
+    def begin(self, run: str) -> None:
+        """Be the conversation of a run."""
+        self.run = run
+        self._newest = None  # what others have written before it is part of the conversation
 
     def rest(self) -> None:
         """Take what the run has said last, and let others write."""
-        with suppress(FoldmarkError):  # the run's own error is told
+        try:
             if not self.taken and self.live:
                 self.take(list(self.live))
-        self.live, self.taken, self._refused = [], False, -1
-        with suppress(FoldmarkError):
-            newest = self.session.newest()
-            self._newest = newest.id if newest else None
-            self.session.release()
-
-    def wake(self) -> None:
-        """Go on; what others have written meanwhile is followed, too."""
-        newest = self.session.newest()
-        if (newest.id if newest else None) != self._newest:
-            self._following = Following(self.session, PydanticDialect())
-            self._whole, self._made = [], 0
+        except FoldmarkError as error:  # what the run gave or raised is told all the same
+            _log.warning("the end of a run is not in session %s: %s", self.session.id, error)
+        self.live, self.taken, self.whole, self._refused = [], False, False, -1
+        self._settle()
 
 
 @lru_cache(maxsize=256)
@@ -182,7 +232,8 @@ class Talks:
         """Take the store, and how sessions are opened."""
         self._where = where
         self._settings = settings
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held for no work of a store: others would wait for it
+        self._busy: dict[str, str] = {}  # names of sessions that runs have, by run
         self._runs: dict[str, Talk] = {}
         self._idle: dict[str, Talk] = {}  # the one that was used last is the last
 
@@ -195,39 +246,51 @@ class Talks:
         with self._lock:
             if (talk := self._runs.get(run)) is not None:
                 return talk
-            if any(talk.name == name for talk in self._runs.values()):
+            if name in self._busy.values():
                 name = f"{name}.{run}"
+            self._busy[run] = name
             talk = self._idle.pop(name, None)
-            if talk is not None:
-                talk.wake()
-            else:
-                session = open_session(self._where, session=name, **self._settings)
-                try:
-                    talk = Talk(name, session)
-                except BaseException:
-                    session.close()
-                    raise
+        try:
+            talk = talk or self._opened(name)
+        except BaseException:
+            with self._lock:
+                del self._busy[run]
+            raise
+        talk.begin(run)
+        with self._lock:
             self._runs[run] = talk
-            return talk
+        return talk
+
+    def _opened(self, name: str) -> Talk:
+        session = open_session(self._where, session=name, **self._settings)
+        try:
+            return Talk(name, session)
+        except BaseException:
+            session.close()
+            raise
 
     def leave(self, run: str) -> None:
         """A run has ended."""
+        talk = self._runs.get(run)
+        if talk is None:
+            return
+        talk.rest()
         with self._lock:
-            talk = self._runs.pop(run, None)
-            if talk is None:
-                return
-            talk.rest()
-            self._idle[talk.name] = talk
-            old = [self._idle.pop(name) for name in list(self._idle)[:-_MOST_IDLE]]
-        for talk in old:
-            talk.session.close()
+            del self._runs[run], self._busy[run]
+            if talk.ends:
+                old = [talk]
+            else:
+                self._idle[talk.name] = talk
+                old = [self._idle.pop(name) for name in list(self._idle)[:-_MOST_IDLE]]
+        for held in old:
+            held.session.close()
 
     def close(self) -> None:
-        """Close all sessions."""
+        """Close all sessions; that of a run which is not over, when it ends."""
         with self._lock:
-            talks = [*self._runs.values(), *self._idle.values()]
-            self._runs.clear()
+            idle = list(self._idle.values())
             self._idle.clear()
-        for talk in talks:
-            talk.rest()
+            for talk in self._runs.values():
+                talk.ends = True
+        for talk in idle:
             talk.session.close()

@@ -149,9 +149,12 @@ def _last(placed: Sequence[_Placed]) -> int:
 def _prompts(message: FromUser, at: int) -> list[_Placed]:
     """What the user said; the items of one prompt are one part again."""
     placed: list[_Placed] = []
+    before = 0  # places of messages that the view has made one with this
     for block in message.content:
         own = _own(block.provider_options)
-        at = own.get(AT, at)
+        if placed and own.get(AT, at) + before < at:  # here the next of them begins
+            before = at + 1
+        at = own[AT] + before if AT in own else at
         words = block.text if isinstance(block, Text) else ""
         plain = {"part_kind": "user-prompt", "content": words}
         if ITEM in own:
