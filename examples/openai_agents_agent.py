@@ -1,16 +1,16 @@
 """An agent of OpenAI's Agents SDK that works for longer than its window.
 
-    pip install 'foldmark[openai-agents]'
-    python examples/openai_agents_agent.py                     # a scripted model, offline
-    OPENAI_API_KEY=… python examples/openai_agents_agent.py gpt-5-mini
-
-Run it twice: the second time it goes on with the session of the first.
+pip install 'foldmark[openai-agents]'
+python examples/openai_agents_agent.py                     # a scripted model, offline
+OPENAI_API_KEY=… python examples/openai_agents_agent.py gpt-5-mini
 """
 
 import asyncio
 import json
 import sys
+import tempfile
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -70,9 +70,9 @@ class Scripted(Model):
         raise NotImplementedError
 
 
-async def main(model: str | None) -> None:
+async def main(model: str | None, folder: Path) -> None:
     """Work, and tell what was folded."""
-    async with FoldmarkSession("logs", "openai_agents.db", window=4_000, output=400) as session:
+    async with FoldmarkSession("logs", folder / "agent.db", window=4_000, output=400) as session:
         agent = Agent(
             name="watch",
             instructions=f"Read the logs of the days 1 to {STEPS}, one by one. Then sum them up.",
@@ -98,4 +98,5 @@ async def main(model: str | None) -> None:
 if __name__ == "__main__":
     if len(sys.argv) == 1:
         set_tracing_disabled(disabled=True)
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else None))
+    with tempfile.TemporaryDirectory() as made:
+        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else None, Path(made)))

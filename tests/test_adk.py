@@ -210,7 +210,9 @@ async def test_two_hundred_steps_never_overflow_and_lose_nothing(tmp_path: Path)
 async def test_nothing_changes_while_all_fits(tmp_path: Path) -> None:
     held = plugin(tmp_path, window=100_000)
     bare, seen = (Scripted(script=steps(chance(1), 6)) for _ in range(2))
-    await ran(runner(agent(bare), FoldmarkPlugin(tmp_path / "x.db", auto=False)), "Go.")
+    await ran(
+        runner(agent(bare), FoldmarkPlugin(tmp_path / "x.db", window=WINDOW, auto=False)), "Go."
+    )
     run = runner(agent(seen), held)
     await ran(run, "Go.")
     assert bare.seen == seen.seen

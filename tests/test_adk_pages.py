@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .pages import run_page
+from .pages import python_blocks, run_page
 
 ROOT = Path(__file__).parents[1]
 
@@ -14,6 +14,15 @@ ROOT = Path(__file__).parents[1]
 def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     pytest.importorskip("google.adk", reason="needs the extra `adk`")
     run_page(ROOT / "docs" / "adk.md", tmp_path)
+
+
+def test_the_page_counts_its_changed_lines() -> None:
+    page = ROOT / "docs" / "adk.md"
+    before, after = python_blocks(page)[:2]
+    made, shown = (block.split("print(", 1)[0].splitlines() for block in (before, after))
+    changed = [line for line in shown if line not in made]
+    assert [line.rsplit("# ", 1)[1] for line in changed] == ["1", "2", "3"]
+    assert "Three lines change." in page.read_text()
 
 
 def test_the_example_tells_what_was_folded() -> None:

@@ -26,7 +26,14 @@ PICTURE = bytes(range(250, 256)) * 3
 
 def request(contents: list[types.Content], passing: tuple[Passing, ...] = ()) -> Request:
     return Request(
-        contents=tuple(contents), passing=passing, measured=(), system="", tools=(), goes_on=False
+        contents=tuple(contents),
+        passing=passing,
+        measured=(),
+        system="",
+        tools=(),
+        run="run",
+        events=0,
+        goes_on=False,
     )
 
 

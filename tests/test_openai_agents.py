@@ -411,6 +411,7 @@ def test_the_example_runs_and_tells_what_was_folded(
     told = capsys.readouterr().out
     assert "folded" in told
     assert "items are kept" in told
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_page_runs(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ class Following(Generic[M]):
 
     def _check_window(self) -> None:
         """A window that nobody knows is an error, and no silent default."""
-        if self.session.limit is None:
+        if self.session.limit is None and self.session.policy.auto:
             raise BadPolicy(
                 "no window is known, so nothing can be made to fit: give window=… in tokens, "
                 "or model=… by its name"

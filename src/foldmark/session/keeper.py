@@ -181,6 +181,14 @@ class Keeper:
         if self._held and not leases.renew(engine, self._key, self._holder, seconds):
             self._held = False
 
+    def acquire(self) -> None:
+        """Keep others from writing until `release` or `close`; SessionBusy where one does not end.
+
+        The first write does so by itself: this is for who must read before it, and be alone.
+        """
+        with self._lock:
+            self._acquire()
+
     def release(self) -> None:
         """Let others write; the next write here asks for the lease again."""
         with self._lock:

@@ -257,6 +257,10 @@ class Session(Listening, Closing, AsyncClosing):
         """`events`, async."""
         return await _in_thread(self.events, after, most)
 
+    async def aacquire(self) -> None:
+        """`acquire`, async."""
+        await _in_thread(self.acquire)
+
     async def arelease(self) -> None:
         """`release`, async."""
         await _in_thread(self.release)

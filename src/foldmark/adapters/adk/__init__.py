@@ -5,6 +5,7 @@ session keeps every event. A refusal for length is answered by a shorter view, o
 knows which conversation a request belongs to, and nothing of how contents are read.
 """
 
+import logging
 import threading
 from contextlib import aclosing
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import foldmark
-from foldmark.errors import UnknownModel
+from foldmark.errors import FoldmarkError, UnknownModel
 from foldmark.io.background import uncut
 from foldmark.io.model_names import limits_name
 from foldmark.limits import model_limits
@@ -20,18 +21,22 @@ from foldmark.session.session import Session
 
 try:
     from google.adk.agents.callback_context import CallbackContext
+    from google.adk.agents.invocation_context import InvocationContext
     from google.adk.agents.llm_agent import LlmAgent
+    from google.adk.events.event import Event
     from google.adk.models.llm_request import LlmRequest
     from google.adk.models.llm_response import LlmResponse
     from google.adk.plugins.base_plugin import BasePlugin
+    from google.adk.sessions.session import Session as AdkSession
 except ImportError as error:
     raise ImportError("this adapter needs Google's ADK: pip install 'foldmark[adk]'") from error
 
 from .conversation import Conversation
-from .requests import request_of
+from .requests import Begun, as_sent, measured, request_of, told_since
 
 __all__ = ["FoldmarkPlugin"]
 
+_log = logging.getLogger("foldmark")
 _MOST_OPEN = 32  # sessions; those that were not used for the longest time are closed
 
 
@@ -48,6 +53,7 @@ class FoldmarkPlugin(BasePlugin):
         self._settings = settings
         self._lock = threading.Lock()
         self._conversations: dict[str, Conversation] = {}  # the latest used is the last
+        self._begun = Begun()
 
     @property
     def sessions(self) -> dict[str, Session]:
@@ -66,7 +72,7 @@ class FoldmarkPlugin(BasePlugin):
         if not llm_request.contents or llm_request.previous_interaction_id:
             return
         conversation = self._conversation(callback_context, llm_request)
-        request = request_of(callback_context, llm_request)
+        request = request_of(callback_context, llm_request, self._begun)
         llm_request.contents = await uncut(conversation.view, request)
         await uncut(self._close_idle)
 
@@ -91,6 +97,23 @@ class FoldmarkPlugin(BasePlugin):
                 error.add_note(f"A shorter view did not help: {second}")
             return None
 
+    async def on_event_callback(
+        self, *, invocation_context: InvocationContext, event: Event
+    ) -> Event | None:
+        """Take an agent's last answer: there may be no request in this process that tells it."""
+        if event.partial or not event.content or not event.is_final_response():
+            return
+        scopes = (event.author, event.branch, event.isolation_scope)
+        with self._lock:
+            found = self._conversations.get(_name(invocation_context.session, *scopes))
+        if found is None:
+            return
+        events = told_since(invocation_context, event, found.events)
+        try:
+            await uncut(found.tell, event.invocation_id, [*map(as_sent, events)], measured(events))
+        except FoldmarkError as error:  # the answer is there, and told with the next request
+            _log.warning("an answer in %s was not kept: %s", found.name, error)
+
     async def close(self) -> None:
         """Close all sessions; one that is used again is opened again."""
         with self._lock:
@@ -101,7 +124,8 @@ class FoldmarkPlugin(BasePlugin):
     # --- which conversation it is ---
 
     def _conversation(self, context: CallbackContext, request: LlmRequest) -> Conversation:
-        name = _name(context)
+        scopes = (context.agent_name, context.branch, context.isolation_scope)
+        name = _name(context.session, *scopes)
         with self._lock:
             found = self._conversations.pop(name, None)
             if found is None:
@@ -122,11 +146,9 @@ class FoldmarkPlugin(BasePlugin):
             conversation.close(waits=False)
 
 
-def _name(context: CallbackContext) -> str:
+def _name(session: AdkSession, agent: str, branch: str | None, scope: str | None) -> str:
     """The name of a session: each part is quoted, so that no two conversations share one."""
-    session = context.session
-    scopes = (context.agent_name, context.branch or "", context.isolation_scope or "")
-    parts = (session.app_name, session.user_id, session.id, *scopes)
+    parts = (session.app_name, session.user_id, session.id, agent, branch or "", scope or "")
     return "/".join(quote(part, safe="") for part in parts).rstrip("/")
 
 

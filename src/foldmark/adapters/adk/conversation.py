@@ -6,24 +6,21 @@ own. How contents are read and written is told in `contents`.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 
 from google.genai import types
+from msgspec.structs import replace
 
 from foldmark.adapters.following import Following
+from foldmark.adapters.sharing import Shared
 from foldmark.ladder import declared_tokens
+from foldmark.refusals import is_context_overflow
 from foldmark.session.session import Session
 from foldmark.tokens import counter
 
-from .contents import AdkDialect, Turn, Turns, head_print, with_joined_results
+from .contents import AdkDialect, Measured, Turn, Turns, with_joined_results
 from .requests import Request, with_passing
-
-
-class _Followed(Following[Turn]):
-    """Tells whether a history is the one that was followed, before it is taken."""
-
-    def is_of(self, history: Sequence[Turn]) -> bool:
-        return not self._items or self._common(history) > 0
 
 
 class Conversation:
@@ -31,48 +28,93 @@ class Conversation:
 
     def __init__(self, name: str, opened: Callable[[str], Session]) -> None:
         """Take the name of its session, and what opens one."""
-        self._name = name
+        self.name = name
         self._opened = opened
         self._lock = threading.RLock()
         self._turns = Turns()
-        self._followed: _Followed | None = None
-        self._request: Request | None = None
+        self._shared: Shared | None = None
+        self._followed: Following[Turn] | None = None
+        self._request: Request | None = None  # the latest
 
     @property
     def session(self) -> Session | None:
         """The session, while it is open."""
-        return self._followed.session if self._followed else None
+        shared = self._shared
+        return shared.session if shared else None
+
+    @property
+    def events(self) -> int:
+        """How many events ADK had when it last asked."""
+        return self._request.events if self._request else 0
 
     def view(self, request: Request) -> list[types.Content]:
         """What to send in place of the contents."""
-        with self._lock:
-            history = self._turns.of(request.contents, request.measured)
-            followed = self._found(history, request)
+        with self._following() as followed:
             self._equip(followed.session, request)
-            followed.take(history)
+            self._take(followed, request)
             return self._written(followed.view())
+
+    def tell(
+        self, run: str, contents: Sequence[types.Content], measured: Sequence[Measured]
+    ) -> None:
+        """Take what came after the latest request, if that was of this run.
+
+        The next request tells it again, if there is one, and if ADK has not forgotten it by then.
+        """
+        with self._lock:
+            request = self._request
+            if request is None or request.run != run:
+                return
+            told = replace(
+                request,
+                contents=(*request.contents, *contents),
+                measured=(*request.measured, *measured),
+            )
+            with self._following() as followed:
+                self._take(followed, told)
 
     def shrunk(self, error: Exception) -> list[types.Content] | None:
         """What to send after a refusal for length; None where it is another error."""
         with self._lock:
-            if self._followed is None and self._request is not None:
-                self.view(self._request)  # it was closed meanwhile, to keep others open
-            followed = self._followed
-            if followed is None or not followed.can_shrink(error):
+            if self._request is None or not is_context_overflow(error):
                 return None
-            return self._written(followed.shrunk(error))
+            with self._following() as followed:
+                if not followed.can_shrink(error):
+                    return None
+                self._equip(followed.session, self._request)
+                self._take(followed, self._request)  # it may have been learnt anew
+                return self._written(followed.shrunk(error))
 
     def close(self, *, waits: bool = True) -> bool:
         """Close the session; False where it is in use and nobody shall wait."""
         if not self._lock.acquire(blocking=waits):
             return False
         try:
-            if self._followed is not None:
-                self._followed.session.close()
-            self._followed, self._turns = None, Turns()
+            if self._shared is not None:
+                self._shared.session.close()
+            self._shared, self._followed, self._turns = None, None, Turns()
             return True
         finally:
             self._lock.release()
+
+    @contextmanager
+    def _following(self) -> Generator[Following[Turn]]:
+        """The session as the store has it; nobody else writes meanwhile, and others may then."""
+        with self._lock:
+            if self._shared is None:
+                self._shared = Shared(self._opened(self.name), self._forget)
+            with self._shared.alone():
+                session = self._shared.session
+                self._followed = self._followed or Following(session, AdkDialect())
+                yield self._followed
+
+    def _forget(self) -> None:
+        """What was followed is read from the session when it is next needed."""
+        self._followed = None
+
+    def _take(self, followed: Following[Turn], request: Request) -> None:
+        history = self._turns.of(request.contents, request.measured)
+        followed.take(history, whole=not request.goes_on)
 
     def _equip(self, session: Session, request: Request) -> None:
         """Count what the request holds beside the history."""
@@ -88,15 +130,3 @@ class Conversation:
     def _written(self, view: Sequence[Turn]) -> list[types.Content]:
         contents = with_joined_results([turn.content for turn in view])
         return with_passing(contents, self._request.passing if self._request else ())
-
-    def _found(self, history: list[Turn], request: Request) -> _Followed:
-        """The session of this history: where ADK took back all of it, another one."""
-        followed = self._followed or self._open(self._name)
-        if not (followed.is_of(history) or request.goes_on):
-            followed.session.close()
-            followed = self._open(f"{self._name}#{head_print(request.contents)}")
-        self._followed = followed
-        return followed
-
-    def _open(self, name: str) -> _Followed:
-        return _Followed(self._opened(name), AdkDialect())

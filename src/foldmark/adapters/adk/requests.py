@@ -4,13 +4,18 @@ ADK puts some contents into one request and into no event: instructions that cha
 are told from the history here, as they are no words of the user's and stand elsewhere next time.
 """
 
+import threading
+import weakref
 from collections.abc import Sequence
 from typing import cast
 
 from google.adk.agents.callback_context import CallbackContext
+from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm_agent import LlmAgent
 from google.adk.events.event import Event
+from google.adk.flows.llm_flows.functions import remove_client_function_call_id
 from google.adk.models.llm_request import LlmRequest
+from google.adk.sessions.in_memory_session_service import InMemorySessionService
 from google.genai import types
 
 from foldmark.asking import Declared
@@ -38,30 +43,96 @@ class Request(Frozen):
     measured: Sequence[Measured]
     system: str
     tools: tuple[Declared, ...]
-    goes_on: bool  # where ADK has forgotten what came before, what the store has leads the view
+    run: str
+    events: int  # how many ADK had when it was made
+    goes_on: bool  # with what the store has; else ADK's history is all that there is
 
 
-def request_of(context: CallbackContext, request: LlmRequest) -> Request:
+def request_of(context: CallbackContext, request: LlmRequest, begun: "Begun") -> Request:
     """What this request holds."""
-    agent = context.get_invocation_context().agent
     events = tuple(context.session.events)
-    is_whole = not isinstance(agent, LlmAgent) or agent.include_contents == "default"
-    is_new = all(event.invocation_id == context.invocation_id for event in events)
     config = request.config
     system = config.system_instruction  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - an image, too, of a package that is not here
     contents, passing = _parted(request.contents, events, is_task=bool(context.isolation_scope))
     return Request(
         contents=contents,
         passing=passing,
-        measured=[
-            Measured(event.content, event.usage_metadata)
-            for event in events
-            if event.usage_metadata and event.content and not event.partial
-        ],
+        measured=measured(events),
         system=_words(cast("object", system)),
         tools=tuple(held for tool in config.tools or () for held in _declared(tool)),
-        goes_on=is_whole and is_new and context.isolation_scope is None,
+        run=context.invocation_id,
+        events=len(events),
+        goes_on=_is_all(context, contents, events) and begun.goes_on(context),
     )
+
+
+def measured(events: Sequence[Event]) -> list[Measured]:
+    """What was measured for the answers of the model."""
+    return [
+        Measured(event.content, event.usage_metadata)
+        for event in events
+        if event.usage_metadata and event.content and not event.partial
+    ]
+
+
+def told_since(context: InvocationContext, last: Event, start: int) -> list[Event]:
+    """What an agent told since ADK had so many events, up to the last, which ADK has not yet."""
+    held = [*context.session.events[start:], last]
+    return [
+        event
+        for event in held
+        if (event.invocation_id, event.author) == (last.invocation_id, last.author)
+        and (event.branch, event.isolation_scope) == (last.branch, last.isolation_scope)
+        and event.content is not None
+        and event.content.parts
+    ]
+
+
+def as_sent(event: Event) -> types.Content:
+    """The content of an event as ADK sends it with the next request."""
+    content = (event.content or types.Content()).model_copy(deep=True)
+    remove_client_function_call_id(content)
+    return content
+
+
+def _is_all(
+    context: CallbackContext, contents: Sequence[types.Content], events: Sequence[Event]
+) -> bool:
+    """Whether an agent is shown all that ADK has, from its first event on."""
+    agent = context.get_invocation_context().agent
+    if isinstance(agent, LlmAgent) and agent.include_contents != "default":
+        return False
+    first = next((event.content for event in events if event.content), None)
+    is_first = first is not None and contents[0].parts == first.parts
+    return is_first and context.isolation_scope is None
+
+
+class Begun:
+    """The conversations that began in this process, with a session that ADK has in memory alone.
+
+    Only these go on with what the store has from before. Everywhere else an empty session is a new
+    one: ADK would have its history, had nobody deleted it.
+    """
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._lock = threading.Lock()
+        self._first: dict[tuple[str, str, str], tuple[weakref.ref[object], str]] = {}
+
+    def goes_on(self, context: CallbackContext) -> bool:
+        """Whether this one does: it still begins with what it began with when it was first seen."""
+        service = context.get_invocation_context().session_service
+        session = context.session
+        if not isinstance(service, InMemorySessionService):
+            return False
+        name = (session.app_name, session.user_id, session.id)
+        with self._lock:
+            known = self._first.get(name)
+            if known is None or known[0]() is not service:
+                is_new = all(held.invocation_id == context.invocation_id for held in session.events)
+                known = (weakref.ref(service), session.events[0].id if is_new else "")
+                self._first[name] = known
+        return known[1] == session.events[0].id
 
 
 def with_passing(view: Sequence[types.Content], passing: Sequence[Passing]) -> list[types.Content]:

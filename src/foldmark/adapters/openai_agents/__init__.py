@@ -12,11 +12,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 from foldmark.closing import AsyncClosing, Closing
+from foldmark.errors import FoldmarkError
 from foldmark.io.background import uncut
 from foldmark.session import opening
 from foldmark.session.session import Session
@@ -29,8 +32,10 @@ try:
 
     from .items import ItemsFollowing
     from .model import (
+        Beside,
         FoldmarkModel,
         FoldmarkProvider,
+        Shown,
         count_beside,
         declared_tools,
     )
@@ -45,17 +50,16 @@ T = TypeVar("T")
 _MOST_OTHERS = 8  # lists of agents inside agents, of which more is known than their session has
 
 
-class _Shown(NamedTuple):
-    """What the filter gave, and the session that it is a view of."""
+class _Request(NamedTuple):
+    """What was shown, and when."""
 
-    view: list[Json]
-    followed: ItemsFollowing
+    shown: Shown
     added: int  # how often items had been added then
     inside: bool  # whether a tool of our own run asked
 
 
-# Of the request that is made in this context.
-_SHOWN: ContextVar[_Shown | None] = ContextVar("foldmark_shown", default=None)
+# That is made in this context.
+_REQUEST: ContextVar[_Request | None] = ContextVar("foldmark_request", default=None)
 
 
 class FoldmarkSession(Closing, AsyncClosing):
@@ -66,8 +70,10 @@ class FoldmarkSession(Closing, AsyncClosing):
     def __init__(self, session_id: str, where: str | Path | None = None, **settings: Any) -> None:
         """Open the session of this id in a store; the settings are those of `foldmark.open`."""
         self.session_id = session_id
-        self._own = ItemsFollowing(opening.open(where, session=session_id, **settings))
+        self._opened = partial(opening.open, where, **settings)
+        self._own = _closing(ItemsFollowing(self._opened(session=session_id)))
         self._others: list[ItemsFollowing] = []  # lists that are not ours, the newest last
+        self._part: ItemsFollowing | None = None  # for lists that are parts of ours
         self._added = 0  # how often the SDK has added items
         self._lock = threading.RLock()
 
@@ -80,7 +86,7 @@ class FoldmarkSession(Closing, AsyncClosing):
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """All items, or the last ones."""
-        items = await uncut(self._alone, lambda: list(self._own.items))
+        items = await uncut(self._own.kept)
         if limit is None:
             return items
         return items[-limit:] if limit > 0 else []
@@ -99,7 +105,7 @@ class FoldmarkSession(Closing, AsyncClosing):
         await uncut(self._alone, self._own.clear)
 
     def _alone(self, call: Callable[[], T]) -> T:
-        with self._lock:
+        with self._lock, self._own.turn():
             return call()
 
     # --- what a run needs beside it ---
@@ -124,11 +130,11 @@ class FoldmarkSession(Closing, AsyncClosing):
     async def filter(self, data: CallModelData[Any]) -> ModelInputData:
         """The input of a call as the model is shown it, for `RunConfig.call_model_input_filter`."""
         given, agent = data.model_data, data.agent
+        beside = Beside(given.instructions or "", declared_tools(agent.tools, agent.handoffs))
         inside = self._is_inside()
-        followed = await self._following(given.input)
-        count_beside(followed, given.instructions, declared_tools(agent.tools, agent.handoffs))
-        view: list[Any] = await followed.aview()
-        _SHOWN.set(_Shown(view, followed, self._added, inside))
+        shown = await uncut(self._show, _plain(given.input), beside, inside)
+        _REQUEST.set(_Request(shown, self._added, inside))
+        view: list[Any] = shown.view
         return ModelInputData(input=view, instructions=given.instructions)
 
     def _after(self, other: CallModelInputFilter | None) -> CallModelInputFilter:
@@ -143,58 +149,101 @@ class FoldmarkSession(Closing, AsyncClosing):
 
         return both
 
+    # --- for wrapped models ---
+
+    async def shown(self, given: list[Json], beside: Beside) -> Shown:
+        """A view of what is about to be sent; where that is a view already, it stays."""
+        request = _REQUEST.get()
+        if request is None or request.shown.view != given or not self._has(request.shown.followed):
+            return await uncut(self._show, _plain(given), beside, self._is_inside())
+        if request.shown.beside == beside:
+            return request.shown
+        return await uncut(self._show, request.shown.history, beside, request.inside)
+
+    async def shorter(self, shown: Shown, error: Exception) -> list[Json]:
+        """A view that is shorter than one that was refused."""
+        return await uncut(self._shorter, shown, error)
+
+    def _shorter(self, shown: Shown, error: Exception) -> list[Json]:
+        followed = shown.followed
+        try:
+            with self._lock, followed.turn():
+                if followed is self._part:
+                    followed.follow(shown.history)  # another run may have used it
+                return followed.shrunk(error)
+        except FoldmarkError as stopped:
+            raise error from stopped
+
     # --- whose list it is ---
-
-    async def following(self, given: list[Json]) -> ItemsFollowing:
-        """The session that follows what a model is about to be sent; for wrapped models."""
-        shown = _SHOWN.get()
-        if shown is not None and shown.view == given and self._has(shown.followed):
-            return shown.followed
-        return await self._following(given)
-
-    async def _following(self, given: Sequence[Any]) -> ItemsFollowing:
-        items: list[Json] = [
-            cast("Json", item) if isinstance(item, dict) else plain_object(item) for item in given
-        ]
-        return await uncut(self._followed, items, self._is_inside())
 
     def _is_inside(self) -> bool:
         """Whether a tool of our own run asks: the items of that step are yet to be added.
 
         An agent inside an agent may be asked in the very words of the one outside.
         """
-        shown = _SHOWN.get()
-        if shown is None or not (shown.inside or shown.followed is self._own):
+        request = _REQUEST.get()
+        if request is None or not (request.inside or request.shown.followed is self._own):
             return False
-        return 0 < self._added == shown.added
+        return 0 < self._added == request.added
 
-    def _followed(self, items: list[Json], inside: bool) -> ItemsFollowing:  # noqa: FBT001 - as `uncut` takes it
+    def _show(self, history: list[Json], beside: Beside, inside: bool) -> Shown:  # noqa: FBT001 - as `uncut` takes it
         with self._lock:
-            if not inside and self._own.send(items):
-                return self._own
-            found = next((other for other in self._others if other.send(items)), None)
-            if found is None:
-                found = ItemsFollowing(self.session.child())
-                found.send(items)
-                # Closed when the run that it is for is over, and nobody holds it any more.
-                weakref.finalize(found, found.session.close)
-            self._others = [other for other in self._others if other is not found]
-            self._others = [*self._others[1 - _MOST_OTHERS :], found]
-            return found
+            if not inside:
+                with self._own.turn():
+                    if self._own.send(history):
+                        return _shown(self._own, history, beside)
+            found = self._other(history, inside=inside)
+            with found.turn():
+                found.follow(history)
+                return _shown(found, history, beside)
+
+    def _other(self, history: list[Json], *, inside: bool) -> ItemsFollowing:
+        """Who follows a list that is not ours, or not all of ours."""
+        found = next((other for other in self._others if other.is_of(history)), None)
+        if found is None and not inside and history and history[0] in self._own.items:
+            self._part = self._part or _closing(ItemsFollowing(self._opened(session=self._beside)))
+            return self._part
+        if found is None:
+            # Closed when the run that it is for is over, and nobody holds it any more.
+            found = _closing(ItemsFollowing(self.session.child()))
+        self._others = [other for other in self._others if other is not found]
+        self._others = [*self._others[1 - _MOST_OTHERS :], found]
+        return found
+
+    @property
+    def _beside(self) -> str:
+        """The id of the one session for parts of our list; nobody can guess it."""
+        first = self.session.export().messages[0].id
+        return f"part-{blake2b(f'{self.session.id} {first}'.encode(), digest_size=16).hexdigest()}"
 
     def _has(self, followed: ItemsFollowing) -> bool:
-        return followed is self._own or followed in self._others
+        return followed in (self._own, self._part) or followed in self._others
 
     # --- the end ---
 
     def close(self) -> None:
         """Let the store go."""
         with self._lock:
-            for other in self._others:
-                other.session.close()
+            for held in (*self._others, self._part, self._own):
+                if held is not None:
+                    held.session.close()
             self._others = []
-            self._own.session.close()
 
     async def aclose(self) -> None:
         """`close`, async."""
         await uncut(self.close)
+
+
+def _plain(given: Sequence[Any]) -> list[Json]:
+    return [cast("Json", item) if isinstance(item, dict) else plain_object(item) for item in given]
+
+
+def _shown(followed: ItemsFollowing, history: list[Json], beside: Beside) -> Shown:
+    count_beside(followed.session, beside)
+    return Shown(followed.view(), history, followed, beside)
+
+
+def _closing(followed: ItemsFollowing) -> ItemsFollowing:
+    """The same; who forgets to close it leaves nothing open."""
+    weakref.finalize(followed, followed.session.close)
+    return followed

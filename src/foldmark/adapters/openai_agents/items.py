@@ -6,8 +6,10 @@ anew as the provider needs to take it. It knows nothing of the SDK itself.
 """
 
 import json
+import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import groupby
 from typing import NamedTuple
@@ -15,6 +17,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from foldmark.adapters.following import Following, Item, number_of
+from foldmark.adapters.sharing import Shared
 from foldmark.errors import BadInput
 from foldmark.messages import (
     AnyPart,
@@ -44,7 +47,6 @@ _RAW = "raw"  # an item that the codec would not write back just as it came
 _TAG = "tag"  # of which item words of the user's side are: a view puts several into one message
 # What the SDK notes beside items for itself, and never sends.
 _NOTES = frozenset({"_agents_tool_description", "_agents_tool_title", "created_by"})
-_BEGUN = TextPart(text="The session begins here.", ignored=True)
 
 
 class ItemDialect:
@@ -89,22 +91,41 @@ class ItemsFollowing(Following[Json]):
     def __init__(self, session: Session) -> None:
         """Take the session; what it followed before is read from it."""
         self.own = ItemDialect()
-        super().__init__(session, self.own)
-        self.items = _items_of(session.export().messages)
-        self.ahead = 0  # the last so many were sent to a model before the SDK told of them
+        self.items: list[Json] = []
+        self._ahead: list[Json] = []  # were sent to a model before the SDK told of them
         self._said: dict[str, _Said] = {}  # items of the user's side, by their tags
+        self._lock = threading.RLock()
+        version = session.info.version
+        super().__init__(session, self.own)
+        self._shared = Shared(session, self._load, version)
+
+    def _load(self) -> None:
+        super()._load()
+        self._base, self._gists = 0, {}
+        self.items = _items_of(self.session.export().messages)
+        self._ahead = [item for item in self._ahead if item in self.items]
         self._learn(self.items)
         known = zip(self.items, self._items, strict=False)
         self._items = [Item(item, held.print) for item, held in known]
 
+    @contextmanager
+    def turn(self) -> Generator[None]:
+        """Time in which nobody else writes; what others wrote before it is known then."""
+        with self._lock, self._shared.alone():
+            yield
+
+    def kept(self) -> list[Json]:
+        """All items, also those that others have added."""
+        with self._lock:
+            self._shared.look()
+            return list(self.items)
+
     # --- the history ---
 
-    def take(self, history: Sequence[Json]) -> None:
+    def take(self, history: Sequence[Json], *, whole: bool = True) -> None:
         """Bring the session up to date with the list."""
-        if not self._items and history and self.session.newest() is None:
-            self.session.user((_BEGUN,))  # all can be taken back, as there is something before it
         self._learn(history[len(self.items) :])
-        super().take(history)
+        super().take(history, whole=whole)
         self.items = list(history)
 
     def _learn(self, new: Iterable[Json]) -> None:
@@ -119,17 +140,17 @@ class ItemsFollowing(Following[Json]):
     def add(self, given: Iterable[object]) -> None:
         """Add items; those that were sent to a model already are there."""
         new = [plain_object(item) for item in given]
-        held = [_sent(item) for item in self.items[len(self.items) - self.ahead :]]
+        held = [_sent(item) for item in self._ahead]
+        ahead = list[Json]()
         for start in range(len(held)):
             same = _common(held[start:], new)
             if same and (same == len(new) or start + same == len(held)):
-                self.ahead = len(held) - start - same
+                ahead = self._ahead[start + same :]
                 new = new[same:]
                 break
-        else:
-            self.ahead = 0
+        self._ahead = ahead
         if new:
-            self.ahead = 0
+            self._ahead = []
             self.take([*self.items, *new])
 
     def pop(self) -> Json | None:
@@ -137,13 +158,14 @@ class ItemsFollowing(Following[Json]):
         if not self.items:
             return None
         last = self.items[-1]
-        self.ahead = max(self.ahead - 1, 0)
+        if self._ahead[-1:] == [last]:
+            self._ahead.pop()
         self.take(self.items[:-1])
         return last
 
     def clear(self) -> None:
         """Take back all items."""
-        self.ahead = 0
+        self._ahead = []
         self.take([])
 
     def send(self, given: Sequence[Json]) -> bool:
@@ -151,8 +173,18 @@ class ItemsFollowing(Following[Json]):
         new = self._new(given)
         if new:
             self.take([*self.items, *new])
-            self.ahead += len(new)
+            self._ahead += new
         return new is not None
+
+    def follow(self, given: Sequence[Json]) -> None:
+        """Follow what is about to be sent, also where it is another list."""
+        if not self.send(given):
+            self.clear()
+            self.send(given)
+
+    def is_of(self, given: Sequence[Json]) -> bool:
+        """Whether this is the list, or goes on from it."""
+        return self._new(given) is not None
 
     def _new(self, given: Sequence[Json]) -> list[Json] | None:
         """What is sent beyond the list; None where something else is sent."""

@@ -6,7 +6,7 @@ the model itself is wrapped. What was measured is noted on the way back.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 from weakref import WeakValueDictionary
 
 from agents import (
@@ -24,6 +24,7 @@ from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 from foldmark.asking import Declared
 from foldmark.errors import BadInput
 from foldmark.ladder import declared_tokens
+from foldmark.session.session import Session
 from foldmark.tokens import counter
 from foldmark.values import Json
 from foldmark.wire.openai_responses import usage_tokens
@@ -39,11 +40,31 @@ _KEPT_THERE = (
 )
 
 
+class Beside(NamedTuple):
+    """What a request holds beside the items."""
+
+    system: str
+    tools: list[Declared]
+
+
+class Shown(NamedTuple):
+    """A view for one request."""
+
+    view: list[Json]
+    history: list[Json]  # that it is a view of
+    followed: ItemsFollowing
+    beside: Beside
+
+
 class Follower(Protocol):
     """Who knows which session follows what is about to be sent."""
 
-    async def following(self, given: list[Json]) -> ItemsFollowing:
-        """The session for what is sent, which is up to date with it then."""
+    async def shown(self, given: list[Json], beside: Beside) -> Shown:
+        """A view of what is about to be sent; where that is a view already, it stays."""
+        ...
+
+    async def shorter(self, shown: Shown, error: Exception) -> list[Json]:
+        """A view that is shorter than one that was refused."""
         ...
 
 
@@ -68,13 +89,17 @@ class FoldmarkModel(Model):
         **named: Any,
     ) -> ModelResponse:
         """The model's answer to a view of the input."""
-        followed = await self._ready(system_instructions, input, rest, named)
+        shown = await self._shown(system_instructions, input, rest, named)
         asked = self._model.get_response
-        response = await followed.aask(
-            followed.items, lambda shown: asked(system_instructions, _given(shown), *rest, **named)
-        )
+        try:
+            response = await asked(system_instructions, _given(shown.view), *rest, **named)
+        except Exception as error:
+            if not shown.followed.can_shrink(error):
+                raise
+            shorter = await self._follower.shorter(shown, error)
+            response = await asked(system_instructions, _given(shorter), *rest, **named)
         if response.output:
-            note_usage(followed, response.output[0], _usage(response.usage))
+            note_usage(shown.followed, response.output[0], _usage(response.usage))
         return response
 
     async def stream_response(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -85,28 +110,29 @@ class FoldmarkModel(Model):
         **named: Any,
     ) -> AsyncGenerator[Any]:
         """The same, streamed: a model that has begun to answer is not asked again."""
-        followed = await self._ready(system_instructions, input, rest, named)
+        shown = await self._shown(system_instructions, input, rest, named)
         asked = self._model.stream_response
         stream = _recovered(
-            followed, lambda shown: asked(system_instructions, _given(shown), *rest, **named)
+            self._follower,
+            shown,
+            lambda view: asked(system_instructions, _given(view), *rest, **named),
         )
         async with aclosing(stream) as events:
             async for event in events:
                 yield event
 
-    async def _ready(
+    async def _shown(
         self, system: str | None, given: str | list[Any], rest: tuple[Any, ...], named: Json
-    ) -> ItemsFollowing:
-        """The session that follows what is sent, with all counted that is sent beside it."""
+    ) -> Shown:
+        """A view of what is sent, with all counted that is sent beside it."""
         if named.get("previous_response_id") or named.get("conversation_id"):
             raise BadInput(_KEPT_THERE)
         items: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        followed = await self._follower.following(items)
         tools = named["tools"] if "tools" in named else rest[1]
         handoffs = named["handoffs"] if "handoffs" in named else rest[3]
         schema = named["output_schema"] if "output_schema" in named else rest[2]
-        count_beside(followed, system, [*declared_tools(tools, handoffs), *_declared_form(schema)])
-        return followed
+        declared = [*declared_tools(tools, handoffs), *_declared_form(schema)]
+        return await self._follower.shown(items, Beside(system or "", declared))
 
     # --- the rest of the interface ---
 
@@ -169,11 +195,10 @@ def _declared_form(schema: AgentOutputSchemaBase | None) -> list[Declared]:
     return [Declared(name=schema.name(), description="", schema=schema.json_schema())]
 
 
-def count_beside(followed: ItemsFollowing, system: str | None, tools: list[Declared]) -> None:
+def count_beside(session: Session, beside: Beside) -> None:
     """Count the instructions and tools of a request."""
-    session = followed.session
-    session.system, session.tools = system or "", tuple(tools)
-    session.fixed = declared_tokens(session.system, tools, counter(session.policy.estimate))
+    session.system, session.tools = beside.system, tuple(beside.tools)
+    session.fixed = declared_tokens(*beside, counter(session.policy.estimate))
 
 
 def note_usage(followed: ItemsFollowing, first: object, usage: Json) -> None:
@@ -212,12 +237,13 @@ class _Refused(Exception):
 
 
 async def _recovered(
-    followed: ItemsFollowing, ask: Callable[[list[Json]], AsyncIterator[Any]]
+    follower: Follower, shown: Shown, ask: Callable[[list[Json]], AsyncIterator[Any]]
 ) -> AsyncGenerator[Any]:
     """The events of an answer to a view; where that is refused before a word, to a shorter one."""
+    followed = shown.followed
     opening: list[Any] | None = []  # events that say nothing yet; None when something was said
     try:
-        async with aclosing(_noted(followed, ask(await followed.aview()))) as events:
+        async with aclosing(_noted(followed, ask(shown.view))) as events:
             async for event in events:
                 held = [*(opening or ()), event]
                 if opening is not None and event.type in _OPENING:
@@ -231,7 +257,7 @@ async def _recovered(
     except Exception as error:
         if opening is None or not followed.can_shrink(error):
             raise
-        shorter = await followed.ashrunk(error)
+        shorter = await follower.shorter(shown, error)
     else:
         for one in opening or ():
             yield one
