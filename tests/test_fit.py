@@ -302,7 +302,7 @@ def test_mistakes_are_told_in_one_line() -> None:
 def test_thoughts_that_only_their_provider_can_read_are_counted() -> None:
     items: list[Any] = [{"role": "user", "content": "Go."}]
     for number in range(40):
-        thought = {"type": "reasoning", "id": f"r{number}", "summary": []}
+        thought: dict[str, Any] = {"type": "reasoning", "id": f"r{number}", "summary": []}
         items.append({**thought, "encrypted_content": "A" * 5_000})
         call = {"type": "function_call", "call_id": f"c{number}", "name": "f", "arguments": "{}"}
         items += [call, {"type": "function_call_output", "call_id": f"c{number}", "output": "ok"}]
