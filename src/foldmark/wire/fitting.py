@@ -287,11 +287,12 @@ class _Fitting:
 
     def _outline(self, cut: Cut, room: int, last: int) -> str:
         glancer, start = self._glancer, cut.start
+        requests, instructions = glancer.words(self._lead, start)
         left = LeftOut(
             messages=start - self._lead,
-            requests=glancer.requests(self._lead, start),
+            requests=requests,
             calls=glancer.calls(max(self._lead, start - _LOOKED_BACK), start),
-            instructions=glancer.instructions(self._lead, start),
+            instructions=instructions,
         )
         spare = room - cut.kept - _LEAST_OUTLINE // 2
         most = min(int(room * _OUTLINE), _MOST_OUTLINE, spare)

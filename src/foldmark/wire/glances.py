@@ -27,6 +27,7 @@ _CHAT = "openai-chat"
 _CHAT_TEXT = frozenset({"role", "content"})
 _CHAT_CALLS = frozenset({"role", "content", "tool_calls"})
 _PROMPTS = ("system", "developer")
+_OTHERS = ("assistant", "tool", "model")
 _FILE = "[a file that is left out]"
 # By which a block tells that it is a file: OpenAI's, Anthropic's, Gemini's.
 _FILES = (
@@ -138,18 +139,13 @@ class Glancer:
 
     # --- what was said and done in messages that are left out ---
 
-    def requests(self, start: int, end: int) -> list[str]:
-        """What the user said in these messages."""
+    def words(self, start: int, end: int) -> tuple[list[str], list[str]]:
+        """What the user said in these messages, and what the program did, as prompts in between."""
         # This looks at every message that is left out: it is the one thing that must be quick.
         held = cast("Sequence[Json]", self._messages[start:end])
-        by_user = [m for m in held if type(m) is not dict or m.get("role", "user") == "user"]
-        return [text for message in by_user if (text := _said(message, ("user", None)))]
-
-    def instructions(self, start: int, end: int) -> list[str]:
-        """What the program said in these messages, as system prompts in between."""
-        held = cast("Sequence[Json]", self._messages[start:end])
-        told = [m for m in held if type(m) is not dict or m.get("role") in _PROMPTS]
-        return [text for message in told if (text := _said(message, _PROMPTS))]
+        said = [m for m in held if type(m) is not dict or m.get("role") not in _OTHERS]
+        requests = [text for message in said if (text := _said(message, ("user", None)))]
+        return requests, [text for message in said if (text := _said(message, _PROMPTS))]
 
     def calls(self, start: int, end: int) -> list[tuple[str, Target]]:
         """The calls in these messages, with what they were about."""
