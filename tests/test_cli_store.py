@@ -16,6 +16,7 @@ from foldmark.cli.text import ago
 from foldmark.io.store import Store
 from foldmark.lab.generate import generate
 from foldmark.messages import SessionInfo, Transcript, decode_transcript
+from foldmark.tokens import counter
 
 from .program import (
     FOLDMARK,
@@ -146,7 +147,7 @@ def test_import_tells_what_it_brought(where: str, tmp_path: Path):
     found = answered("import", path, "--store", where)
     (told,) = found["imported"]
     assert (told["id"], told["messages"], told["file"]) == (made.info.id, 300, str(path))
-    log = foldmark.Log(foldmark.counter("classes"), made.messages)
+    log = foldmark.Log(counter("classes"), made.messages)
     assert (told["pivots"], told["pruned"]) == (len(log.pivots), len(log.marks))
     assert told["pivots"] > 0 < told["pruned"]
     assert found["refused"] == []
