@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from foldmark import events
 from foldmark.agent.agent import Agent
 from foldmark.agent.workspace import workspace_tools
 from foldmark.asking import Ask
+from foldmark.messages import TextPart
+from foldmark.render import is_summary
 from foldmark.session.session import Session
 from foldmark.shown import FromTools
 from foldmark.testing import Bit, Said, ScriptedModel, call, plausible
@@ -63,10 +66,10 @@ def calls_of(number: int) -> list[Bit]:
             return [call("write", path="dam.txt", content=text_of(number))]
 
 
-def expected(tasks: int, beginning: dict[str, str]) -> dict[str, str]:
-    """The files after all tasks."""
+def expected(tasks: Iterable[int], beginning: dict[str, str]) -> dict[str, str]:
+    """The files after these tasks."""
     files = dict(beginning)
-    for number in range(tasks):
+    for number in tasks:
         name = f"sacks/{number // 10}/{number}.txt"
         match number % 5:
             case 0:
@@ -97,9 +100,16 @@ def told(value: object) -> str:
     return encode(value).decode()
 
 
-def newest_number(session: Session) -> int:
-    """The last task of a session."""
-    return max(map(int, _TASK.findall(told(session.export().messages))))
+def begun_tasks(session: Session) -> list[int]:
+    """The tasks of a session in the order in which they were begun; some are begun twice."""
+    said = (
+        part.text
+        for message in session.export().messages
+        if not message.is_user and not is_summary(message)
+        for part in message.parts
+        if isinstance(part, TextPart)
+    )
+    return [int(number) for text in said for number in _TASK.findall(text)]
 
 
 # --- the model -----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from foldmark.messages import Completed, Failed, StepStartPart, TextPart, ToolPa
 from foldmark.session.session import Session
 from foldmark.testing import ScriptedModel
 
-from .agentwork import DONE, REQUEST, agent_of, begun, expected, newest_number, opened
+from .agentwork import DONE, REQUEST, agent_of, begun, begun_tasks, expected, opened
 from .test_agent_hostile import contents
 
 ROOT = Path(__file__).parents[1]
@@ -192,6 +192,7 @@ def test_a_run_that_is_killed_again_and_again_goes_on_and_loses_nothing(
         ledger.look(session)
         assert session.open_calls() == []
         assert "pivot" in {act.kind for act in session.acts()} or KILLS < 20
-        tasks = newest_number(session) + 1
+        tasks = begun_tasks(session)
+    assert sorted(set(tasks)) == list(range(max(tasks) + 1))  # none was left out
     assert texts(place) == expected(tasks, before)
     look_after(place, before)
