@@ -11,6 +11,7 @@ from .requests import STANDING
 from .targets import Target
 from .tokens import Counter
 from .values import Frozen
+from .words import fitted
 
 _LONGEST = 160  # characters of a request that is one among many
 _MOST_LINES, _MOST_FILES, _MOST_COMMANDS = 100, 40, 12
@@ -70,7 +71,7 @@ class _Page:
     def quote(self, heading: str, text: str, most: int) -> None:
         room = min(most, self.left) - self._count(heading) - 4
         if room > 8:
-            self._add([heading, *indented(shortened(text, room * 9 // 10, self._count))])
+            self._add([heading, *indented(fitted(text, room * 9 // 10, self._count))])
 
     def tell(self, heading: str, items: Iterable[str], most: int) -> None:
         room = min(most, self.left) - self._count(heading) - 4
@@ -88,20 +89,6 @@ class _Page:
         if cost <= self.left:
             self._lines += lines
             self.left -= cost
-
-
-def shortened(text: str, room: int, count: Counter) -> str:
-    """The text, or its beginning and its end around a note, within so many tokens."""
-    tokens = count(text)
-    if tokens <= room:
-        return text
-    keep = max(0, len(text) * room // max(1, tokens) // 2 - 20)
-    while True:
-        left = len(text) - 2 * keep
-        cut = f"{text[:keep]}\n[… {left} characters left out …]\n{text[len(text) - keep :]}"
-        if keep == 0 or count(cut) <= room:
-            return cut
-        keep = keep * 7 // 8
 
 
 def indented(text: str) -> list[str]:

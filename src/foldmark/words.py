@@ -124,14 +124,15 @@ def _standing(log: Log, start: int, room: int, said: str) -> list[str]:
     return list(reversed(kept))
 
 
-def fitted(text: str, room: int, count: Counter, name: str) -> str:
-    """The text, or its head and tail around a note that names the handle of the whole."""
+def fitted(text: str, room: int, count: Counter, name: str = "") -> str:
+    """The text, or its head and tail around a note that names the handle of the whole, if any."""
+    recall = f"; recall {name}" if name else ""
     tokens = count(text)
     if tokens <= room:
         return text
     keep = max(0, len(text) * room // max(1, tokens) // 2 - 40)
     while True:
-        note = f"\n[… {len(text) - 2 * keep} characters left out; recall {name} …]\n"
+        note = f"\n[… {len(text) - 2 * keep} characters left out{recall} …]\n"
         cut = text[:keep] + note + text[len(text) - keep :]
         if keep == 0 or count(cut) <= room:
             return cut

@@ -71,6 +71,7 @@ class Following(Generic[M]):
         self._gists: dict[int, object] = {}
         self._items: list[Item[M]] = []
         self._open: set[str] = set()  # calls without a result
+        self._begun = False  # whether the session is known to hold something
         self._load()
 
     # --- the history into the session ---
@@ -140,8 +141,9 @@ class Following(Generic[M]):
 
     def _root(self) -> None:
         """Begin an empty session with a message that is not shown: one can go back to it."""
-        if self.session.newest() is None:
+        if not self._begun and self.session.newest() is None:
             self.session.user([TextPart(text=_BEGINNING, ignored=True, synthetic=True)])
+        self._begun = True
 
     def _measuring(self, reads: list[Read]) -> list[Read]:
         """The same, the first answer with what was measured for it."""

@@ -14,7 +14,7 @@ from foldmark.errors import BadInput, UnknownModel, WindowTooSmall
 from foldmark.ladder import declared_tokens
 from foldmark.limits import Limit, model_limits
 from foldmark.log import Log
-from foldmark.outline import LeftOut, outline, shortened
+from foldmark.outline import LeftOut, outline
 from foldmark.overflow import usable
 from foldmark.presets import FOLDMARK
 from foldmark.render import size_text
@@ -22,6 +22,7 @@ from foldmark.tokens import Counter as Counting
 from foldmark.tokens import by_classes
 from foldmark.values import encode
 from foldmark.view import Viewer
+from foldmark.words import fitted
 
 from . import request, wire_named
 from .glances import Glance, Glancer
@@ -272,7 +273,7 @@ class _Fitting:
         for place in range(start, cut.whole):
             made += self._without_output(place, _SMALL, _left_out)
         for place in range(max(start, cut.whole), len(self._messages)):
-            made += self._without_output(place, cut.longest, shortened)
+            made += self._without_output(place, cut.longest, fitted)
         return made
 
     def _without_output(self, place: int, most: int, shown: Shorten) -> list[Any]:
