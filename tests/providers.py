@@ -15,7 +15,10 @@ FIRST, REST = "The tests ", "pass."
 
 
 class Sent(NamedTuple):
-    """An answer of the server; one that is cut ends before what it promised."""
+    """An answer of the server; one that is cut ends before what it promised.
+
+    One with the status 0 is none at all: the connection is closed in its place.
+    """
 
     status: int
     body: str
@@ -52,6 +55,9 @@ def provider(*answers: Sent) -> Generator[Provider]:
         def do_POST(self) -> None:
             size = int(self.headers["content-length"])
             sent = held.next(self.path, json.loads(self.rfile.read(size)))
+            if not sent.status:
+                self.close_connection = True
+                return
             data = sent.body.encode()
             self.send_response(sent.status)
             self.send_header("content-type", sent.kind)

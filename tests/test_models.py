@@ -372,6 +372,36 @@ def test_an_error_inside_a_stream_is_told_as_one() -> None:
     assert outcome.cause == "throttled"
 
 
+HUNG_UP = Sent(0, "")
+
+
+@pytest.mark.parametrize(
+    ("made", "answer"),
+    [(anthropic, anthropic_stream()), (chat, chat_stream()), (gemini, gemini_stream())],
+)
+def test_a_connection_that_is_closed_in_place_of_an_answer_is_met_with_another(
+    made: Callable[[Provider], Summarizer], answer: Sent
+) -> None:
+    pieces: list[str] = []
+    with provider(HUNG_UP, answer) as server:
+        outcome = asked(made(server), pieces=pieces)
+    assert isinstance(outcome, Answered), outcome
+    assert pieces == [FIRST, REST]
+    assert len(server.asked) == 2
+    assert server.asked[0] == server.asked[1]
+
+
+@pytest.mark.parametrize("made", [anthropic, chat, gemini])
+def test_a_server_that_never_answers_is_asked_no_more_than_twice(
+    made: Callable[[Provider], Summarizer],
+) -> None:
+    with provider(HUNG_UP) as server:
+        outcome = asked(made(server))
+    assert isinstance(outcome, Refused)
+    assert outcome.cause == "failed"
+    assert len(server.asked) == 2
+
+
 def test_a_server_that_is_not_there_is_a_failure() -> None:
     with provider(chat_stream()) as server:
         gone = server.url

@@ -1,7 +1,8 @@
-"""One request to a model through pydantic-ai, streamed, with nothing tried twice.
+"""One request to a model through pydantic-ai, streamed, with no answer asked for twice.
 
-The flow counts calls and waits between them, so the providers' own retries are off. What goes
-out is made in `model_requests`, what comes back is read in `model_outcomes`.
+The flow counts calls and waits between them, so the providers' own retries are off. Only a request
+that met a connection at its end is sent once more. What goes out is made in `model_requests`, what
+comes back is read in `model_outcomes`.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.exceptions import UserError
+from pydantic_ai.exceptions import ModelConnectionError, UserError
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
@@ -23,7 +24,7 @@ from foldmark.stepping import Piece, Stepped, Tell, Words
 
 from .driving import error_line
 from .model_names import unknown_provider
-from .model_outcomes import answered, refused
+from .model_outcomes import answered, refused, was_hung_up
 from .model_requests import model_request, spoken_wire
 from .model_steps import Pieces, stepped
 
@@ -87,6 +88,16 @@ class CalledModel:
 
 
 async def _response(ask: Ask, model: Model, pieces: Pieces) -> ModelResponse:
+    """What it answers; a server may close a kept connection in the moment in which it is used."""
+    try:
+        return await _streamed(ask, model, pieces)
+    except ModelConnectionError as error:
+        if pieces.begun or not was_hung_up(error):
+            raise
+    return await _streamed(ask, model, pieces)
+
+
+async def _streamed(ask: Ask, model: Model, pieces: Pieces) -> ModelResponse:
     request = model_request(ask, model)
     async with (
         model,

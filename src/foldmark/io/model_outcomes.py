@@ -10,6 +10,7 @@ from typing import cast
 from pydantic_ai.exceptions import (
     ModelAPIError,
     ModelAuthenticationError,
+    ModelConnectionError,
     ModelContextWindowExceededError,
     ModelHTTPError,
     ModelNotFoundError,
@@ -87,6 +88,11 @@ def refused(error: Exception) -> Refused:
         message=_line(error),
         retry_after=error.retry_after or _told_wait(error),
     )
+
+
+def was_hung_up(error: ModelConnectionError) -> bool:
+    """Whether there was a connection, which the other side closed before it answered."""
+    return error.phase in ("write", "read") and not isinstance(error, ModelTimeoutError)
 
 
 def _kind(error: Exception) -> Cause:

@@ -35,6 +35,7 @@ class Pieces:
         """Say who is told."""
         self._tell = tell
         self._told: dict[int, str] = {}  # ids of calls, by their places in the answer
+        self.begun = False  # whether anything of the answer has come
 
     @property
     def call_ids(self) -> tuple[str, ...]:
@@ -43,6 +44,7 @@ class Pieces:
 
     def take(self, event: object) -> None:
         """The next event of a stream."""
+        self.begun = True
         match event:
             case PartStartEvent(index=place, part=theirs.ToolCallPart() as call):
                 self._call(place, call)
