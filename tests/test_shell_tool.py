@@ -239,8 +239,11 @@ def test_what_a_command_leaves_running_is_ended_with_it(
 
 @pytest.mark.skipif(shutil.which("setsid") is None, reason="there is no setsid")
 def test_what_has_left_the_session_of_a_command_lives_on(
-    shell: Callable[..., Output], tmp_path: Path
+    shell: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(
+        "foldmark.agent.shell._LEAVE", 30
+    )  # it may take its time, and on a busy machine does
     output = shell("setsid sh -c 'echo $$ > pid; exec sleep 300' >/dev/null 2>&1 & echo started")
     number = int(wait_for(tmp_path / "work" / "pid"))
     assert not gone_now(number)

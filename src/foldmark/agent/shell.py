@@ -29,6 +29,7 @@ MOST_BYTES = 16 * 2**20  # of an output that are kept: its first and its last ha
 _CHUNK = 2**16
 _GRACE = 1.0  # seconds between asking a group to end and ending it
 _DRAIN = 0.25  # seconds that what a child left running may still write
+_LEAVE = 0.25  # seconds that what a command has just started may take to leave its session
 _LOOK = 0.02
 _DEAD = (b"Z", b"X")  # states of a process that has ended
 _SECRET = re.compile(
@@ -239,19 +240,27 @@ async def _waited(process: asyncio.subprocess.Process, given: bytes, seconds: fl
 
 async def _ended(process: asyncio.subprocess.Process) -> int:
     """End all of a process's session, first by asking, then by force; how many there were."""
-    if process.returncode is not None and not _signal(process.pid, 0):
+    by_itself = process.returncode is not None
+    if by_itself and not _signal(process.pid, 0):
         return 0  # the usual case; it is not worth a look at every process that there is
-    found = left = _running(process.pid)
-    until = time.monotonic() + _GRACE
+    found = await _left(process, _LEAVE if by_itself else 0)
     for group in {process.pid, *found.values()}:
         _signal(group, signal.SIGTERM)
-    while (left or process.returncode is None) and time.monotonic() < until:
-        await asyncio.sleep(_LOOK)
-        left = _running(process.pid)
+    left = await _left(process, _GRACE)
     for group in {process.pid, *left.values()}:
         _signal(group, signal.SIGKILL)
     await process.wait()
     return len(found)
+
+
+async def _left(process: asyncio.subprocess.Process, seconds: float) -> dict[int, int]:
+    """What still runs of a process's session after so long; sooner, where nothing does."""
+    until = time.monotonic() + seconds
+    while (left := _running(process.pid)) or process.returncode is None:
+        if time.monotonic() >= until:
+            break
+        await asyncio.sleep(_LOOK)
+    return left
 
 
 def _running(session: int) -> dict[int, int]:
