@@ -4,6 +4,7 @@ import socket
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
@@ -201,6 +202,15 @@ def test_a_server_that_was_stopped_is_used_again_when_it_is_back(server: tuple[s
     assert texts == ["One", "Two", "Three"]
 
 
+def until_refused(address: str) -> None:
+    """Wait until the server has read its new rules: it does so when it comes to it."""
+    deadline = time.monotonic() + 20
+    with suppress(psycopg.OperationalError):
+        while time.monotonic() < deadline:
+            psycopg.connect(address).close()
+            time.sleep(0.05)
+
+
 def test_a_password_that_is_refused_is_told(server: tuple[str, Any]) -> None:
     address, machine = server
     with psycopg.connect(address, autocommit=True) as connection:
@@ -210,7 +220,7 @@ def test_a_password_that_is_refused_is_told(server: tuple[str, Any]) -> None:
         file = Path(machine.pgdata) / "pg_hba.conf"
         file.write_text(f"local all me scram-sha-256\n{file.read_text()}")
         connection.execute("SELECT pg_reload_conf()")
-    time.sleep(0.2)
+        until_refused(address.replace("postgres:@", "me@"))
     for login in (f"me:{SECRET}@", "me@", f"nobody:{SECRET}@"):
         error = refused(address.replace("postgres:@", login))
         assert "refuses this user or password" in str(error)

@@ -149,7 +149,7 @@ def test_another_session_object_follows_from_a_number(where: str) -> None:
         after = last(writer)
         found: list[Event] = []
         follower = threading.Thread(
-            target=lambda: found.extend(reader.follow(after=after, seconds=0.6))
+            target=lambda: found.extend(reader.follow(after=after, seconds=2))
         )
         follower.start()
         for text in ("Two", "Three"):
@@ -254,17 +254,17 @@ def test_reading_takes_no_lease_and_closing_gives_it_back(where: str) -> None:
 
 
 def test_a_lease_costs_one_thread_however_often_it_is_given_back(where: str) -> None:
-    with opened(where, "s", lease_seconds=0.3) as session:
+    with opened(where, "s", lease_seconds=1.5) as session:
         for number in range(5):
             session.user(f"Message {number}")
             session.release()
         beating = [t for t in threading.enumerate() if t.name == "foldmark-lease-s"]
         assert len(beating) == 1
-        time.sleep(0.3)  # it beats while there is no lease, and takes none
+        time.sleep(0.6)  # it beats while there is no lease, and takes none
         store = Store.open(where)
         assert store.named("s").holder is None
         session.user("Again")
-        time.sleep(0.6)
+        time.sleep(1.8)
         row = store.named("s")
         now = store.engine.read(f"SELECT {store.engine.now}")[0][0]
         assert row.holder is not None
