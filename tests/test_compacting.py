@@ -1,6 +1,7 @@
 """Compacting a session in its store: who is asked, what is written and told, what comes first."""
 
 import asyncio
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,22 @@ def test_hooks_and_the_user_say_what_a_summary_is_about(where: str) -> None:
         assert "The pond is deep." in text
         assert text.endswith("the water wheel")
         assert [seen.instructions for seen in hook.seen] == ["the water wheel"]
+
+
+def test_a_digest_looks_at_what_the_user_wishes(where: str) -> None:
+    told: dict[str, str] = {}
+    for focus in ("", "the millstone"):
+        with opened(where, focus or "plain", window=20_000, summarizer="digest") as session:
+            session.user("Look after the mill")
+            session.record("The millstone has a crack on its lower side.")
+            for kind in product("abcdef", repeat=3):
+                name = "".join(kind)
+                session.record(f"See mill/wheel_{name}.py, where {name}_speed is told to gears.")
+            session.user("Go on")
+            session.compact(instructions=focus, target=900)
+            told[focus] = str(session.view().messages)
+    assert "crack on its lower side" not in told[""]
+    assert "crack on its lower side" in told["the millstone"]
 
 
 def test_what_was_wished_when_it_was_queued_is_kept_for_who_makes_it(where: str) -> None:

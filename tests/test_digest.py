@@ -223,3 +223,44 @@ def test_secrets_are_masked_unless_that_is_switched_off() -> None:
     assert key[:12] not in text
     assert "[masked: github token]" in text
     assert key in digested(*messages, mask=False)
+
+
+# --- a focus ---------------------------------------------------------------------------------
+
+
+def two_topics() -> list[Message]:
+    """Long ago something about sluices, and since then about wheels only."""
+    said = [
+        user("Look after the mill"),
+        assistant(
+            "The third sluice gate sticks where the frost has bent its frame.",
+            call("read", "Frame of the sluice: bent by 4 cm, see SLUICE-77", filePath="sluice.txt"),
+        ),
+    ]
+    for number in range(120):
+        about = f"wheel_{number}: speed_{number * 7} is checked against gear_{number * 3} now"
+        said += [assistant(call("read", about, filePath=f"src/mill/wheel_{number}.py"))]
+    return said
+
+
+def test_a_focus_brings_up_what_is_about_it() -> None:
+    plain = digested(*two_topics(), room=400)
+    told = digested(*two_topics(), room=400, focus="Keep everything about the sluices")
+    assert "bent its frame" not in plain
+    assert "The third sluice gate sticks where the frost has bent its frame." in told
+    assert "Frame of the sluice: bent by 4 cm, see SLUICE-77" in told
+    assert "wheel_119" in told  # and the rest is not forgotten
+
+
+@pytest.mark.parametrize("focus", ["", "please keep all of this", "the dovecote", "?!", "\0"])
+def test_a_focus_that_is_about_nothing_there_changes_little(focus: str) -> None:
+    plain, told = (digested(*two_topics(), room=400, focus=said) for said in ("", focus))
+    assert section(plain, "Files") == section(told, "Files")
+
+
+@given(sessions(), st.text(max_size=60), st.integers(20, 3_000))
+def test_any_focus_keeps_to_the_room(messages: list[Message], focus: str, room: int) -> None:
+    log = Log(round4, messages)
+    text = digest(log, range(len(log)), room, focus=focus)
+    assert text
+    assert round4(text) <= max(room, round4(SHORTEST))

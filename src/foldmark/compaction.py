@@ -115,7 +115,7 @@ def prepared(job: Job) -> Prepared:
     previous = message_text(fold.previous) if fold.previous else ""
     if most < LEAST_SUMMARY or not (places or previous):
         raise _pointless(job, room - fixed - beside_tokens)
-    mask = policy.compact.mask
+    mask, focus = policy.compact.mask, job.wish.instructions
     view = viewer.view()
     material = Material(
         log=viewer.log,
@@ -123,7 +123,7 @@ def prepared(job: Job) -> Prepared:
         view=view.messages,
         view_tokens=max(view.tokens, tokens_used(viewer, fixed=job.fixed) - job.fixed),
         digest=lambda tokens: digest(
-            viewer.log, places, tokens, shown=beside, previous=previous, mask=mask
+            viewer.log, places, tokens, shown=beside, previous=previous, mask=mask, focus=focus
         ),
         previous=previous,
         system=job.system,

@@ -29,6 +29,7 @@ from .carried import (
     carried,
 )
 from .coverage import Candidate, Covered, Mention, Rooms, explains, in_order, says_more, weight
+from .focus import focused
 from .ledger import decisions, file_accounts, plan_items, runs, tool_parts
 from .log import Entry, Log, handle
 from .masking import masked_entry
@@ -65,7 +66,7 @@ class Slot(Frozen, gc=False):
     ordinal: int
 
 
-def digest(
+def digest(  # noqa: PLR0913 - what it is made of, and what is wished of it
     log: Log,
     places: Sequence[int],
     room: int,
@@ -73,11 +74,12 @@ def digest(
     shown: Iterable[str] = (),
     previous: str = "",
     mask: bool = True,
+    focus: str = "",
 ) -> str:
     """A summary of the messages at these places, within so many tokens.
 
     `shown` is what the view shows beside it, which it does not repeat; `previous` is the summary
-    that it replaces, and carries on.
+    that it replaces, and carries on; `focus` says what it shall look at most.
     """
     if room < _LEAST_ROOM:
         short = f"[{len(places)} messages folded.]"
@@ -103,11 +105,15 @@ def digest(
         return _sections([(REQUESTS, told), *listed], first)
 
     draft = Draft(log, entries, calls, before)
+    if focus:  # which may be told of in words alone
+        draft.add_prose(entries)
+        draft.candidates = focused(draft.candidates, focus)
     text = _filled(draft, beside, top(_REQUESTS_SHARE), room)
     if log.count(text) >= room * _ENOUGH:
         return text
     # Hardly anything was referred to: then plain words say best what it was about.
-    draft.add_prose(entries)
+    if not focus:
+        draft.add_prose(entries)
     return _filled(draft, beside, top(_REQUESTS_SHARE // 2), room)
 
 

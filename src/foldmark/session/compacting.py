@@ -140,10 +140,10 @@ class Compacting(Summarizing):
     ) -> Act | None:
         """Fold the older part of the session: a summary stands for it from now on.
 
-        A model writes the summary, with `instructions` as its focus, if one is set and answers;
-        else it is a digest; or it is the caller's own. With `act`, only the queued compaction of
-        that number is completed. `target` is the tokens that the view shall have. None where a
-        hook forbids it, or where it is automatic and the policy is not.
+        A model writes the summary if one is set and answers, else it is a digest; `instructions`
+        say what either shall look at most. Or the summary is the caller's own. With `act`, only
+        the queued compaction of that number is completed. `target` is the tokens that the view
+        shall have. None where a hook forbids it, or where it is automatic and the policy is not.
         """
         if summary is not None:
             return self._completed(summary, tokens, act, auto=auto, overflow=overflow)

@@ -1,0 +1,54 @@
+"""What a summary shall look at most, in the user's words: which of its candidates are about that.
+
+A candidate is about it where it holds words of the wish, rare ones before common ones. Of many
+such candidates each is worth a little less than the one before, so that the rest is not forgotten
+for them. Words are looked for inside of names, too: "sluice" is in `sluice_gate.py`.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from .coverage import Candidate
+
+_WORTH = 1.0  # against about 0.1 for a name that may come again
+_HALF = 20  # candidates after which one more is worth half
+_WORD = re.compile(r"[^\W_]{3,}")
+# Words of the asking itself, which say nothing of what it is about.
+_ASKING = re.compile(
+    "about|above|all|and|any|are|details|everything|especially|exactly|focus|for|from|how|into"
+    "|keep|look|mention|mind|most|not|note|please|preserve|remember|summari[sz]e|summary|that|the"
+    "|their|them|these|this|those|what|when|where|which|with|words|you|your"
+)
+_ENDINGS = re.compile(r"(?<=\w{3})(?:ies|es|s|ing|ed)$")
+
+
+def focused(candidates: Sequence[Candidate], focus: str) -> list[Candidate]:
+    """The same candidates, those worth more that are about the focus."""
+    stems = _stems(focus)
+    if not stems:
+        return list(candidates)
+    wanted = re.compile("|".join(map(re.escape, stems)))
+    found = {
+        place: held
+        for place, candidate in enumerate(candidates)
+        if (held := frozenset(wanted.findall(candidate.text.lower())))
+    }
+    often = Counter(stem for held in found.values() for stem in held)
+    rare = {stem: math.log1p(len(candidates) / times) for stem, times in often.items()}
+    share = {place: sum(rare[stem] for stem in held) for place, held in found.items()}
+    made = list(candidates)
+    newest = sorted(share, key=lambda place: (-share[place], made[place].bare, -place))
+    for rank, place in enumerate(newest):
+        worth = _WORTH * share[place] / sum(rare.values()) * _HALF / (_HALF + rank)
+        made[place] = replace(made[place], bonus=made[place].bonus + worth)
+    return made
+
+
+def _stems(focus: str) -> list[str]:
+    """The words that tell what it is about, without their endings; the longest first."""
+    words = {word for word in _WORD.findall(focus.lower()) if not _ASKING.fullmatch(word)}
+    return sorted({_ENDINGS.sub("", word) for word in words}, key=lambda stem: (-len(stem), stem))
