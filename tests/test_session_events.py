@@ -143,6 +143,17 @@ def test_events_come_in_pieces_of_any_size(where: str) -> None:
         assert session.events(after=len(whole)) == []
 
 
+def test_an_event_that_never_happens_cannot_be_waited_for(where: str) -> None:
+    with opened(where, "s") as session:
+        for wrong, near in (("session.prund", "session.pruned"), ("compactions.", "compaction")):
+            with pytest.raises(foldmark.BadInput, match=f"no event '{wrong}'; there is {near}"):
+                session.subscribe(print, [wrong])
+        told: list[Event] = []
+        session.subscribe(told.append, "message.written")  # one is enough
+        session.user("Hello")
+        assert [event.kind for event in told] == ["message.written"]
+
+
 def test_another_session_object_follows_from_a_number(where: str) -> None:
     with opened(where, "s") as writer, opened(where, "s") as reader:
         writer.user("One")
@@ -273,6 +284,17 @@ def test_a_lease_costs_one_thread_however_often_it_is_given_back(where: str) -> 
 
 
 # --- hooks -----------------------------------------------------------------------------------
+
+
+def test_a_hook_that_would_never_be_asked_is_refused(where: str) -> None:
+    class Mistyped:
+        def before_compaction(self, compaction: Any) -> None:
+            """Its name has three letters too many."""
+
+    with pytest.raises(
+        foldmark.BadPolicy, match=r"the hook Mistyped has none of .* before_compact,"
+    ):
+        opened(where, "s", hooks=[Mistyped()])
 
 
 class Keeps:

@@ -1,5 +1,9 @@
 """Events: what happened in a session. Who is told of one cannot change what it tells of."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from .errors import BadInput
 from .values import Frozen, Json
 
 MESSAGE_WRITTEN = "message.written"
@@ -28,6 +32,8 @@ TOOL_CALLED = "tool.called"
 TOOL_STARTED = "tool.started"
 TOOL_FINISHED = "tool.finished"
 
+KINDS = tuple(kind for name, kind in sorted(globals().items()) if name.isupper())
+
 
 class Event(Frozen):
     """Something that happened."""
@@ -37,3 +43,14 @@ class Event(Frozen):
     kind: str
     at: int  # milliseconds
     data: Json
+
+
+def known_kinds(kinds: Iterable[str]) -> tuple[str, ...]:
+    """These kinds, one or several; BadInput for one that never happens."""
+    asked = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+    for kind in asked:
+        begins = kind.endswith(".") and any(known.startswith(kind) for known in KINDS)
+        if not begins and kind not in KINDS:
+            near = get_close_matches(kind, KINDS, n=1) or KINDS
+            raise BadInput(f"there is no event {kind!r}; there is {', '.join(near)}")
+    return asked

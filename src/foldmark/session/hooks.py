@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from msgspec.structs import asdict, replace
 
-from foldmark.errors import BadInput
+from foldmark.errors import BadInput, BadPolicy
 from foldmark.log import Pivot, ordinal_of
 from foldmark.prune import Prune
 from foldmark.shown import AnyShown
@@ -183,6 +183,15 @@ class _Hook:
         except Empty:
             self._hung.append(thread)
             return None, _too_slow(seconds)
+
+
+def useful_hooks(hooks: Iterable[object]) -> tuple[object, ...]:
+    """These hooks; BadPolicy for one that would never be asked: its methods have other names."""
+    given = tuple(hooks)
+    for hook in map(_Hook, given):
+        if not any(hook.has(point) for point in POINTS):
+            raise BadPolicy(f"the hook {hook.name} has none of the methods {', '.join(POINTS)}")
+    return given
 
 
 def found_hooks() -> list[object]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from foldmark.acts import Act
 from foldmark.errors import BadInput, BadPolicy, StoreError
-from foldmark.events import Event
+from foldmark.events import Event, known_kinds
 from foldmark.io.change import WORTH_INDEXING
 from foldmark.io.loading import Slice
 from foldmark.io.rows import SessionRow
@@ -191,8 +191,11 @@ class Looking(Keeper):
     # --- events ---
 
     def subscribe(self, subscriber: Subscriber, kinds: Iterable[str] = ()) -> Callable[[], None]:
-        """Be told of events in this process; the function given back ends that."""
-        return self._bus.subscribe(subscriber, kinds)
+        """Be told of events in this process; the function given back ends that.
+
+        A kind that ends with a dot stands for all that begin with it.
+        """
+        return self._bus.subscribe(subscriber, known_kinds(kinds))
 
     def events(self, after: int = 0, most: int = 1_000) -> list[Event]:
         """What happened after an event, in order, whoever did it."""

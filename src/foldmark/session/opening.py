@@ -16,6 +16,7 @@ from foldmark.policy import Policy
 from foldmark.tokens import counter
 from foldmark.wire.tools import declared
 
+from .hooks import useful_hooks
 from .maker import Maker
 from .means import DIGEST
 from .session import Session
@@ -62,11 +63,12 @@ def open(  # noqa: A001, PLR0913 - `foldmark.open` is its name; each is a choice
         raise
     try:
         known = declared(tools)
+        asked = useful_hooks(hooks)
         model = _reached(chosen, summarizer)
     except BaseException:
         opened.close()
         raise
-    opened.prepare(place, tuple(hooks), model)
+    opened.prepare(place, asked, model)
     opened.system, opened.tools = system, known
     counted = declared_tokens(system, known, counter(rules.estimate))
     opened.fixed = counted if fixed is None else fixed
