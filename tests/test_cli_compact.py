@@ -1,7 +1,9 @@
 """`foldmark compact`: what it makes fits, what it says is true, and what is wrong is one line."""
 
 import json
+import re
 import stat
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +91,7 @@ def test_where_pruning_is_not_enough_the_older_part_is_folded_behind_a_digest(mi
     assert folded == ids[: len(folded)]
     assert found["tail_start"] in (None, ids[len(folded)])
     output = printed("compact", mill, "--window", SMALL)
-    for text in ("Folded: ", "no model was asked", "The summary begins so", "--out FILE"):
+    for text in ("Folded: ", "no model was asked", "The summary begins so", "--output FILE"):
         assert text in output
 
 
@@ -174,16 +176,36 @@ def test_real_transcripts_of_every_format_are_made_to_fit(
 
 def test_the_file_that_is_written_is_private_and_holds_the_messages(mill: Path, tmp_path: Path):
     out = tmp_path / "messages.json"
-    output = printed("compact", mill, "--window", SMALL, "--out", out)
+    output = printed("compact", mill, "--window", SMALL, "--output", out)
     assert "Wrote " in output
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
-    found = compacted(mill, "--window", SMALL, "--out", out, "--force")
+    found = compacted(mill, "--window", SMALL, "--output", out, "--force")
     assert json.loads(out.read_bytes()) == found["messages"]
     assert found["out"] == str(out)
 
 
+def test_a_script_that_says_out_still_works(
+    mill: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    new, old = tmp_path / "new.json", tmp_path / "old.json"
+    for option, file in (("--output", new), ("--out", old)):
+        assert "Wrote " in printed("compact", mill, "--window", SMALL, option, file)
+    assert old.read_bytes() == new.read_bytes()
+    assert stat.S_IMODE(old.stat().st_mode) == 0o600
+    assert "--force" in refused(capsys, "compact", mill, "--window", SMALL, "--out", old)
+    both = ("--out", tmp_path / "a.json", "--output", tmp_path / "b.json")
+    assert "give one of them" in refused(capsys, "compact", mill, "--window", SMALL, *both)
+    assert sorted(tmp_path.iterdir()) == sorted([mill, new, old])
+
+
+@pytest.mark.parametrize("command", ["compact", "convert", "export"])
+def test_every_command_that_writes_a_file_calls_it_output(command: str):
+    names = re.findall(r"--out\w*", printed(command, "--help", COLUMNS="160"))
+    assert set(names) == {"--output"}
+
+
 def test_standard_output_holds_the_messages_alone(mill: Path):
-    output = printed("compact", mill, "--window", SMALL, "--out", "-")
+    output = printed("compact", mill, "--window", SMALL, "--output", "-")
     assert json.loads(output) == compacted(mill, "--window", SMALL)["messages"]
 
 
@@ -192,7 +214,7 @@ def test_a_file_that_is_there_is_kept_unless_it_is_to_be_overwritten(
 ):
     out = tmp_path / "messages.json"
     out.write_text("mine")
-    assert "--force" in refused(capsys, "compact", mill, "--out", out)
+    assert "--force" in refused(capsys, "compact", mill, "--output", out)
     assert out.read_text() == "mine"
 
 
@@ -203,9 +225,22 @@ def test_the_transcript_itself_is_never_overwritten(
     link = tmp_path / "link.json"
     link.symlink_to(mill)
     for out in (mill, link):
-        problem = refused(capsys, "compact", mill, "--window", SMALL, "--out", out, "--force")
+        problem = refused(capsys, "compact", mill, "--window", SMALL, "--output", out, "--force")
         assert "the transcript itself" in problem
     assert mill.read_bytes() == before
+
+
+def test_instructions_say_what_the_digest_looks_at(tmp_path: Path):
+    names = ["".join(letters) for letters in product("abcdef", repeat=3)]
+    answers = [f"See mill/wheel_{name}.py, where {name}_speed is told to gears." for name in names]
+    said = [{"role": "assistant", "content": text} for text in ("The hopper leaks.", *answers)]
+    path = talk(tmp_path, "Look after the mill")
+    path.write_text(json.dumps([*json.loads(path.read_text()), *said]))
+    told = [
+        str(compacted(path, "--target", "900", *more)["messages"])
+        for more in ((), ("--instructions", "keep all about hoppers"))
+    ]
+    assert ["The hopper leaks." in text for text in told] == [False, True]
 
 
 # --- what is refused -----------------------------------------------------------------------
@@ -219,7 +254,6 @@ def test_the_transcript_itself_is_never_overwritten(
         (("--summarizer", "openai:gpt-5"), "OPENAI_API_KEY"),
         (("--summarizer", "anthropic:claude-sonnet-4-5"), "ANTHROPIC_API_KEY"),
         (("--base-url", "http://127.0.0.1:1/v1"), "--base-url is for a model"),
-        (("--instructions", "the tests"), "--instructions is for a model"),
         (("--wire", "telegraph"), "there is no wire 'telegraph'"),
         (("--policy", "foldmarc"), "Did you mean 'foldmark'"),
         (("--model", "nobody:model"), "no limits are known"),
@@ -228,10 +262,11 @@ def test_the_transcript_itself_is_never_overwritten(
         (("--window", "60"), "usable tokens"),
         (("--target", "60"), "60 usable tokens"),
         (("--target", "1"), "--target"),
-        (("--json", "--out", "-"), "both print"),
+        (("--target", "6001", "--window", "6000"), "--target 6001 is more than --window 6000"),
+        (("--json", "--output", "-"), "both print"),
         (("--pick", "7"), "7"),
-        (("--out", "/no/such/folder/messages.json"), "its folder is not there"),
-        (("--out", "/"), "this is a folder"),
+        (("--output", "/no/such/folder/messages.json"), "its folder is not there"),
+        (("--output", "/"), "this is a folder"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_nothing_is_written(
@@ -244,9 +279,19 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(
 ):
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    out = () if "--out" in arguments else ("--out", tmp_path / "messages.json")
+    out = () if "--output" in arguments else ("--output", tmp_path / "messages.json")
     assert told in refused(capsys, "compact", mill, *arguments, *out)
     assert list(tmp_path.iterdir()) == [mill]
+
+
+def test_a_target_beyond_the_window_is_refused_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    nothing = tmp_path / "not-there.jsonl"
+    sizes = ("--target", SMALL + 1, "--window", SMALL)
+    assert "give a smaller target" in refused(capsys, "compact", nothing, *sizes)
+    sizes = ("--target", SMALL, "--window", SMALL)
+    assert "there is no such file" in refused(capsys, "compact", nothing, *sizes)
 
 
 def test_a_session_without_a_model_needs_a_window_or_a_target(
@@ -261,7 +306,7 @@ def test_a_request_that_cannot_fit_is_told_with_its_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     path, out = talk(tmp_path, "grind the corn " * 9_000), tmp_path / "out.json"
-    problem = refused(capsys, "compact", path, "--window", SMALL, "--out", out)
+    problem = refused(capsys, "compact", path, "--window", SMALL, "--output", out)
     assert "6000 usable tokens" in problem
     assert "the open request" in problem
     assert not out.exists()

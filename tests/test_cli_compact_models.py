@@ -76,7 +76,7 @@ def test_the_report_tells_who_wrote_the_summary_and_what_it_took(mill: Path):
 def test_a_model_that_fails_leaves_the_digest_and_says_so(mill: Path, tmp_path: Path):
     out = tmp_path / "messages.json"
     with provider(Sent(401, '{"error": {"message": "wrong \\u001b[2J key"}}')) as held:
-        code, output, errors = asked(mill, held, "--out", str(out))
+        code, output, errors = asked(mill, held, "--output", str(out))
     assert (code, errors) == (0, "")
     assert "gave no summary that could be used" in " ".join(output.split())
     assert "wrong" in output
@@ -123,7 +123,7 @@ def test_an_interrupt_while_a_model_is_asked_ends_at_once_and_writes_nothing(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(60)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        model = ("--summarizer", "mill:miller", "--base-url", url, "--out", str(out))
+        model = ("--summarizer", "mill:miller", "--base-url", url, "--output", str(out))
         with subprocess.Popen(
             [str(FOLDMARK), "compact", str(mill), *SMALL, *model],
             stdout=subprocess.PIPE,

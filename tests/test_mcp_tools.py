@@ -1,6 +1,7 @@
 """What the tools of the MCP server answer, of transcripts, folders and stores."""
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -11,18 +12,26 @@ from mcp import Client
 from mcp.types import TextContent
 
 import foldmark
+from foldmark.adapters.mcp import shelf as mcp_shelf
 from foldmark.adapters.mcp.server import Answering, mcp_server
-from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf, StoreShelf, read_only_store
+from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf, Shelf, StoreShelf, read_only_store
 from foldmark.io.store import Store
 from foldmark.session.settings import Settings
 
-from .imported import Lines, write
+from .imported import SESSION, Lines, write
 from .mcp_serving import answered, appended, fill, mill, refusal
 from .program import called, session, stored, worked
 
 
 def states(found: dict[str, Any]) -> dict[str, str]:
     return {hit["snippet"].split()[1]: hit["state"] for hit in found["hits"]}
+
+
+def said(shelf: Shelf, name: str, **arguments: Any) -> str:
+    """What a tool answers, as text."""
+    (block,) = Answering(shelf).answer(name, arguments).content
+    assert isinstance(block, TextContent)
+    return block.text
 
 
 # --- the tools -----------------------------------------------------------------------------
@@ -92,6 +101,85 @@ def test_a_file_is_read_again_only_when_it_has_changed(tmp_path: Path):
     shelf.close()
 
 
+def test_a_file_that_grows_during_an_answer_is_read_once_for_it(tmp_path: Path):
+    lines, read = mill(), list[int]()
+    path = write(tmp_path / "s.jsonl", lines.all)
+
+    def grown(store: Store, file: BinaryIO, name: str) -> int:
+        left_out = fill(store, file, name)
+        read.append(len(lines.all))
+        lines.step(f"c{len(read)}")
+        appended(path, lines, read[-1])
+        return left_out
+
+    shelf = FileShelf(path, Settings(), grown)
+    for count in (1, 2, 3):
+        assert answered(shelf, "inspect")["sessions"] == [SESSION]
+        assert len(read) == count
+    shelf.close()
+
+
+def test_calls_at_the_same_time_read_a_file_once(tmp_path: Path):
+    path = write(tmp_path / "s.jsonl", mill().all)
+    under_way, most, read = list[int](), list[int](), list[int]()
+
+    def counted(store: Store, file: BinaryIO, name: str) -> int:
+        under_way.append(1)
+        most.append(len(under_way))
+        read.append(1)
+        try:
+            return fill(store, file, name)
+        finally:
+            under_way.pop()
+
+    shelf = FileShelf(path, Settings(), counted)
+    answering = Answering(shelf)
+    with ThreadPoolExecutor(8) as pool:
+        for count in (1, 2):
+            begun = [pool.submit(answering.answer, "inspect", {}) for _ in range(8)]
+            answers = [one.result() for one in begun]
+            assert not any(answer.is_error for answer in answers)
+            assert (len(read), max(most)) == (count, 1)
+            with path.open("a") as file:
+                file.write("\n")
+    shelf.close()
+
+
+def test_of_a_folder_no_file_is_read_twice_that_has_not_changed(tmp_path: Path):
+    read: list[str] = []
+
+    def counted(store: Store, file: BinaryIO, name: str) -> int:
+        read.append(Path(name).name)
+        return fill(store, file, name)
+
+    names = [f"s{number}.jsonl" for number in range(8)]
+    for name in names:
+        write(tmp_path / name, mill().all)
+    shelf = FolderShelf(tmp_path, Settings(), counted, lambda: sorted(tmp_path.iterdir()))
+    for name in (*names, *names, *reversed(names)):
+        assert answered(shelf, "search", query="zeppelin", session=name)["hits"]
+    assert read == names
+    shelf.close()
+
+
+@pytest.mark.parametrize("bound", ["_MOST_COPIES", "_MOST_BYTES"])
+def test_only_so_many_copies_are_kept_and_always_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+):
+    names = ("a.jsonl", "b.jsonl", "c.jsonl")
+    paths = [write(tmp_path / name, mill().all) for name in names]
+    size = paths[0].stat().st_size
+    monkeypatch.setattr(mcp_shelf, bound, {"_MOST_COPIES": 2, "_MOST_BYTES": 2 * size}[bound])
+    shelf = FolderShelf(tmp_path, Settings(), fill, lambda: sorted(tmp_path.iterdir()))
+    for name in names:
+        answered(shelf, "plan", session=name)
+    assert [path.name for path in shelf._copies] == ["b.jsonl", "c.jsonl"]  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(mcp_shelf, bound, 0)
+    assert answered(shelf, "plan", session="a.jsonl")["session"] == "a.jsonl"
+    assert [path.name for path in shelf._copies] == ["a.jsonl"]  # pyright: ignore[reportPrivateUsage]
+    shelf.close()
+
+
 def test_a_file_that_was_written_anew_vanished_or_is_half_written_is_read_as_it_is(tmp_path: Path):
     path = write(tmp_path / "s.jsonl", mill().all)
     shelf = FileShelf(path, Settings(), fill)
@@ -109,6 +197,38 @@ def test_a_file_that_was_written_anew_vanished_or_is_half_written_is_read_as_it_
         file.write('this is no JSON\n{"type": "user", "mess')
     assert answered(shelf, "search", query="zeppelin")["hits"]
     assert answered(shelf, "inspect")["lines_left_out"] == 2
+    shelf.close()
+
+
+def test_a_search_says_whether_there_is_more(tmp_path: Path):
+    shelf = FileShelf(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
+    whole = answered(shelf, "search", query="early", most=50)
+    count = len(whole["hits"])
+    assert 1 < count < 50
+    assert whole["more"] is False
+    assert answered(shelf, "search", query="early", most=count)["more"] is False
+    some = answered(shelf, "search", query="early", most=count - 1)
+    assert (some["hits"], some["more"]) == (whole["hits"][:-1], True)
+    assert f"all {count}." in said(shelf, "search", query="early", most=count)
+    assert "the first 1 of more." in said(shelf, "search", query="early", most=1)
+    assert "another `session`" in said(shelf, "search", query="xyzzy")
+    shelf.close()
+
+
+def test_texts_tell_what_a_reader_would_ask_next(tmp_path: Path):
+    path = write(tmp_path / "s.jsonl", mill().all)
+    with path.open("a") as file:
+        file.write("this is no JSON\n")
+    shelf = FileShelf(path, Settings(), fill)
+    text = said(shelf, "inspect")
+    assert "that could not be read: 1." in text
+    assert "format: claude-code" in text
+    assert "model anthropic:claude-x" in text
+    assert "kind file" not in text  # there is none
+    assert "sessions are listed" not in text  # all of them are
+    text = said(shelf, "plan")
+    assert "as no model tells it; give `window`" in text
+    assert " : " not in text
     shelf.close()
 
 

@@ -29,6 +29,11 @@ MAKERS = frozenset(
 _RELEASE = re.compile(r"-(?:latest|20\d\d(-?)(?:0[1-9]|1[0-2])\1(?:0[1-9]|[12]\d|3[01]))$")
 
 
+def _check_tokens(field: str, tokens: object) -> None:
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
+        raise BadPolicy(f"{field} must be a whole number of tokens, 0 or more, not {tokens!r}")
+
+
 class Limit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A model's window in tokens; `context` 0 is unlimited, `output` 0 is not known."""
 
@@ -41,6 +46,10 @@ class Limit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             _check_tokens(field, tokens)
         if self.input is not None:
             _check_tokens("input", self.input)
+
+
+# What is assumed where nobody has told a window, and no model whose window is known.
+USUAL_LIMIT = Limit(context=200_000)
 
 
 class Prices(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -83,6 +92,16 @@ def model_limits(name: str, overrides: Mapping[str, Limit] | None = None) -> Lim
     return model.limit
 
 
+def limits_or_usual(name: str, *, is_given: bool) -> Limit:
+    """The limits of a model, else the usual ones; UnknownModel where the user has named it."""
+    try:
+        return model_limits(name)
+    except UnknownModel:
+        if is_given:
+            raise
+        return USUAL_LIMIT
+
+
 def model_prices(name: str) -> Prices | None:
     """The prices of a model; None where they are not known, or its providers disagree."""
     model = _resolved(name.lower())
@@ -97,11 +116,6 @@ def known_models() -> tuple[str, ...]:
 def snapshot_date() -> str:
     """The day to which the snapshot is true, as YYYY-MM-DD."""
     return _snapshot().dated
-
-
-def _check_tokens(field: str, tokens: object) -> None:
-    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
-        raise BadPolicy(f"{field} must be a whole number of tokens, 0 or more, not {tokens!r}")
 
 
 @cache

@@ -1,7 +1,7 @@
 """Which old tool outputs to hide, and why each is hidden or kept. Decides; changes nothing."""
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Literal
 
@@ -47,6 +47,26 @@ class Decision(Frozen, gc=False, kw_only=False):
         """Why it is pruned or kept, in a sentence."""
         why = self.why.replace("{other}", handle(self.other))
         return why.replace("{about}", self.output.target.label)
+
+
+class Alike(Frozen):
+    """Outputs of which the same becomes, for one reason."""
+
+    reason: str
+    outputs: int
+    tokens: int
+
+
+def by_reason(decisions: Iterable[Decision]) -> list[Alike]:
+    """The reasons, each with its outputs and tokens; the heaviest first."""
+    grouped: dict[str, list[int]] = {}
+    for held in decisions:
+        grouped.setdefault(held.reason, []).append(held.tokens)
+    found = [
+        Alike(reason=reason, outputs=len(tokens), tokens=sum(tokens))
+        for reason, tokens in grouped.items()
+    ]
+    return sorted(found, key=lambda held: -held.tokens)
 
 
 class Prune(Frozen):

@@ -239,6 +239,6 @@ def _where(made: Compacted, out: str | None) -> RenderableType:
     messages = number(len(made.messages()), f"{made.wire} message")
     colour = pressure_colour(0)
     if out is None:
-        told = f"--out FILE writes the {messages}; --json prints them with all figures."
+        told = f"--output FILE writes the {messages}; --json prints them with all figures."
         return Text(told, style=QUIET)
     return words(f"Wrote {messages} to {out}.", colour, most=1_000)

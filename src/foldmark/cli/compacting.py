@@ -37,7 +37,7 @@ from .options import (
 from .plan import Window
 from .tables import show, show_json
 
-EXAMPLE = "Example: foldmark compact session.jsonl --window 64000 --out messages.json"
+EXAMPLE = "Example: foldmark compact session.jsonl --window 64000 --output messages.json"
 _LEAST_TARGET = 50
 
 ModelName = Annotated[
@@ -73,18 +73,20 @@ WireName = Annotated[
     ),
 ]
 Instructions = Annotated[
-    str, typer.Option("--instructions", metavar="TEXT", help="What a model shall look at most.")
+    str, typer.Option("--instructions", metavar="TEXT", help="What the summary shall look at most.")
 ]
-Out = Annotated[
+Output = Annotated[
     str | None,
     typer.Option(
         "-o",
-        "--out",
+        "--output",
         metavar="FILE",
         help="Write the messages to a file that only you may read; - is standard output.",
         show_default=False,
     ),
 ]
+# What --output was called before; scripts may say so still.
+Out = Annotated[str | None, typer.Option("--out", metavar="FILE", hidden=True)]
 
 
 def compact(  # noqa: PLR0913 - each is an option of the command
@@ -98,6 +100,7 @@ def compact(  # noqa: PLR0913 - each is an option of the command
     policy: PolicyName = DEFAULT_POLICY,
     model: ModelName = None,
     instructions: Instructions = "",
+    output: Output = None,
     out: Out = None,
     force: Force = False,
     json: AsJson = False,
@@ -110,8 +113,12 @@ def compact(  # noqa: PLR0913 - each is an option of the command
 
     Old tool outputs are pruned where that is enough; else the older part is folded into a summary.
     """
-    if out is not None:
-        _check_out(out, file, force=force, json=json)
+    _check_target(target, window)
+    if output is not None and out is not None:
+        raise BadInput("--out is another name of --output; give one of them")
+    output = out if output is None else output
+    if output is not None:
+        _check_output(output, file, force=force, json=json)
     goal = Goal(
         policy=policy_named(policy),
         window=window,
@@ -119,55 +126,62 @@ def compact(  # noqa: PLR0913 - each is an option of the command
         model=model,
         wire=None if wire is None else wire_named(wire).name,
         instructions=instructions,
-        summarizer=_reached(summarizer, base_url, instructions),
+        summarizer=_reached(summarizer, base_url),
     )
     wanted = Wanted(format=format, pick=pick, lenient=lenient, max_size=max_size)
     transcript, log = opened(file, goal.policy, wanted)
     made = compacted(transcript, log, goal, file=harmless(file))
-    _tell(made, out, json=json)
+    _tell(made, output, json=json)
 
 
-def _check_out(out: str, file: str, *, force: bool, json: bool) -> None:
+def _check_target(target: int | None, window: int | None) -> None:
+    """Refuse what no view could meet, before anything is read."""
+    if target is not None and window is not None and target > window:
+        raise BadInput(
+            f"--target {target} is more than --window {window} holds; give a smaller target"
+        )
+
+
+def _check_output(output: str, file: str, *, force: bool, json: bool) -> None:
     """Refuse, before any work is done, what could not be written in the end."""
-    if out == STANDARD_OUTPUT:
+    if output == STANDARD_OUTPUT:
         if json:
-            raise BadInput("--json and --out - both print; --json has the messages, too")
+            raise BadInput("--json and --output - both print; --json has the messages, too")
         return
-    check_output(out, force=force)
-    here, there = Path(file), Path(out)
+    check_output(output, force=force)
+    here, there = Path(file), Path(output)
     # A model may have been paid by the time of writing.
     if not os.access(there.parent, os.W_OK | os.X_OK):
-        raise BadInput("its folder is not there, or not yours to write", source=harmless(out))
+        raise BadInput("its folder is not there, or not yours to write", source=harmless(output))
     if here.exists() and there.exists() and here.samefile(there):
-        raise BadInput("this is the transcript itself; give another file", source=harmless(out))
+        raise BadInput("this is the transcript itself; give another file", source=harmless(output))
 
 
-def _reached(name: str, base_url: str | None, instructions: str) -> Summarizer | None:
-    """The model that summarises; None for a digest, of which nothing more can be wished."""
+def _reached(name: str, base_url: str | None) -> Summarizer | None:
+    """The model that summarises; None for a digest, which needs none."""
     if name != DIGEST:
         if ":" not in name:
             raise BadInput(f"--summarizer is {DIGEST} or PROVIDER:MODEL, not {name!r}")
         return named_summarizer(name, base_url=base_url)
-    for option, given in (("--base-url", base_url), ("--instructions", instructions)):
-        if given:
-            raise BadInput(f"{option} is for a model that summarises; give --summarizer, too")
+    if base_url:
+        raise BadInput("--base-url is for a model that summarises; give --summarizer, too")
     return None
 
 
-def _tell(made: Compacted, out: str | None, *, json: bool) -> None:
+def _tell(made: Compacted, output: str | None, *, json: bool) -> None:
     messages = made.messages()
-    if out == STANDARD_OUTPUT:
+    if output == STANDARD_OUTPUT:
         write_json(encode(messages))
         return
-    if out is not None:
-        write_file(out, encode(messages))
+    if output is not None:
+        write_file(output, encode(messages))
     if json:
-        show_json(as_json(made, out, messages))
+        show_json(as_json(made, output, messages))
     else:
-        show(*report(made, out))
+        show(*report(made, output))
 
 
-def as_json(made: Compacted, out: str | None, messages: list[Json]) -> Json:
+def as_json(made: Compacted, output: str | None, messages: list[Json]) -> Json:
     """What was done, as `--json` prints it."""
     fitted = made.fitted
     spent = made.spent
@@ -195,7 +209,7 @@ def as_json(made: Compacted, out: str | None, messages: list[Json]) -> Json:
         "folded": _folded(made),
         "tail_start": fitted.folded[-1].fold.tail_start if fitted.folded else None,
         "tokens": {"before": made.gone, "after": made.shares},
-        "out": out,
+        "out": output,
         "messages": messages,
     }
 

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from foldmark.asking import Declared, Summarizer
 from foldmark.carried import BEGINNING
 from foldmark.compaction import Job
-from foldmark.errors import BadInput, UnknownModel, WindowTooSmall
+from foldmark.errors import BadInput, WindowTooSmall
 from foldmark.exporters.wires import wire_view
 from foldmark.inspection import newest_model
 from foldmark.io.models import limits_name
 from foldmark.ladder import Spent, added
-from foldmark.limits import Limit, model_limits
+from foldmark.limits import Limit, limits_or_usual
 from foldmark.log import Log
 from foldmark.messages import SessionInfo, ToolPart, Transcript
 from foldmark.overflow import usable
@@ -38,7 +38,6 @@ from foldmark.wire.tools import declared
 from .plan import narrowed
 from .waiting import waiting
 
-USUAL_WINDOW = Limit(context=200_000)  # where only a target is given
 _ANSWER_SHARE = 4  # of a window whose reserve would leave less than this share, it gets one
 # Under which names the wires keep what is their own.
 _BY_KEY = {
@@ -189,12 +188,8 @@ def _limit(model: str, goal: Goal, file: str) -> Limit:
     if not model and goal.target is None:
         cause = "no message names a model; give --window N, or --model PROVIDER:NAME"
         raise BadInput(cause, source=file or None)
-    try:
-        return model_limits(limits_name(model))
-    except UnknownModel:
-        if goal.target is None or goal.model:
-            raise
-        return USUAL_WINDOW
+    is_given = goal.target is None or bool(goal.model)  # a target alone needs no model
+    return limits_or_usual(limits_name(model), is_given=is_given)
 
 
 def _with_room(limit: Limit, policy: Policy, model: str) -> Limit:

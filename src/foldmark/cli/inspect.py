@@ -6,12 +6,11 @@ from msgspec.structs import asdict, replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from foldmark.errors import UnknownModel
 from foldmark.growth import growth
 from foldmark.importers.reading import ReadFile, picked
 from foldmark.inspection import Inspection, inspected_together, inspection, newest_model
 from foldmark.io.files import MOST_BYTES
-from foldmark.limits import Limit, model_limits
+from foldmark.limits import limits_or_usual
 from foldmark.log import Log
 from foldmark.policy import Policy
 from foldmark.rehearsal import Rehearsal, rehearsal
@@ -38,8 +37,6 @@ from .text import duration, number
 
 EXAMPLE = "Example: foldmark inspect session.jsonl --policy opencode --window 200000"
 
-# The window of a session whose model is not known.
-USUAL_WINDOW = Limit(context=200_000)
 _KINDS = {
     "user": ("the user's words", "cyan"),
     "assistant": ("the model's words", "green"),
@@ -111,22 +108,17 @@ def _rehearsed(found: Inspected, model: str | None, window: int | None) -> Rehea
     log = found.viewer.log
     name = model or newest_model(log) or ""
     told = found.own.tokens.fixed
+    if window is None:
+        limit = limits_or_usual(name, is_given=model is not None)
+    else:
+        limit = narrowed(name, window)
     return rehearsal(
         log,
         found.viewer.policy,
-        narrowed(name, window) if window is not None else _limit(name, is_given=model is not None),
+        limit,
         model=name,
         fixed=max(found.grown.unseen, told.system + told.tools),
     )
-
-
-def _limit(model: str, *, is_given: bool) -> Limit:
-    try:
-        return model_limits(model)
-    except UnknownModel:
-        if is_given:
-            raise
-        return USUAL_WINDOW
 
 
 # --- the head of the report ----------------------------------------------------------------

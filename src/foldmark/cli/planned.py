@@ -12,7 +12,7 @@ from foldmark.messages import SessionInfo
 from foldmark.overflow import exceeds, pressure
 from foldmark.plan import Plan
 from foldmark.policy import Policy
-from foldmark.prune import Decision
+from foldmark.prune import Decision, by_reason
 from foldmark.render import message_text
 
 from .tables import (
@@ -155,12 +155,8 @@ def _after_prune(made: Planned) -> Text:
 
 
 def _kept(decisions: tuple[Decision, ...]) -> Iterator[Row]:
-    """The reasons, each with its outputs and tokens; the heaviest first."""
-    grouped: dict[str, list[int]] = {}
-    for held in decisions:
-        grouped.setdefault(held.reason, []).append(held.tokens)
-    for reason, tokens in sorted(grouped.items(), key=lambda item: -sum(item[1])):
-        yield count(len(tokens)), count(sum(tokens)), words(reason)
+    for held in by_reason(decisions):
+        yield count(held.outputs), count(held.tokens), words(held.reason)
 
 
 # --- compact -------------------------------------------------------------------------------

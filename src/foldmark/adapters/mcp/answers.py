@@ -121,6 +121,7 @@ class Hits(Frozen):
     session: str
     messages: int
     hits: tuple[Hit, ...]
+    more: bool  # whether `most` has left some out
 
 
 class Page(Frozen):
@@ -267,6 +268,11 @@ def _name(session: str) -> str:
     return f'"{line(session, _NAME)}"'
 
 
+def _labelled(*labels: str) -> str:
+    """Those of the labels that say something."""
+    return " ".join(filter(None, labels))
+
+
 def _quoted(lines: list[str]) -> str:
     return fenced(["\n".join(lines)])
 
@@ -274,12 +280,14 @@ def _quoted(lines: list[str]) -> str:
 def _hits_text(answer: Hits) -> str:
     where = f"session {_name(answer.session)} ({answer.messages:,} messages)"
     if not answer.hits:
-        return f"Nothing in {where} holds all of these words. Try fewer, or their beginnings."
+        told = "Try fewer, or their beginnings, or another `session`."
+        return f"Nothing in {where} holds all of these words. {told}"
     found = [
         f"{hit.handle} {hit.state} {hit.tool or hit.kind}, message {hit.message}: {hit.snippet}"
         for hit in answer.hits
     ]
-    head = f"{len(found)} found in {where}. `recall` with a handle gives the whole text."
+    more = f"the first {len(found)} of more" if answer.more else f"all {len(found)}"
+    head = f"Found in {where}, {more}. `recall` with a handle gives the whole text."
     return f"{head}\n{_quoted(found)}"
 
 
@@ -293,21 +301,25 @@ def _page_text(answer: Page) -> str:
 
 
 def _plan_text(answer: Planned) -> str:
-    assumed = " (assumed)" if answer.window_is_assumed else ""
+    assumed = " (assumed, as no model tells it; give `window`)" if answer.window_is_assumed else ""
     head = (
-        f"Session {_name(answer.session)}: {answer.tokens:,} of {answer.usable:,} usable tokens "
+        f"The next request of session {_name(answer.session)}, with system prompt and tools as far "
+        f"as they were measured: {answer.tokens:,} of {answer.usable:,} usable tokens "
         f"({answer.percent} %) in a window of {answer.window:,}{assumed}. {answer.verdict}"
     )
+    largest = "; the largest are below" if answer.prune_outputs > len(answer.prune) else ""
+    hidden = f"{answer.prune_outputs:,} tool outputs ({answer.prune_tokens:,} tokens)"
     lines = [
-        f"Prune would hide {answer.prune_outputs} tool outputs ({answer.prune_tokens:,} tokens).",
-        f"A compaction would fold {answer.fold_messages} messages.",
+        f"Prune would hide {hidden}{largest}.",
+        f"A compaction now would fold {answer.fold_messages:,} messages.",
     ]
     told = [
-        f"prune {held.handle} {held.tool} {held.about}: {held.tokens:,} tokens; {held.reason}"
+        f"prune {_labelled(held.handle, held.tool, held.about)}: {held.tokens:,} tokens; "
+        f"{held.reason}"
         for held in answer.prune
     ]
     told += [
-        f"keep {held.outputs} outputs, {held.tokens:,} tokens: {held.reason}"
+        f"keep {held.outputs:,} outputs, {held.tokens:,} tokens: {held.reason}"
         for held in answer.keep
     ]
     return "\n".join([head, *lines, _quoted(told)] if told else [head, *lines])
@@ -317,14 +329,20 @@ def _inspected_text(answer: Inspected) -> str:
     head = (
         f"Session {_name(answer.session)}: {answer.messages:,} messages, {answer.tokens:,} tokens "
         f"in full; shown: {answer.shown_messages:,} messages, {answer.shown_tokens:,} tokens. "
+        f"{answer.requests:,} requests of the user, {answer.tool_calls:,} tool calls. "
         f"{len(answer.pivots)} compactions told, {answer.pruned:,} outputs pruned."
     )
-    told = [f"title: {answer.title}"]
-    told += [f"kind {name}: {tokens:,}" for name, tokens in answer.by_kind.items()]
+    if answer.lines_left_out:
+        head += f" Lines of the transcript that could not be read: {answer.lines_left_out:,}."
+    if len(answer.sessions) < answer.sessions_in_all:
+        head += f" {len(answer.sessions)} of {answer.sessions_in_all:,} sessions are listed."
+    told = [f"title: {answer.title}", f"format: {answer.format}"]
+    told += [f"model {name}" for name in answer.models]
+    told += [f"kind {name}: {tokens:,}" for name, tokens in answer.by_kind.items() if tokens]
     told += [f"tool {name}: {tokens:,}" for name, tokens in answer.by_tool.items()]
     told += [f"file {held.file}: {held.tokens:,}" for held in answer.by_file]
     told += [
-        f"part {held.handle} {held.state} {held.what} {held.about}: {held.tokens:,}"
+        f"part {_labelled(held.handle, held.state, held.what, held.about)}: {held.tokens:,}"
         for held in answer.largest
     ]
     told += [_pivot_line(held) for held in answer.pivots]

@@ -12,13 +12,13 @@ from foldmark.growth import Compaction
 from foldmark.inspection import Inspection, inspection, newest_model
 from foldmark.io.loading import Slice
 from foldmark.io.words import words
-from foldmark.limits import Limit
+from foldmark.limits import USUAL_LIMIT, Limit
 from foldmark.log import handle, ordinal_of, part_text
 from foldmark.messages import AnyPart, FilePart, ToolPart, kind_of
 from foldmark.overflow import exceeds, usable
 from foldmark.plan import Plan as SessionPlan
 from foldmark.plan import session_plan
-from foldmark.prune import Decision
+from foldmark.prune import Decision, by_reason
 from foldmark.session.looking import Looking
 from foldmark.targets import target
 from foldmark.view import Viewer
@@ -41,8 +41,6 @@ from .answers import (
     sendable,
 )
 
-# The window of a session whose model is not known.
-USUAL_WINDOW = Limit(context=200_000)
 _MOST_ROWS, _MOST_REASONS, _MOST_PIVOTS = 10, 5, 6
 _SNIPPET, _LABEL = 300, 120
 
@@ -67,7 +65,7 @@ class Look(Looking):
         """Where words were said."""
         if not words(asked.query):
             raise BadInput("the query has no word to look for: give letters or digits")
-        found = self.search(asked.query, most=asked.most)
+        found = self.search(asked.query, most=asked.most + 1)  # whether there are more
         return Hits(
             session=self.name,
             messages=self.info.places,
@@ -80,8 +78,9 @@ class Look(Looking):
                     message=hit.place + 1,
                     snippet=line(hit.snippet, _SNIPPET),
                 )
-                for hit in found
+                for hit in found[: asked.most]
             ),
+            more=len(found) > asked.most,
         )
 
     def page(self, asked: Recall) -> Page:
@@ -156,7 +155,7 @@ class Look(Looking):
                 told = f"no limits are known for the model {line(model)!r}.{hint} Give `window`"
                 raise BadInput(told) from None
             limit = None
-        return (USUAL_WINDOW, True) if limit is None else (limit, False)
+        return (USUAL_LIMIT, True) if limit is None else (limit, False)
 
     # --- figures ---
 
@@ -235,14 +234,9 @@ def _outputs(decisions: Iterable[Decision]) -> tuple[Output, ...]:
 
 
 def _kept(decisions: Iterable[Decision]) -> tuple[Kept, ...]:
-    """The reasons, each with its outputs and tokens; the heaviest first."""
-    grouped: dict[str, list[int]] = {}
-    for held in decisions:
-        grouped.setdefault(held.reason, []).append(held.tokens)
-    largest = sorted(grouped.items(), key=lambda item: -sum(item[1]))[:_MOST_REASONS]
     return tuple(
-        Kept(outputs=len(tokens), tokens=sum(tokens), reason=line(reason))
-        for reason, tokens in largest
+        Kept(outputs=held.outputs, tokens=held.tokens, reason=line(held.reason))
+        for held in by_reason(decisions)[:_MOST_REASONS]
     )
 
 

@@ -5,6 +5,7 @@ an error of the tool. It knows no files and writes nothing.
 """
 
 import logging
+import re
 import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
@@ -47,6 +48,9 @@ from .shelf import MOST_NAMES, Shelf
 
 _log = logging.getLogger("foldmark")
 _ERROR = 500  # characters
+# How msgspec tells of arguments that are missing, or that nobody has asked for.
+_MISSING = re.compile(r"Object missing required field (`.*`)")
+_UNKNOWN = re.compile(r"Object contains unknown field (`.*`)", re.DOTALL)
 _ABOUT = (
     "Sessions of agents, kept whole: also what a compaction has folded into a summary or pruned "
     "from the context. Where you need a detail that you no longer see (a file's content, an error, "
@@ -178,13 +182,25 @@ class Answering:
             with self._lock:
                 return _result(offer.call(self._shelf, arguments))
         except msgspec.ValidationError as error:
-            return _refusal(f"{name}: {error}")
+            return _refusal(f"{name}: {_told(error, offer.takes)}")
         except FoldmarkError as error:
             return _refusal(str(error))
         except Exception as error:  # noqa: BLE001 - told below
             # Whatever a transcript made go wrong, the server goes on; the cause is in its log.
             _log.exception("the tool %s failed", name)
             return _refusal(f"{name} failed: {type(error).__name__}; the server's log tells more")
+
+
+def _told(error: msgspec.ValidationError, takes: type[Asked]) -> str:
+    """What is wrong with arguments, in the words of who gave them."""
+    cause, _, path = str(error).partition(" - at ")
+    if found := _MISSING.fullmatch(cause):
+        return f"{found[1]} is missing"
+    if found := _UNKNOWN.fullmatch(cause):
+        names = ", ".join(takes.__struct_fields__)
+        return f"there is no argument {line(found[1], 100)}; there are {names}"
+    where = path.strip("`").removeprefix("$.")
+    return f"`{where}`: {cause[:1].lower()}{cause[1:]}" if where else cause
 
 
 def _result(answer: Answer) -> CallToolResult:

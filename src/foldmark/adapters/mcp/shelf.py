@@ -27,7 +27,8 @@ from .look import Look
 from .within import opened_within
 
 MOST_NAMES = 20
-_MOST_COPIES = 4  # of transcripts, at a time
+_MOST_LOOKS = 4  # at sessions of one store, at a time
+_MOST_COPIES, _MOST_BYTES = 16, 2**28  # of transcripts that are kept, so that none is read twice
 _WORTH_INDEXING = 256  # messages
 
 # Takes what is new of an open file of this name into a store; how many lines could not be read.
@@ -91,7 +92,7 @@ class Looks:
     def at(self, row: SessionRow) -> Look:
         """The look at a session."""
         if row.key not in self._begun:
-            while len(self._begun) >= _MOST_COPIES:
+            while len(self._begun) >= _MOST_LOOKS:
                 self._begun.pop(next(iter(self._begun)))
             self._begun[row.key] = Look(self.store, row, self._settings, self._rules)
         return self._begun[row.key]
@@ -175,6 +176,16 @@ class Copy:
                 self._looks = self._filled(file)
                 self._stamp = stamp  # of before it was read: what came meanwhile is read next time
             return self._looks
+
+    @property
+    def size(self) -> int:
+        """The bytes of the file as it was read."""
+        return self._stamp[2] if self._stamp else 0
+
+    def names(self) -> list[str]:
+        """The ids of its sessions as they were read last; it is not read again for them."""
+        looks = self._looks or self.looks()
+        return [row.id for row in looks.store.sessions()]
 
     def _filled(self, file: BinaryIO) -> Looks:
         if self._looks is not None:
@@ -261,7 +272,7 @@ class FileShelf:
 
     def names(self) -> list[str]:
         """Their ids."""
-        return [row.id for row in self._copy.looks().store.sessions()]
+        return self._copy.names()
 
     def left_out(self) -> int:
         """The lines that could not be read."""
@@ -309,9 +320,16 @@ class FolderShelf:
             raise
         look.called = self._name(path)  # several files may tell of sessions of one id
         self._copies[path] = self._last = copy
-        while len(self._copies) > _MOST_COPIES:
-            self._copies.pop(next(iter(self._copies))).close()
+        self._make_room()
         return look
+
+    def _make_room(self) -> None:
+        """Let go of the copies that were longest not looked at, but never of the newest."""
+        held = sum(copy.size for copy in self._copies.values())
+        while len(self._copies) > 1 and (len(self._copies) > _MOST_COPIES or held > _MOST_BYTES):
+            oldest = self._copies.pop(next(iter(self._copies)))
+            held -= oldest.size
+            oldest.close()
 
     def _named(self, name: str) -> Path:
         """The one file that is called so, or begins so: by its path in the folder, or its name."""
