@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from langchain_core.messages import (
 from langgraph.checkpoint.memory import InMemorySaver
 
 import foldmark
-from foldmark.adapters.langchain import FoldmarkMiddleware
+from foldmark.adapters.langchain import FoldmarkHistory, FoldmarkMiddleware
 from foldmark.asking import Ask
+from foldmark.presets import FOLDMARK
 from foldmark.testing import plausible
 
 from .langchain_agents import (
@@ -296,6 +298,34 @@ def test_sessions_of_two_agents_are_told_apart_by_a_prefix(tmp_path: Path) -> No
 def test_a_session_is_not_named_by_hand(tmp_path: Path) -> None:
     with pytest.raises(foldmark.BadInput, match="prefix"):
         opened(tmp_path, session="one")
+
+
+@pytest.mark.parametrize("made", [FoldmarkMiddleware, partial(FoldmarkHistory, session="one")])
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"window": -5}, "window is -5"),
+        ({"window": "much"}, "window: expected"),
+        ({"policy": "nonsense"}, "policy: .*nonsense"),
+        ({"threshold": 7.5}, "threshold"),
+        ({"windw": 5_000}, "did you mean 'window'"),
+        ({"model": "nobody:knows-it"}, "no limits are known"),
+        ({"summarizer": "gpt"}, "provider:model"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_at_once(
+    tmp_path: Path, made: Any, wrong: Any, told: str
+) -> None:
+    with pytest.raises(foldmark.FoldmarkError, match=told) as raised:
+        made(where=tmp_path / "agent.db", **wrong)
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_of_all_kinds_are_taken(tmp_path: Path) -> None:
+    more: Any = {"hooks": [], "fixed": 5, "tools": [], "system": "x", "summarizer": "agent"}
+    opened(tmp_path, policy=FOLDMARK, **more)
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_langchain_one_line_says_what_to_install() -> None:

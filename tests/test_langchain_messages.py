@@ -202,6 +202,31 @@ def test_a_view_after_a_restart_shows_what_came(message: BaseMessage, tmp_path: 
     assert shown[len(talk) - 1].model_dump() == with_ids(message, shown[len(talk) - 1])
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_users_of_different_names_say_in_a_row_stays_apart(
+    tmp_path: Path, *, is_restarted: bool
+) -> None:
+    picture = {"type": "image", "url": "https://example.org/b.png"}
+    talk: list[BaseMessage] = [
+        HumanMessage("One.", name="ada"),
+        HumanMessage("Two.", name="ada"),
+        HumanMessage(["Three.", picture], name="bob"),
+        HumanMessage("Four."),
+        ToolMessage("Five.", tool_call_id="lost"),
+    ]
+    with foldmark.open(tmp_path / "a.db", session="one", window=50_000) as session:
+        following = Following[BaseMessage](session, LangChainDialect())
+        following.take(talk)
+        if is_restarted:
+            following = Following[BaseMessage](session, LangChainDialect())
+        shown = following.view()
+    assert [(held.type, held.name, held.content) for held in shown] == [
+        ("human", "ada", "One.\n\nTwo."),
+        ("human", "bob", ["Three.", picture]),
+        ("human", None, "Four.\n\nFive."),
+    ]
+
+
 def with_ids(message: BaseMessage, shown: BaseMessage) -> dict[str, Any]:
     """What is expected of a view: providers want ids, and those that were missing are made."""
     wanted = message.model_dump()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import (
     AIMessage,
     HumanMessage,
@@ -29,10 +30,12 @@ from .langchain_agents import (
     check_pairs,
     check_requests,
     config,
+    counting,
     done,
     opened,
     pivots,
     steps,
+    texts,
     words,
 )
 
@@ -195,6 +198,52 @@ def test_a_state_that_is_trimmed_in_front_is_not_taken_twice(
         assert sorted(words(session)) == sorted(
             [f"Question {n}?" for n in range(6)] + [f"Answer {n}." for n in range(6)]
         )
+    told = [text for n in range(6) for text in (f"Question {n}?", f"Answer {n}.")]
+    for number, messages in enumerate(model.seen):
+        assert texts(messages) == told[: 2 * number + 1]
+        prompts = [held.content for held in messages if isinstance(held, SystemMessage)]
+        assert prompts == ([prompt] if prompt else [])
+        assert isinstance(messages[0], SystemMessage) == bool(prompt)
+
+
+def test_a_prompt_that_comes_and_goes_takes_nothing_along(middleware: FoldmarkMiddleware) -> None:
+    model = Scripted(reply=counting)
+    agent = agent_of(model, middleware, system_prompt=None)
+    talk: Talk = [HumanMessage("Go.")]
+    for prompts in ([], [SystemMessage("Be brief.")], [], [SystemMessage("a"), SystemMessage("b")]):
+        state = agent.invoke({"messages": [*prompts, *talk]}, config("t"))["messages"]
+        talk = [*state[len(prompts) :], HumanMessage("On.")]
+        assert [held.content for held in model.seen[-1]] == [
+            held.content for held in (*prompts, *talk[:-2])
+        ]
+    with middleware.session("t") as session:
+        assert not session.acts()
+
+
+def test_a_state_that_is_trimmed_in_a_run_is_followed_to_its_end(
+    middleware: FoldmarkMiddleware,
+) -> None:
+    class Trimming(AgentMiddleware[Any, Any, Any]):
+        def after_model(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002 - as it is called
+            gone = state["messages"][:-2]
+            return {"messages": [RemoveMessage(id=message.id) for message in gone]}
+
+    model = Scripted(reply=lambda n, _: called(n, "order") if n == 2 else counting(n, []))
+
+    @tool(return_direct=True)
+    def order(path: str) -> str:
+        """Order something."""
+        return f"Ordered: {path}."
+
+    saver = InMemorySaver()
+    agent = agent_of(model, middleware, before=[Trimming()], checkpointer=saver, tools=[order])
+    for number in range(3):
+        agent.invoke(asked(f"Question {number}?"), config("t"))
+    with middleware.session("t") as session:
+        assert session.search("Ordered")
+        assert [text for text in words(session) if "Question" in text] == [
+            f"Question {n}?" for n in range(3)
+        ]
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -2,13 +2,17 @@
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, PrivateAttr, model_serializer
 from pydantic_ai import Agent, ModelRetry
 from pydantic_ai.capabilities import ProcessHistory
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -16,6 +20,7 @@ from pydantic_ai.messages import (
     SystemPromptPart,
     TextPart,
     ToolCallPart,
+    ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -40,7 +45,8 @@ def memory(tmp_path: Path) -> Iterator[Foldmark]:
 
 
 def opened(folder: Path, **more: Any) -> Foldmark:
-    return Foldmark(folder / "agent.db", window=6_000, durable=False, wait_seconds=2, **more)
+    options: dict[str, Any] = {"window": 6_000, "durable": False, "wait_seconds": 2, **more}
+    return Foldmark(folder / "agent.db", **options)
 
 
 class Echo:
@@ -214,6 +220,133 @@ def test_another_run_may_write_while_a_model_thinks(tmp_path: Path) -> None:
     assert quick.requests[-1][-3:] == ["theirs", "a1", "on"]
     beside = stored(tmp_path, f"c.{result.run_id}")
     assert [beside[0], beside[1], beside[-1]] == ["mine", "a1", "a2"]
+
+
+class Slow(BaseModel):
+    """Stands in a history; whoever reads that gives another writer the time to write."""
+
+    _write: Callable[[], object] = PrivateAttr()
+    _thread: threading.Thread | None = PrivateAttr(default=None)
+
+    def __init__(self, write: Callable[[], object]) -> None:
+        super().__init__()
+        self._write = write
+
+    @model_serializer
+    def words(self) -> str:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write)
+            self._thread.start()
+            self._thread.join(0.5)  # where it must wait for us, it ends later
+        return "weighed"
+
+    def end(self) -> None:
+        assert self._thread is not None
+        self._thread.join()
+
+
+def test_nobody_writes_between_a_look_and_the_write_that_follows_it(tmp_path: Path) -> None:
+    mine, theirs = Echo(), Echo()
+    with opened(tmp_path) as one, opened(tmp_path) as two:
+        agent, other = mine.agent(one), theirs.agent(two)
+        before = agent.run_sync("zero", conversation_id="c").all_messages()
+
+        def write() -> None:
+            with own_loop():
+                other.run_sync("two", conversation_id="c", message_history=list(before))
+
+        slow = Slow(write)
+        weighed: list[ModelMessage] = [
+            ModelRequest(parts=[UserPromptPart("weigh")]),
+            ModelResponse(parts=[ToolCallPart("weigh", {}, "w")]),
+            ModelRequest(parts=[ToolReturnPart("weigh", slow, "w")]),
+        ]
+        history = [*before, *weighed, *talk("", "It is.")[1:]]
+        agent.run_sync("one", conversation_id="c", message_history=history)
+        slow.end()
+    assert mine.requests[-1] == words([*history, *talk("one")])
+    assert theirs.requests[-1] == ["zero", "a1", "two"]
+    with foldmark.open(tmp_path / "agent.db", session="c") as session:
+        assert session.search("two")
+
+
+def test_two_that_work_at_the_same_time_lose_nothing_and_show_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    def work(name: str) -> list[list[str]]:
+        echo = Echo()
+        with own_loop(), opened(tmp_path) as memory:
+            agent = echo.agent(memory, instructions=f"I am {name}.")
+            for turn in range(8):
+                agent.run_sync(f"{name}{turn}", conversation_id="c")
+        return echo.requests
+
+    with ThreadPoolExecutor(2) as pool:
+        requests = list(pool.map(work, ("x", "y")))
+    asked = [f"{name}{turn}" for name in "xy" for turn in range(8)]
+    for told in (told for each in requests for told in each):
+        questions = [text for text in told if text in asked]
+        assert len(questions) == len(set(questions))
+        assert questions[-1] == told[-1]
+    with sqlite3.connect(tmp_path / "agent.db") as store:
+        names = [row[0] for row in store.execute("SELECT id FROM sessions")]
+    found = {text for name in names for text in stored(tmp_path, name)}
+    assert {*asked} <= found
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+def test_a_run_that_another_has_taken_back_goes_on_beside_it(
+    tmp_path: Path, *, is_given: bool
+) -> None:
+    with opened(tmp_path) as one, opened(tmp_path) as two:
+        other = Echo().agent(two)
+
+        async def meanwhile() -> None:
+            if len(slow.requests) == 2:
+                history = talk("edited", "b1")
+                await other.run("theirs", conversation_id="c", message_history=history)
+
+        slow = Echo(meanwhile)
+        agent = slow.agent(one)
+
+        @agent.output_validator
+        async def check(output: str) -> str:  # pyright: ignore[reportUnusedFunction]
+            if output == "a2":
+                raise ModelRetry("Not yet.")
+            return output
+
+        first = agent.run_sync("first", conversation_id="c").all_messages()
+        history = first if is_given else []  # without one, the store had what was said before
+        result = agent.run_sync("mine", conversation_id="c", message_history=history)
+    assert result.output == "a3"
+    told = [*words(history), "mine", "a2"]
+    assert [text for text in slow.requests[2] if len(text) < 10] == told
+    assert stored(tmp_path, "c") == ["edited", "b1", "theirs", "a1"]
+    beside = stored(tmp_path, f"c.{result.run_id}")
+    assert [text for text in beside if len(text) < 10] == [*told, "a3"]
+
+
+def test_a_session_that_another_holds_costs_no_answer_and_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = foldmark.open(tmp_path / "agent.db", session="c")
+    refusal = ModelHTTPError(400, "gpt", {"error": {"code": "context_length_exceeded"}})
+
+    async def hold() -> None:
+        other.user("Mine.")
+        if len(echo.requests) > 1:
+            raise refusal
+
+    with opened(tmp_path, wait_seconds=0.1) as memory:
+        echo = Echo(hold)
+        agent = echo.agent(memory)
+        assert agent.run_sync("one", conversation_id="c").output == "a1"
+        assert "is not in session c" in caplog.text
+        other.release()
+        with pytest.raises(ModelHTTPError) as raised:
+            agent.run_sync("two", conversation_id="c")
+        assert raised.value is refusal
+    other.close()
 
 
 def test_the_loop_runs_on_while_the_end_of_a_run_is_written(

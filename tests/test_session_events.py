@@ -264,6 +264,17 @@ def test_reading_takes_no_lease_and_closing_gives_it_back(where: str) -> None:
     store.close()
 
 
+def test_who_acquires_a_session_sees_what_others_wrote_before(where: str) -> None:
+    with opened(where, "s") as one, opened(where, "s") as two:
+        one.user("One")
+        one.release()
+        two.user("Two")
+        two.release()
+        one.acquire()
+        assert "Two" in str(one.view().messages)
+        assert bytes_of(one.view()) == bytes_of(two.view())
+
+
 def test_a_lease_costs_one_thread_however_often_it_is_given_back(where: str) -> None:
     with opened(where, "s", lease_seconds=1.5) as session:
         for number in range(5):

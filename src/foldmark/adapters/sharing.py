@@ -5,10 +5,11 @@ it is learnt first. What is learnt, and what is done in a turn, this module does
 """
 
 import logging
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 
 from foldmark.errors import FoldmarkError
+from foldmark.io.background import uncut
 from foldmark.session.session import Session
 
 _log = logging.getLogger("foldmark")
@@ -35,15 +36,30 @@ class Shared:
     @contextmanager
     def alone(self) -> Generator[None]:
         """A turn. After one that failed, all is learnt anew."""
-        session = self.session
-        session.acquire()  # a lease that is taken with the first write comes too late
         try:
-            self.look()
-            self._version = None
+            self._begin()
             yield
-            self._version = session.info.version
+            self._note()
         finally:
             self._give_back()
+
+    @asynccontextmanager
+    async def aalone(self) -> AsyncGenerator[None]:
+        """`alone`, async."""
+        try:
+            await uncut(self._begin)
+            yield
+            await uncut(self._note)
+        finally:
+            await uncut(self._give_back)
+
+    def _begin(self) -> None:
+        self.session.acquire()  # one that is taken with the first write comes too late
+        self.look()
+        self._version = None
+
+    def _note(self) -> None:
+        self._version = self.session.info.version
 
     def _give_back(self) -> None:
         try:

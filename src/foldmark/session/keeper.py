@@ -187,7 +187,9 @@ class Keeper:
         The first write does so by itself: this is for who must read before it, and be alone.
         """
         with self._lock:
-            self._acquire()
+            if not self._held:
+                self._acquire()
+                self._stale = self._stale or self._changed()  # who has it does not look again
 
     def release(self) -> None:
         """Let others write; the next write here asks for the lease again."""

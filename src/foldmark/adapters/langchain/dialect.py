@@ -7,6 +7,7 @@ fields. An artifact that is no JSON is kept by whoever has the message itself, a
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import Any, cast
 
 from langchain_core.messages import (
@@ -24,8 +25,9 @@ from langchain_core.messages import (
     ToolMessage,
     ToolMessageChunk,
 )
+from msgspec.structs import replace
 
-from foldmark.messages import BLOCK, AnyPart, Cache, TextPart, Tokens
+from foldmark.messages import BLOCK, AnyPart, Cache, FilePart, TextPart, Tokens
 from foldmark.shown import (
     AnyShown,
     Call,
@@ -62,6 +64,7 @@ _KINDS: tuple[type[BaseMessage], ...] = (
 _CLASSES: dict[str, type[BaseMessage]] = {
     str(kind.model_fields["type"].default): kind for kind in _KINDS
 }
+_NAME = "langchain-name"  # beside our key in a part: who has said it
 _TYPE, _LIST, _OUTLINE, _FIELDS = "type", "list", "outline", "fields"
 _BARE, _JSON = "bare", "json"  # pieces of an output: a text without a block, a block as its JSON
 _TOLD_ELSEWHERE = frozenset(
@@ -93,6 +96,8 @@ class LangChainDialect:
         role = _role(message)
         calls = CallReader(message) if isinstance(message, AIMessage) else None
         parts = _parts(message.content, calls)
+        if isinstance(message, HumanMessage) and message.name:
+            parts = [_by(message.name, part) for part in parts]
         if calls is not None:
             parts += calls.rest()
         tokens = _tokens(message) if isinstance(message, AIMessage) else None
@@ -110,21 +115,24 @@ class LangChainDialect:
                 case FromAssistant():
                     written.append(self._assistant(message))
                 case FromUser():
-                    written.append(self._user(message))
+                    written += self._user(message)
         return written
 
     def prompt(self, message: BaseMessage, /) -> BaseMessage | None:
         """The message, where it is a system prompt."""
         return message if _role(message) == "system" else None
 
-    def _user(self, message: FromUser) -> BaseMessage:
+    def _user(self, message: FromUser) -> list[BaseMessage]:
         own = options(message.wire, KEY)
         if own.get(_TYPE) in _TOOL_KINDS:
-            return self._orphan(message)
-        kind = _class(own, HumanMessage)
-        return kind(
-            content=_content([write_block(held) for held in message.content], own), **_fields(own)
-        )
+            return [self._orphan(message)]
+        if not own:  # a view has joined what several may have said
+            return [
+                HumanMessage(_content([*map(_joined, said)], own), name=name)
+                for name, said in groupby(message.content, _name)
+            ]
+        blocks = [write_block(held) for held in message.content]
+        return [_class(own, HumanMessage)(content=_content(blocks, own), **_fields(own))]
 
     def _orphan(self, message: FromUser) -> BaseMessage:
         """A result without a call: words, for a model."""
@@ -200,6 +208,13 @@ def _parts(content: object, calls: CallReader | None) -> list[AnyPart]:
         return [TextPart(text=str.__str__(content))] if content else []
     blocks = cast("list[object]", content)
     return [calls.block(block) if calls else read_block(block) for block in blocks]
+
+
+def _by(name: str, part: AnyPart) -> AnyPart:
+    """A part that tells by itself who said it."""
+    if not isinstance(part, TextPart | FilePart):
+        return part
+    return replace(part, metadata={**(part.metadata or {}), _NAME: name})
 
 
 def _answer(message: ToolMessage, rest: Json) -> Answer:
@@ -279,6 +294,19 @@ def _fields(own: Json) -> dict[str, Any]:
         for name, value in held.items()
         if name == "artifact" or name not in _TOLD_ELSEWHERE
     }
+
+
+def _joined(block: Text | Media) -> str | Json | None:
+    """A block of a message that was joined; a result without a call is words for a model."""
+    raw = options(options(block.provider_options, KEY), BLOCK)
+    if isinstance(block, Text) and raw.get(_TYPE) in _TOOL_KINDS:
+        return block.text
+    return write_block(block)
+
+
+def _name(block: Text | Media) -> str | None:
+    told = cast("Json", block.provider_options or {}).get(_NAME)
+    return told if isinstance(told, str) else None
 
 
 def _said(block: Text | Media | Reasoning | Call, calls: CallWriter) -> str | Json | None:

@@ -14,6 +14,7 @@ from langchain_core.messages import BaseMessage, RemoveMessage
 from msgspec.structs import replace
 
 import foldmark
+from foldmark.adapters.checking import check_settings
 from foldmark.errors import BadInput
 from foldmark.messages import AssistantInfo, ToolPart
 from foldmark.session.opening import open_store
@@ -50,6 +51,7 @@ class FoldmarkHistory(BaseChatMessageHistory):
         self.fit = fit
         self._where = where
         self._options: dict[str, Any] = {"summarizer": "digest", **options}
+        check_settings(where, self._options)
 
     @property
     def messages(self) -> list[BaseMessage]:  # pyright: ignore[reportIncompatibleVariableOverride] - as LangChain's own have it

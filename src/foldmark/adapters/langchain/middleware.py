@@ -4,8 +4,7 @@ It reads the state and never writes to it. What is counted beside the messages (
 the tools, the schema of an answer) it learns from each request.
 """
 
-import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -23,9 +22,10 @@ from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
 import foldmark
+from foldmark.adapters.checking import check_settings
 from foldmark.asking import Declared, Summarizer
 from foldmark.closing import Closing
-from foldmark.errors import BadInput, FoldmarkError
+from foldmark.errors import BadInput
 from foldmark.io.background import uncut
 from foldmark.session.session import Session
 from foldmark.tokens import counter
@@ -35,14 +35,13 @@ from foldmark.wire.tools import declared
 from .memory import memory_tools
 from .model import ChatSummarizer
 from .names import begins_by_itself, conversation_name
-from .requests import Said, after_known, led, messages_of, said_in
+from .requests import Said, after_known, said_in
 from .sessions import Conversation, Conversations
-from .watching import Failed, watched
+from .watching import watched
 
 Request = ModelRequest[Any]
 Response = ModelResponse[Any]
 AGENT = "agent"  # in place of a model's name: the agent's own chat model summarises
-_log = logging.getLogger("foldmark")
 _CHECKPOINTER = "__pregel_checkpointer"  # LangGraph has no public name for it
 
 
@@ -95,6 +94,7 @@ class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
             **options,
             "summarizer": None if self._asks_agent else summarizer,
         }
+        check_settings(where, self._options)
         self._prefix = prefix
         self._conversations = Conversations(self._opened)
         self._declared: tuple[tuple[object, ...], tuple[Declared, ...]] = ((), ())
@@ -105,27 +105,19 @@ class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
     def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
         """Ask the model with a view that fits; after a refusal for length, with a shorter one."""
         said, talk = self._read(request)
-        held = self._conversations.lend(talk.name, said.history)
-
-        def model(view: list[BaseMessage]) -> Response | Failed:
-            held.settle()
+        with self._conversations.lent(talk.name, said.history) as held:
+            with held.shared.alone():
+                self._take(held, request, said, talk)
+                view = held.following.view()
             with watched() as watch:
                 try:
-                    return handler(_with(request, said.shown(view)))
+                    answer = handler(_with(request, said.shown(view)))
                 except Exception as error:
-                    if watch.heard:
-                        return Failed(error)
-                    raise
-
-        try:
-            whole = self._prepared(held, request, said)
-            answer = _given(held.following.ask(whole, model, whole=talk.is_whole))
-            _record(held, [*whole, *_answered(answer)], talk)
-        except BaseException as error:
-            held.spoiled |= _spoils(error)
-            raise
-        finally:
-            self._conversations.take_back(held)
+                    if watch.heard or not held.following.can_shrink(error):
+                        raise
+                    view = held.shrunk(error, said.history, whole=talk.is_whole)
+                    answer = handler(_with(request, said.shown(view)))
+            held.record([*said.history, *_answered(answer)], whole=talk.is_whole)
         return answer
 
     async def awrap_model_call(
@@ -133,46 +125,30 @@ class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> Response:
         """The same, async; a run that is cancelled leaves no thread behind that still writes."""
         said, talk = self._read(request)
-        lent: list[Conversation] = []  # also by a call of which nobody hears the end
-
-        async def model(view: list[BaseMessage]) -> Response | Failed:
-            await uncut(lent[0].settle)
+        async with self._conversations.alent(talk.name, said.history) as held:
+            async with held.shared.aalone():
+                await uncut(self._take, held, request, said, talk)
+                view = await held.following.aview()
             with watched() as watch:
                 try:
-                    return await handler(_with(request, said.shown(view)))
+                    answer = await handler(_with(request, said.shown(view)))
                 except Exception as error:
-                    if watch.heard:
-                        return Failed(error)
-                    raise
-
-        try:
-            await uncut(lambda: lent.append(self._conversations.lend(talk.name, said.history)))
-            following = lent[0].following
-            whole = await uncut(self._prepared, lent[0], request, said)
-            answer = _given(await following.aask(whole, model, whole=talk.is_whole))
-            await uncut(_record, lent[0], [*whole, *_answered(answer)], talk)
-        except BaseException as error:
-            for held in lent:
-                held.spoiled |= _spoils(error)
-            raise
-        finally:
-            for held in lent:
-                await uncut(self._conversations.take_back, held)
+                    if watch.heard or not held.following.can_shrink(error):
+                        raise
+                    view = await held.ashrunk(error, said.history, whole=talk.is_whole)
+                    answer = await handler(_with(request, said.shown(view)))
+            answered = [*said.history, *_answered(answer)]
+            await uncut(held.record, answered, whole=talk.is_whole)
         return answer
 
     def after_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """Take what came after the last model call: outputs that are answers by themselves."""
-        history = messages_of(state["messages"])
-        talk = self._talk(runtime, history)
-        held = self._conversations.lend_again(talk.name, history)
-        if held is None:
-            return
-        try:
+        said = said_in(state["messages"], None)
+        talk = self._talk(runtime, said)
+        with self._conversations.lent_again(talk.name, said.history) as held:
             # What was shown of earlier messages may be less than the state has: that stays so.
-            if rest := after_known(held.known, history):
-                _record(held, [*held.known, *rest], talk)
-        finally:
-            self._conversations.take_back(held)
+            if held is not None and (rest := after_known(held.known, said.history)):
+                held.record([*held.known, *rest], whole=talk.is_whole)
 
     async def aafter_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """`after_agent`, async."""
@@ -195,29 +171,30 @@ class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
     def _opened(self, name: str) -> Session:
         return foldmark.open(self._where, session=name, **self._options)
 
-    def _talk(self, runtime: Runtime[Any] | None, history: Sequence[BaseMessage]) -> Talk:
+    def _talk(self, runtime: Runtime[Any] | None, said: Said) -> Talk:
         told = runtime.execution_info if runtime is not None else None
         thread, place = (told.thread_id, told.checkpoint_ns) if told is not None else (None, "")
         known = None if thread is None else str(thread)
-        name = conversation_name(known, place, history[0] if history else None)
+        first = next(iter((*said.prompts, *said.history)), None)
+        name = conversation_name(known, place, first)
         return Talk(self._prefix + name, begins_by_itself(known, place) or _has_checkpointer())
 
     def _looked_at(self, runtime: Any) -> Any:
         """The session over which a tool of ours is called."""
-        history = messages_of(runtime.state["messages"])
-        return self._conversations.looked_at(self._talk(runtime, history).name)
+        said = said_in(runtime.state["messages"], None)
+        return self._conversations.looked_at(self._talk(runtime, said).name)
 
     # --- a request ---
 
     def _read(self, request: Request) -> tuple[Said, Talk]:
         said = said_in(request.messages, request.state.get("messages") or None)
-        return said, self._talk(request.runtime, said.history)
+        return said, self._talk(request.runtime, said)
 
-    def _prepared(self, held: Conversation, request: Request, said: Said) -> list[BaseMessage]:
-        """The whole history, of a session that knows its window and what stands beside it."""
+    def _take(self, held: Conversation, request: Request, said: Said, talk: Talk) -> None:
+        """Bring a session up to date with a request: its window, what is beside, the history."""
         model = request.model if self._asks_agent else None
         prompts: list[BaseMessage] = [request.system_message] if request.system_message else []
-        prompts += said.history[: led(said.history)]
+        prompts += said.prompts
         system = "\n\n".join(str(message.text) for message in prompts)
         fixed = _Fixed(system, tuple(request.tools), request.response_format, model)
         if not _same(held.equipped, fixed):
@@ -230,7 +207,7 @@ class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
         if window is not None and window != held.window:
             held.window = window
             held.session.switch(window=window)
-        return held.whole(said.history)
+        held.take(said.history, whole=talk.is_whole)
 
     def _tools(self, tools: tuple[object, ...]) -> tuple[Declared, ...]:
         known, found = self._declared
@@ -255,30 +232,9 @@ def _has_checkpointer() -> bool:
     return isinstance(told.get(_CHECKPOINTER), BaseCheckpointSaver)
 
 
-def _given(answer: Response | Failed) -> Response:
-    if isinstance(answer, Failed):
-        raise answer.error
-    return answer
-
-
 def _answered(response: Response) -> list[BaseMessage]:
     """The messages of an answer, as the state will have them: it gives ids to those without."""
     return list(takewhile(lambda message: message.id is not None, response.result))
-
-
-def _record(held: Conversation, history: list[BaseMessage], talk: Talk) -> None:
-    """Take an answer at once: who goes on from the store alone has no other way to it."""
-    try:
-        held.catch_up()
-        held.following.take(held.whole(history), whole=talk.is_whole)
-    except FoldmarkError as error:  # the answer is there, and is taken with the next request
-        held.spoiled = True
-        _log.warning("an answer was not written to %s yet: %s", held.session.id, error)
-
-
-def _spoils(error: BaseException) -> bool:
-    """Whether something was cut off in its middle; what a model raises leaves all as it was."""
-    return isinstance(error, FoldmarkError) or not isinstance(error, Exception)
 
 
 def _with(request: Request, shown: list[BaseMessage]) -> Request:

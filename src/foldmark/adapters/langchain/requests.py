@@ -33,8 +33,9 @@ class Passing(NamedTuple):
 
 
 class Said(NamedTuple):
-    """The messages of a request: those that are followed, and those that pass."""
+    """The messages of a request: prompts in front, those that are followed, those that pass."""
 
+    prompts: list[BaseMessage]
     history: list[BaseMessage]
     passing: list[Passing]
 
@@ -43,14 +44,14 @@ class Said(NamedTuple):
         return sum(_tokens(held.message, count) for held in self.passing)
 
     def shown(self, view: list[BaseMessage]) -> list[BaseMessage]:
-        """A view of the history with the passing messages at their places."""
+        """A view of the history behind the prompts, with the passing messages at their places."""
         if not self.passing:
-            return view
+            return [*self.prompts, *view]
         places = {held.id: place for place, held in enumerate(view) if held.id is not None}
         after: dict[int, list[BaseMessage]] = {}
         for held in self.passing:
             after.setdefault(self._place(held.before, view, places), []).append(held.message)
-        made: list[BaseMessage] = []
+        made = list(self.prompts)
         for place in range(len(view) + 1):
             made += after.get(place, ())
             made += view[place : place + 1]
@@ -58,8 +59,8 @@ class Said(NamedTuple):
 
     def _place(self, before: int, view: Sequence[BaseMessage], places: dict[Any, int]) -> int:
         """Where in the view a message stands that stood before this one of the history."""
-        if before <= led(self.history):
-            return led(view)
+        if not before:
+            return 0
         later = (places[held.id] for held in self.history[before:] if held.id in places)
         place = next(later, len(view))
         while place < len(view) and isinstance(view[place], ToolMessage):
@@ -78,23 +79,25 @@ def messages_of(given: Iterable[Any]) -> list[BaseMessage]:
 def said_in(given: Iterable[Any], state: Iterable[Any] | None) -> Said:
     """What a request says; where no state is known, all of it is followed."""
     messages = messages_of(given)
+    first = led(messages)
+    prompts, rest = messages[:first], messages[first:]
     if state is None:
-        return Said(messages, [])
+        return Said(prompts, rest, [])
     known, names = set[int](), set[str | None]()
     for held in state:
         known.add(id(held))
         names.add(getattr(held, "id", None))
     names.discard(None)
-    history, passing = messages[: led(messages)], list[Passing]()
+    history, passing = list[BaseMessage](), list[Passing]()
     calls = set[str | None]()  # of messages that pass
-    for message in messages[len(history) :]:
+    for message in rest:
         if id(message) in known or message.id in names or _answers(message, calls) is False:
             history.append(message)
             continue
         passing.append(Passing(message, len(history)))
         if isinstance(message, AIMessage):
             calls |= {call["id"] for call in message.tool_calls}
-    return Said(history, passing)
+    return Said(prompts, history, passing)
 
 
 def _answers(message: BaseMessage, calls: set[str | None]) -> bool | None:

@@ -3,24 +3,25 @@
 A conversation is lent to one model call at a time. Where a second run of the same thread asks
 while the first one waits for its model, it gets a session of its own: two histories in one would
 take each other back. No lease is held while a model is asked, nor between two calls, so another
-process may go on.
+process may go on; `adapters.sharing` keeps the turns of both apart.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 
 from langchain_core.messages import BaseMessage
 
 from foldmark.adapters.following import Following
+from foldmark.adapters.sharing import Shared
 from foldmark.errors import FoldmarkError
+from foldmark.io.background import uncut
 from foldmark.session.session import Session
 
 from .dialect import LangChainDialect
 from .names import beside
-from .requests import led
 
 MOST_OPEN = 64
 _OPENING = 16  # sessions that may be opened at the same time
@@ -35,50 +36,58 @@ class Conversation:
         """Take the session, under the name by which it is asked for."""
         self.name = name
         self.session = session
+        version = session.info.version
         self.following = Following[BaseMessage](session, _DIALECT)
+        self.shared = Shared(session, self._learn, version)
         self.equipped: object = None  # of what its fixed tokens were counted
         self.fixed = 0  # these tokens
         self.window: int | None = None  # that the model's profile told
         self.used = 0  # by how many it is used right now
         self.lent = False
-        self.spoiled = False  # whether it may know less, or more, than the store has
-        self._version = session.info.version
-        self.known: list[BaseMessage] = []  # the history that was seen last
+        self.known: Sequence[BaseMessage] = ()  # the history that was seen last
 
-    def catch_up(self) -> None:
-        """Learn anew what was followed, where another process has gone on meanwhile."""
-        if self.spoiled or self.session.info.version != self._version:
-            self.following = Following(self.session, _DIALECT)
-            self.spoiled = False
-
-    def settle(self) -> None:
-        """Let other processes write; what they write from now on is noticed."""
-        try:
-            self._version = self.session.info.version
-            self.session.release()
-        except FoldmarkError as error:  # the lease ends by itself
-            self.spoiled = True
-            _log.warning("session %s was not given back: %s", self.session.id, error)
+    def _learn(self) -> None:
+        self.following = Following(self.session, _DIALECT)
 
     def knows(self, history: Sequence[BaseMessage]) -> bool:
-        """Whether a history begins as the one that was seen last."""
-        if not self.known or not history or history[0].id is None:
-            return False
-        return self.known[0].id == history[0].id
+        """Whether a history begins with a message of the one that was seen last."""
+        first = history[0].id if history else None
+        return first is not None and any(held.id == first for held in self.known)
 
-    def whole(self, history: list[BaseMessage]) -> list[BaseMessage]:
-        """A history with what was trimmed from its front since it was last seen.
-
-        Without that it would look like another run, and be taken a second time.
-        """
-        ahead = led(history)
-        body, before = history[ahead:], self.known[led(self.known) :]
-        if body and before and body[0] is not before[0] and body[0].id is not None:
-            name = body[0].id
-            place = next((n for n, held in enumerate(before) if held.id == name), 0)
-            history = [*history[:ahead], *before[:place], *body]
+    def take(self, history: Sequence[BaseMessage], *, whole: bool) -> None:
+        """Bring the session up to date with the history, in a turn."""
+        self.following.take(history, whole=whole)
         self.known = history
-        return history
+
+    def record(self, history: Sequence[BaseMessage], *, whole: bool) -> None:
+        """Take an answer at once: who goes on from the store alone has no other way to it."""
+        try:
+            with self.shared.alone():
+                self.take(history, whole=whole)
+        except FoldmarkError as error:  # the answer is there, and is taken with the next request
+            _log.warning("an answer was not written to %s yet: %s", self.session.id, error)
+
+    def shrunk(
+        self, error: Exception, history: Sequence[BaseMessage], *, whole: bool
+    ) -> list[BaseMessage]:
+        """A view that is shorter than the one that was refused with this error."""
+        try:
+            with self.shared.alone():
+                self.take(history, whole=whole)  # another may have written meanwhile
+                return self.following.shrunk(error)
+        except FoldmarkError as stopped:
+            raise error from stopped
+
+    async def ashrunk(
+        self, error: Exception, history: Sequence[BaseMessage], *, whole: bool
+    ) -> list[BaseMessage]:
+        """`shrunk`, async."""
+        try:
+            async with self.shared.aalone():
+                await uncut(self.take, history, whole=whole)
+                return await self.following.ashrunk(error)
+        except FoldmarkError as stopped:
+            raise error from stopped
 
 
 class Conversations:
@@ -92,25 +101,45 @@ class Conversations:
         self._open: dict[str, Conversation] = {}
         self._opening = [threading.Lock() for _ in range(_OPENING)]
 
-    def lend(self, name: str, history: Sequence[BaseMessage] = ()) -> Conversation:
+    @contextmanager
+    def lent(self, name: str, history: Sequence[BaseMessage]) -> Generator[Conversation]:
         """The conversation of this name, for one call; another one beside it while it is lent.
 
         Of several that are free, the one that has followed this history before.
         """
-        return self.lend_again(name, history) or self._up_to_date(self._first_free(name))
-
-    def lend_again(self, name: str, history: Sequence[BaseMessage]) -> Conversation | None:
-        """The conversation that has followed this history before, if it is open and free."""
-        found = self._known(name, history)
-        return None if found is None else self._up_to_date(found)
-
-    def _up_to_date(self, lent: Conversation) -> Conversation:
+        held = self._lend(name, history)
         try:
-            lent.catch_up()
-        except BaseException:
-            self.take_back(lent)
-            raise
-        return lent
+            yield held
+        finally:
+            self._take_back(held)
+
+    @asynccontextmanager
+    async def alent(
+        self, name: str, history: Sequence[BaseMessage]
+    ) -> AsyncGenerator[Conversation]:
+        """`lent`, async."""
+        lent: list[Conversation] = []  # also by a call of which nobody hears the end
+        try:
+            await uncut(lambda: lent.append(self._lend(name, history)))
+            yield lent[0]
+        finally:
+            for held in lent:
+                await uncut(self._take_back, held)
+
+    @contextmanager
+    def lent_again(
+        self, name: str, history: Sequence[BaseMessage]
+    ) -> Generator[Conversation | None]:
+        """The conversation that has followed this history before, if it is open and free."""
+        held = self._known(name, history)
+        try:
+            yield held
+        finally:
+            if held is not None:
+                self._take_back(held)
+
+    def _lend(self, name: str, history: Sequence[BaseMessage]) -> Conversation:
+        return self._known(name, history) or self._first_free(name)
 
     def _known(self, name: str, history: Sequence[BaseMessage]) -> Conversation | None:
         with self._lock:
@@ -135,15 +164,11 @@ class Conversations:
                 found.used -= 1
             number += 1
 
-    def take_back(self, held: Conversation) -> None:
-        """End a call's use of a conversation; it has its answer, so nothing is raised."""
-        try:
-            held.settle()
-        finally:
-            with self._lock:
-                held.lent = False
-                held.used -= 1
-            self._close_some()
+    def _take_back(self, held: Conversation) -> None:
+        with self._lock:
+            held.lent = False
+            held.used -= 1
+        self._close_some()
 
     @contextmanager
     def looked_at(self, name: str) -> Generator[Session]:

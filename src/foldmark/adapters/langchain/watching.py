@@ -6,16 +6,10 @@ Who has read half an answer must not be given another one from its beginning.
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
-
-
-class Failed(NamedTuple):
-    """What a model raised after it had begun to speak; in place of an answer."""
-
-    error: Exception
 
 
 class Watch(BaseCallbackHandler):

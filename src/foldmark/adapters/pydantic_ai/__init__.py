@@ -20,6 +20,7 @@ except ImportError as missing:
         "this adapter needs pydantic-ai 2.66 or newer: pip install 'foldmark[pydantic-ai]'"
     ) from missing
 
+from foldmark.adapters.checking import check_settings
 from foldmark.closing import Closing
 from foldmark.io.background import uncut
 
@@ -50,6 +51,7 @@ class Foldmark(Closing, AbstractCapability[Any]):
         **settings: Any,
     ) -> None:
         """Say where conversations are kept, and how they are named."""
+        check_settings(where, settings)
         self._session = session
         self._talks = Talks(where, settings)
         self._given: dict[str, bool] = {}  # whether a run was given a history
@@ -66,8 +68,7 @@ class Foldmark(Closing, AbstractCapability[Any]):
         try:
             result = await handler()
             if (talk := self._talks.held(run)) is not None:
-                await uncut(talk.take, result.all_messages())
-                talk.taken = True
+                talk.live = result.all_messages()
             return result
         finally:
             del self._given[run]

@@ -1,14 +1,14 @@
 """Conversations of pydantic-ai, each followed by a session; and all that are open at a time.
 
 A run has a conversation for itself: another run of the same conversation at the same time gets a
-session of its own. Between two requests a session is free for other processes. Which hooks call
-this, and when, is told in `pydantic_ai`.
+session of its own. Between two requests a session is free for other processes, as
+`adapters.sharing` has it. Which hooks call this, and when, is told in `pydantic_ai`.
 """
 
 import logging
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart
 from pydantic_ai.models import AbstractModel
 
 from foldmark.adapters.following import Following
+from foldmark.adapters.sharing import Shared
 from foldmark.asking import Declared
 from foldmark.errors import FoldmarkError, UnknownModel
 from foldmark.io.background import uncut
@@ -47,16 +48,14 @@ class Talk:
     def __init__(self, name: str, session: Session) -> None:
         """Take the session's name and itself."""
         self.name = name
-        self.session = session
         self.run = ""  # that has it now
         self.whole = False  # whether that run was given a history: it is all that was said
-        self.live: list[ModelMessage] = []  # the run's own list, which it adds to
-        self.taken = False  # whether all of the run is in the session
+        self.live: Sequence[ModelMessage] = ()  # the run's own list, which it adds to
         self.ends = False  # whether it is closed when its run ends
-        self._version = session.info.version
+        version = session.info.version
         self._following = Following(session, PydanticDialect())
+        self._shared = Shared(session, self._learn, version)
         self._standing = Standing()
-        self._lock = threading.RLock()
         self._sets_window = session.limit is None
         self._window: Limit | None = None
         self._beside: tuple[str, tuple[Declared, ...]] | None = None
@@ -66,45 +65,41 @@ class Talk:
         self._made = 0
         self._is_given = False  # whether those were a history that was given
 
+    @property
+    def session(self) -> Session:
+        """The session that follows."""
+        return self._shared.session
+
     # --- one request ---
 
-    async def fitted(
-        self,
-        history: Sequence[ModelMessage],
-        beside: Beside,
-        given: Sequence[ModelMessage] | None = None,
+    async def fitted(self, history: Sequence[ModelMessage], beside: Beside) -> list[ModelMessage]:
+        """What to send of a history."""
+        async with self._aturn():
+            return await self._fitted(history, beside, history)
+
+    async def _fitted(
+        self, history: Sequence[ModelMessage], beside: Beside, given: Sequence[ModelMessage]
     ) -> list[ModelMessage]:
-        """What to send of a history; `given` is how it came, where some of it was left out."""
-        given = history if given is None else given
+        """The same, in a turn; `given` is how it came, where some of it was left out."""
         self._standing.look(given)
-        try:
-            await uncut(self._take, history, beside)
-            view = await self._following.aview()
-        finally:
-            await uncut(self._settle)
+        await uncut(self._take, history, beside)
+        view = await self._following.aview()
         view = self._standing.led(view, given, beside.found, anew=not self.whole)
         if not view or not isinstance(view[-1], ModelRequest):
             view = [*view, history[-1]]  # it asks without words
         return view
 
-    def take(self, history: Sequence[ModelMessage]) -> None:
-        """Bring the session up to date with the history."""
-        with self._lock:
-            self._catch_up()
-            self._following.take(history, whole=self.whole)
-
     def _take(self, history: Sequence[ModelMessage], beside: Beside) -> None:
-        with self._lock:
-            self.take(history)
-            told = [*beside.instructions, *self._standing.texts()]
-            now = ("\n\n".join(told), beside.tools)
-            if now != self._beside:
-                self.session.equip(system=now[0], tools=now[1])
-                self._beside = now
-            limit = _limit(beside.model) if self._sets_window else None
-            if limit is not None and limit != self._window:
-                self.session.switch(window=limit.context, output=limit.output or None)
-                self._window = limit
+        self._following.take(history, whole=self.whole)
+        told = [*beside.instructions, *self._standing.texts()]
+        now = ("\n\n".join(told), beside.tools)
+        if now != self._beside:
+            self.session.equip(system=now[0], tools=now[1])
+            self._beside = now
+        limit = _limit(beside.model) if self._sets_window else None
+        if limit is not None and limit != self._window:
+            self.session.switch(window=limit.context, output=limit.output or None)
+            self._window = limit
 
     async def shrink(self, step: int, error: Exception) -> bool:
         """Make what is shown shorter after a refusal for length; False where it is none.
@@ -118,10 +113,10 @@ class Talk:
             return False
         self._refused = step
         try:
-            await uncut(self._catch_up)
-            await self._following.ashrunk(error)
-        finally:
-            await uncut(self._settle)
+            async with self._aturn():
+                await self._following.ashrunk(error)
+        except FoldmarkError as stopped:
+            raise error from stopped
         return True
 
     # --- a history that was replaced by views ---
@@ -133,13 +128,13 @@ class Talk:
 
         `earlier` says that there are messages in it which are not of this run.
         """
-        await uncut(self._catch_up)
-        made = self._made_of(history)
-        known = self._whole if made == self._made else []
-        self.whole = earlier if not made else bool(known) and self._is_given
-        self._is_given = self.whole
-        whole = [*known, *history[made:]] if made else list(history)
-        view = await self.fitted(whole, beside, history)
+        async with self._aturn():
+            made = self._made_of(history)
+            known = self._whole if made == self._made else []
+            self.whole = earlier if not made else bool(known) and self._is_given
+            self._is_given = self.whole
+            whole = [*known, *history[made:]] if made else list(history)
+            view = await self._fitted(whole, beside, history)
         came = {id(message) for message in history}
         own = [message for message in view if id(message) not in came]
         for message in own:
@@ -159,32 +154,46 @@ class Talk:
 
     # --- others who write ---
 
-    def _settle(self) -> None:
-        """Let others write; the session is as this run has left it."""
-        with self._lock, suppress(FoldmarkError):  # a lease ends by itself
-            self._version = self.session.info.version  # before another can change it
-            self._newest = self._last()
-            self.session.release()
+    @contextmanager
+    def _turn(self) -> Generator[None]:
+        """Time in which nobody else writes; what others wrote before it is known then."""
+        with self._shared.alone():
+            try:
+                yield
+            finally:
+                self._leave_off()
 
-    def _catch_up(self) -> None:
+    @asynccontextmanager
+    async def _aturn(self) -> AsyncGenerator[None]:
+        """`_turn`, async."""
+        async with self._shared.aalone():
+            try:
+                yield
+            finally:
+                await uncut(self._leave_off)
+
+    def _leave_off(self) -> None:
+        with suppress(FoldmarkError):  # what was done in the turn is told, or what it raised
+            self._newest = self._last()
+
+    def _learn(self) -> None:
         """Follow what others have written meanwhile.
 
         Where that was another run, in the middle of this one, this one goes on in a session of its
         own: the two would take each other back.
         """
-        with self._lock:
-            if self.session.info.version == self._version:
-                return
-            if self._newest is not None and self._last() != self._newest:
-                self._fork(self._newest)
-            self._following = Following(self.session, PydanticDialect())
-            self._whole, self._made = [], 0
+        if self._newest is not None and self._last() != self._newest:
+            self._fork(self._newest)
+        self._following = Following(self.session, PydanticDialect())
+        self._whole, self._made = [], 0
 
     def _fork(self, newest: str) -> None:
-        shared, self.name = self.session, f"{self.name}.{self.run}"
-        self.session = shared.fork(newest, session=self.name)
-        shared.close()
-        self._window = self._beside = None
+        others, name = self.session, f"{self.name}.{self.run}"
+        # What this run has left may have been taken back; ids ascend, and the first one stays.
+        kept = [held.id for held in others.export().messages if held.id <= newest]
+        self._shared.session = others.fork(kept[-1], session=name)  # which nobody else writes
+        self.name = name
+        others.close()
         self.ends = True  # no other run will ask for it
 
     def _last(self) -> str | None:
@@ -197,14 +206,14 @@ class Talk:
         self._newest = None  # what others have written before it is part of the conversation
 
     def rest(self) -> None:
-        """Take what the run has said last, and let others write."""
+        """Take what the run has said last."""
         try:
-            if not self.taken and self.live:
-                self.take(list(self.live))
+            if self.live:
+                with self._turn():
+                    self._following.take(list(self.live), whole=self.whole)
         except FoldmarkError as error:  # what the run gave or raised is told all the same
             _log.warning("the end of a run is not in session %s: %s", self.session.id, error)
-        self.live, self.taken, self.whole, self._refused = [], False, False, -1
-        self._settle()
+        self.live, self.whole, self._refused = (), False, -1
 
 
 @lru_cache(maxsize=256)
@@ -251,7 +260,7 @@ class Talks:
             self._busy[run] = name
             talk = self._idle.pop(name, None)
         try:
-            talk = talk or self._opened(name)
+            talk = talk or Talk(name, open_session(self._where, session=name, **self._settings))
         except BaseException:
             with self._lock:
                 del self._busy[run]
@@ -260,14 +269,6 @@ class Talks:
         with self._lock:
             self._runs[run] = talk
         return talk
-
-    def _opened(self, name: str) -> Talk:
-        session = open_session(self._where, session=name, **self._settings)
-        try:
-            return Talk(name, session)
-        except BaseException:
-            session.close()
-            raise
 
     def leave(self, run: str) -> None:
         """A run has ended."""
