@@ -11,6 +11,7 @@ import foldmark
 from foldmark.shown import Call, FromAssistant, FromTools, FromUser, Output, Result, Text
 from foldmark.tokens import by_classes
 from foldmark.wire import WIRES, wire_named
+from foldmark.wire.fitting import small_or_more
 from foldmark.wire.glances import Glancer
 
 EXAMPLES = int(os.environ.get("FOLDMARK_EXAMPLES", "200"))
@@ -299,6 +300,24 @@ def test_mistakes_are_told_in_one_line() -> None:
     assert foldmark.fit(long, 4_000, tools=None, model=None, system=[{"text": "Be brief."}]) != long
 
 
+def test_calls_of_another_kind_are_counted() -> None:
+    def step(number: int) -> list[dict[str, Any]]:
+        patch = f"*** change {number}: " + "wheel turns, " * 300
+        custom = {"name": "apply_patch", "input": patch}
+        call = {"id": f"c{number}", "type": "custom", "custom": custom}
+        return [
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{number}", "content": "ok"},
+        ]
+
+    messages = [{"role": "user", "content": "Mend it"}, *(m for n in range(30) for m in step(n))]
+    assert size(messages, "openai-chat") > 20_000
+    fitted = foldmark.fit(messages, window=8_000, wire="openai-chat")
+    assert fitted is not messages
+    assert size(fitted, "openai-chat") <= room(8_000)
+    check_pairs(fitted, "openai-chat")
+
+
 def test_thoughts_that_only_their_provider_can_read_are_counted() -> None:
     items: list[Any] = [{"role": "user", "content": "Go."}]
     for number in range(40):
@@ -308,3 +327,36 @@ def test_thoughts_that_only_their_provider_can_read_are_counted() -> None:
         items += [call, {"type": "function_call_output", "call_id": f"c{number}", "output": "ok"}]
     assert foldmark.fit(items, 20_000) is not items
     assert foldmark.fit(items, 80_000) is items
+
+
+def test_what_is_known_by_its_head_is_what_all_of_it_says() -> None:
+    rng = random.Random(14)  # noqa: S311 - no secrets here
+    letters = ["a", "ab ", "Z9", " ", "\n", "\t", "{,}", "é", "漢", "\ud800", "word " * 3]
+    by_head, sizes = 0, set[bool]()
+    for _ in range(EXAMPLES * 10):
+        chosen = rng.sample(letters, rng.randint(1, 3))
+        text = "".join(rng.choices(chosen, k=int(4_000 ** rng.random())))
+        text += rng.choice(["", " " * rng.randint(1, 20_000)])
+        told, tokens = small_or_more(text), by_classes(text)
+        assert told == tokens or 60 < told < tokens
+        by_head += told != tokens
+        sizes.add(tokens > 60)
+    assert by_head > EXAMPLES
+    assert sizes == {False, True}
+
+
+@pytest.mark.parametrize("lines", [1, 4, 12, 60])
+def test_old_outputs_are_left_out_only_where_they_are_long(lines: int) -> None:
+    output = "\n".join(f"the wheel of mill {line} turns" for line in range(lines))
+    messages: list[Any] = [{"role": "user", "content": "Look at all mills."}]
+    for number in range(400):
+        function = {"name": "read", "arguments": f'{{"path":"mill/{number}.py"}}'}
+        call = {"id": f"c{number}", "type": "function", "function": function}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": output})
+    made = foldmark.fit(messages, 16_000)
+    told = {message["content"] for message in made if message["role"] == "tool"}
+    note = f"[{len(output) / 1000:.1f} kB, {lines} lines of output left out]"
+    short = f"[{len(output)} B, {lines} lines of output left out]"
+    left_out = [note if len(output) >= 1_000 else short] if by_classes(output) > 60 else []
+    assert told == {output, *left_out}

@@ -38,7 +38,7 @@ def outline(left: LeftOut, room: int, count: Counter, *, last: int = 0) -> str:
     """The outline, within so many tokens; the last request may have more, if it is still open."""
     head = f"[{left.messages} earlier messages of this conversation are left out here.]"
     page = _Page(head, room + last, count)
-    requests = [text.strip() for text in left.requests if text.strip()]
+    requests = [text for held in left.requests if (text := held.strip())]
     if requests:
         alone = last if len(requests) == 1 else 0
         page.quote("## The first request", requests[0], room // _FIRST + alone)

@@ -6,9 +6,8 @@ step give requests of which each begins with the one before, so the provider's c
 Only what stays is looked at, and what the user said: a long list costs hardly more than a short.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from foldmark.errors import BadInput, UnknownModel, WindowTooSmall
 from foldmark.ladder import declared_tokens
@@ -20,7 +19,7 @@ from foldmark.presets import FOLDMARK
 from foldmark.render import size_text
 from foldmark.tokens import Counter as Counting
 from foldmark.tokens import by_classes
-from foldmark.values import encode
+from foldmark.values import Frozen, Json, encode
 from foldmark.view import Viewer
 from foldmark.words import fitted
 
@@ -38,6 +37,7 @@ _OPEN, _BESIDE_OPEN = 0.3, 0.75  # an open request that is long, and what all el
 _LONGEST = 0.3  # of the room: a longer output is cut in its middle
 _MOST_OUTLINE, _LEAST_OUTLINE = 4_000, 48  # tokens
 _SMALL, _NOTE = 60, 16  # tokens of an output that stays, and of the note in place of another
+_HEAD = 512  # characters of an output by which most are known not to be small
 _LOOKED_BACK = 240  # messages whose calls an outline tells
 _TRIES = 6
 _CERTAIN = 8_000  # tokens of room from which shares of it are large enough not to be checked
@@ -45,14 +45,14 @@ _CERTAIN = 8_000  # tokens of room from which shares of it are large enough not 
 Shorten = Callable[[str, int, Counting], str]
 
 
-class Spot(NamedTuple):
+class Spot(Frozen, kw_only=False, gc=False):
     """A place at which a list may be cut, and the tokens from there on."""
 
     place: int
     tokens: int
 
 
-class Cut(NamedTuple):
+class Cut(Frozen, kw_only=False, gc=False):
     """What is left out (before `start`), what is shown without long outputs (before `whole`)."""
 
     start: int
@@ -119,6 +119,14 @@ def list_tokens(messages: Sequence[object], wire: Wire) -> int:
     return sum(glance.tokens + glance.output for glance in glances)
 
 
+def small_or_more(text: str) -> int:
+    """The tokens of a text that is small; of another, any number that is too large for that."""
+    # Who counts by classes looks at least at the head, and a letter is a fifth of a token there.
+    head = text[:_HEAD]
+    least = (len(head) - head.count(" ")) // 5 - 1
+    return least if least > _SMALL else by_classes(text)
+
+
 class _Fitting:
     """One list on its way into one room."""
 
@@ -126,7 +134,7 @@ class _Fitting:
         self._messages = messages
         self._wire = wire
         self._room = room
-        self._glancer = Glancer(messages, wire, by_classes)
+        self._glancer = Glancer(messages, wire, by_classes, small_or_more)
         self._odd: set[int] = set()  # places at which calls and results do not meet
         self._lead = 0  # system prompts in front
 
@@ -227,16 +235,18 @@ class _Fitting:
         The first of them is there even where it is too much.
         """
         spots: list[Spot] = []
-        waiting: Counter[str] = Counter()  # results whose calls have not been seen yet
+        waiting: dict[str, int] = {}  # how many results of a call wait for it
         total = 0
+        glance_at = self._glancer.roughly if cost is _masked else self._glancer.at
         for place in range(end - 1, self._lead - 1, -1):
-            glance = self._glancer.at(place)
+            glance = glance_at(place)
             total += cost(glance)
             if total > most and spots:
                 return spots, False
             goes_on = glance.joins and self._is_answer(place - 1)
-            self._pair(place, glance, waiting, goes_on=goes_on)
-            if not waiting and not glance.answers and not goes_on:
+            if waiting or glance.calls or glance.answers:
+                self._pair(place, glance, waiting, goes_on=goes_on)
+            if not (waiting or glance.answers or goes_on):
                 spots.append(Spot(place, total))
         if waiting:  # a result leads the list
             self._odd.add(self._lead)
@@ -245,17 +255,19 @@ class _Fitting:
     def _is_answer(self, place: int) -> bool:
         return place >= self._lead and self._glancer.at(place).role == "assistant"
 
-    def _pair(self, place: int, glance: Glance, waiting: Counter[str], *, goes_on: bool) -> None:
+    def _pair(self, place: int, glance: Glance, waiting: dict[str, int], *, goes_on: bool) -> None:
         """Take calls from the results that wait for them; what is left over is odd."""
         for call in glance.calls:
-            if waiting[call] > 1:
-                waiting[call] -= 1
-            elif not waiting.pop(call, 0):
+            left = waiting.pop(call, 0) - 1
+            if left > 0:
+                waiting[call] = left
+            elif left < 0:
                 self._odd.add(place)
         if waiting and glance.role != "tool" and not goes_on:
             self._odd.add(place)
             waiting.clear()
-        waiting.update(glance.answers)
+        for call in glance.answers:
+            waiting[call] = waiting.get(call, 0) + 1
 
     # --- what is shown ---
 
@@ -270,21 +282,25 @@ class _Fitting:
                 start += 1
             else:
                 made += self._glancer.told(text)
-        for place in range(start, cut.whole):
-            made += self._without_output(place, _SMALL, _left_out)
-        for place in range(max(start, cut.whole), len(self._messages)):
-            made += self._without_output(place, cut.longest, fitted)
+        made += self._shortened(range(start, cut.whole), _SMALL, _left_out)
+        whole = max(start, cut.whole)
+        made += self._shortened(range(whole, len(self._messages)), cut.longest, fitted)
         return made
 
-    def _without_output(self, place: int, most: int, shown: Shorten) -> list[Any]:
-        """The message, or one like it if its outputs have too many tokens."""
-        glance = self._glancer.at(place)
-        if glance.output <= most:
-            return [self._messages[place]]
-        each = most // len(glance.answers)
-        return list[Any](
-            self._glancer.with_outputs(place, lambda text: shown(text, each, by_classes))
-        )
+    def _shortened(self, places: range, most: int, shown: Shorten) -> list[Any]:
+        """The messages there; one like it for each whose outputs have too many tokens."""
+        glance_at = self._glancer.roughly if most == _SMALL else self._glancer.at
+        made: list[Any] = []
+        for place in places:
+            glance = glance_at(place)
+            if glance.output <= most:
+                made.append(self._messages[place])
+            else:
+                made += self._without_output(place, most // len(glance.answers), shown)
+        return made
+
+    def _without_output(self, place: int, most: int, shown: Shorten) -> list[Json]:
+        return self._glancer.with_outputs(place, lambda text: shown(text, most, by_classes))
 
     def _outline(self, cut: Cut, room: int, last: int) -> str:
         glancer, start = self._glancer, cut.start

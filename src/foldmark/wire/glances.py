@@ -6,8 +6,7 @@ here but outputs, and they in copies.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -17,16 +16,16 @@ from foldmark.shown import FromTools, FromUser, Output, Result, Text
 from foldmark.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD, part_size
 from foldmark.targets import Target, target
 from foldmark.tokens import Counter
-from foldmark.values import Json
+from foldmark.values import Frozen, Json, encode
 
 from .lists import as_shown
 from .model import JOINED, RESULT, Answer, Wire
 from .plain import plain_object
 
 _CHAT = "openai-chat"
-_CHAT_TEXT = frozenset({"role", "content"})
-_CHAT_CALLS = frozenset({"role", "content", "tool_calls"})
+_USERS = ("user", None)
 _PROMPTS = ("system", "developer")
+_TALKERS = ("user", "assistant", "system")
 _OTHERS = ("assistant", "tool", "model")
 _FILE = "[a file that is left out]"
 # By which a block tells that it is a file: OpenAI's, Anthropic's, Gemini's.
@@ -40,10 +39,9 @@ _FILES = (
     "fileData",
     "file_data",
 )
-_CHAT_RESULT = frozenset({"role", "content", "tool_call_id"})
 
 
-class Glance(NamedTuple):
+class Glance(Frozen, kw_only=False, gc=False):
     """What is seen of a message."""
 
     role: str  # system, user, assistant or tool
@@ -57,64 +55,71 @@ class Glance(NamedTuple):
 class Glancer:
     """Looks at the messages of a list, each once."""
 
-    def __init__(self, messages: Sequence[object], wire: Wire, count: Counter) -> None:
-        """Take the list, what wire it is of, and who counts."""
-        self._messages = messages
+    def __init__(
+        self, messages: Sequence[object], wire: Wire, count: Counter, rough: Counter | None = None
+    ) -> None:
+        """Take the list, what wire it is of, who counts, and who does so roughly, if anybody."""
+        self._messages = cast("Sequence[Json]", messages)  # or an SDK's objects
         self._wire = wire
         self._count = count
+        self._rough = rough or count
         self._is_chat = wire.name == _CHAT
         self._seen: dict[int, Glance] = {}
+        self._seen_roughly: dict[int, Glance] = {}
 
     def at(self, place: int) -> Glance:
         """What is seen of the message there; BadInput names one that is none."""
         found = self._seen.get(place)
         if found is None:
-            found = self._seen[place] = self._looked(place)
+            found = self._usual(place, self._count) or self._looked(place)
+            self._seen[place] = found
         return found
 
-    def _plain(self, place: int) -> Json:
-        return plain_object(self._messages[place])
+    def roughly(self, place: int) -> Glance:
+        """The same, with outputs that may be counted roughly."""
+        found = self._seen.get(place) or self._seen_roughly.get(place)
+        if found is None and (found := self._usual(place, self._rough)):
+            self._seen_roughly[place] = found
+        return found or self.at(place)
 
     def _looked(self, place: int) -> Glance:
-        message = self._messages[place]
-        glance = None
-        if self._is_chat and type(message) is dict:
-            glance = self._chat(cast("Json", message))
-        if glance is not None:
-            return glance
         try:
             return self._read(self._plain(place))
         except BadInput as error:
             raise BadInput(error.cause, place=f"message {place + 1}") from None
 
-    def _chat(self, message: Json) -> Glance | None:
-        """The usual messages of the chat wire; None for all others."""
-        content, role, fields = message.get("content"), message.get("role"), message.keys()
-        if type(content) is not str:
-            if content is not None or role != "assistant":
-                return None
-            content = ""
-        if role == "tool" and fields == _CHAT_RESULT:
-            call = message["tool_call_id"]
-            if type(call) is not str:
-                return None
-            return Glance("tool", MESSAGE_OVERHEAD, self._count(content), (), (call,))
-        tokens = MESSAGE_OVERHEAD + (self._count(content) if content else 0)
-        if fields == _CHAT_TEXT and role in ("user", "assistant", "system") and content:
-            return Glance(role, tokens)
-        if role != "assistant" or fields != _CHAT_CALLS:
-            return None
-        return self._chat_calls(message["tool_calls"], tokens)
+    def _plain(self, place: int) -> Json:
+        return plain_object(self._messages[place])
 
-    def _chat_calls(self, made: object, tokens: int) -> Glance | None:
-        calls: list[str] = []
-        with suppress(TypeError, KeyError, AttributeError):
-            for call in cast("list[Any]", made):
-                calls.append(call["id"])
-                tokens += CALL_OVERHEAD + self._count(call["function"]["arguments"])
-        is_usual = bool(calls) and isinstance(made, list) and set(map(type, calls)) == {str}
-        if not is_usual or len(calls) != len(cast("list[Any]", made)):
+    def _usual(self, place: int, outputs: Counter) -> Glance | None:
+        """The usual messages of the chat wire; None for all others."""
+        message = self._messages[place]
+        if not self._is_chat or type(message) is not dict:
             return None
+        role, content, fields = message.get("role"), message.get("content"), len(message)
+        if role == "tool":
+            call = message.get("tool_call_id")
+            if fields != 3 or type(content) is not str or type(call) is not str:
+                return None
+            return Glance("tool", MESSAGE_OVERHEAD, outputs(content), (), (call,))
+        if content is not None and type(content) is not str:
+            return None
+        if fields == 2 and content and role in _TALKERS:
+            return Glance(role, MESSAGE_OVERHEAD + self._count(content))
+        made = message.get("tool_calls")
+        is_calling = made and fields == 3 and role == "assistant" and "content" in message
+        return self._chat_calls(made, content or "") if is_calling else None
+
+    def _chat_calls(self, made: object, content: str) -> Glance | None:
+        if not isinstance(made, list):
+            return None
+        tokens = MESSAGE_OVERHEAD + (self._count(content) if content else 0)
+        calls: list[str] = []
+        for call in cast("list[Any]", made):
+            if type(call) is not dict or type(name := cast("Json", call).get("id")) is not str:
+                return None
+            calls.append(name)
+            tokens += CALL_OVERHEAD + self._count(_chat_input(cast("Json", call)))
         return Glance("assistant", tokens, 0, tuple(calls))
 
     def _read(self, message: Json) -> Glance:
@@ -142,27 +147,39 @@ class Glancer:
     def words(self, start: int, end: int) -> tuple[list[str], list[str]]:
         """What the user said in these messages, and what the program did, as prompts in between."""
         # This looks at every message that is left out: it is the one thing that must be quick.
-        held = cast("Sequence[Json]", self._messages[start:end])
+        held = self._messages[start:end]
         said = [m for m in held if type(m) is not dict or m.get("role") not in _OTHERS]
-        requests = [text for message in said if (text := _said(message, ("user", None)))]
-        return requests, [text for message in said if (text := _said(message, _PROMPTS))]
+        requests: list[str] = []
+        prompts: list[str] = []
+        for message in said:
+            role, text = _said(message)
+            if text and role in _USERS:
+                requests.append(text)
+            elif text and role in _PROMPTS:
+                prompts.append(text)
+        return requests, prompts
 
     def calls(self, start: int, end: int) -> list[tuple[str, Target]]:
         """The calls in these messages, with what they were about."""
         found: list[tuple[str, Target]] = []
-        for message in cast("Sequence[Json]", self._messages[start:end]):
-            if not self._is_chat or type(message) is not dict or message.get("tool_calls"):
-                with suppress(BadInput):
-                    found += self._called(message)
+        called = self._chat_called if self._is_chat else self._called
+        for message in self._messages[start:end]:
+            found += called(message)
         return found
 
-    def _called(self, message: Json) -> list[tuple[str, Target]]:
-        if self._is_chat:
-            with suppress(TypeError, KeyError, AttributeError, ValueError):
-                made = [call["function"] for call in message["tool_calls"]]
-                given = [(call["name"], msgspec.json.decode(call["arguments"])) for call in made]
-                return [(name, target(name, held)) for name, held in given]
-        parts = self._wire.read(plain_object(message)).parts
+    def _chat_called(self, message: Json) -> list[tuple[str, Target]]:
+        if type(message) is dict and not message.get("tool_calls"):
+            return []
+        try:
+            return [_about(call["function"]) for call in message["tool_calls"]]
+        except (TypeError, KeyError, AttributeError, ValueError):
+            return self._called(message)
+
+    def _called(self, message: object) -> list[tuple[str, Target]]:
+        try:
+            parts = self._wire.read(plain_object(message)).parts
+        except BadInput:
+            return []
         calls = [part for part in parts if isinstance(part, ToolPart)]
         return [(part.tool, target(part.tool, part.state.input or {})) for part in calls]
 
@@ -185,7 +202,9 @@ class Glancer:
 
     def with_outputs(self, place: int, shown: Callable[[str], str]) -> list[Json]:
         """A message whose outputs are shown otherwise; files that came with them are left out."""
-        message = self._plain(place)
+        message = self._messages[place]
+        if not _is_of_texts(message):
+            message = self._plain(place)
         if self._is_chat and isinstance(content := message.get("content"), str):
             return [{**message, "content": shown(content)}]
         read, key = self._wire.read(message), self._wire.key
@@ -198,17 +217,26 @@ class Glancer:
         )
 
 
-def _said(message: object, roles: Sequence[str | None]) -> str:
-    """The words of a message on any wire, if it is of one of these roles."""
+def _about(function: Json) -> tuple[str, Target]:
+    """A call as the chat wire has it: its tool, and what it was about."""
+    name = function["name"]
+    return name, target(name, msgspec.json.decode(function["arguments"]))
+
+
+def _is_of_texts(message: object) -> bool:
+    """Whether it is plain JSON as it is, without a look at what lies deeper."""
+    return type(message) is dict and set(map(type, cast("Json", message).values())) == {str}
+
+
+def _said(message: object) -> tuple[object, str]:
+    """Whose message this is, on any wire, and its words."""
     held = cast("Json", message) if type(message) is dict else plain_object(message)
-    if held.get("role") not in roles or held.get("type", "message") != "message":
-        return ""
+    if held.get("type", "message") != "message":
+        return None, ""
     content = held.get("content", held.get("parts"))
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    return "\n\n".join(filter(None, map(_text, cast("list[object]", content))))
+    if isinstance(content, list):
+        content = "\n\n".join(filter(None, map(_text, cast("list[object]", content))))
+    return held.get("role"), content if isinstance(content, str) else ""
 
 
 def _text(block: object) -> str:
@@ -240,3 +268,10 @@ def _result(answer: Answer, output: str, key: str) -> Result:
         output=Output(type="error-text" if answer.is_error else "text", value=output),
         provider_options={key: {RESULT: answer.rest}} if answer.rest else None,
     )
+
+
+def _chat_input(call: Json) -> str:
+    """What a call gives its tool; of a call of another kind, all of it."""
+    function = call.get("function")
+    given = cast("Json", function).get("arguments") if type(function) is dict else None
+    return given if type(given) is str else encode(call).decode()
