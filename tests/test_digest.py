@@ -258,6 +258,26 @@ def test_a_focus_that_is_about_nothing_there_changes_little(focus: str) -> None:
     assert section(plain, "Files") == section(told, "Files")
 
 
+@pytest.mark.parametrize(
+    ("said", "focus"),
+    [
+        ("数据库迁移在第三步失败了。", "重点关注数据库迁移的细节"),
+        ("Вчера миграция данных не прошла до конца.", "миграции"),
+        ("The DB was locked by the old miller all day.", "the DB"),
+    ],
+)
+def test_a_focus_may_be_of_any_language(said: str, focus: str) -> None:
+    messages = [*two_topics(), answer("Done.")]
+    messages.insert(2, assistant(said))
+    assert said not in digested(*messages, room=400)
+    assert said in digested(*messages, room=400, focus=focus)
+
+
+def test_a_very_long_focus_is_no_problem() -> None:
+    focus = " ".join(f"word{number}" for number in range(5_000)) + " sluices"
+    assert digested(*two_topics(), room=400, focus=focus)
+
+
 @given(sessions(), st.text(max_size=60), st.integers(20, 3_000))
 def test_any_focus_keeps_to_the_room(messages: list[Message], focus: str, room: int) -> None:
     log = Log(round4, messages)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from google.genai import types
+from openai.types.chat.chat_completion_message_function_tool_call import Function
 
 import foldmark
 from foldmark.shown import Call, FromAssistant, FromTools, FromUser, Output, Result, Text
@@ -316,6 +317,18 @@ def test_calls_of_another_kind_are_counted() -> None:
     assert fitted is not messages
     assert size(fitted, "openai-chat") <= room(8_000)
     check_pairs(fitted, "openai-chat")
+
+
+def test_objects_inside_of_calls_are_no_problem() -> None:
+    messages: list[Any] = [{"role": "user", "content": "Mend it"}]
+    for number in range(60):
+        call = Function(name="read", arguments='{"path": "mill.py"}')
+        made = {"id": f"c{number}", "type": "function", "function": call}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [made]})
+        said = "the wheel turns " * 100
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": said})
+    fitted = foldmark.fit(messages, window=8_000)
+    assert len(fitted) < len(messages)
 
 
 def test_thoughts_that_only_their_provider_can_read_are_counted() -> None:

@@ -392,6 +392,18 @@ def test_a_connection_that_is_closed_in_place_of_an_answer_is_met_with_another(
 
 
 @pytest.mark.parametrize("made", [anthropic, chat, gemini])
+def test_an_answer_that_has_begun_is_not_asked_for_again(
+    made: Callable[[Provider], Summarizer],
+) -> None:
+    begun = chat_stream().body.partition("\n\n")[0].replace(FIRST, "") + "\n\n"
+    for body in ("", begun if made is chat else ": one moment\n\n"):
+        with provider(Sent(200, body, kind="text/event-stream", cut=True)) as server:
+            outcome = asked(made(server))
+        assert isinstance(outcome, Refused), outcome
+        assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("made", [anthropic, chat, gemini])
 def test_a_server_that_never_answers_is_asked_no_more_than_twice(
     made: Callable[[Provider], Summarizer],
 ) -> None:

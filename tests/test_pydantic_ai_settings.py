@@ -18,6 +18,8 @@ from foldmark.presets import FOLDMARK
         ({"windw": 5_000}, "did you mean 'window'"),
         ({"model": "nobody:knows-it"}, "no limits are known"),
         ({"summarizer": "gpt"}, "provider:model"),
+        ({"store": "agent.db"}, "the store is the first argument"),
+        ({"hooks": [object()]}, "has none of the methods"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_at_once(
@@ -29,7 +31,8 @@ def test_settings_that_make_no_sense_are_refused_at_once(
     assert not list(tmp_path.iterdir())
 
 
-def test_settings_of_all_kinds_are_taken(tmp_path: Path) -> None:
+def test_settings_of_all_kinds_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOLDMARK_SUMMARIZER", "gpt")  # an object is given in its place
     more: Any = {"hooks": [], "fixed": 5, "tools": [], "system": "x", "summarizer": object()}
     Foldmark(tmp_path / "agent.db", policy=FOLDMARK, **more)
     assert not list(tmp_path.iterdir())

@@ -145,7 +145,12 @@ def test_events_come_in_pieces_of_any_size(where: str) -> None:
 
 def test_an_event_that_never_happens_cannot_be_waited_for(where: str) -> None:
     with opened(where, "s") as session:
-        for wrong, near in (("session.prund", "session.pruned"), ("compactions.", "compaction")):
+        session.subscribe(print, ["mill.opened"])  # the program's own
+        for wrong, near in (
+            ("session.prund", "session.pruned"),
+            ("compactions.", "compaction"),
+            ("tool.eaten", "tool.called, tool.finished, tool.started"),
+        ):
             with pytest.raises(foldmark.BadInput, match=f"no event '{wrong}'; there is {near}"):
                 session.subscribe(print, [wrong])
         told: list[Event] = []
@@ -306,6 +311,8 @@ def test_a_hook_that_would_never_be_asked_is_refused(where: str) -> None:
         foldmark.BadPolicy, match=r"the hook Mistyped has none of .* before_compact,"
     ):
         opened(where, "s", hooks=[Mistyped()])
+    with pytest.raises(foldmark.BadPolicy, match="the hook Keeps is a class; give an object of it"):
+        opened(where, "s", hooks=[Keeps])
 
 
 class Keeps:

@@ -46,11 +46,18 @@ class Event(Frozen):
 
 
 def known_kinds(kinds: Iterable[str]) -> tuple[str, ...]:
-    """These kinds, one or several; BadInput for one that never happens."""
+    """These kinds, one or several; BadInput for one that never happens.
+
+    Programs may tell of kinds of their own; what is all but one of ours is meant as that.
+    """
     asked = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+    families = {f"{kind.partition('.')[0]}." for kind in KINDS}
     for kind in asked:
-        begins = kind.endswith(".") and any(known.startswith(kind) for known in KINDS)
-        if not begins and kind not in KINDS:
-            near = get_close_matches(kind, KINDS, n=1) or KINDS
+        if kind in KINDS or kind in families:
+            continue
+        near = get_close_matches(kind, [*KINDS, *sorted(families)], n=1, cutoff=0.8)
+        family = f"{kind.partition('.')[0]}."
+        near = near or sorted(known for known in KINDS if known.startswith(family))
+        if near:
             raise BadInput(f"there is no event {kind!r}; there is {', '.join(near)}")
     return asked

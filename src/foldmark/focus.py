@@ -14,16 +14,20 @@ from msgspec.structs import replace
 
 from .coverage import Candidate
 
-_WORTH = 1.0  # against about 0.1 for a name that may come again
+_WORTH = 2.0  # against about 0.1 for a name that may come again
 _HALF = 20  # candidates after which one more is worth half
-_WORD = re.compile(r"[^\W_]{3,}")
+_MOST_STEMS = 100
+_WORD = re.compile(r"[^\W_]{2,}")
+# Where no spaces part words, each two letters are looked for.
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
 # Words of the asking itself, which say nothing of what it is about.
 _ASKING = re.compile(
     "about|above|all|and|any|are|details|everything|especially|exactly|focus|for|from|how|into"
     "|keep|look|mention|mind|most|not|note|please|preserve|remember|summari[sz]e|summary|that|the"
     "|their|them|these|this|those|what|when|where|which|with|words|you|your"
 )
-_ENDINGS = re.compile(r"(?<=\w{3})(?:ies|es|s|ing|ed)$")
+_ENDINGS = re.compile(r"(?<=[a-z]{4})(?:es|s|ing|ed)$")
+_SHORT, _LONG = 2, 6  # letters: of names such as DB, and of words that may lose two at their end
 
 
 def focused(candidates: Sequence[Candidate], focus: str) -> list[Candidate]:
@@ -39,16 +43,33 @@ def focused(candidates: Sequence[Candidate], focus: str) -> list[Candidate]:
     }
     often = Counter(stem for held in found.values() for stem in held)
     rare = {stem: math.log1p(len(candidates) / times) for stem, times in often.items()}
-    share = {place: sum(rare[stem] for stem in held) for place, held in found.items()}
+    whole = sum(rare.get(stem, 0.0) for stem in stems)
+    share = {  # in the order of the stems, as sums of fractions depend on it
+        place: sum(rare[stem] for stem in stems if stem in held) / whole
+        for place, held in found.items()
+    }
     made = list(candidates)
     newest = sorted(share, key=lambda place: (-share[place], made[place].bare, -place))
     for rank, place in enumerate(newest):
-        worth = _WORTH * share[place] / sum(rare.values()) * _HALF / (_HALF + rank)
+        worth = _WORTH * share[place] * _HALF / (_HALF + rank)
         made[place] = replace(made[place], bonus=made[place].bonus + worth)
     return made
 
 
 def _stems(focus: str) -> list[str]:
-    """The words that tell what it is about, without their endings; the longest first."""
-    words = {word for word in _WORD.findall(focus.lower()) if not _ASKING.fullmatch(word)}
-    return sorted({_ENDINGS.sub("", word) for word in words}, key=lambda stem: (-len(stem), stem))
+    """The pieces of words that tell what it is about, the longest first."""
+    found: dict[str, None] = {}
+    for word in _WORD.findall(focus):
+        if len(word) > _SHORT or word.isupper() or _UNSPACED.fullmatch(word):
+            found |= dict.fromkeys(_pieces(word.lower()))
+    return sorted(list(found)[:_MOST_STEMS], key=lambda stem: (-len(stem), stem))
+
+
+def _pieces(word: str) -> list[str]:
+    if _ASKING.fullmatch(word):
+        return []
+    if _UNSPACED.fullmatch(word):
+        return [word[place : place + 2] for place in range(len(word) - 1)]
+    if word.isascii() or len(word) < _LONG:
+        return [_ENDINGS.sub("", word)]
+    return [word[:-2]]

@@ -5,6 +5,7 @@ the second by pydantic-ai. This module sends nothing and tries nothing again.
 """
 
 import re
+from traceback import walk_tb
 from typing import cast
 
 from pydantic_ai.exceptions import (
@@ -40,6 +41,7 @@ _CAUSES: tuple[tuple[type[Exception], Cause], ...] = (
     (ModelTimeoutError, "timeout"),
     (TimeoutError, "timeout"),
 )
+_HEAD = "_receive_response_headers"  # of httpcore, which reads the head of an answer in it
 _SILENT = ("xai",)  # whose own word for how an answer ended the library does not keep
 # OpenAI: "Please try again in 18.642s."; Gemini: "Please retry in 37.1s", "retryDelay": "37s".
 _WAIT = re.compile(
@@ -91,8 +93,19 @@ def refused(error: Exception) -> Refused:
 
 
 def was_hung_up(error: ModelConnectionError) -> bool:
-    """Whether there was a connection, which the other side closed before it answered."""
-    return error.phase in ("write", "read") and not isinstance(error, ModelTimeoutError)
+    """Whether there was a connection, which the other side closed before any word of an answer."""
+    if isinstance(error, ModelTimeoutError):
+        return False
+    return error.phase == "write" or (error.phase == "read" and _waited_for_the_head(error))
+
+
+def _waited_for_the_head(error: BaseException | None) -> bool:
+    """Whether the connection ended before the status and the headers: only where it failed says."""
+    while error is not None:
+        if any(frame.f_code.co_name == _HEAD for frame, _ in walk_tb(error.__traceback__)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _kind(error: Exception) -> Cause:

@@ -188,9 +188,13 @@ class _Hook:
 def useful_hooks(hooks: Iterable[object]) -> tuple[object, ...]:
     """These hooks; BadPolicy for one that would never be asked: its methods have other names."""
     given = tuple(hooks)
-    for hook in map(_Hook, given):
-        if not any(hook.has(point) for point in POINTS):
-            raise BadPolicy(f"the hook {hook.name} has none of the methods {', '.join(POINTS)}")
+    for hook in given:
+        name = _Hook(hook).name
+        points = [point for point in POINTS if callable(getattr(hook, point, None))]
+        if not points:
+            raise BadPolicy(f"the hook {name} has none of the methods {', '.join(POINTS)}")
+        if isinstance(hook, type) and inspect.isfunction(inspect.getattr_static(hook, points[0])):
+            raise BadPolicy(f"the hook {name} is a class; give an object of it")
     return given
 
 

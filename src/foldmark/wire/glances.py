@@ -6,6 +6,7 @@ here but outputs, and they in copies.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
@@ -273,5 +274,12 @@ def _result(answer: Answer, output: str, key: str) -> Result:
 def _chat_input(call: Json) -> str:
     """What a call gives its tool; of a call of another kind, all of it."""
     function = call.get("function")
-    given = cast("Json", function).get("arguments") if type(function) is dict else None
-    return given if type(given) is str else encode(call).decode()
+    if type(function) is dict:
+        given = cast("Json", function).get("arguments")
+    else:
+        given = getattr(function, "arguments", None)
+    if type(given) is str:
+        return given
+    with suppress(TypeError, ValueError, RecursionError):  # it holds what is no JSON
+        return encode(call).decode()
+    return ""
