@@ -9,12 +9,12 @@ from typing import Any
 
 from foldmark.errors import BadInput
 from foldmark.io.model_names import provider_and_model
-from foldmark.policy import Policy
 from foldmark.session.hooks import useful_hooks
 from foldmark.session.means import DIGEST
-from foldmark.session.settings import load_settings
+from foldmark.session.opening import chosen_settings
 
-_BESIDE = frozenset({"fixed", "hooks", "system", "tools"})  # `foldmark.open` has more than settings
+# What `foldmark.open` takes beside the settings.
+_BESIDE = frozenset({"fixed", "hooks", "policy", "summarizer", "system", "tools"})
 
 
 def check_settings(where: str | Path | None, settings: Mapping[str, Any]) -> None:
@@ -23,13 +23,9 @@ def check_settings(where: str | Path | None, settings: Mapping[str, Any]) -> Non
         raise BadInput("the store is the first argument, and is not given as store=")
     useful_hooks(settings.get("hooks", ()))
     given = {name: held for name, held in settings.items() if name not in _BESIDE}
-    policy = given.pop("policy", None)
-    own = policy if isinstance(policy, Policy) else None
-    summarizer = given.pop("summarizer", None)
-    is_named = summarizer is None or isinstance(summarizer, str)
-    given["summarizer"] = summarizer if is_named else DIGEST  # an object answers in its place
-    chosen = load_settings(store=where, policy=policy if own is None else None, **given)
-    chosen.rules(own)
+    summarizer = settings.get("summarizer")
+    chosen, _ = chosen_settings(where, settings.get("policy"), summarizer, given)
     chosen.limit()
-    if chosen.summarizer not in {None, DIGEST}:
+    is_named = summarizer is None or isinstance(summarizer, str)  # else an object answers
+    if is_named and chosen.summarizer not in {None, DIGEST}:
         provider_and_model(str(chosen.summarizer))

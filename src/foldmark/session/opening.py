@@ -1,7 +1,7 @@
 """Opening a session: settings, store, model and hooks put together."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +45,7 @@ def open(  # noqa: A001, PLR0913 - `foldmark.open` is its name; each is a choice
     `summarizer` is `digest`, a model's name, or an object that answers. The rest are settings; see
     `Settings`.
     """
-    given: dict[str, Any] = {**settings, "store": None if where is None else str(where)}
-    if isinstance(summarizer, str):
-        given["summarizer"] = summarizer
-    if not isinstance(policy, Policy):
-        given["policy"] = policy
-    chosen = load_settings(**given)
-    rules = chosen.rules(policy if isinstance(policy, Policy) else None)
+    chosen, rules = chosen_settings(where, policy, summarizer, settings)
     place = chosen.store or DEFAULT_STORE
     store = open_store(chosen)
     try:
@@ -73,6 +67,22 @@ def open(  # noqa: A001, PLR0913 - `foldmark.open` is its name; each is a choice
     counted = declared_tokens(system, known, counter(rules.estimate))
     opened.fixed = counted if fixed is None else fixed
     return opened
+
+
+def chosen_settings(
+    where: str | Path | None,
+    policy: str | Policy | None,
+    summarizer: str | Summarizer | None,
+    settings: Mapping[str, Any],
+) -> tuple[Settings, Policy]:
+    """What a caller, the environment and files have set, and the policy that comes of it."""
+    given: dict[str, Any] = {**settings, "store": None if where is None else str(where)}
+    if isinstance(summarizer, str):
+        given["summarizer"] = summarizer
+    if not isinstance(policy, Policy):
+        given["policy"] = policy
+    chosen = load_settings(**given)
+    return chosen, chosen.rules(policy if isinstance(policy, Policy) else None)
 
 
 def _reached(settings: Settings, given: str | Summarizer | None) -> Summarizer | None:
