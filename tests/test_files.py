@@ -11,7 +11,14 @@ import pytest
 
 from foldmark.errors import BadInput
 from foldmark.importers.reading import read_transcript
-from foldmark.io.files import harmless, size_text, write_private
+from foldmark.io.files import (
+    NotRegular,
+    harmless,
+    open_folder,
+    open_regular,
+    size_text,
+    write_private,
+)
 from foldmark.messages import Message, SessionInfo, TextPart, Transcript, UserInfo
 from foldmark.messages import encode_transcript as encoded
 
@@ -260,3 +267,45 @@ def test_sizes_are_told_in_units_that_the_command_line_takes():
         "1.5MB",
         "1GB",
     ]
+
+
+# --- below a folder that others can write to -----------------------------------------------
+
+
+def test_only_regular_files_are_opened_and_no_link(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("text")
+    (tmp_path / "link").symlink_to("a")
+    os.mkfifo(tmp_path / "pipe")
+    with open_regular(tmp_path / "a") as file:
+        assert file.read() == b"text"
+    with open_regular(tmp_path / "link", links=True) as file:
+        assert file.read() == b"text"
+    with pytest.raises(OSError, match="symbolic links"):
+        open_regular(tmp_path / "link")
+    for name in (tmp_path / "pipe", tmp_path, "/dev/null"):
+        with pytest.raises(NotRegular, match="no regular file"):
+            open_regular(name)
+
+
+def test_a_folder_below_another_is_opened_without_following_links(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("secret")
+    root = tmp_path / "root"
+    (root / "in").mkdir(parents=True)
+    (root / "in" / "out").symlink_to(outside)
+    (tmp_path / "linked").symlink_to(root)
+    with open_folder(tmp_path / "linked", ("in",)) as folder:
+        assert os.listdir(folder) == ["out"]  # noqa: PTH208 - of an open folder
+    for names in (("in", "out"), ("in", "missing")):
+        with pytest.raises(OSError), open_folder(root, names):  # noqa: PT011 - kinds differ
+            pass
+    with pytest.raises(OSError), open_folder(root, ("in", "out", "new"), make=True):  # noqa: PT011
+        pass
+    assert not (outside / "new").exists()
+    with (
+        open_folder(root, (b"made", b"here"), make=True) as folder,
+        pytest.raises(FileNotFoundError),
+    ):
+        open_regular("file", folder=folder)
+    assert (root / "made" / "here").is_dir()

@@ -1,8 +1,8 @@
-"""Files to read, and files that only their owner may read.
+"""Files to read, files that only their owner may read, and files below a folder without links.
 
-Whatever is wrong with a file is said as BadInput: which file, where in it, and why. Only regular
-files and standard input are read, and never more than a limit: the rest could hang or fill the
-memory. What is in them is told elsewhere.
+`opened_input` reads what a user names: whatever is wrong is BadInput, with the reason. Everything
+else that opens a file for us uses `open_regular`, and below a folder that others can write to
+`open_folder` first; both raise OSError, which the caller puts into its own words.
 """
 
 import errno
@@ -11,7 +11,7 @@ import re
 import stat
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -20,6 +20,12 @@ from foldmark.errors import BadInput
 
 MOST_BYTES = 512 * 2**20
 STANDARD_INPUT = "-"
+
+# Absent on some systems, where a link cannot be refused.
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+# Opening a pipe waits for its other end; O_NONBLOCK makes it return, to be refused.
+_FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 # What a parser says of JSON types, in plain words.
 _TYPES = {
@@ -84,31 +90,24 @@ def opened_input(name: str) -> Generator[BinaryIO]:
 
 
 def _opened(name: str) -> BinaryIO:
-    # Opening a pipe waits for its other end; O_NONBLOCK makes it return, to be refused.
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        number = os.open(name, flags)
+        return open_regular(name, links=True)
     except FileNotFoundError:
         raise BadInput("there is no such file") from None
     except PermissionError:
         raise BadInput("no permission to read it") from None
     except ValueError as error:
         raise BadInput(f"not a file name: {error}") from None
+    except NotRegular as error:
+        raise BadInput(_refusal(error.mode)) from None
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket, or a device without a driver
             raise BadInput("not a regular file") from None
         raise BadInput(f"cannot be opened: {error.strerror}") from None
-    refusal = _refusal(os.fstat(number).st_mode)
-    if refusal:
-        os.close(number)
-        raise BadInput(refusal)
-    return os.fdopen(number, "rb")
 
 
-def _refusal(mode: int) -> str | None:
+def _refusal(mode: int) -> str:
     """Why a thing that is no regular file is not read."""
-    if stat.S_ISREG(mode):
-        return None
     if stat.S_ISDIR(mode):
         return "this is a folder, not a file"
     if stat.S_ISFIFO(mode):
@@ -122,6 +121,58 @@ def too_large(what: str, most_bytes: int) -> BadInput:
         f"{what}, but the limit is {size_text(most_bytes)}; "
         "raise it: --max-size on the command line, most_bytes=… in Python"
     )
+
+
+# --- without links -------------------------------------------------------------------------
+
+
+class NotRegular(OSError):
+    """Something that is no regular file; its mode says what it is."""
+
+    def __init__(self, mode: int) -> None:
+        """Take the mode of what was opened."""
+        super().__init__(errno.EINVAL, "this is no regular file")
+        self.mode = mode
+
+
+def open_regular(
+    name: str | bytes | os.PathLike[str], *, folder: int | None = None, links: bool = False
+) -> BinaryIO:
+    """Open a regular file to be read, below an open folder if one is given.
+
+    A pipe, device or folder raises NotRegular; a link as the last name raises OSError, unless
+    `links` are followed.
+    """
+    number = os.open(name, _FILE if links else _FILE | _NO_LINK, dir_fd=folder)
+    mode = os.fstat(number).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(number)
+        raise NotRegular(mode)
+    return os.fdopen(number, "rb")
+
+
+@contextmanager
+def open_folder(
+    root: str | bytes | os.PathLike[str], names: Iterable[str | bytes], *, make: bool = False
+) -> Generator[int]:
+    """The descriptor of a folder below a root, for `dir_fd` of what is done inside it.
+
+    Each folder on the way is opened from the one before, and never through a link: whoever swaps
+    one in meanwhile changes nothing. The root itself may be a link. With `make`, folders that are
+    missing are made. Raises OSError.
+    """
+    number = os.open(root, _FOLDER)
+    try:
+        for name in names:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=number)
+            inner = os.open(name, _FOLDER | _NO_LINK, dir_fd=number)
+            os.close(number)
+            number = inner
+        yield number
+    finally:
+        os.close(number)
 
 
 # --- what is wrong with the JSON -----------------------------------------------------------

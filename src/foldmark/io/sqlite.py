@@ -9,7 +9,6 @@ import errno
 import json
 import os
 import sqlite3
-import stat
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +20,7 @@ from urllib.parse import quote
 from foldmark.errors import NoStore, StoreError
 
 from .engine import Args, Row
-from .files import harmless
+from .files import harmless, open_regular
 from .schema import VERSION, Dialect, migrate
 
 MAGIC = b"SQLite format 3\0"
@@ -293,10 +292,5 @@ def _made(path: Path) -> bytes:
             folder.mkdir(mode=0o700, exist_ok=True)
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    try:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise OSError(errno.EINVAL, "this is no regular file")
-        return os.read(number, len(MAGIC))
-    finally:
-        os.close(number)
+    with open_regular(path, links=True) as file:
+        return file.read(len(MAGIC))
