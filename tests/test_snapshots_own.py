@@ -13,6 +13,7 @@ import pytest
 import foldmark
 from foldmark.agent.summing import MOST_TOLD, summed_up
 from foldmark.errors import StoreError
+from foldmark.io.snapshot_git import Git
 from foldmark.io.snapshots import GitEnded, Snapshots, snapshots, stopped_by
 
 from .test_snapshots import made
@@ -157,6 +158,27 @@ def test_a_scan_that_hangs_is_ended_and_told(
     os.mkfifo(folder / ".gitignore")
     with pytest.raises(GitEnded, match="no answer"):
         shots.take()
+
+
+def test_a_folder_of_many_files_is_taken_the_first_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, shots = made(tmp_path)
+    for number in range(200):
+        (folder / f"{number:03}").mkdir()
+        for name in range(100):
+            (folder / f"{number:03}/a file with a long name {name:03}").write_text(f"{number}\n")
+    real = Git.output
+
+    def output(self: Git, *arguments: str, **more: Any) -> bytes:
+        """The same with a shorter limit, so that a call that hangs fails."""
+        more["seconds"] = 30.0
+        return real(self, *arguments, **more)
+
+    monkeypatch.setattr(Git, "output", output)
+    tree = shots.take()
+    (folder / "007/a file with a long name 042").write_text("changed\n")
+    assert shots.changed(tree, shots.take()) == ("007/a file with a long name 042",)
 
 
 def test_a_git_that_lies_in_the_folder_is_told_as_that(caplog: pytest.LogCaptureFixture) -> None:

@@ -142,38 +142,40 @@ class Git:
     ) -> subprocess.CompletedProcess[bytes]:
         command = [self._program, *arguments]
         try:
-            process = subprocess.Popen(  # noqa: S603 - a program that was found by its full path
-                command,
-                cwd=place,
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                umask=0o077,
-                process_group=0,  # a Ctrl-C is for us: a call is ended whole, or not at all
-            )
+            with tempfile.TemporaryFile() as stdin:
+                # Into a pipe, Python 3.11 sends no more once `communicate` has timed out: git
+                # would wait for ever for a list of more than 64 kB that it does not read at once.
+                stdin.write(given)
+                stdin.seek(0)
+                process = subprocess.Popen(  # noqa: S603 - a program found by its full path
+                    command,
+                    cwd=place,
+                    env=environment,
+                    stdin=stdin,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    umask=0o077,
+                    process_group=0,  # a Ctrl-C is for us: a call is ended whole, or not at all
+                )
         except OSError as error:
             raise GitFailed(str(self.repository), error.strerror or repr(error)) from None
         with process:
             try:
-                out, err = self._communicated(process, given, seconds)
+                out, err = self._communicated(process, seconds)
             except BaseException:
                 _end(process)
                 raise
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
     def _communicated(
-        self, process: subprocess.Popen[bytes], given: bytes, seconds: float
+        self, process: subprocess.Popen[bytes], seconds: float
     ) -> tuple[bytes, bytes]:
         """What a call prints; GitEnded where it takes too long, or is to stop."""
         stop, stopping = _STOP.get(), False
         end = monotonic() + seconds
-        to_send: bytes | None = given
         while True:
-            try:
-                return process.communicate(to_send, timeout=_LOOK)
-            except subprocess.TimeoutExpired:
-                to_send = None  # it is being sent
+            with suppress(subprocess.TimeoutExpired):
+                return process.communicate(timeout=_LOOK)
             if not stopping and stop is not None and stop.is_set():
                 stopping, end = True, min(end, monotonic() + GRACE)
             if monotonic() > end:
