@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from langchain_core.messages import (
 from langgraph.checkpoint.memory import InMemorySaver
 
 import foldmark
-from foldmark.adapters.langchain import FoldmarkHistory, FoldmarkMiddleware
+from foldmark.adapters.langchain import FoldmarkMiddleware
 from foldmark.asking import Ask
 from foldmark.presets import FOLDMARK
 from foldmark.testing import plausible
@@ -300,7 +299,6 @@ def test_a_session_is_not_named_by_hand(tmp_path: Path) -> None:
         opened(tmp_path, session="one")
 
 
-@pytest.mark.parametrize("made", [FoldmarkMiddleware, partial(FoldmarkHistory, session="one")])
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
@@ -314,10 +312,10 @@ def test_a_session_is_not_named_by_hand(tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_make_no_sense_are_refused_at_once(
-    tmp_path: Path, made: Any, wrong: Any, told: str
+    tmp_path: Path, wrong: Any, told: str
 ) -> None:
     with pytest.raises(foldmark.FoldmarkError, match=told) as raised:
-        made(where=tmp_path / "agent.db", **wrong)
+        FoldmarkMiddleware(tmp_path / "agent.db", **wrong)
     assert "\n" not in str(raised.value)
     assert not list(tmp_path.iterdir())
 

@@ -20,7 +20,6 @@ from langchain_core.messages import (
 import foldmark
 from foldmark.adapters.following import Following
 from foldmark.adapters.langchain.dialect import LangChainDialect
-from foldmark.adapters.langchain.history import FoldmarkHistory
 from foldmark.adapters.langchain.values import is_json, restored, stored
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kg=="
@@ -144,8 +143,11 @@ RESULTS: list[BaseMessage] = [
 
 
 def once_more(messages: list[BaseMessage], folder: Path) -> list[BaseMessage]:
-    FoldmarkHistory(folder / "chat.db", "one").add_messages(messages)
-    return FoldmarkHistory(folder / "chat.db", "one").messages
+    """What a view shows of messages after a restart, when their objects are gone."""
+    with foldmark.open(folder / "a.db", session="one", window=50_000) as session:
+        Following[BaseMessage](session, LangChainDialect()).take(messages)
+    with foldmark.open(folder / "a.db", session="one", window=50_000) as session:
+        return Following[BaseMessage](session, LangChainDialect()).view()
 
 
 def same(got: list[BaseMessage], given: list[BaseMessage]) -> None:
@@ -154,33 +156,21 @@ def same(got: list[BaseMessage], given: list[BaseMessage]) -> None:
         assert one.model_dump() == other.model_dump()
 
 
-@pytest.mark.parametrize("message", WORDS, ids=lambda message: str(message.content)[:20])
-def test_words_come_back_as_they_were(message: BaseMessage, tmp_path: Path) -> None:
-    same(once_more([message], tmp_path), [message])
-
-
 @pytest.mark.parametrize("block", FILES, ids=lambda block: str(sorted(block))[:40])
 def test_files_come_back_as_they_were(block: Any, tmp_path: Path) -> None:
     message = HumanMessage([{"type": "text", "text": "Look."}, block])
     same(once_more([message], tmp_path), [message])
 
 
-@pytest.mark.parametrize("number", range(len(ANSWERS)))
-def test_answers_come_back_as_they_were(number: int, tmp_path: Path) -> None:
-    message = ANSWERS[number]
-    same(once_more([HumanMessage("Go"), message], tmp_path), [HumanMessage("Go"), message])
-
-
 def test_results_come_back_as_they_were_and_in_their_order(tmp_path: Path) -> None:
     calls = [call(result.name or "read", f"r{n}") for n, result in enumerate(RESULTS)]
-    talk = [HumanMessage("Go"), AIMessage("", tool_calls=calls), *reversed(RESULTS)]
+    talk = [HumanMessage("Go"), AIMessage("", tool_calls=calls), *RESULTS]
     same(once_more(talk, tmp_path), talk)
 
 
-def test_a_result_without_a_call_comes_back_and_is_words_for_a_model(tmp_path: Path) -> None:
+def test_a_result_without_a_call_is_words_for_a_model(tmp_path: Path) -> None:
     talk: list[BaseMessage] = [HumanMessage("Go"), RESULTS[2], RESULTS[4]]
-    same(once_more(talk, tmp_path), talk)
-    shown = FoldmarkHistory(tmp_path / "chat.db", "one", fit=True).messages
+    shown = once_more(talk, tmp_path)
     assert not any(isinstance(message, ToolMessage) for message in shown)
     assert "Broken." in str(shown)
 
@@ -194,10 +184,7 @@ def test_a_view_after_a_restart_shows_what_came(message: BaseMessage, tmp_path: 
     by_model = "assistant" in (message.type, getattr(message, "role", ""))
     by_model = by_model or isinstance(message, AIMessage)
     talk = [*before[: 1 if by_model else 2], message]
-    with foldmark.open(tmp_path / "a.db", session="one", window=50_000) as session:
-        Following[BaseMessage](session, LangChainDialect()).take(talk)
-    with foldmark.open(tmp_path / "a.db", session="one", window=50_000) as session:
-        shown = Following[BaseMessage](session, LangChainDialect()).view()
+    shown = once_more(talk, tmp_path)
     assert [type(held) for held in shown[: len(talk)]] == [type(held) for held in talk]
     assert shown[len(talk) - 1].model_dump() == with_ids(message, shown[len(talk) - 1])
 

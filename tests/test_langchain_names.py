@@ -5,12 +5,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import pytest
 from langchain_core.messages import HumanMessage
 
 import foldmark
-from foldmark.adapters.langchain import FoldmarkHistory
-from foldmark.adapters.langchain.names import beside, conversation_name, quoted, since_cleared
+from foldmark.adapters.langchain.names import beside, conversation_name, quoted
 
 from .langchain_agents import Said, Scripted, Talk, agent_of, asked, config, counting, opened, texts
 
@@ -33,35 +31,14 @@ def test_a_second_run_comes_upon_no_thread_of_another_user(tmp_path: Path) -> No
     assert sorted(map(texts, model.seen)) == [["Mill 0."], ["Mill 1."]]
 
 
-def test_a_chat_that_is_cleared_comes_upon_no_other(tmp_path: Path) -> None:
-    mine, other = (FoldmarkHistory(tmp_path / "chat.db", name) for name in ("x", "x~2"))
-    mine.add_user_message("Mine.")
-    other.add_user_message("I am somebody else.")
-    assert texts(mine.messages) == ["Mine."]
-    mine.clear()
-    assert mine.messages == []
-    assert texts(other.messages) == ["I am somebody else."]
-
-
-@pytest.mark.parametrize("name", ["latest", " ", "a\x00b"])
-def test_a_chat_may_have_any_id(tmp_path: Path, name: str) -> None:
-    with foldmark.open(tmp_path / "chat.db", session="another") as session:
-        session.user("I am somebody else.")
-    history = FoldmarkHistory(tmp_path / "chat.db", name)
-    assert history.messages == []
-    history.add_user_message("Mine.")
-    assert texts(history.messages) == ["Mine."]
-
-
-def test_a_chat_reads_the_thread_of_an_agent_whose_other_runs_stand_beside_it(
-    tmp_path: Path,
-) -> None:
+def test_a_thread_is_not_shown_what_stands_beside_it(tmp_path: Path) -> None:
+    model = Scripted(reply=counting)
     with opened(tmp_path) as middleware:
-        agent_of(Scripted(reply=counting), middleware).invoke(asked("Go."), config("a~b"))
-    with foldmark.open(tmp_path / "agent.db", session=beside(quoted("a~b"), 2)) as session:
-        session.user("Beside.")
-    history = FoldmarkHistory(tmp_path / "agent.db", "a~b")
-    assert texts(history.messages) == ["Go.", "Answer 0."]
+        agent_of(model, middleware).invoke(asked("Go."), config("a~b"))
+        with foldmark.open(tmp_path / "agent.db", session=beside(quoted("a~b"), 2)) as session:
+            session.user("Beside.")
+        agent_of(model, middleware).invoke(asked("On."), config("a~b"))
+    assert texts(model.seen[-1]) == ["Go.", "Answer 0.", "On."]
 
 
 def test_no_two_names_are_alike() -> None:
@@ -70,7 +47,7 @@ def test_no_two_names_are_alike() -> None:
     places = ["model:1", "b:1|model:2", "b:1|c:3|model:2"]
     plain = [conversation_name(name, place, first) for name in given for place in places]
     plain += [conversation_name(None, place, first) for place in places]
-    made = [*plain, *(beside(name, 2) for name in plain), *(since_cleared(n, 2) for n in plain)]
+    made = [*plain, *(beside(name, 2) for name in plain)]
     assert len(set(made)) == len(made)
     ours = {name for name in made if "~" in name}
     assert not ours & {quoted(name) for name in made}

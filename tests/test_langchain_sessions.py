@@ -18,7 +18,9 @@ from langchain_core.messages import (
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
-from foldmark.adapters.langchain import FoldmarkHistory, FoldmarkMiddleware
+import foldmark
+from foldmark.adapters.langchain import FoldmarkMiddleware
+from foldmark.messages import AssistantInfo
 
 from .langchain_agents import (
     Said,
@@ -73,9 +75,10 @@ def test_a_restart_goes_on_from_the_store_alone(tmp_path: Path) -> None:
             assert "Part 0." not in str(result) or run == 0
             assert "Part 0." in str(model.seen[0])
             check_requests(model.seen, middleware, "one")
-    whole = FoldmarkHistory(tmp_path / "agent.db", "one").messages
-    assert sum(isinstance(message, AIMessage) for message in whole) == 4 * 12
-    check_pairs(whole)
+    with foldmark.open(tmp_path / "agent.db", session="one") as session:
+        whole = [m for m in session.export().messages if not getattr(m.info, "summary", None)]
+        assert not session.open_calls()
+    assert sum(isinstance(message.info, AssistantInfo) for message in whole) == 4 * 12
 
 
 def test_another_process_may_go_on_between_two_calls(tmp_path: Path) -> None:
@@ -275,7 +278,8 @@ def test_many_threads_leave_few_sessions_open(
             agent.invoke(asked("Go."), config(f"t{number}"))
         assert len(held._open) == 3  # pyright: ignore[reportPrivateUsage]
         agent.invoke(asked("Again."), config("t0"))
-    assert len(FoldmarkHistory(tmp_path / "agent.db", "t0").messages) == 4
+        with middleware.session("t0") as session:
+            assert words(session) == ["Go.", "Done.", "Again.", "Done."]
 
 
 def test_a_thread_may_have_any_id(middleware: FoldmarkMiddleware) -> None:

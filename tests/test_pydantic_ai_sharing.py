@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, PrivateAttr, model_serializer
 from pydantic_ai import Agent, ModelRetry
-from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
     ModelMessage,
@@ -89,35 +88,18 @@ def talk(*texts: str) -> list[ModelMessage]:
 # --- a history that is given is the truth -----------------------------------------------------
 
 
-def with_capability(memory: Foldmark) -> Any:
-    return memory
-
-
-def with_processor(memory: Foldmark) -> Any:
-    return ProcessHistory(memory.process)
-
-
-WAYS = pytest.mark.parametrize("way", [with_capability, with_processor])
-
-
-@WAYS
-def test_a_first_message_that_was_edited_takes_the_place_of_the_old_one(
-    memory: Foldmark, way: Callable[[Foldmark], Any]
-) -> None:
+def test_a_first_message_that_was_edited_takes_the_place_of_the_old_one(memory: Foldmark) -> None:
     echo = Echo()
-    agent = echo.agent(way(memory))
+    agent = echo.agent(memory)
     agent.run_sync("secret", conversation_id="c")
     agent.run_sync("on", conversation_id="c", message_history=talk("edited", "a1"))
     agent.run_sync("and on", conversation_id="c", message_history=talk("edited", "a1", "on", "a2"))
     assert echo.requests[1:] == [["edited", "a1", "on"], ["edited", "a1", "on", "a2", "and on"]]
 
 
-@WAYS
-def test_a_history_made_anew_of_texts_is_stored_once(
-    memory: Foldmark, tmp_path: Path, way: Callable[[Foldmark], Any]
-) -> None:
+def test_a_history_made_anew_of_texts_is_stored_once(memory: Foldmark, tmp_path: Path) -> None:
     echo, told = Echo(), list[str]()
-    agent = echo.agent(way(memory))
+    agent = echo.agent(memory)
     for turn in range(5):
         result = agent.run_sync(f"q{turn}", conversation_id="c", message_history=talk(*told))
         told += [f"q{turn}", result.output]
@@ -134,19 +116,16 @@ def test_without_a_history_a_conversation_goes_on(memory: Foldmark) -> None:
     assert echo.requests[-1] == ["q0", "a1", "q1", "a2", "q2"]
 
 
-@WAYS
-def test_a_changed_system_prompt_replaces_the_old_one(
-    tmp_path: Path, way: Callable[[Foldmark], Any]
-) -> None:
+def test_a_changed_system_prompt_replaces_the_old_one(tmp_path: Path) -> None:
     echo = Echo()
     for prompt, again in (("OLD", False), ("NEW", False), ("NEWER", True)):
         with opened(tmp_path) as memory:
-            agent = echo.agent(way(memory), system_prompt=prompt)
+            agent = echo.agent(memory, system_prompt=prompt)
             agent.run_sync(f"{prompt} q", conversation_id="c")
             if again:
                 agent.run_sync("again", conversation_id="c")
     with opened(tmp_path) as memory:
-        agents = [echo.agent(way(memory), system_prompt=prompt) for prompt in ("LAST", "OLD")]
+        agents = [echo.agent(memory, system_prompt=prompt) for prompt in ("LAST", "OLD")]
         for agent in agents:  # with one object, too
             agent.run_sync("end", conversation_id="c")
     prompts = ["OLD", "NEW", "NEWER", "NEWER", "LAST", "OLD"]

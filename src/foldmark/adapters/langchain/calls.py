@@ -24,7 +24,7 @@ _BLOCKS = {
     "tool_call": ("id", "args"),
     "function_call": ("call_id", "arguments"),
 }
-_INVALID, _UNLISTED, _MORE, _PLACE, _NO_ID = "invalid", "unlisted", "more", "place", "no_id"
+_INVALID, _UNLISTED, _MORE, _PLACE = "invalid", "unlisted", "more", "place"
 
 
 class CallReader:
@@ -73,8 +73,6 @@ class CallReader:
             own[_PLACE] = place
         self._given[kind] += 1
         call_id, name, given = call.get("id"), call.get("name"), call.get("args")
-        if call_id is None:
-            own[_NO_ID] = True
         if kind == "invalid":
             own[_INVALID] = stored(call)
         elif more := stored(without(call, "id", "name", "args", "type")):
@@ -104,18 +102,15 @@ def _with_own(part: ToolPart, own: Json) -> ToolPart:
 class CallWriter:
     """Collects the calls of one message as they are written."""
 
-    def __init__(self, *, as_is: bool = False) -> None:
-        """Take whether ids that were not there are left out again."""
-        self._as_is = as_is
+    def __init__(self) -> None:
+        """Begin with none."""
         self._valid: list[tuple[int, Json]] = []
         self._invalid: list[tuple[int, Json]] = []
 
     def add(self, call: Call) -> Json | None:
         """Take a call; the block that it is among the content, if it is one."""
         own = options(call.provider_options, KEY)
-        call_id: str | None = call.tool_call_id
-        if self._as_is and own.get(_NO_ID):
-            call_id = None
+        call_id = call.tool_call_id
         if isinstance(own.get(_INVALID), dict):
             entry: Json = {**cast("Json", restored(own[_INVALID])), "id": call_id}
             self._invalid.append((_place(own, len(self._invalid)), entry))

@@ -84,10 +84,6 @@ class LangChainDialect:
     name = key = KEY
     unique = True  # a state gives each message an id
 
-    def __init__(self, *, as_is: bool = False) -> None:
-        """Take whether messages are written just as they came, or so that a model takes them."""
-        self._as_is = as_is
-
     def read(self, message: BaseMessage, /) -> Read:
         """What a message says."""
         rest = _rest(message)
@@ -125,7 +121,7 @@ class LangChainDialect:
     def _user(self, message: FromUser) -> list[BaseMessage]:
         own = options(message.wire, KEY)
         if own.get(_TYPE) in _TOOL_KINDS:
-            return [self._orphan(message)]
+            return [_orphan(message)]
         if not own:  # a view has joined what several may have said
             return [
                 HumanMessage(_content([*map(_joined, said)], own), name=name)
@@ -134,17 +130,9 @@ class LangChainDialect:
         blocks = [write_block(held) for held in message.content]
         return [_class(own, HumanMessage)(content=_content(blocks, own), **_fields(own))]
 
-    def _orphan(self, message: FromUser) -> BaseMessage:
-        """A result without a call: words, for a model."""
-        texts = [held for held in message.content if isinstance(held, Text)]
-        raw = options(texts[0].provider_options, KEY).get(BLOCK) if texts else None
-        if self._as_is and isinstance(raw, dict):
-            return _raw_result(cast("Json", raw))
-        return HumanMessage(plain_text([held.text for held in texts]))
-
     def _assistant(self, message: FromAssistant) -> BaseMessage:
         own = options(message.wire, KEY)
-        calls = CallWriter(as_is=self._as_is)
+        calls = CallWriter()
         blocks = [_said(held, calls) for held in message.content]
         kind = _class(own, AIMessage)
         content = _content(blocks, own)
@@ -282,6 +270,12 @@ def _details(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 # --- writing -------------------------------------------------------------------------------
 
 
+def _orphan(message: FromUser) -> BaseMessage:
+    """A result without a call: words, for a model."""
+    texts = [held.text for held in message.content if isinstance(held, Text)]
+    return HumanMessage(plain_text(texts))
+
+
 def _class(own: Json, usual: type[BaseMessage]) -> Any:
     return _CLASSES.get(str(own.get(_TYPE)), usual)
 
@@ -345,9 +339,3 @@ def _piece(block: Json) -> Any:
     if isinstance(block.get(_FIELDS), dict):
         return {"type": "text", "text": block["text"], **restored(block[_FIELDS])}
     return block
-
-
-def _raw_result(raw: Json) -> BaseMessage:
-    kind = _class(raw, ToolMessage)
-    content = restored(raw.get("content"))
-    return kind(content=content, tool_call_id=str(raw.get("tool_call_id")), **_fields(raw))

@@ -1,7 +1,7 @@
 """The ids of sessions, made of ids that users may choose.
 
-After `~` stands only what is ours: `ada~2` is the chat `ada` since it was cleared, `ada~beside-2` a
-second run of the thread `ada`. What others give is quoted, so nobody comes upon these by a name.
+After `~` stands only what is ours: `ada~beside-2` is a second run of the thread `ada`. What others
+give is quoted, so nobody comes upon these by a name.
 """
 
 from hashlib import blake2b
@@ -40,11 +40,6 @@ def begins_by_itself(thread: str | None, place: str) -> bool:
 def beside(name: str, number: int) -> str:
     """The id of a session that is used while the one of this name is."""
     return name if number == 1 else f"{name}~beside-{number}"
-
-
-def since_cleared(name: str, number: int) -> str:
-    """The id of the session in which a chat goes on that was cleared."""
-    return name if number == 1 else f"{name}~{number}"
 
 
 def quoted(name: str) -> str:

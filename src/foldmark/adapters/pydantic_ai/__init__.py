@@ -1,4 +1,4 @@
-"""Foldmark in an agent of pydantic-ai: a capability, and a history processor.
+"""Foldmark in an agent of pydantic-ai: a capability.
 
     agent = Agent("openai:gpt-5", capabilities=[Foldmark("agent.db")])
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 try:
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.exceptions import RetryModelRequest
-    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.messages import ModelResponse
     from pydantic_ai.tools import RunContext
 except ImportError as missing:
     raise ImportError(
@@ -24,7 +24,7 @@ from foldmark.adapters.checking import check_settings
 from foldmark.closing import Closing
 from foldmark.io.background import uncut
 
-from .standing import declared_tools, found_parts, tool_declarations
+from .standing import declared_tools, found_parts
 from .talks import Beside, Talk, Talks
 
 if TYPE_CHECKING:
@@ -105,33 +105,6 @@ class Foldmark(Closing, AbstractCapability[Any]):
         if talk is None or not await talk.shrink(ctx.run_step, error):
             raise error
         raise RetryModelRequest from error
-
-    # --- for ProcessHistory ---
-
-    async def process(
-        self, ctx: RunContext[Any], messages: list[ModelMessage]
-    ) -> list[ModelMessage]:
-        """A history processor: what pydantic-ai keeps of the run is what was sent of it.
-
-        The session has all of it. The capability is the better choice: it leaves the run's messages
-        as they are, and recovers from refusals.
-        """
-        if not messages or isinstance(messages[-1], ModelResponse):
-            return messages
-        told = messages[-1].instructions
-        tools = ctx.tool_manager.tool_defs if ctx.tool_manager is not None else ()
-        beside = Beside(
-            model=ctx.model,
-            instructions=[told] if told else [],
-            tools=tool_declarations(tools),
-            found=found_parts(ctx),
-        )
-        talk = await self._talk(ctx)
-        earlier = any(message.run_id != ctx.run_id for message in messages)
-        try:
-            return await talk.processed(messages, beside, earlier=earlier)
-        finally:
-            await uncut(self._talks.leave, ctx.run_id or "")
 
     # --- sessions ---
 

@@ -4,7 +4,7 @@ System prompts lead; parts that say what holds from then on (instructions that c
 capabilities that were found) stay. What was said to the model and by it is none of this.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_ai import messages as theirs
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart, ModelResponse
 from pydantic_ai.models import ModelRequestParameters
-from pydantic_ai.tools import RunContext, ToolDefinition
+from pydantic_ai.tools import RunContext
 
 from foldmark.asking import Declared
 
@@ -146,7 +146,15 @@ def found_parts(ctx: RunContext[Any]) -> list[ModelRequestPart]:
 
 def declared_tools(parameters: ModelRequestParameters) -> tuple[Declared, ...]:
     """The tools of a request, and the form of its output, as they are declared."""
-    tools = tool_declarations((*parameters.function_tools, *parameters.output_tools))
+    functions = (*parameters.function_tools, *parameters.output_tools)
+    tools = tuple(
+        Declared(
+            name=tool.name,
+            description=tool.description or "",
+            schema=tool.parameters_json_schema,
+        )
+        for tool in functions
+    )
     tools += tuple(
         Declared(name=tool.kind, description="", schema={}) for tool in parameters.native_tools
     )
@@ -154,15 +162,3 @@ def declared_tools(parameters: ModelRequestParameters) -> tuple[Declared, ...]:
         return tools
     schema = parameters.output_object.json_schema
     return (*tools, Declared(name="output", description="", schema=schema))
-
-
-def tool_declarations(tools: Iterable[ToolDefinition]) -> tuple[Declared, ...]:
-    """Tools as they are declared."""
-    return tuple(
-        Declared(
-            name=tool.name,
-            description=tool.description or "",
-            schema=tool.parameters_json_schema,
-        )
-        for tool in tools
-    )

@@ -30,7 +30,6 @@ from .writing import PydanticDialect
 
 _log = logging.getLogger("foldmark")
 _MOST_IDLE = 16  # sessions that are kept open between runs
-MARK = "foldmark"  # in the metadata of messages of ours that a run's history may hold
 
 
 class Beside(NamedTuple):
@@ -61,9 +60,6 @@ class Talk:
         self._beside: tuple[str, tuple[Declared, ...]] | None = None
         self._refused = -1  # the step of the run whose request was refused
         self._newest: str | None = None  # the newest message that this run has left
-        self._whole: list[ModelMessage] = []  # what `processed` has made views of
-        self._made = 0
-        self._is_given = False  # whether those were a history that was given
 
     @property
     def session(self) -> Session:
@@ -75,16 +71,10 @@ class Talk:
     async def fitted(self, history: Sequence[ModelMessage], beside: Beside) -> list[ModelMessage]:
         """What to send of a history."""
         async with self._aturn():
-            return await self._fitted(history, beside, history)
-
-    async def _fitted(
-        self, history: Sequence[ModelMessage], beside: Beside, given: Sequence[ModelMessage]
-    ) -> list[ModelMessage]:
-        """The same, in a turn; `given` is how it came, where some of it was left out."""
-        self._standing.look(given)
-        await uncut(self._take, history, beside)
-        view = await self._following.aview()
-        view = self._standing.led(view, given, beside.found, anew=not self.whole)
+            self._standing.look(history)
+            await uncut(self._take, history, beside)
+            view = await self._following.aview()
+        view = self._standing.led(view, history, beside.found, anew=not self.whole)
         if not view or not isinstance(view[-1], ModelRequest):
             view = [*view, history[-1]]  # it asks without words
         return view
@@ -119,39 +109,6 @@ class Talk:
             raise error from stopped
         return True
 
-    # --- a history that was replaced by views ---
-
-    async def processed(
-        self, history: Sequence[ModelMessage], beside: Beside, *, earlier: bool
-    ) -> list[ModelMessage]:
-        """What to send of a history that begins with what was sent before.
-
-        `earlier` says that there are messages in it which are not of this run.
-        """
-        async with self._aturn():
-            made = self._made_of(history)
-            known = self._whole if made == self._made else []
-            self.whole = earlier if not made else bool(known) and self._is_given
-            self._is_given = self.whole
-            whole = [*known, *history[made:]] if made else list(history)
-            view = await self._fitted(whole, beside, history)
-        came = {id(message) for message in history}
-        own = [message for message in view if id(message) not in came]
-        for message in own:
-            message.metadata = {**(message.metadata or {}), MARK: [self.name, len(view)]}
-        self._whole, self._made = whole, len(view) if own else 0
-        return view
-
-    def _made_of(self, history: Sequence[ModelMessage]) -> int:
-        """How many messages the history begins with that were made here, or shown with these."""
-        for message in reversed(history):
-            match (message.metadata or {}).get(MARK):
-                case [self.name, int(count)] if count <= len(history):
-                    return count
-                case _:
-                    pass
-        return 0
-
     # --- others who write ---
 
     @contextmanager
@@ -185,7 +142,6 @@ class Talk:
         if self._newest is not None and self._last() != self._newest:
             self._fork(self._newest)
         self._following = Following(self.session, PydanticDialect())
-        self._whole, self._made = [], 0
 
     def _fork(self, newest: str) -> None:
         others, name = self.session, f"{self.name}.{self.run}"
