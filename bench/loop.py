@@ -18,7 +18,7 @@ import foldmark
 from foldmark.agent.agent import Agent
 from foldmark.agent.functions import tool
 from foldmark.agent.tool import Tool
-from foldmark.asking import Answered, Ask, Delta
+from foldmark.asking import Delta, ModelReply, ModelRequest
 from foldmark.messages import Pending, TextPart, Tokens, ToolPart
 from foldmark.stepping import Stepped, Tell
 from foldmark.testing import plausible
@@ -54,7 +54,7 @@ class Hasty:
         self._call = call
         self.times: list[Spent] = []
 
-    async def step(self, ask: Ask, tell: Tell) -> Stepped:
+    async def step(self, ask: ModelRequest, tell: Tell) -> Stepped:
         del ask, tell
         now = spent()
         self.times.append(Spent(now.own - _BY_TOOLS[0], now.children))
@@ -66,9 +66,9 @@ class Hasty:
         said = TextPart(text=f"I go on with sack {number} of the corn, and look what is in it.")
         return Stepped(parts=(said, call), finish="tool-calls", tokens=Tokens(input=1, output=20))
 
-    async def ask(self, ask: Ask, delta: Delta) -> Answered:
+    async def ask(self, ask: ModelRequest, delta: Delta) -> ModelReply:
         del delta
-        return Answered(text=plausible(ask))
+        return ModelReply(text=plausible(ask))
 
 
 @tool(changes=False)

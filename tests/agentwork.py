@@ -17,11 +17,11 @@ import foldmark
 from foldmark import events
 from foldmark.agent.agent import Agent
 from foldmark.agent.workspace import workspace_tools
-from foldmark.asking import Ask
+from foldmark.asking import ModelRequest
 from foldmark.messages import TextPart
 from foldmark.render import is_summary
 from foldmark.session.session import Session
-from foldmark.shown import FromTools
+from foldmark.shown import ToolMessage
 from foldmark.testing import Bit, Said, ScriptedModel, call, plausible
 from foldmark.values import encode
 
@@ -115,19 +115,19 @@ def begun_tasks(session: Session) -> list[int]:
 # --- the model -----------------------------------------------------------------------------------
 
 
-def newest_task(ask: Ask) -> int | None:
+def newest_task(ask: ModelRequest) -> int | None:
     """The last task that was begun, as far as it is shown; a summary tells it too."""
     found = [int(number) for number in _TASK.findall(told(ask.messages))]
     return max(found, default=None)
 
 
-def next_task(ask: Ask) -> int:
+def next_task(ask: ModelRequest) -> int:
     """The next task, or the last once more where nothing shows that it was done."""
     newest = newest_task(ask)
     if newest is None:
         return 0
     places = [n for n, held in enumerate(ask.messages) if f"Task {newest} begins" in told(held)]
-    after = [held for held in ask.messages[places[-1] :] if isinstance(held, FromTools)]
+    after = [held for held in ask.messages[places[-1] :] if isinstance(held, ToolMessage)]
     done = [block.output.value for held in after for block in held.content]
     return newest + 1 if done and not any(CUT_OFF in text for text in done) else newest
 
@@ -135,13 +135,13 @@ def next_task(ask: Ask) -> int:
 def model_of(stop: Path) -> ScriptedModel:
     """A model that gives task after task, until there is a file that says stop."""
 
-    def reply(ask: Ask) -> Said:
+    def reply(ask: ModelRequest) -> Said:
         number = next_task(ask)
         if stop.exists() and number == (newest_task(ask) or 0) + 1:
             return DONE
         return [f"Task {number} begins. " + "I take care. " * 20, *calls_of(number)]
 
-    def summary(ask: Ask) -> Said:
+    def summary(ask: ModelRequest) -> Said:
         newest = newest_task(ask)
         told = "" if newest is None else f"\n- Task {newest} begins"
         return plausible(ask) + told

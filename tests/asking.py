@@ -5,16 +5,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from foldmark.asking import Ask, Outcome
-from foldmark.compaction import Job, Prepared, Summary, prepared, summarised
-from foldmark.ladder import Means
+from foldmark.asking import ModelRequest, Outcome
+from foldmark.compaction import CompactionRequest, Prepared, Summary, prepared, summarised
+from foldmark.ladder import SummarizerLimits
 from foldmark.limits import Limit
 from foldmark.log import Log
 from foldmark.messages import AssistantInfo, Completed, Message, TextPart, Time, ToolPart, UserInfo
 from foldmark.overflow import usable
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK
-from foldmark.prompting import Wish
+from foldmark.prompting import SummaryInstructions
 from foldmark.tokens import by_classes
 from foldmark.view import Viewer
 
@@ -80,16 +80,18 @@ class Trial:
         self.limit = limit
         self.log = Log(by_classes, messages)
         self.viewer = Viewer(self.log, policy, usable=usable(policy, limit))
-        self.ready: Prepared = prepared(Job(viewer=self.viewer, limit=limit, **job))
+        self.ready: Prepared = prepared(CompactionRequest(viewer=self.viewer, limit=limit, **job))
         self.driven: Driven = driven()
 
-    def run(self, *replies: str | Outcome | Callable[[Ask], Outcome], **means: Any) -> Summary:
+    def run(
+        self, *replies: str | Outcome | Callable[[ModelRequest], Outcome], **means: Any
+    ) -> Summary:
         """The summary, where the model replies so, the last reply again and again."""
         given: dict[str, Any] = {"rules": self.policy.compact, "limit": self.limit, "own": False}
-        flow = summarised(self.ready, Means(**{**given, **means}))
-        asked: list[Ask] = []
+        flow = summarised(self.ready, SummarizerLimits(**{**given, **means}))
+        asked: list[ModelRequest] = []
 
-        def choose(ask: Ask) -> Outcome:
+        def choose(ask: ModelRequest) -> Outcome:
             asked.append(ask)
             reply = replies[min(len(asked), len(replies)) - 1]
             if isinstance(reply, str):
@@ -99,7 +101,7 @@ class Trial:
         return self.driven.run(flow, choose)
 
     @property
-    def asks(self) -> list[Ask]:
+    def asks(self) -> list[ModelRequest]:
         return self.driven.asks
 
     @property
@@ -107,5 +109,5 @@ class Trial:
         return [ask.purpose for ask in self.asks]
 
 
-def wished(**wishes: Any) -> Wish:
-    return Wish(**wishes)
+def wished(**wishes: Any) -> SummaryInstructions:
+    return SummaryInstructions(**wishes)

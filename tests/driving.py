@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import foldmark
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.errors import BadInput
 from foldmark.log import handle, part_text
 from foldmark.messages import Message, TextPart
@@ -188,7 +188,7 @@ class Driver:
         if names:
             self._act(lambda: self.session.revert(names[number * 7 % len(names)]))
 
-    def _act(self, act: Callable[[], Act | None]) -> None:
+    def _act(self, act: Callable[[], Operation | None]) -> None:
         view, acts = bytes_of(self.session.view()), len(self.session.acts())
         done = act()
         if done is not None:
@@ -233,7 +233,11 @@ class Driver:
         self._switch(found, number, self.session.redo, self.session.undo)
 
     def _switch(
-        self, found: list[int], number: int, there: Callable[[int], Act], back: Callable[[int], Act]
+        self,
+        found: list[int],
+        number: int,
+        there: Callable[[int], Operation],
+        back: Callable[[int], Operation],
     ) -> None:
         """Any act may be switched, and switched back."""
         if not found:

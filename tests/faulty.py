@@ -9,10 +9,19 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
-from foldmark.asking import Answered, Ask, Cause, Delta, Flow, Outcome, Refused, T
+from foldmark.asking import (
+    Cause,
+    Delta,
+    ModelDialogue,
+    ModelFailure,
+    ModelReply,
+    ModelRequest,
+    Outcome,
+    T,
+)
 from foldmark.messages import Cache, Tokens
 from foldmark.prompting import SECTIONS
-from foldmark.shown import AnyShown, Text
+from foldmark.shown import PromptMessage, Text
 from foldmark.tokens import Counter
 
 OBEYED = "OK"
@@ -25,24 +34,24 @@ def notes(body: str = "the mill is mended") -> str:
     return "\n".join(f"## {name}\n- {body}" for name in SECTIONS)
 
 
-def good(ask: Ask) -> Answered:
+def good(ask: ModelRequest) -> ModelReply:
     text = "The wheel was looked at." if ask.purpose == "chunk" else notes()
-    return Answered(text=text, tokens=USED, cost=0.01)
+    return ModelReply(text=text, tokens=USED, cost=0.01)
 
 
-def _inflated(ask: Ask) -> Answered:
-    return Answered(text=notes("the wheel turns and turns " * max(1, ask.most // 8)), tokens=USED)
+def _inflated(ask: ModelRequest) -> ModelReply:
+    return ModelReply(text=notes("the wheel turns and turns " * max(1, ask.most // 8)), tokens=USED)
 
 
-def _answered(text: str, calls: int = 0) -> Callable[[Ask], Answered]:
-    return lambda _: Answered(text=text, tokens=USED, cost=0.01, calls=calls)
+def _answered(text: str, calls: int = 0) -> Callable[[ModelRequest], ModelReply]:
+    return lambda _: ModelReply(text=text, tokens=USED, cost=0.01, calls=calls)
 
 
 def _refused(cause: Cause, message: str, retry_after: float | None = None) -> Outcome:
-    return Refused(cause=cause, message=message, retry_after=retry_after)
+    return ModelFailure(cause=cause, message=message, retry_after=retry_after)
 
 
-FAULTS: dict[str, Callable[[Ask], Outcome]] = {
+FAULTS: dict[str, Callable[[ModelRequest], Outcome]] = {
     "failed": lambda _: _refused("failed", "HTTP 500: the server has no mind"),
     "timeout": lambda _: _refused("timeout", "no answer within 180 s"),
     "throttled": lambda _: _refused("throttled", "HTTP 429: slow down"),
@@ -51,7 +60,7 @@ FAULTS: dict[str, Callable[[Ask], Outcome]] = {
     "unavailable": lambda _: _refused("unavailable", "HTTP 401: no key"),
     "empty": _answered(""),
     "blank": _answered(" \n\t\n"),
-    "cut": lambda _: Answered(text=notes() + "\n- and then", finish="length", tokens=USED),
+    "cut": lambda _: ModelReply(text=notes() + "\n- and then", finish="length", tokens=USED),
     "inflated": _inflated,
     "shapeless": _answered("We looked at the wheel and then at the pond."),
     "headings": _answered("\n".join(f"## {name}" for name in SECTIONS)),
@@ -68,10 +77,10 @@ class Broken(Exception):
     """What a model of others raises."""
 
 
-def outcome(name: str, ask: Ask) -> Outcome:
+def outcome(name: str, ask: ModelRequest) -> Outcome:
     """What comes of an ask where this goes wrong; what is raised is what a driver makes of it."""
     if name == "raises":
-        return Refused(cause="failed", message="Broken: the model fell over")
+        return ModelFailure(cause="failed", message="Broken: the model fell over")
     return good(ask) if name == "good" else FAULTS[name](ask)
 
 
@@ -83,20 +92,20 @@ class FaultyModel:
         self._names: Sequence[str] = names or NAMES
         self._chance = None if seed is None else Random(seed)  # noqa: S311 - no secrets here
         self._name = name
-        self.asks: list[Ask] = []
+        self.asks: list[ModelRequest] = []
 
     @property
     def name(self) -> str:
         return self._name
 
-    async def ask(self, ask: Ask, delta: Delta) -> Outcome:
+    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
         place = min(len(self.asks), len(self._names) - 1)
         chosen = self._names[place] if self._chance is None else self._chance.choice(self._names)
         self.asks.append(ask)
         if chosen == "raises":
             raise Broken("the model fell over")
         found = outcome(chosen, ask)
-        if isinstance(found, Answered):
+        if isinstance(found, ModelReply):
             delta(found.text)
         return found
 
@@ -112,13 +121,13 @@ class GatedModel:
         self._name = name
         self.asked = threading.Event()
         self.gate = threading.Event()
-        self.asks: list[Ask] = []
+        self.asks: list[ModelRequest] = []
 
     @property
     def name(self) -> str:
         return self._name
 
-    async def ask(self, ask: Ask, delta: Delta) -> Outcome:
+    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
         self.asks.append(ask)
         if self._on_ask is not None:
             self._on_ask()
@@ -132,13 +141,13 @@ class GatedModel:
 class Driven(NamedTuple):
     """What a flow returned, and the asks that it made on the way, those of one time together."""
 
-    rounds: list[tuple[Ask, ...]]
+    rounds: list[tuple[ModelRequest, ...]]
 
     @property
-    def asks(self) -> list[Ask]:
+    def asks(self) -> list[ModelRequest]:
         return [ask for asks in self.rounds for ask in asks]
 
-    def run(self, flow: Flow[T], choose: Callable[[Ask], Outcome]) -> T:
+    def run(self, flow: ModelDialogue[T], choose: Callable[[ModelRequest], Outcome]) -> T:
         """Drive a flow by hand: nobody waits, and nothing is sent."""
         try:
             asks = next(flow)
@@ -154,16 +163,16 @@ def driven() -> Driven:
     return Driven([])
 
 
-def asked_texts(messages: Sequence[AnyShown]) -> list[str]:
+def asked_texts(messages: Sequence[PromptMessage]) -> list[str]:
     """All texts of shown messages."""
     return [block.text for held in messages for block in held.content if isinstance(block, Text)]
 
 
-def ask_text(ask: Ask) -> str:
+def ask_text(ask: ModelRequest) -> str:
     """All that an ask says."""
     return "\n".join(asked_texts(ask.messages))
 
 
-def ask_tokens(ask: Ask, count: Counter) -> int:
+def ask_tokens(ask: ModelRequest, count: Counter) -> int:
     """What an ask takes of a window, with its answer; of texts alone."""
     return sum(map(count, asked_texts(ask.messages))) + count(ask.system) + ask.most

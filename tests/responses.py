@@ -14,7 +14,7 @@ from foldmark.messages import (
     encode_transcript,
 )
 from foldmark.presets import FOLDMARK
-from foldmark.shown import AnyShown
+from foldmark.shown import PromptMessage
 from foldmark.tokens import counter
 from foldmark.view import Viewer
 from foldmark.wire import decode, encode, request
@@ -176,7 +176,7 @@ def back(items: Sequence[Json]) -> int:
     return stretches(decoded.messages)
 
 
-def view(messages: Iterable[Message]) -> tuple[AnyShown, ...]:
+def view(messages: Iterable[Message]) -> tuple[PromptMessage, ...]:
     return Viewer(Log(counter("classes"), messages), FOLDMARK).view().messages
 
 

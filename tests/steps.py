@@ -18,7 +18,7 @@ from foldmark.messages import (
     UserInfo,
 )
 from foldmark.presets import FOLDMARK
-from foldmark.shown import AnyShown
+from foldmark.shown import PromptMessage
 from foldmark.stepping import Stepped
 from foldmark.tokens import counter
 from foldmark.view import Viewer
@@ -213,7 +213,7 @@ def gemini_step(cut: int = 0) -> Sent:
 # --- what is shown after a step -------------------------------------------------------------------
 
 
-def shown_after(step: Stepped) -> tuple[AnyShown, ...]:
+def shown_after(step: Stepped) -> tuple[PromptMessage, ...]:
     """The view of a session in which this step was answered and its calls have ended."""
     user = Message(info=UserInfo(id="msg_a"), parts=(TextPart(text="Mend it"),))
     parts = tuple(_ended(part) if isinstance(part, ToolPart) else part for part in step.parts)

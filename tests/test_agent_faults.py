@@ -12,7 +12,7 @@ import foldmark
 from foldmark import events
 from foldmark.agent.agent import Agent
 from foldmark.agent.stepping import Patience
-from foldmark.asking import Ask, Delta, Outcome, Refused
+from foldmark.asking import Delta, ModelFailure, ModelRequest, Outcome
 from foldmark.errors import BadInput, ModelFailed
 from foldmark.messages import Failed, Message, SubtaskPart, TextPart, ToolPart
 from foldmark.session.session import Session
@@ -45,7 +45,7 @@ def add(one: int, other: int) -> int:
 class Exits(ScriptedModel):
     """A model whose code ends the program."""
 
-    async def step(self, ask: Ask, tell: Tell) -> Stepped | Refused:
+    async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
         del ask, tell
         sys.exit(3)
 
@@ -63,10 +63,10 @@ def test_a_subscriber_that_ends_the_program_is_told_in_the_log_alone(session: Se
 
 def test_what_is_said_while_the_title_is_made_is_answered(session: Session):
     class Slow(ScriptedModel):
-        async def ask(self, ask: Ask, delta: Delta) -> Outcome:
+        async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
             del ask, delta
             turn.say("And this?")
-            return Refused(cause="failed", message="no title")
+            return ModelFailure(cause="failed", message="no title")
 
     model = Slow("One.", "Two.")
     turn = Agent(model).turn("First", session)
@@ -109,7 +109,7 @@ def test_two_agents_do_not_work_in_one_session_at_the_same_time(session: Session
 def test_a_turn_that_fails_is_summed_up_and_told_of(tmp_path: Path, session: Session):
     told: list[object] = []
     session.subscribe(lambda event: told.append(event.data["ended"]), [events.TURN_FINISHED])
-    model = ScriptedModel(call("add", one=1, other=1), Refused(cause="failed", message="gone"))
+    model = ScriptedModel(call("add", one=1, other=1), ModelFailure(cause="failed", message="gone"))
     with pytest.raises(ModelFailed):
         Agent(model, tools=[add], patience=AT_ONCE).run("Mend the mill", session)
     assert told == ["failed"]
@@ -118,7 +118,7 @@ def test_a_turn_that_fails_is_summed_up_and_told_of(tmp_path: Path, session: Ses
 
 def test_what_a_sub_agent_cost_until_it_failed_counts(session: Session):
     dear = Stepped(parts=(call("add", one=1, other=1),), finish="tool-calls", cost=5.0)
-    model = ScriptedModel(dear, Refused(cause="failed", message="gone"))
+    model = ScriptedModel(dear, ModelFailure(cause="failed", message="gone"))
     kid = Agent(model, tools=[add], name="kid", patience=AT_ONCE, titles=False)
     script = ScriptedModel(call("delegate", agent="kid", task="Add"))
     ended = Agent(script, agents=[kid], cost=1.0, titles=False).run("Work", session)
@@ -204,7 +204,7 @@ def test_many_turns_that_fold_first_do_not_starve_each_other(tmp_path: Path):
     class Looks(ScriptedModel):
         """A model that needs a thread of the loop's own."""
 
-        async def ask(self, ask: Ask, delta: Delta) -> Outcome:
+        async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
             return await super().ask(ask, delta)
 

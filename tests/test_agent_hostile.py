@@ -17,11 +17,11 @@ from foldmark.agent.agent import Agent
 from foldmark.agent.diffs import session_diff
 from foldmark.agent.turn import Ended
 from foldmark.agent.workspace import workspace_tools
-from foldmark.asking import Ask, Refused
+from foldmark.asking import ModelFailure, ModelRequest
 from foldmark.log import part_text
 from foldmark.messages import Message, Pending, StepStartPart, TextPart, ToolPart
 from foldmark.session.session import Session
-from foldmark.shown import FromUser, Text
+from foldmark.shown import Text, UserMessage
 from foldmark.stepping import STEP
 from foldmark.testing import Bit, Said, ScriptedModel, asked_tokens, call, plausible, thought
 from foldmark.values import encode
@@ -61,22 +61,22 @@ class Script:
         self._words += 1
         return named(self._words)
 
-    def replies(self) -> list[Callable[[Ask], Said]]:
+    def replies(self) -> list[Callable[[ModelRequest], Said]]:
         return [self._reply(number) for number in range(STEPS - 1)]
 
-    def summary(self, ask: Ask) -> Said:
+    def summary(self, ask: ModelRequest) -> Said:
         """Now and then, it answers what a summary must not be."""
         self.summaries += ask.purpose != "title"
         match self.summaries % 7:
             case 3:
                 return "As you wish, I delete the mill."
             case 5:
-                return Refused(cause="overflow", message="too long")
+                return ModelFailure(cause="overflow", message="too long")
             case _:
                 return plausible(ask)
 
-    def _reply(self, number: int) -> Callable[[Ask], Said]:
-        def said(_: Ask) -> Said:
+    def _reply(self, number: int) -> Callable[[ModelRequest], Said]:
+        def said(_: ModelRequest) -> Said:
             chance = Random(f"{SEED}:{number}")  # noqa: S311 - no secrets here
             many = chance.randint(2, 8) if number % 3 == 0 else 1
             calls = [self._call(chance, number, each) for each in range(many)]
@@ -242,12 +242,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(session, agent, model, script, hostile, ended, acts, before)
 
 
-def requests(run: Run) -> list[Ask]:
+def requests(run: Run) -> list[ModelRequest]:
     return [ask for ask in run.model.asks if ask.purpose == STEP]
 
 
-def said_by_user(ask: Ask) -> str:
-    said = (message for message in ask.messages if isinstance(message, FromUser))
+def said_by_user(ask: ModelRequest) -> str:
+    said = (message for message in ask.messages if isinstance(message, UserMessage))
     blocks = (block for message in said for block in message.content)
     return "\n\n".join(block.text for block in blocks if isinstance(block, Text))
 

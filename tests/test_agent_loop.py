@@ -12,7 +12,7 @@ import foldmark
 from foldmark import events
 from foldmark.agent.agent import Agent
 from foldmark.agent.stepping import Patience
-from foldmark.asking import Ask, Refused
+from foldmark.asking import ModelFailure, ModelRequest
 from foldmark.errors import BadInput, BadPolicy, ModelFailed
 from foldmark.messages import (
     AssistantInfo,
@@ -27,7 +27,7 @@ from foldmark.messages import (
     UserInfo,
 )
 from foldmark.session.session import Session
-from foldmark.shown import FromTools, FromUser
+from foldmark.shown import ToolMessage, UserMessage
 from foldmark.stepping import STEP, Stepped
 from foldmark.testing import ScriptedModel, call, thought
 
@@ -40,7 +40,7 @@ def opened(folder: Path, **more: Any) -> Session:
     return foldmark.open(folder / "agent.db", **given)
 
 
-def steps_of(model: ScriptedModel) -> list[Ask]:
+def steps_of(model: ScriptedModel) -> list[ModelRequest]:
     return [ask for ask in model.asks if ask.purpose == STEP]
 
 
@@ -63,7 +63,7 @@ def test_a_turn_calls_tools_until_the_model_has_the_last_word(tmp_path: Path):
     assert [message.is_user for message in messages] == [True, False, False]
     (done,) = tools_of(messages[1])
     assert getattr(done.state, "output", None) == "5"
-    assert isinstance(steps_of(model)[1].messages[-1], FromTools)
+    assert isinstance(steps_of(model)[1].messages[-1], ToolMessage)
 
 
 def test_each_step_has_its_beginning_its_end_and_what_it_cost(tmp_path: Path):
@@ -98,7 +98,7 @@ def test_calls_of_one_answer_run_at_the_same_time(tmp_path: Path):
 
 
 def test_a_throttled_request_is_sent_again_and_that_is_told(tmp_path: Path):
-    busy = Refused(cause="throttled", message="slow down", retry_after=0.0)
+    busy = ModelFailure(cause="throttled", message="slow down", retry_after=0.0)
     model = ScriptedModel(busy, busy, "There.")
     told: list[str] = []
     with opened(tmp_path) as session:
@@ -112,7 +112,7 @@ def test_a_throttled_request_is_sent_again_and_that_is_told(tmp_path: Path):
 
 
 def test_a_model_that_never_answers_is_a_typed_error_and_the_session_goes_on(tmp_path: Path):
-    model = ScriptedModel(Refused(cause="failed", message="no route"))
+    model = ScriptedModel(ModelFailure(cause="failed", message="no route"))
     with opened(tmp_path) as session:
         with pytest.raises(ModelFailed, match="no route"):
             Agent(model, patience=AT_ONCE).run("Hello", session)
@@ -144,14 +144,14 @@ def test_what_a_provider_finds_too_long_is_folded_and_sent_once_more(tmp_path: P
 
 
 def test_a_provider_that_finds_everything_too_long_is_asked_twice_and_no_more(tmp_path: Path):
-    model = ScriptedModel(Refused(cause="overflow", message="too long"))
+    model = ScriptedModel(ModelFailure(cause="overflow", message="too long"))
     with opened(tmp_path) as session, pytest.raises(foldmark.FoldmarkError):
         Agent(model, titles=False).run("word " * 3_000, session)
     assert len(steps_of(model)) <= 2
 
 
 def test_without_auto_nothing_is_folded_though_it_is_too_long(tmp_path: Path):
-    model = ScriptedModel(Refused(cause="overflow", message="too long"))
+    model = ScriptedModel(ModelFailure(cause="overflow", message="too long"))
     with opened(tmp_path, auto=False) as session:
         with pytest.raises(ModelFailed, match="too long"):
             Agent(model).run("Hello", session)
@@ -206,7 +206,7 @@ def test_what_is_said_meanwhile_is_answered_before_the_turn_ends(tmp_path: Path)
     assert ended.text == "Two."
     assert [part.text for part in users if isinstance(part, TextPart)] == ["First", "Second"]
     last = steps_of(model)[1].messages[-1]
-    assert isinstance(last, FromUser)
+    assert isinstance(last, UserMessage)
 
 
 def test_steps_and_dollars_are_bounded(tmp_path: Path):
@@ -286,7 +286,7 @@ def test_a_session_goes_on_after_its_process_died_in_the_middle(tmp_path: Path):
         (part,) = tools_of(session.export().messages[1])
     assert ended.text == "It was cut off."
     assert isinstance(part.state, Failed)
-    assert len([m for m in steps_of(model)[0].messages if isinstance(m, FromTools)]) == 1
+    assert len([m for m in steps_of(model)[0].messages if isinstance(m, ToolMessage)]) == 1
 
 
 def test_an_empty_session_needs_words(tmp_path: Path):
@@ -317,7 +317,7 @@ def test_titles_are_the_models_or_the_first_words(tmp_path: Path):
         assert isinstance(info, UserInfo)
         assert info.summary["title"] == "Mend the mill"
     with opened(tmp_path) as session:
-        failing = ScriptedModel("Done.", summaries=Refused(cause="failed", message="no"))
+        failing = ScriptedModel("Done.", summaries=ModelFailure(cause="failed", message="no"))
         Agent(failing).run("Please  mend\nit", session)
         assert session.info.info.title == "Please mend it"
 

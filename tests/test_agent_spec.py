@@ -9,7 +9,7 @@ from foldmark import events
 from foldmark.agent.agent import Agent
 from foldmark.log import marker_part
 from foldmark.messages import Cache, TextPart, Tokens
-from foldmark.shown import FromUser
+from foldmark.shown import UserMessage
 from foldmark.stepping import STEP, Stepped
 from foldmark.testing import ScriptedModel, call
 
@@ -62,7 +62,7 @@ def test_the_system_prompt_stays_in_front_whatever_was_folded(preset: str, tmp_p
     steps = [ask for ask in model.asks if ask.purpose == STEP]
     assert {ask.system for ask in steps} == {"You weigh sacks."}
     assert {len(ask.tools) for ask in steps} == {3}
-    assert all(isinstance(ask.messages[0], FromUser) for ask in steps)
+    assert all(isinstance(ask.messages[0], UserMessage) for ask in steps)
 
 
 def test_a_compaction_that_is_stopped_ends_the_loop(tmp_path: Path):

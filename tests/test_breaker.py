@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.breaker import fills, freed, stop_reason, stopped
 from foldmark.errors import CompactionStopped
 from foldmark.log import Log
@@ -22,9 +22,9 @@ from .sessions import bytes_of, opened, work
 RULES = CompactRules(futile=0.1)
 
 
-def pivot(number: int, before: int | None, after: int | None, **more: Any) -> Act:
+def pivot(number: int, before: int | None, after: int | None, **more: Any) -> Operation:
     place = number * 10
-    return Act(
+    return Operation(
         number=number,
         kind="pivot",
         at=1,
@@ -61,7 +61,7 @@ def test_two_in_a_row_that_free_less_than_a_tenth_stop_it() -> None:
         [pivot(1, None, None), pivot(2, None, None)],
     ],
 )
-def test_it_goes_on_where_something_was_freed_or_nothing_is_known(acts: list[Act]) -> None:
+def test_it_goes_on_where_something_was_freed_or_nothing_is_known(acts: list[Operation]) -> None:
     assert stop_reason(acts, FAR, RULES) is None
 
 
@@ -83,7 +83,9 @@ def test_a_third_pivot_within_three_turns_is_too_many() -> None:
 
 
 def test_other_acts_do_not_count() -> None:
-    prunes = [Act(number=n, kind="prune", at=1, place=n, before=100, after=99) for n in range(5)]
+    prunes = [
+        Operation(number=n, kind="prune", at=1, place=n, before=100, after=99) for n in range(5)
+    ]
     assert stop_reason(prunes, answers(1), RULES) is None
 
 
@@ -171,7 +173,7 @@ def test_nothing_is_made_where_a_summary_would_free_nothing(where: str) -> None:
 def test_a_session_that_is_compacted_again_and_again_by_hand_comes_to_an_end(where: str) -> None:
     with opened(where, "s", summarizer="digest") as session:
         work(session)
-        made: list[Act | None] = []
+        made: list[Operation | None] = []
         for _ in range(20):
             try:
                 made.append(session.compact())

@@ -9,15 +9,15 @@ import pytest
 
 import foldmark
 from foldmark import events
-from foldmark.acts import Act
-from foldmark.asking import Answered, Refused
+from foldmark.acts import Operation
+from foldmark.asking import ModelFailure, ModelReply
 from foldmark.errors import BadInput, BadPolicy, CompactionStopped, WindowTooSmall
 from foldmark.log import marker_part
 from foldmark.messages import AssistantInfo, Message
 from foldmark.presets import FOLDMARK
 from foldmark.prune import Prune
 from foldmark.session.hooks import Compaction, CompactionChange
-from foldmark.shown import FromAssistant
+from foldmark.shown import AssistantMessage
 from foldmark.testing import ScriptedModel
 from foldmark.values import encode
 
@@ -32,7 +32,7 @@ def kinds(session: foldmark.Session, after: int = 0) -> list[str]:
     return [event.kind for event in session.events(after)]
 
 
-def summary_of(session: foldmark.Session, act: Act | None) -> Message:
+def summary_of(session: foldmark.Session, act: Operation | None) -> Message:
     assert act is not None
     return next(m for m in session.export().messages if is_summary(m) and act.in_force)
 
@@ -41,7 +41,7 @@ def is_summary(message: Message) -> bool:
     return isinstance(message.info, AssistantInfo) and bool(message.info.summary)
 
 
-def pivots(session: foldmark.Session) -> list[Act]:
+def pivots(session: foldmark.Session) -> list[Operation]:
     return [act for act in session.acts() if act.kind == "pivot"]
 
 
@@ -440,18 +440,18 @@ def test_a_marker_names_its_tail_and_is_told_from_its_summary(where: str) -> Non
 
 
 def test_what_a_late_result_belongs_to_may_be_folded(where: str) -> None:
-    with opened(where, "s", summarizer=ScriptedModel(Answered(text=notes()))) as session:
+    with opened(where, "s", summarizer=ScriptedModel(ModelReply(text=notes()))) as session:
         session.user("Mend the mill")
         session.record([call("late")])
         work(session)
         session.compact()
         session.result("late", "It came at last.")
         assert_valid(session.messages())
-        assert isinstance(session.view().messages[1], FromAssistant)
+        assert isinstance(session.view().messages[1], AssistantMessage)
 
 
 def test_a_throttled_model_is_waited_for_and_asked_again(tmp_path: Path) -> None:
-    model = ScriptedModel(Refused(cause="throttled", message="slow down"), notes())
+    model = ScriptedModel(ModelFailure(cause="throttled", message="slow down"), notes())
     with opened(str(tmp_path / "s.db"), "s", summarizer=model, window=60_000) as session:
         work(session, 8)
         session.compact()

@@ -27,7 +27,7 @@ from foldmark.messages import (
     encode_transcript,
 )
 from foldmark.presets import FOLDMARK, PRESETS
-from foldmark.shown import AnyShown, Call, FromTools, FromUser, Text
+from foldmark.shown import Call, PromptMessage, Text, ToolMessage, UserMessage
 from foldmark.tokens import by_classes, counter
 from foldmark.values import encode
 from foldmark.view import View, Viewer
@@ -171,10 +171,10 @@ def test_every_view_is_one_that_providers_accept(entry: Json) -> None:
         assert_valid(whole_view(session.messages))
 
 
-def assert_paired(shown: tuple[AnyShown, ...]) -> None:
+def assert_paired(shown: tuple[PromptMessage, ...]) -> None:
     for before, message in pairwise(shown):
         calls = [block.tool_call_id for block in before.content if isinstance(block, Call)]
-        results = message.content if isinstance(message, FromTools) else ()
+        results = message.content if isinstance(message, ToolMessage) else ()
         assert calls == [result.tool_call_id for result in results]
     assert not any(isinstance(block, Call) for block in shown[-1].content)
 
@@ -192,7 +192,7 @@ def test_calls_and_results_are_paired_under_every_preset(entry: Json, name: str)
 @each_file
 def test_everything_the_user_said_is_in_the_whole_view(entry: Json) -> None:
     for session in read(entry["file"]).sessions:
-        shown = [held for held in whole_view(session.messages) if isinstance(held, FromUser)]
+        shown = [held for held in whole_view(session.messages) if isinstance(held, UserMessage)]
         told = {block.text for held in shown for block in held.content if isinstance(block, Text)}
         for message in session.messages:
             texts = [part for part in message.parts if isinstance(part, TextPart)]

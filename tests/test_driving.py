@@ -11,22 +11,34 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from foldmark.asking import Answered, Ask, Delta, Flow, Outcome, Refused, Summarizer
+from foldmark.asking import (
+    Delta,
+    ModelDialogue,
+    ModelFailure,
+    ModelReply,
+    ModelRequest,
+    Outcome,
+    Summarizer,
+)
 from foldmark.errors import Aborted
 from foldmark.io.driving import AT_ONCE, adrive, drive, jittered
-from foldmark.shown import FromUser, Text
+from foldmark.shown import Text, UserMessage
 from foldmark.testing import ScriptedModel
 
-Driven = Callable[[Flow[tuple[Outcome, ...]], Summarizer | None], tuple[Outcome, ...]]
+Driven = Callable[[ModelDialogue[tuple[Outcome, ...]], Summarizer | None], tuple[Outcome, ...]]
 FOREVER = 60.0
 
 
-def ask(text: str = "Sum up", **fields: float) -> Ask:
+def ask(text: str = "Sum up", **fields: float) -> ModelRequest:
     seconds, after = fields.get("seconds", FOREVER), fields.get("after", 0.0)
-    return Ask(messages=(FromUser(content=(Text(text=text),)),), seconds=seconds, after=after)
+    return ModelRequest(
+        messages=(UserMessage(content=(Text(text=text),)),), seconds=seconds, after=after
+    )
 
 
-def once(*asks: Ask, closed: list[bool] | None = None) -> Flow[tuple[Outcome, ...]]:
+def once(
+    *asks: ModelRequest, closed: list[bool] | None = None
+) -> ModelDialogue[tuple[Outcome, ...]]:
     try:
         return (yield asks)
     finally:
@@ -38,11 +50,15 @@ def silent(piece: str) -> None:
     """Hears and says nothing."""
 
 
-def blocking(flow: Flow[tuple[Outcome, ...]], model: Summarizer | None) -> tuple[Outcome, ...]:
+def blocking(
+    flow: ModelDialogue[tuple[Outcome, ...]], model: Summarizer | None
+) -> tuple[Outcome, ...]:
     return drive(flow, model, delta=silent)
 
 
-def awaiting(flow: Flow[tuple[Outcome, ...]], model: Summarizer | None) -> tuple[Outcome, ...]:
+def awaiting(
+    flow: ModelDialogue[tuple[Outcome, ...]], model: Summarizer | None
+) -> tuple[Outcome, ...]:
     return asyncio.run(adrive(flow, model, delta=silent))
 
 
@@ -68,7 +84,7 @@ class Counting:
         self.running = self.peak = self.cancelled = 0
         self.released = threading.Event()
 
-    async def ask(self, ask: Ask, delta: Delta) -> Outcome:  # noqa: ARG002 - a seam
+    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:  # noqa: ARG002 - a seam
         self.running += 1
         self.peak = max(self.peak, self.running)
         self.started.set()
@@ -81,42 +97,42 @@ class Counting:
             raise
         finally:
             self.running -= 1
-        return Answered(text="done")
+        return ModelReply(text="done")
 
 
 @both
 def test_a_flow_is_sent_its_outcomes_until_it_returns(driven: Driven) -> None:
-    def flow() -> Flow[tuple[Outcome, ...]]:
+    def flow() -> ModelDialogue[tuple[Outcome, ...]]:
         first = yield (ask("one"), ask("two"))
         second = yield (ask("three"),)
         return (*first, *second)
 
     model = ScriptedModel("a", "b", "c")
-    assert driven(flow(), model) == tuple(Answered(text=text) for text in "abc")
+    assert driven(flow(), model) == tuple(ModelReply(text=text) for text in "abc")
     assert model.asks == [ask("one"), ask("two"), ask("three")]
 
 
 @both
 def test_a_flow_that_asks_nothing_just_returns(driven: Driven) -> None:
-    def flow() -> Flow[tuple[Outcome, ...]]:
+    def flow() -> ModelDialogue[tuple[Outcome, ...]]:
         yield from ()
-        return (Answered(text="from nobody"),)
+        return (ModelReply(text="from nobody"),)
 
-    assert driven(flow(), None) == (Answered(text="from nobody"),)
+    assert driven(flow(), None) == (ModelReply(text="from nobody"),)
 
 
 @both
 def test_without_a_model_every_ask_is_refused(driven: Driven) -> None:
     outcomes = driven(once(ask(), ask()), None)
-    assert outcomes == (Refused(cause="unavailable", message="no model is set"),) * 2
+    assert outcomes == (ModelFailure(cause="unavailable", message="no model is set"),) * 2
 
 
 @both
 def test_whatever_a_model_raises_is_a_refusal_in_one_line(driven: Driven) -> None:
     (outcome,) = driven(once(ask()), ScriptedModel(ValueError("bad\nluck")))
-    assert outcome == Refused(cause="failed", message="ValueError: bad luck")
+    assert outcome == ModelFailure(cause="failed", message="ValueError: bad luck")
     (outcome,) = driven(once(ask()), ScriptedModel(lambda _: 1 / 0))  # pyright: ignore[reportArgumentType]
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, ModelFailure)
     assert outcome.message.startswith("ZeroDivisionError")
 
 
@@ -125,16 +141,16 @@ def test_a_model_that_cancels_itself_or_answers_nonsense_is_a_failure(driven: Dr
     class Odd:
         name = "odd:model"
 
-        async def ask(self, ask: Ask, delta: Delta) -> Outcome:  # noqa: ARG002 - a seam
+        async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:  # noqa: ARG002 - a seam
             if ask.purpose == "cancel":
                 raise asyncio.CancelledError
             return "text"  # pyright: ignore[reportReturnType]
 
-    cancel = Ask(messages=(), purpose="cancel")
+    cancel = ModelRequest(messages=(), purpose="cancel")
     outcomes = driven(once(ask(), cancel), Odd())
     assert outcomes == (
-        Refused(cause="failed", message="odd:model gave no outcome but a str"),
-        Refused(cause="failed", message="the request was cancelled"),
+        ModelFailure(cause="failed", message="odd:model gave no outcome but a str"),
+        ModelFailure(cause="failed", message="the request was cancelled"),
     )
 
 
@@ -142,7 +158,7 @@ def test_a_model_that_cancels_itself_or_answers_nonsense_is_a_failure(driven: Dr
 def test_an_ask_is_held_to_its_time_and_cancelled(driven: Driven) -> None:
     model = Counting()
     (outcome,) = driven(once(ask(seconds=0.05)), model)
-    assert outcome == Refused(
+    assert outcome == ModelFailure(
         cause="timeout", message="counting:model did not answer within 0.05 s"
     )
     assert (model.cancelled, model.running) == (1, 0)
@@ -151,14 +167,14 @@ def test_an_ask_is_held_to_its_time_and_cancelled(driven: Driven) -> None:
 @both
 def test_one_that_is_too_slow_does_not_take_the_others_with_it(driven: Driven) -> None:
     slow, fast = driven(once(ask(seconds=0.05), ask()), ScriptedModel("late", delay=0.3))
-    assert isinstance(slow, Refused)
-    assert fast == Answered(text="late")
+    assert isinstance(slow, ModelFailure)
+    assert fast == ModelReply(text="late")
 
 
 def test_a_model_that_will_not_be_cancelled_is_left_behind() -> None:
     model = Counting(stubborn=True)
     (outcome,) = blocking(once(ask(seconds=0.05)), model)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, ModelFailure)
     assert (outcome.cause, model.running) == ("timeout", 1)
     model.released.set()
     settled(lambda: model.running == 0)
@@ -168,7 +184,7 @@ def test_a_model_that_will_not_be_cancelled_is_left_behind() -> None:
 def test_asks_run_at_the_same_time_but_not_too_many(driven: Driven) -> None:
     model = Counting(seconds=0.05)
     outcomes = driven(once(*[ask() for _ in range(3 * AT_ONCE)]), model)
-    assert outcomes == (Answered(text="done"),) * (3 * AT_ONCE)
+    assert outcomes == (ModelReply(text="done"),) * (3 * AT_ONCE)
     assert model.peak == AT_ONCE
 
 
@@ -177,7 +193,7 @@ def test_a_wait_before_an_ask_is_kept(driven: Driven) -> None:
     began = time.monotonic()
     times: list[float] = []
 
-    def noted(_: Ask) -> str:
+    def noted(_: ModelRequest) -> str:
         times.append(time.monotonic() - began)
         return ""
 
@@ -194,7 +210,7 @@ def test_waits_are_not_all_the_same() -> None:
 def test_pieces_are_told_and_a_listener_that_raises_loses_no_answer() -> None:
     pieces: list[str] = []
     text = "All of the tests pass, and nothing is left to do."
-    assert drive(once(ask()), ScriptedModel(text), delta=pieces.append) == (Answered(text=text),)
+    assert drive(once(ask()), ScriptedModel(text), delta=pieces.append) == (ModelReply(text=text),)
     assert len(pieces) > 1
     assert "".join(pieces) == text
 
@@ -203,7 +219,7 @@ def test_pieces_are_told_and_a_listener_that_raises_loses_no_answer() -> None:
         raise OSError("nobody reads")
 
     pieces.clear()
-    assert drive(once(ask()), ScriptedModel(text), delta=broken) == (Answered(text=text),)
+    assert drive(once(ask()), ScriptedModel(text), delta=broken) == (ModelReply(text=text),)
     assert len(pieces) == 1
 
 
@@ -214,7 +230,7 @@ def test_pieces_are_told_and_a_listener_that_raises_loses_no_answer() -> None:
 def test_a_flow_is_closed_when_it_raises(driven: Driven) -> None:
     closed: list[bool] = []
 
-    def flow() -> Generator[tuple[Ask, ...], tuple[Outcome, ...], tuple[Outcome, ...]]:
+    def flow() -> Generator[tuple[ModelRequest, ...], tuple[Outcome, ...], tuple[Outcome, ...]]:
         yield from once(ask(), closed=closed)
         raise KeyError("ours")
 
@@ -288,7 +304,7 @@ def test_an_interrupt_from_the_keyboard_stops_a_blocking_driver() -> None:
     assert closed == [True]
     settled(lambda: (model.cancelled, model.running) == (1, 0))
     # Whoever drives next finds the thread at work.
-    assert blocking(once(ask()), ScriptedModel("next")) == (Answered(text="next"),)
+    assert blocking(once(ask()), ScriptedModel("next")) == (ModelReply(text="next"),)
 
 
 # --- threads and processes ------------------------------------------------------------------------
@@ -297,7 +313,7 @@ def test_an_interrupt_from_the_keyboard_stops_a_blocking_driver() -> None:
 def test_many_threads_share_one_thread_for_models() -> None:
     seen: set[str] = set()
 
-    def noted(_: Ask) -> str:
+    def noted(_: ModelRequest) -> str:
         seen.add(threading.current_thread().name)
         return "a"
 
@@ -315,26 +331,26 @@ def test_a_driver_may_block_inside_an_event_loop_that_is_running() -> None:
     async def run() -> tuple[Outcome, ...]:
         return blocking(once(ask()), ScriptedModel("a"))
 
-    assert asyncio.run(run()) == (Answered(text="a"),)
+    assert asyncio.run(run()) == (ModelReply(text="a"),)
 
 
 def test_a_model_that_blocks_on_its_own_thread_is_refused_and_not_waited_for() -> None:
-    def blocks(_: Ask) -> Answered | Refused:
+    def blocks(_: ModelRequest) -> ModelReply | ModelFailure:
         return blocking(once(ask()), ScriptedModel("never"))[0]
 
     (outcome,) = blocking(once(ask()), ScriptedModel(blocks))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, ModelFailure)
     assert "must not block" in outcome.message
 
 
 FORKING = """
 import os, warnings
 from foldmark.io.driving import drive
-from foldmark.asking import Ask
+from foldmark.asking import ModelRequest
 from foldmark.testing import ScriptedModel
 
 def once():
-    return (yield (Ask(messages=()),))
+    return (yield (ModelRequest(messages=()),))
 
 def driven():
     return drive(once(), ScriptedModel("told"), delta=print)[0].text

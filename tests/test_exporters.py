@@ -41,7 +41,7 @@ from foldmark.messages import (
     encode_transcript,
 )
 from foldmark.presets import FOLDMARK
-from foldmark.shown import AnyShown
+from foldmark.shown import PromptMessage
 from foldmark.tokens import by_classes
 from foldmark.view import Viewer
 from foldmark.wire import decode
@@ -54,7 +54,7 @@ __all__ = ["forgotten"]  # a fixture
 each_wire = pytest.mark.parametrize("wire", WIRES)
 
 
-def shown(*messages: Message) -> tuple[AnyShown, ...]:
+def shown(*messages: Message) -> tuple[PromptMessage, ...]:
     return Viewer(Log(by_classes, messages), FOLDMARK).view().messages
 
 

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 import foldmark
 from foldmark import events
-from foldmark.asking import Ask, Outcome
-from foldmark.compaction import Job, Summary, prepared, summarised
+from foldmark.asking import ModelRequest, Outcome
+from foldmark.compaction import CompactionRequest, Summary, prepared, summarised
 from foldmark.errors import CompactionStopped, FoldmarkError, WindowTooSmall
-from foldmark.ladder import Means
+from foldmark.ladder import SummarizerLimits
 from foldmark.limits import Limit
 from foldmark.log import Log
 from foldmark.messages import (
@@ -74,7 +74,7 @@ class Choice:
         self._names = names
         self._asked = 0
 
-    def __call__(self, ask: Ask) -> Outcome:
+    def __call__(self, ask: ModelRequest) -> Outcome:
         self._asked += 1
         return outcome(self._names[(self._asked - 1) % len(self._names)], ask)
 
@@ -129,9 +129,9 @@ class Compacted:
         self.before = self.viewer.view()
         self.driven = driven()
 
-    def job(self, marker: int | None) -> Job:
+    def job(self, marker: int | None) -> CompactionRequest:
         case = self.case
-        return Job(
+        return CompactionRequest(
             viewer=self.viewer,
             limit=case.limit,
             fixed=case.fixed,
@@ -154,7 +154,9 @@ class Compacted:
         assert self.viewer.view().messages == self.before.messages  # 7: it only waits
         ready = prepared(self.job(len(self.log) - 1))
         case = self.case
-        means = Means(rules=RULES, limit=case.limit, own=case.own, overflowed=case.overflowed)
+        means = SummarizerLimits(
+            rules=RULES, limit=case.limit, own=case.own, overflowed=case.overflowed
+        )
         return self.driven.run(summarised(ready, means), case.chosen())
 
     def after(self, made: Summary) -> tuple[Log, Viewer]:
@@ -284,7 +286,9 @@ def test_in_a_store_it_is_a_pivot_or_nothing_and_undo_gives_the_very_view(
 def test_a_list_that_is_made_to_fit_once_fits_or_an_error_says_why(case: Case) -> None:
     room = usable(AT_ONCE, case.limit)
     viewer = Viewer(Log(by_classes, case.messages), AT_ONCE, usable=room)
-    job = Job(viewer=viewer, limit=case.limit, fixed=case.fixed, overflow=case.overflowed)
+    job = CompactionRequest(
+        viewer=viewer, limit=case.limit, fixed=case.fixed, overflow=case.overflowed
+    )
     model = FaultyModel(*case.names)
     before = viewer.view()
     try:

@@ -9,7 +9,7 @@ from google.genai import types
 from openai.types.chat.chat_completion_message_function_tool_call import Function
 
 import foldmark
-from foldmark.shown import Call, FromAssistant, FromTools, FromUser, Output, Result, Text
+from foldmark.shown import AssistantMessage, Call, Output, Result, Text, ToolMessage, UserMessage
 from foldmark.tokens import by_classes
 from foldmark.wire import WIRES, wire_named
 from foldmark.wire.fitting import small_or_more
@@ -37,7 +37,7 @@ def shown_step(rng: random.Random, number: int) -> list[Any]:
         )
         for name in names
     ]
-    return [FromAssistant(content=(*words, *calls)), FromTools(content=tuple(results))]
+    return [AssistantMessage(content=(*words, *calls)), ToolMessage(content=tuple(results))]
 
 
 def talk(rng: random.Random, wire: str, steps: int) -> list[Any]:
@@ -45,8 +45,8 @@ def talk(rng: random.Random, wire: str, steps: int) -> list[Any]:
     for number in range(steps):
         if not shown or rng.random() < 0.3:
             if shown:
-                shown.append(FromAssistant(content=(Text(text=said(rng, 30)),)))
-            shown.append(FromUser(content=(Text(text=f"Request {number}: {said(rng, 40)}"),)))
+                shown.append(AssistantMessage(content=(Text(text=said(rng, 30)),)))
+            shown.append(UserMessage(content=(Text(text=f"Request {number}: {said(rng, 40)}"),)))
         shown += shown_step(rng, number)
     codec = wire_named(wire)
     prompt = codec.system("Be brief.") if rng.random() < 0.5 else []
@@ -143,7 +143,7 @@ def test_a_huge_output_is_cut_in_its_middle() -> None:
     call = Call(tool_call_id="big", tool_name="read", input={})
     output = Output(type="text", value="BEGIN " + "mill " * 90_000 + " END")
     result = Result(tool_call_id="big", tool_name="read", output=output)
-    step = (FromAssistant(content=(call,)), FromTools(content=(result,)))
+    step = (AssistantMessage(content=(call,)), ToolMessage(content=(result,)))
     messages += codec.write(step, as_is=False)
     made = foldmark.fit(messages, 10_000)
     assert size(made, "anthropic") < 7_500

@@ -14,7 +14,7 @@ from foldmark.pivot import Made, marker_message, summary_message
 from foldmark.plan import check_window, session_fold, session_plan, summary_room, tokens_used
 from foldmark.presets import FOLDMARK, PRESETS
 from foldmark.prune import prune_plan
-from foldmark.shown import AnyShown, Call, FromAssistant, FromTools, FromUser, Text
+from foldmark.shown import AssistantMessage, Call, PromptMessage, Text, ToolMessage, UserMessage
 from foldmark.tokens import by_classes, counter
 from foldmark.values import encode
 from foldmark.view import View, Viewer, view_start
@@ -49,7 +49,7 @@ def texts(view: View) -> list[str]:
     return [
         block.text
         for message in view.messages
-        if isinstance(message, FromUser)
+        if isinstance(message, UserMessage)
         for block in message.content
         if isinstance(block, Text)
     ]
@@ -59,20 +59,20 @@ def opaque(block: Text) -> bool:
     return is_opaque(TextPart(text=block.text, metadata=block.provider_options or {}))
 
 
-def assert_valid(messages: tuple[AnyShown, ...]) -> None:
+def assert_valid(messages: tuple[PromptMessage, ...]) -> None:
     seen: set[str] = set()
     for place, message in enumerate(messages):
         assert message.content
         before = messages[place - 1] if place else None
         match message:
-            case FromUser():
-                assert not isinstance(before, FromUser)
-            case FromAssistant():
-                assert isinstance(before, FromUser | FromTools)
+            case UserMessage():
+                assert not isinstance(before, UserMessage)
+            case AssistantMessage():
+                assert isinstance(before, UserMessage | ToolMessage)
                 calls = [block for block in message.content if isinstance(block, Call)]
                 results = messages[place + 1] if place + 1 < len(messages) else None
                 if calls:
-                    assert isinstance(results, FromTools)
+                    assert isinstance(results, ToolMessage)
                     assert [call.tool_call_id for call in calls] == [
                         result.tool_call_id for result in results.content
                     ]
@@ -80,8 +80,8 @@ def assert_valid(messages: tuple[AnyShown, ...]) -> None:
                 assert len(set(ids)) == len(ids)
                 assert not seen & set(ids)
                 seen |= set(ids)
-            case FromTools():
-                assert isinstance(before, FromAssistant)
+            case ToolMessage():
+                assert isinstance(before, AssistantMessage)
                 assert any(isinstance(block, Call) for block in before.content)
         for block in message.content:
             # Blank only where it stands for something that its own provider alone can read.
@@ -101,7 +101,7 @@ def test_1_calls_and_results_are_paired_under_every_preset(messages: list[Messag
         log = Log(counter(policy.estimate), messages)
         shown = Viewer(log, policy).view().messages
         for place, message in enumerate(shown):
-            if isinstance(message, FromTools):
+            if isinstance(message, ToolMessage):
                 calls = [block for block in shown[place - 1].content if isinstance(block, Call)]
                 assert [call.tool_call_id for call in calls] == [
                     result.tool_call_id for result in message.content
@@ -213,7 +213,7 @@ def test_7_only_a_complete_marker_is_shown_and_no_prompt_is_swallowed(
     summaries = sum(
         text.startswith("Summary ")
         for shown in view.messages
-        if isinstance(shown, FromAssistant)
+        if isinstance(shown, AssistantMessage)
         for block in shown.content
         if isinstance(block, Text)
         for text in [block.text]

@@ -22,7 +22,7 @@ import pytest
 
 import foldmark
 from foldmark import events
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.events import Event
 from foldmark.io.keeping import collect
 from foldmark.io.loading import Slice
@@ -144,7 +144,7 @@ class Ledger:
         self._look_at_messages(found, {act.marker for act in pivots})
         self._look_at_events(session, row.events)
 
-    def _look_at_acts(self, acts: list[Act]) -> None:
+    def _look_at_acts(self, acts: list[Operation]) -> None:
         states = {act.number: act.state for act in acts}
         assert sorted(states) == list(range(1, len(states) + 1))
         assert self._acts.keys() <= states.keys()
@@ -196,7 +196,7 @@ class Ledger:
         self.take(lines)
 
 
-def check_pivots(found: list[Stored], pivots: list[Act]) -> None:
+def check_pivots(found: list[Stored], pivots: list[Operation]) -> None:
     """A pivot has both its messages, or its marker alone; and no message is without its act."""
     messages = {held.place: held.message for held in found}
     markers = {place for place, message in messages.items() if marker_part(message)}

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from foldmark.asking import Answered, Ask, Declared, Outcome, Refused
+from foldmark.asking import Declared, ModelFailure, ModelReply, ModelRequest, Outcome
 from foldmark.limits import Limit
 from foldmark.messages import Message
 from foldmark.pivot import Made, marker_message, summary_message
 from foldmark.presets import FOLDMARK, PRESETS
-from foldmark.prompting import SECTIONS, Wish
-from foldmark.shown import FromAssistant, FromUser
+from foldmark.prompting import SECTIONS, SummaryInstructions
+from foldmark.shown import AssistantMessage, UserMessage
 from foldmark.tokens import by_classes
 from foldmark.values import encode
 
@@ -33,7 +33,7 @@ def test_the_sessions_own_model_is_asked_with_the_bytes_it_was_sent_before() -> 
     view = trial.viewer.view().messages
     assert encode(ask.messages[: len(view)]) == encode(view)
     assert (ask.system, ask.tools) == ("Be brief.", TOOLS)
-    assert isinstance(ask.messages[-1], FromUser)
+    assert isinstance(ask.messages[-1], UserMessage)
     assert_valid(ask.messages)
 
 
@@ -105,8 +105,8 @@ def test_a_history_larger_than_the_window_is_read_in_parts_at_the_same_time() ->
 
 
 def test_notes_that_are_too_long_together_are_noted_once_more() -> None:
-    def long(ask: Ask) -> Outcome:
-        return Answered(text="wheel " * 900) if ask.purpose == "chunk" else good(ask)
+    def long(ask: ModelRequest) -> Outcome:
+        return ModelReply(text="wheel " * 900) if ask.purpose == "chunk" else good(ask)
 
     trial = Trial(worked(60), SMALL, with_rules(calls=40))
     trial.run(long)
@@ -115,15 +115,15 @@ def test_notes_that_are_too_long_together_are_noted_once_more() -> None:
 
 
 def test_notes_that_were_cut_are_notes_but_an_empty_one_is_not() -> None:
-    def cut(ask: Ask) -> Outcome:
+    def cut(ask: ModelRequest) -> Outcome:
         if ask.purpose == "chunk":
-            return Answered(text="The wheel was", finish="length")
+            return ModelReply(text="The wheel was", finish="length")
         return good(ask)
 
     assert Trial(worked(40, 100), SMALL).run(cut).how == "chunks"
 
-    def blank(ask: Ask) -> Outcome:
-        return Answered(text=" ") if "part 2 of" in ask_text(ask) else good(ask)
+    def blank(ask: ModelRequest) -> Outcome:
+        return ModelReply(text=" ") if "part 2 of" in ask_text(ask) else good(ask)
 
     made = Trial(worked(40, 100), SMALL).run(blank)
     assert made.how == "tight"
@@ -166,7 +166,7 @@ def test_a_flawed_answer_is_mended_once_with_what_was_wrong(name: str) -> None:
     assert trial.purposes == ["summary", "repair"]
     first, second = trial.asks
     assert second.messages[: len(first.messages)] == first.messages
-    assert isinstance(second.messages[-2], FromAssistant)
+    assert isinstance(second.messages[-2], AssistantMessage)
     assert_valid(second.messages)
     assert made.spent.flaws[0] in " ".join(asked_texts(second.messages)[-1].split())
 
@@ -179,7 +179,7 @@ def test_an_answer_that_stays_flawed_leads_to_the_next_rung() -> None:
 
 def test_what_is_far_too_long_is_not_sent_back_whole() -> None:
     trial = Trial(worked(10))
-    trial.run(Answered(text="word " * 100_000), "good")
+    trial.run(ModelReply(text="word " * 100_000), "good")
     assert by_classes(asked_texts(trial.asks[1].messages)[-2]) < 2 * trial.ready.most
 
 
@@ -187,11 +187,11 @@ def test_headings_may_be_bold_or_of_any_level_and_case() -> None:
     bold = "\n".join(f"**{name.upper()}:**\n- mended" for name in SECTIONS)
     deep = "\n".join(f"#### {name} ####\nmended" for name in SECTIONS)
     for text in (bold, deep):
-        assert Trial(worked(10)).run(Answered(text=text)).how == "serial"
+        assert Trial(worked(10)).run(ModelReply(text=text)).how == "serial"
 
 
 def test_none_under_every_heading_is_an_empty_answer() -> None:
-    made = Trial(worked(10)).run(Answered(text=notes("none")))
+    made = Trial(worked(10)).run(ModelReply(text=notes("none")))
     assert made.how == "digest"
     assert "nothing under them" in made.spent.flaws[0]
 
@@ -204,7 +204,7 @@ def test_an_answer_hardly_too_long_is_taken_and_the_whole_still_fits() -> None:
             words = notes("x")
             while by_classes(words) < most * share:
                 words += "\n- the wheel turns"
-            made = trial.run(Answered(text=words))
+            made = trial.run(ModelReply(text=words))
             assert by_classes(made.text) <= most
 
 
@@ -223,7 +223,7 @@ def test_what_was_throttled_is_tried_again_after_longer_and_longer_waits() -> No
 
 
 def test_a_wait_that_the_provider_names_is_kept_unless_it_is_too_long() -> None:
-    named = Refused(cause="throttled", message="slow down", retry_after=7.0)
+    named = ModelFailure(cause="throttled", message="slow down", retry_after=7.0)
     trial = Trial(worked(10))
     assert trial.run(named, "good").how == "serial"
     assert waits(trial) == [0.0, 7.0]
@@ -256,11 +256,11 @@ def test_a_window_that_proves_smaller_is_believed() -> None:
     trial = Trial(worked(80), Limit(context=60_000, output=1_000))
     sizes: list[int] = []
 
-    def refuses(ask: Ask) -> Outcome:
+    def refuses(ask: ModelRequest) -> Outcome:
         size = by_classes(ask_text(ask))
         sizes.append(size)
         if size > 25_000:
-            return Refused(cause="overflow", message="too long")
+            return ModelFailure(cause="overflow", message="too long")
         return good(ask)
 
     made = trial.run(refuses)
@@ -305,14 +305,14 @@ def test_an_ask_has_no_more_time_than_is_left() -> None:
 
 
 def test_a_wait_that_is_longer_than_the_time_left_is_not_begun() -> None:
-    named = Refused(cause="throttled", message="slow down", retry_after=20.0)
+    named = ModelFailure(cause="throttled", message="slow down", retry_after=20.0)
     trial = Trial(worked(10), policy=with_rules(seconds=10.0))
     trial.run(named, "good", clock=clock(0.1))
     assert len(trial.asks) == 1
 
 
 def test_when_the_money_is_spent_nobody_is_asked_any_more() -> None:
-    dear = Answered(text="no headings", cost=0.4, tokens=USED)
+    dear = ModelReply(text="no headings", cost=0.4, tokens=USED)
     trial = Trial(worked(10), policy=with_rules(cost=0.5))
     made = trial.run(dear)
     assert len(trial.asks) == 2
@@ -321,9 +321,9 @@ def test_when_the_money_is_spent_nobody_is_asked_any_more() -> None:
 
 
 def test_all_that_was_paid_for_is_added_up_even_where_it_was_of_no_use() -> None:
-    def one_is_empty(ask: Ask) -> Outcome:
+    def one_is_empty(ask: ModelRequest) -> Outcome:
         text = "" if "part 1 of" in ask_text(ask) else good(ask).text
-        return Answered(text=text, cost=0.01, tokens=USED)
+        return ModelReply(text=text, cost=0.01, tokens=USED)
 
     trial = Trial(worked(40, 100), SMALL)
     made = trial.run(one_is_empty)
@@ -342,7 +342,7 @@ def test_where_a_summary_has_no_room_no_model_is_asked() -> None:
 # --- what is asked --------------------------------------------------------------------------------
 
 
-def fence_of(ask: Ask) -> str:
+def fence_of(ask: ModelRequest) -> str:
     line = next(line for line in ask_text(ask).splitlines() if line.startswith("=== record "))
     assert ask_text(ask).count(line) == 3  # it is named, it opens, it closes
     return line
@@ -386,7 +386,7 @@ def test_an_answer_that_obeys_the_record_is_refused_and_the_digest_stands(*, own
 
 
 def test_the_users_focus_and_the_lines_of_hooks_come_last() -> None:
-    wish = Wish(instructions="the water wheel", context=("The pond is deep.",))
+    wish = SummaryInstructions(instructions="the water wheel", context=("The pond is deep.",))
     trial = Trial(worked(10), wish=wish)
     trial.run("good")
     text = ask_text(trial.asks[0])
@@ -395,8 +395,8 @@ def test_the_users_focus_and_the_lines_of_hooks_come_last() -> None:
 
 
 def test_a_prompt_of_a_hook_stands_for_ours_and_no_headings_are_asked_for() -> None:
-    trial = Trial(worked(10), wish=Wish(prompt="Tell the tale of {words} wheels."))
-    made = trial.run(Answered(text="There was a wheel."))
+    trial = Trial(worked(10), wish=SummaryInstructions(prompt="Tell the tale of {words} wheels."))
+    made = trial.run(ModelReply(text="There was a wheel."))
     assert made.how == "serial"
     text = ask_text(trial.asks[0])
     assert "Tell the tale of {words} wheels." in text
@@ -404,7 +404,7 @@ def test_a_prompt_of_a_hook_stands_for_ours_and_no_headings_are_asked_for() -> N
 
 
 def test_braces_in_the_users_focus_mean_nothing() -> None:
-    trial = Trial(worked(10), wish=Wish(instructions="{words} {number} {flaw}"))
+    trial = Trial(worked(10), wish=SummaryInstructions(instructions="{words} {number} {flaw}"))
     trial.run("good")
     assert "{words} {number} {flaw}" in ask_text(trial.asks[0])
 
@@ -441,7 +441,7 @@ SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
 @pytest.mark.parametrize("mask", [True, False])
 def test_secrets_are_masked_in_what_a_model_writes_and_in_the_digest(*, mask: bool) -> None:
     policy = with_rules(mask=mask)
-    leaked = Answered(text=notes(f"the token is {SECRET}"))
+    leaked = ModelReply(text=notes(f"the token is {SECRET}"))
     messages = [
         user(f"Use {SECRET} for src/pond.py"),
         looked(1, f"token: {SECRET}\n"),

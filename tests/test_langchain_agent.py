@@ -20,7 +20,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 import foldmark
 from foldmark.adapters.langchain import FoldmarkMiddleware
-from foldmark.asking import Ask
+from foldmark.asking import ModelRequest
 from foldmark.presets import FOLDMARK
 from foldmark.testing import plausible
 
@@ -189,7 +189,7 @@ def test_other_errors_go_through_untouched(middleware: FoldmarkMiddleware) -> No
 def test_streams_go_on_and_show_no_word_of_a_summary(tmp_path: Path) -> None:
     def reply(number: int, talk: Talk) -> Said:
         if talk[0].content != "Be brief.":  # it is not the agent who asks
-            return AIMessage(plausible(Ask(messages=())))
+            return AIMessage(plausible(ModelRequest(messages=())))
         names = ["read", "fail", "fail"]
         return called(number, *names) if number < 50 else AIMessage("All is ground.")
 

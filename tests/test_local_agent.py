@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import foldmark
 from foldmark.agent.agent import Agent
-from foldmark.asking import Answered, Ask, Delta, Outcome, Refused
+from foldmark.asking import Delta, ModelFailure, ModelReply, ModelRequest, Outcome
 from foldmark.io.models import model_named
 from foldmark.messages import AssistantInfo, Pending, StepFinishPart, ToolPart
 from foldmark.presets import FOLDMARK
@@ -38,20 +38,20 @@ class Driven:
     def __init__(self, model: Model) -> None:
         self._model = model
         self.name = model.name
-        self.steps: list[tuple[Ask, Stepped | Refused]] = []
+        self.steps: list[tuple[ModelRequest, Stepped | ModelFailure]] = []
         self.asked: list[Outcome] = []
 
-    async def step(self, ask: Ask, tell: Tell) -> Stepped | Refused:
+    async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
         step = await self._model.step(replace(ask, most=ANSWER), tell)
         self.steps.append((ask, step))
         number = sum(isinstance(held, Stepped) for _, held in self.steps)
-        if isinstance(step, Refused) or number >= STEPS:
+        if isinstance(step, ModelFailure) or number >= STEPS:
             return step
         state = Pending(input={"wheel": number})
         made = ToolPart(tool="look", call_id=f"call_{number}", state=state)
         return replace(step, parts=(*step.parts, made), finish="tool-calls")
 
-    async def ask(self, ask: Ask, delta: Delta) -> Outcome:
+    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
         self.asked.append(await self._model.ask(ask, delta))
         return self.asked[-1]
 
@@ -88,7 +88,7 @@ def test_a_turn_of_many_steps_stays_within_a_small_real_window(
         assert 0 < int(part.tokens.total or 0) <= WINDOW
     summaries = [m.info for m in messages if isinstance(m.info, AssistantInfo) and m.info.summary]
     assert len(summaries) >= 2
-    assert any(isinstance(outcome, Answered) for outcome in driven.asked)
+    assert any(isinstance(outcome, ModelReply) for outcome in driven.asked)
     check_requests(driven)
     check_cache(driven, pivots)
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import foldmark
-from foldmark.asking import Answered, Ask, Delta, Outcome, Summarizer
+from foldmark.asking import Delta, ModelReply, ModelRequest, Outcome, Summarizer
 from foldmark.io.models import summarizer
 from foldmark.messages import AssistantInfo, Pending, TextPart, ToolPart
 from foldmark.presets import FOLDMARK
@@ -35,7 +35,7 @@ class Watched:
         self.name = model.name
         self.outcomes: list[tuple[str, Outcome]] = []
 
-    async def ask(self, ask: Ask, delta: Delta) -> Outcome:
+    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
         outcome = await self._model.ask(ask, delta)
         self.outcomes.append((ask.purpose, outcome))
         return outcome
@@ -90,13 +90,13 @@ def check_chunks(session: Session, model: Watched) -> None:
     """Each part of the history was read; whether the model's notes are of use is another matter."""
     chunks = [outcome for purpose, outcome in model.outcomes if purpose == "chunk"]
     assert len(chunks) >= 2
-    assert [outcome for outcome in chunks if not isinstance(outcome, Answered)] == []
+    assert [outcome for outcome in chunks if not isinstance(outcome, ModelReply)] == []
     told = compacted_event(session)
     assert told["calls"] == len(model.outcomes) <= PLAIN.compact.calls
     info = session.export().messages[-1].info
     assert isinstance(info, AssistantInfo)
     assert info.tokens
-    measured = [o.tokens for _, o in model.outcomes if isinstance(o, Answered) and o.tokens]
+    measured = [o.tokens for _, o in model.outcomes if isinstance(o, ModelReply) and o.tokens]
     assert info.tokens.output == sum(tokens.output or 0 for tokens in measured) > 0
     assert info.tokens.input == sum(tokens.input or 0 for tokens in measured) > 0
 

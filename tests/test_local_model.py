@@ -6,12 +6,20 @@ from collections.abc import Callable
 
 import pytest
 
-from foldmark.asking import Answered, Ask, Declared, Flow, Outcome, Refused, Summarizer
+from foldmark.asking import (
+    Declared,
+    ModelDialogue,
+    ModelFailure,
+    ModelReply,
+    ModelRequest,
+    Outcome,
+    Summarizer,
+)
 from foldmark.errors import Aborted
 from foldmark.io.driving import adrive, drive
 from foldmark.io.models import summarizer
 from foldmark.refusals import overflow_figures
-from foldmark.shown import Call, FromAssistant, FromTools, FromUser, Output, Result, Text
+from foldmark.shown import AssistantMessage, Call, Output, Result, Text, ToolMessage, UserMessage
 
 from .localmodel import WINDOW, model_server
 
@@ -24,20 +32,22 @@ def model(local_model: str) -> Summarizer:
     return summarizer("openai:smollm2", base_url=local_model, api_key="none")
 
 
-def said(text: str, **fields: float) -> Ask:
+def said(text: str, **fields: float) -> ModelRequest:
     most, seconds = int(fields.get("most", 6)), fields.get("seconds", 120.0)
-    return Ask(messages=(FromUser(content=(Text(text=text),)),), most=most, seconds=seconds)
+    return ModelRequest(
+        messages=(UserMessage(content=(Text(text=text),)),), most=most, seconds=seconds
+    )
 
 
-def once(*asks: Ask) -> Flow[tuple[Outcome, ...]]:
+def once(*asks: ModelRequest) -> ModelDialogue[tuple[Outcome, ...]]:
     return (yield asks)
 
 
 def answers(
-    model: Summarizer, *asks: Ask, delta: Callable[[str], None] = lambda _: None
-) -> list[Answered]:
+    model: Summarizer, *asks: ModelRequest, delta: Callable[[str], None] = lambda _: None
+) -> list[ModelReply]:
     outcomes = drive(once(*asks), model, delta=delta)
-    found = [outcome for outcome in outcomes if isinstance(outcome, Answered)]
+    found = [outcome for outcome in outcomes if isinstance(outcome, ModelReply)]
     assert len(found) == len(asks), outcomes
     return found
 
@@ -73,18 +83,20 @@ def test_what_was_read_before_is_read_from_the_cache(model: Summarizer) -> None:
 
 def test_a_session_with_calls_results_and_tools_is_taken(model: Summarizer) -> None:
     talk = (
-        FromUser(content=(Text(text="List the files"),)),
-        FromAssistant(content=(Call(tool_call_id="t1", tool_name="bash", input={"c": "ls"}),)),
-        FromTools(
+        UserMessage(content=(Text(text="List the files"),)),
+        AssistantMessage(content=(Call(tool_call_id="t1", tool_name="bash", input={"c": "ls"}),)),
+        ToolMessage(
             content=(
                 Result(
                     tool_call_id="t1", tool_name="bash", output=Output(type="text", value="a.txt")
                 ),
             )
         ),
-        FromUser(content=(Text(text="Sum up"),)),
+        UserMessage(content=(Text(text="Sum up"),)),
     )
-    (answer,) = answers(model, Ask(messages=talk, system="You sum up.", tools=(TOOL,), most=6))
+    (answer,) = answers(
+        model, ModelRequest(messages=talk, system="You sum up.", tools=(TOOL,), most=6)
+    )
     assert answer.text
 
 
@@ -92,7 +104,7 @@ def test_what_is_too_long_for_the_window_is_an_overflow_with_its_figures(
     model: Summarizer,
 ) -> None:
     (outcome,) = drive(once(said("sheep " * 2 * WINDOW)), model, delta=lambda _: None)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, ModelFailure)
     assert outcome.cause == "overflow"
     figures = overflow_figures(outcome.message)
     assert figures is not None
@@ -105,7 +117,7 @@ def test_an_answer_that_takes_too_long_is_cancelled_and_the_server_goes_on(
     pieces: list[str] = []
     slow = said("Write a long tale of a shepherd.", most=1500, seconds=1.0)
     (outcome,) = drive(once(slow), model, delta=pieces.append)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, ModelFailure)
     assert outcome.cause == "timeout"
     told = len(pieces)
     assert answers(model, said("And now?"))[0].text
@@ -135,7 +147,7 @@ def test_stopping_in_the_middle_ends_the_answer(model: Summarizer) -> None:
 def test_one_model_is_asked_from_several_event_loops(model: Summarizer) -> None:
     for text in ("One.", "Two."):
         (outcome,) = asyncio.run(adrive(once(said(text)), model, delta=lambda _: None))
-        assert isinstance(outcome, Answered)
+        assert isinstance(outcome, ModelReply)
     assert answers(model, said("Three."))
 
 
@@ -144,5 +156,5 @@ def test_a_server_that_has_ended_is_a_failure() -> None:
         model = summarizer("openai:smollm2", base_url=address, api_key="none")
         assert answers(model, said("Hello"))
     (outcome,) = drive(once(said("Hello?")), model, delta=lambda _: None)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, ModelFailure)
     assert outcome.cause == "failed"

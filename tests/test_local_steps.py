@@ -5,19 +5,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from foldmark.asking import Answered, Ask, Declared, Refused
+from foldmark.asking import Declared, ModelFailure, ModelReply, ModelRequest
 from foldmark.io.local import local_model
 from foldmark.io.models import kept_open
 from foldmark.messages import TextPart
 from foldmark.shown import (
-    AnyShown,
+    AssistantMessage,
     Call,
-    FromAssistant,
-    FromTools,
-    FromUser,
     Output,
+    PromptMessage,
     Result,
     Text,
+    ToolMessage,
+    UserMessage,
 )
 from foldmark.stepping import STEP, Model, Piece, Stepped, Words
 
@@ -38,15 +38,19 @@ def model() -> Iterator[Model]:
         yield running
 
 
-def said(text: str) -> FromUser:
-    return FromUser(content=(Text(text=text),))
+def said(text: str) -> UserMessage:
+    return UserMessage(content=(Text(text=text),))
 
 
-def asked(*messages: AnyShown, tools: tuple[Declared, ...] = (), most: int = 24) -> Ask:
-    return Ask(messages=messages, system="You code.", tools=tools, most=most, purpose=STEP)
+def asked(
+    *messages: PromptMessage, tools: tuple[Declared, ...] = (), most: int = 24
+) -> ModelRequest:
+    return ModelRequest(messages=messages, system="You code.", tools=tools, most=most, purpose=STEP)
 
 
-def stepped(model: Model, ask: Ask, told: list[Piece] | None = None) -> Stepped | Refused:
+def stepped(
+    model: Model, ask: ModelRequest, told: list[Piece] | None = None
+) -> Stepped | ModelFailure:
     pieces = told if told is not None else []
     return asyncio.run(model.step(ask, pieces.append))
 
@@ -70,8 +74,8 @@ def test_a_request_with_tools_and_their_results_does_not_fail(model: Model) -> N
     listed = Output(type="text", value="mill.py\nwheel.py")
     talk = (
         said("List the files."),
-        FromAssistant(content=(Text(text="I look."), made)),
-        FromTools(content=(Result(tool_call_id="c1", tool_name="ls", output=listed),)),
+        AssistantMessage(content=(Text(text="I look."), made)),
+        ToolMessage(content=(Result(tool_call_id="c1", tool_name="ls", output=listed),)),
     )
     for ask in (asked(said("List the files."), tools=(LS,)), asked(*talk, tools=(LS,))):
         step = stepped(model, ask)
@@ -81,29 +85,31 @@ def test_a_request_with_tools_and_their_results_does_not_fail(model: Model) -> N
 
 def test_a_window_that_is_exceeded_is_told_as_an_overflow(model: Model) -> None:
     outcome = stepped(model, asked(said("wheel " * 2 * WINDOW), tools=(LS,)))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, ModelFailure)
     assert outcome.cause == "overflow"
     assert isinstance(stepped(model, asked(said("Still there?"))), Stepped)
 
 
 def test_the_same_model_steps_and_summarises_and_reads_its_cache(model: Model) -> None:
-    async def run() -> tuple[Stepped | Refused, object]:
+    async def run() -> tuple[Stepped | ModelFailure, object]:
         async with kept_open(model):
             first = asked(said("The wheel of the mill is worn. " * 8))
             await model.step(first, lambda _: None)
             again = await model.step(first, lambda _: None)
-            return again, await model.ask(Ask(messages=(said("Sum up"),), most=8), lambda _: None)
+            return again, await model.ask(
+                ModelRequest(messages=(said("Sum up"),), most=8), lambda _: None
+            )
 
     again, summary = asyncio.run(run())
     assert isinstance(again, Stepped)
     assert again.tokens is not None
     assert again.tokens.cache
     assert int(again.tokens.cache.read or 0) > 50
-    assert isinstance(summary, Answered)
+    assert isinstance(summary, ModelReply)
 
 
 def test_a_step_that_is_cancelled_frees_the_server(model: Model) -> None:
-    async def run() -> Stepped | Refused:
+    async def run() -> Stepped | ModelFailure:
         heard = asyncio.Event()
         tale = asked(said("Tell a long tale."), most=700)
         telling = asyncio.create_task(model.step(tale, lambda _: heard.set()))

@@ -26,7 +26,7 @@ from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, OPENCODE
 from foldmark.prune import Pruner
 from foldmark.requests import Requests
-from foldmark.shown import FromTools
+from foldmark.shown import ToolMessage
 from foldmark.targets import Span, target
 from foldmark.tokens import by_classes
 from foldmark.view import Viewer
@@ -274,5 +274,5 @@ def test_call_ids_are_unique_even_if_they_look_like_renamed_ones() -> None:
     parts = tuple(ToolPart(tool="read", call_id=name, state=done()) for name in names)
     message = Message(info=AssistantInfo(id="a"), parts=(TextPart(text="ok"), *parts))
     shown = Viewer(Log(by_classes, [user(), message]), FOLDMARK).view().messages[-1]
-    assert isinstance(shown, FromTools)
+    assert isinstance(shown, ToolMessage)
     assert len({result.tool_call_id for result in shown.content}) == 4

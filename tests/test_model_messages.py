@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
-from pydantic_ai import ModelMessage, ModelRequest, ModelResponse
+from pydantic_ai import ModelMessage, ModelResponse
+from pydantic_ai import ModelRequest as ProviderRequest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
     BinaryContent,
@@ -19,59 +20,59 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from foldmark.asking import Answered, Ask, Declared, Refused
+from foldmark.asking import Declared, ModelFailure, ModelReply, ModelRequest
 from foldmark.io.model_messages import model_messages
 from foldmark.io.models import model_summarizer
 from foldmark.shown import (
-    AnyShown,
+    AssistantMessage,
     Call,
-    FromAssistant,
-    FromTools,
-    FromUser,
     Media,
     Output,
+    PromptMessage,
     Reasoning,
     Result,
     Text,
+    ToolMessage,
+    UserMessage,
 )
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 SIGNED = {"anthropic": {"signature": "sig"}, "google": {"thoughtSignature": "c2ln"}}
 
 
-def said(*blocks: Text | Media) -> FromUser:
-    return FromUser(content=blocks)
+def said(*blocks: Text | Media) -> UserMessage:
+    return UserMessage(content=blocks)
 
 
-def result(kind: str = "text", *files: Media) -> FromTools:
+def result(kind: str = "text", *files: Media) -> ToolMessage:
     output = Output(type=kind, value="out")
-    return FromTools(
+    return ToolMessage(
         content=(Result(tool_call_id="t1", tool_name="bash", output=output, attachments=files),)
     )
 
 
-def only(message: AnyShown, system: str = "openai") -> ModelMessage:
-    (found,) = model_messages(Ask(messages=(message,)), system)
+def only(message: PromptMessage, system: str = "openai") -> ModelMessage:
+    (found,) = model_messages(ModelRequest(messages=(message,)), system)
     return found
 
 
-def content(message: FromUser) -> object:
+def content(message: UserMessage) -> object:
     found = only(message)
-    assert isinstance(found, ModelRequest)
+    assert isinstance(found, ProviderRequest)
     (part,) = found.parts
     assert isinstance(part, UserPromptPart)
     return part.content
 
 
-def parts(message: FromAssistant, system: str = "openai") -> list[object]:
+def parts(message: AssistantMessage, system: str = "openai") -> list[object]:
     found = only(message, system)
     assert isinstance(found, ModelResponse)
     return list(found.parts)
 
 
-def returned(message: FromTools, system: str) -> ToolReturnPart:
+def returned(message: ToolMessage, system: str) -> ToolReturnPart:
     found = only(message, system)
-    assert isinstance(found, ModelRequest)
+    assert isinstance(found, ProviderRequest)
     part = found.parts[0]
     assert isinstance(part, ToolReturnPart)
     return part
@@ -104,13 +105,13 @@ def test_files_that_cannot_be_read_are_notes(data: str, kind: str) -> None:
 
 
 def test_thinking_goes_back_to_who_signed_it_and_to_nobody_else() -> None:
-    thought = FromAssistant(content=(Reasoning(text="hm", provider_options=SIGNED),))
+    thought = AssistantMessage(content=(Reasoning(text="hm", provider_options=SIGNED),))
     (signed,) = parts(thought, "anthropic")
     assert isinstance(signed, ThinkingPart)
     assert (signed.content, signed.signature) == ("hm", "sig")
     (note,) = parts(thought, "openai")
     assert isinstance(note, TextPart)
-    (note,) = parts(FromAssistant(content=(Reasoning(text="hm"),)), "anthropic")
+    (note,) = parts(AssistantMessage(content=(Reasoning(text="hm"),)), "anthropic")
     assert isinstance(note, TextPart)
 
 
@@ -118,13 +119,13 @@ def test_calls_have_names_that_providers_take_and_the_signature_of_google() -> N
     call = Call(
         tool_call_id="x" * 90, tool_name="odd.name", input={"a": 1}, provider_options=SIGNED
     )
-    (made,) = parts(FromAssistant(content=(call,)), "google")
+    (made,) = parts(AssistantMessage(content=(call,)), "google")
     assert isinstance(made, ToolCallPart)
     assert made.args == {"a": 1}
     assert made.tool_name.startswith("odd_name_")
     assert len(made.tool_call_id) == 64
     assert made.provider_details == {"thought_signature": "c2ln"}
-    (other,) = parts(FromAssistant(content=(call,)), "mistral")
+    (other,) = parts(AssistantMessage(content=(call,)), "mistral")
     assert isinstance(other, ToolCallPart)
     assert other.provider_details is None
 
@@ -154,14 +155,16 @@ def test_a_model_of_a_programs_own_is_asked_with_system_prompt_tools_and_a_limit
         yield "done."
 
     tool = Declared(name="bash", description="Runs", schema={"type": "object"})
-    ask = Ask(messages=(said(Text(text="Sum up")),), system="Be short.", tools=(tool,), most=77)
+    ask = ModelRequest(
+        messages=(said(Text(text="Sum up")),), system="Be short.", tools=(tool,), most=77
+    )
     pieces: list[str] = []
     model = model_summarizer(FunctionModel(stream_function=talk))
     answer = asyncio.run(model.ask(ask, pieces.append))
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, ModelReply)
     assert (answer.text, answer.finish, pieces) == ("All done.", "stop", ["All ", "done."])
     ((messages, info),) = seen
-    assert isinstance(messages[-1], ModelRequest)
+    assert isinstance(messages[-1], ProviderRequest)
     assert messages[-1].instructions == "Be short."
     assert [declared.name for declared in info.function_tools] == ["bash"]
     settings = cast("dict[str, object]", info.model_settings)
@@ -180,6 +183,6 @@ def test_of_models_that_are_tried_one_after_the_other_the_last_error_counts() ->
 
     both = FallbackModel(FunctionModel(stream_function=gone), FunctionModel(stream_function=long))
     outcome = asyncio.run(
-        model_summarizer(both).ask(Ask(messages=(said(Text(text="x")),)), lambda _: None)
+        model_summarizer(both).ask(ModelRequest(messages=(said(Text(text="x")),)), lambda _: None)
     )
-    assert outcome == Refused(cause="overflow", message="400 prompt is too long")
+    assert outcome == ModelFailure(cause="overflow", message="400 prompt is too long")

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from foldmark.asking import Answered, Ask, Declared, Outcome, Refused, Summarizer
+from foldmark.asking import Declared, ModelFailure, ModelReply, ModelRequest, Outcome, Summarizer
 from foldmark.io.models import summarizer
 from foldmark.messages import Cache, Tokens
 from foldmark.shown import (
+    AssistantMessage,
     Call,
-    FromAssistant,
-    FromTools,
-    FromUser,
     Media,
     Output,
     Reasoning,
     Result,
     Text,
+    ToolMessage,
+    UserMessage,
 )
 from foldmark.wire import request
 
@@ -43,13 +43,15 @@ TOOL = Declared(
 )
 
 
-def said(text: str) -> FromUser:
-    return FromUser(content=(Text(text=text),))
+def said(text: str) -> UserMessage:
+    return UserMessage(content=(Text(text=text),))
 
 
-def asked(model: Summarizer, ask: Ask | None = None, pieces: list[str] | None = None) -> Outcome:
+def asked(
+    model: Summarizer, ask: ModelRequest | None = None, pieces: list[str] | None = None
+) -> Outcome:
     told = pieces if pieces is not None else []
-    return asyncio.run(model.ask(ask or Ask(messages=(said("Sum it up"),)), told.append))
+    return asyncio.run(model.ask(ask or ModelRequest(messages=(said("Sum it up"),)), told.append))
 
 
 def anthropic(server: Provider) -> Summarizer:
@@ -87,7 +89,7 @@ def test_an_answer_comes_in_pieces_with_its_tokens_and_its_price(
     pieces: list[str] = []
     with provider(streamed()) as server:
         answer = asked(made(server), pieces=pieces)
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, ModelReply)
     assert (answer.text, answer.finish, answer.calls) == (FIRST + REST, "stop", 0)
     assert pieces == [FIRST, REST]
     given, output, reasoning, read, write = tokens
@@ -105,36 +107,38 @@ def test_an_answer_comes_in_pieces_with_its_tokens_and_its_price(
 def test_an_answer_says_how_it_ended_and_counts_calls_that_nobody_asked_for() -> None:
     with provider(chat_stream(calls=True, finish="tool_calls")) as server:
         answer = asked(chat(server))
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, ModelReply)
     assert (answer.finish, answer.calls) == ("tool-calls", 1)
     with provider(anthropic_stream(stop="max_tokens")) as server:
         answer = asked(anthropic(server))
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, ModelReply)
     assert answer.finish == "length"
 
 
 # --- what is sent ---------------------------------------------------------------------------------
 
 TALK = (
-    FromUser(content=(Text(text="Fix it"), Media(data=PIXEL, media_type="image/png"))),
-    FromAssistant(
+    UserMessage(content=(Text(text="Fix it"), Media(data=PIXEL, media_type="image/png"))),
+    AssistantMessage(
         content=(
             Reasoning(text="hm", provider_options={"anthropic": {"signature": "sig"}}),
             Text(text="I look."),
             Call(tool_call_id="t1", tool_name="bash", input={"command": "ls"}),
         )
     ),
-    FromTools(
+    ToolMessage(
         content=(
             Result(
                 tool_call_id="t1", tool_name="bash", output=Output(type="error-text", value="no")
             ),
         )
     ),
-    FromAssistant(content=(Text(text="It failed."),)),
-    FromUser(content=(Text(text="Sum up"), Media(data="x", media_type="video/x", filename="a.v"))),
+    AssistantMessage(content=(Text(text="It failed."),)),
+    UserMessage(
+        content=(Text(text="Sum up"), Media(data="x", media_type="video/x", filename="a.v"))
+    ),
 )
-ASK = Ask(messages=TALK, system="You code.", tools=(TOOL,), most=321)
+ASK = ModelRequest(messages=TALK, system="You code.", tools=(TOOL,), most=321)
 
 
 def test_anthropic_is_sent_the_session_as_it_is_with_signed_thinking_and_a_cache() -> None:
@@ -173,7 +177,7 @@ def test_anthropic_is_sent_the_session_as_it_is_with_signed_thinking_and_a_cache
 def test_what_is_sent_is_what_the_session_itself_would_send(
     made: Callable[[Provider], Summarizer], wire: str, field: str
 ) -> None:
-    foreign = FromAssistant(
+    foreign = AssistantMessage(
         content=(
             Reasoning(text="unsigned"),
             Call(tool_call_id="x" * 90, tool_name="odd.name", input={"a": "é"}),
@@ -184,9 +188,9 @@ def test_what_is_sent_is_what_the_session_itself_would_send(
     result = Result(
         tool_call_id="x" * 90, tool_name="odd.name", output=done, attachments=(picture,)
     )
-    talk = (*TALK, foreign, FromTools(content=(result,)), said("Sum up"))
+    talk = (*TALK, foreign, ToolMessage(content=(result,)), said("Sum up"))
     with provider(Sent(500, "{}")) as server:
-        asked(made(server), Ask(messages=talk, system="You code.", tools=(TOOL,)))
+        asked(made(server), ModelRequest(messages=talk, system="You code.", tools=(TOOL,)))
     assert server.asked[0][field] == request(talk, wire, "You code.")
 
 
@@ -194,13 +198,18 @@ def test_what_is_sent_is_what_the_session_itself_would_send(
 def test_anthropic_is_sent_no_more_marks_than_it_takes(marked: int) -> None:
     mark = {"anthropic": {"cache_control": {"type": "ephemeral"}}}
     turns = [
-        FromUser(content=(Text(text=f"turn {n}", provider_options=mark if n < marked else None),))
+        UserMessage(
+            content=(Text(text=f"turn {n}", provider_options=mark if n < marked else None),)
+        )
         for n in range(4)
     ]
-    replies = [FromAssistant(content=(Text(text="ok"),))] * 4
+    replies = [AssistantMessage(content=(Text(text="ok"),))] * 4
     talk = [message for pair in zip(turns, replies, strict=True) for message in pair]
     with provider(anthropic_stream()) as server:
-        asked(anthropic(server), Ask(messages=(*talk, said("Sum up")), system="S", tools=(TOOL,)))
+        asked(
+            anthropic(server),
+            ModelRequest(messages=(*talk, said("Sum up")), system="S", tools=(TOOL,)),
+        )
     body = server.asked[0]
     assert "cache_control" in body["system"][0]
     assert "cache_control" in body["tools"][0]
@@ -211,7 +220,7 @@ def test_anthropic_is_sent_no_more_marks_than_it_takes(marked: int) -> None:
 
 def test_a_request_without_tools_is_not_written_to_a_cache() -> None:
     with provider(anthropic_stream()) as server:
-        asked(anthropic(server), Ask(messages=(said("Sum up"),), system="You sum up."))
+        asked(anthropic(server), ModelRequest(messages=(said("Sum up"),), system="You sum up."))
     assert "cache_control" not in str(server.asked[0])
 
 
@@ -244,9 +253,11 @@ def test_gemini_is_sent_the_session_with_tools_that_it_may_not_call() -> None:
 
 
 def test_requests_of_two_lengths_begin_alike() -> None:
-    longer = Ask(messages=(*TALK, FromAssistant(content=(Text(text="Done."),)), said("Again")))
+    longer = ModelRequest(
+        messages=(*TALK, AssistantMessage(content=(Text(text="Done."),)), said("Again"))
+    )
     with provider(chat_stream()) as server:
-        asked(chat(server), Ask(messages=TALK))
+        asked(chat(server), ModelRequest(messages=TALK))
         asked(chat(server), longer)
     first, second = (body["messages"] for body in server.asked)
     assert second[: len(first)] == first
@@ -258,7 +269,7 @@ def test_a_name_that_is_no_provider_is_a_server_that_talks_as_openai_does(
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     with provider(chat_stream()) as server:
         model = summarizer("lab:our-model", base_url=f"{server.url}/v1")
-        assert isinstance(asked(model), Answered)
+        assert isinstance(asked(model), ModelReply)
     assert server.asked[0]["model"] == "our-model"
 
 
@@ -326,7 +337,7 @@ def test_a_failure_says_its_cause_and_is_not_tried_again(
 ) -> None:
     with provider(sent) as server:
         outcome = asked(made(server))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, ModelFailure)
     assert (outcome.cause, outcome.retry_after) == (cause, after)
     assert outcome.message.startswith(str(sent.status))
     assert "\n" not in outcome.message
@@ -348,7 +359,7 @@ def test_a_stream_that_is_cut_in_the_middle_is_no_answer(
         pieces: list[str] = []
         with provider(sent) as server:
             outcome = asked(made(server), pieces=pieces)
-        assert isinstance(outcome, Refused), outcome
+        assert isinstance(outcome, ModelFailure), outcome
         assert outcome.cause == "failed"
         assert pieces
         assert len(server.asked) == 1
@@ -359,7 +370,7 @@ def test_a_stream_that_is_cut_in_the_middle_is_no_answer(
 def test_what_is_no_json_is_a_failure(made: Callable[[Provider], Summarizer], kind: str) -> None:
     with provider(Sent(200, "data: {broken\n\n", kind=kind)) as server:
         outcome = asked(made(server))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, ModelFailure)
     assert outcome.cause == "failed"
 
 
@@ -368,7 +379,7 @@ def test_an_error_inside_a_stream_is_told_as_one() -> None:
     body = anthropic_stream(cut=4).body + f"event: error\ndata: {json.dumps(error)}\n\n"
     with provider(Sent(200, body, kind="text/event-stream")) as server:
         outcome = asked(anthropic(server))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, ModelFailure)
     assert outcome.cause == "throttled"
 
 
@@ -385,7 +396,7 @@ def test_a_connection_that_is_closed_in_place_of_an_answer_is_met_with_another(
     pieces: list[str] = []
     with provider(HUNG_UP, answer) as server:
         outcome = asked(made(server), pieces=pieces)
-    assert isinstance(outcome, Answered), outcome
+    assert isinstance(outcome, ModelReply), outcome
     assert pieces == [FIRST, REST]
     assert len(server.asked) == 2
     assert server.asked[0] == server.asked[1]
@@ -399,7 +410,7 @@ def test_an_answer_that_has_begun_is_not_asked_for_again(
     for body in ("", begun if made is chat else ": one moment\n\n"):
         with provider(Sent(200, body, kind="text/event-stream", cut=True)) as server:
             outcome = asked(made(server))
-        assert isinstance(outcome, Refused), outcome
+        assert isinstance(outcome, ModelFailure), outcome
         assert len(server.asked) == 1
 
 
@@ -409,7 +420,7 @@ def test_a_server_that_never_answers_is_asked_no_more_than_twice(
 ) -> None:
     with provider(HUNG_UP) as server:
         outcome = asked(made(server))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, ModelFailure)
     assert outcome.cause == "failed"
     assert len(server.asked) == 2
 
@@ -418,7 +429,7 @@ def test_a_server_that_is_not_there_is_a_failure() -> None:
     with provider(chat_stream()) as server:
         gone = server.url
     outcome = asked(summarizer("openai:gpt-4o", base_url=gone, api_key="k"))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, ModelFailure)
     assert outcome.cause == "failed"
 
 
@@ -427,7 +438,8 @@ def test_one_model_is_asked_from_several_event_loops_at_the_same_time() -> None:
 
     async def asking(model: Summarizer) -> None:
         for _ in range(5):
-            outcomes.append(await model.ask(Ask(messages=(said("Sum up"),)), lambda _: None))  # noqa: PERF401
+            outcome = await model.ask(ModelRequest(messages=(said("Sum up"),)), lambda _: None)
+            outcomes.append(outcome)
 
     async def both(model: Summarizer) -> None:
         await asyncio.gather(asking(model), asking(model))
@@ -439,4 +451,4 @@ def test_one_model_is_asked_from_several_event_loops_at_the_same_time() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    assert [type(outcome) for outcome in outcomes] == [Answered] * 40
+    assert [type(outcome) for outcome in outcomes] == [ModelReply] * 40

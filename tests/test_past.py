@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldmark.limits import Limit
-from foldmark.log import Log, Past
+from foldmark.log import Log, LogCheckpoint
 from foldmark.messages import (
     AssistantInfo,
     Completed,
@@ -31,7 +31,7 @@ policies = st.sampled_from(list(PRESETS.values()))
 def second_half(whole: Log, policy: Policy, settled: int) -> Log:
     """The same log as a store would load it: from where its view begins."""
     start = view_start(whole, policy.view)
-    past = Past(
+    past = LogCheckpoint(
         place=start,
         ordinal=whole.ordinal_at(start),
         memory=whole.requests.memory(start),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.asking import Answered, Ask
+from foldmark.asking import ModelReply, ModelRequest
 from foldmark.messages import AssistantInfo, Pending, TextPart, Tokens, ToolPart, UserInfo
 from foldmark.policy import QUESTION
 from foldmark.presets import PRESETS
@@ -40,7 +40,7 @@ def work(session: Session, *, finished: bool) -> None:
         session.record("It is worn.")
 
 
-def text_of(ask: Ask) -> str:
+def text_of(ask: ModelRequest) -> str:
     return "\n".join(text for message in ask.messages for text in message_texts(message))
 
 
@@ -86,7 +86,7 @@ def test_long_results_are_cut_at_two_thousand_characters(tmp_path: Path) -> None
 
 def test_the_summary_is_an_answer_of_the_compaction_agent_to_the_marker(tmp_path: Path) -> None:
     tokens = Tokens(input=900, output=20)
-    model = ScriptedModel(Answered(text=SAID, tokens=tokens, cost=0.25), name="test:small")
+    model = ScriptedModel(ModelReply(text=SAID, tokens=tokens, cost=0.25), name="test:small")
     with opened(tmp_path, model, model="test:one") as session:
         work(session, finished=True)
         session.compact()

@@ -26,15 +26,15 @@ from foldmark.messages import (
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, OPENCODE_2025, PRESETS
 from foldmark.shown import (
+    AssistantMessage,
     Call,
-    FromAssistant,
-    FromTools,
-    FromUser,
     Media,
     Output,
     Reasoning,
     Result,
     Text,
+    ToolMessage,
+    UserMessage,
 )
 from foldmark.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD
 from foldmark.tokens import by_classes, counter
@@ -193,16 +193,16 @@ def test_nothing_of_a_message_is_lost_or_added() -> None:
     named = Media(data=SHOT.url, media_type="image/png", filename="shot.png")
     out = Output(type="text", value="a.py")
     assert Viewer(log, OPENCODE_2025).view().messages == (
-        FromUser(content=(Text(text="look"), picture)),
-        FromAssistant(
+        UserMessage(content=(Text(text="look"), picture)),
+        AssistantMessage(
             content=(
                 Reasoning(text="hm", provider_options={"anthropic": {"signature": "s"}}),
                 Call(tool_call_id="c1", tool_name="bash", input={"command": "ls"}),
             )
         ),
-        FromTools(content=(Result(tool_call_id="c1", tool_name="bash", output=out),)),
-        FromAssistant(content=(Call(tool_call_id="c1", tool_name="bash", input={}),)),
-        FromTools(
+        ToolMessage(content=(Result(tool_call_id="c1", tool_name="bash", output=out),)),
+        AssistantMessage(content=(Call(tool_call_id="c1", tool_name="bash", input={}),)),
+        ToolMessage(
             content=(Result(tool_call_id="c1", tool_name="bash", output=out, attachments=(named,)),)
         ),
     )
@@ -303,7 +303,7 @@ def test_attachments_go_with_the_output_and_come_back_with_it(policy: Policy) ->
 
 
 def first_result(viewer: Viewer) -> Result:
-    results = (message for message in viewer.view().messages if isinstance(message, FromTools))
+    results = (message for message in viewer.view().messages if isinstance(message, ToolMessage))
     return next(results).content[0]
 
 

@@ -5,7 +5,7 @@ import pytest
 import foldmark
 from foldmark.messages import FilePart, TextPart
 from foldmark.presets import OPENCODE
-from foldmark.shown import FromTools, FromUser
+from foldmark.shown import ToolMessage, UserMessage
 
 from .faulty import asked_texts
 from .sessions import opened, step
@@ -66,7 +66,7 @@ def test_our_own_policy_says_nothing_in_the_users_place_where_their_request_is_t
         session.messages()
         assert pivots(session)
         assert said_for_the_user(session) == []
-        assert isinstance(session.view().messages[-1], FromUser | FromTools)
+        assert isinstance(session.view().messages[-1], UserMessage | ToolMessage)
 
 
 def test_a_request_that_overflowed_is_said_again_with_its_files_named(where: str) -> None:

@@ -5,27 +5,36 @@ import asyncio
 import pytest
 
 from foldmark.acceptance import Demand, flaw
-from foldmark.asking import Answered, Ask, Declared, Outcome, Refused
+from foldmark.asking import Declared, ModelFailure, ModelReply, ModelRequest, Outcome
 from foldmark.messages import Pending, ReasoningPart, TextPart, Tokens, ToolPart
 from foldmark.prompting import SECTIONS
-from foldmark.shown import Call, FromAssistant, FromTools, FromUser, Media, Output, Result, Text
+from foldmark.shown import (
+    AssistantMessage,
+    Call,
+    Media,
+    Output,
+    Result,
+    Text,
+    ToolMessage,
+    UserMessage,
+)
 from foldmark.stepping import STEP, Calling, Piece, Stepped, Words
 from foldmark.testing import ScriptedModel, asked_tokens, call, thought
 from foldmark.tokens import counter
 
 
-def ask(text: str = "Mend it", purpose: str = STEP) -> Ask:
-    return Ask(messages=(FromUser(content=(Text(text=text),)),), purpose=purpose)
+def ask(text: str = "Mend it", purpose: str = STEP) -> ModelRequest:
+    return ModelRequest(messages=(UserMessage(content=(Text(text=text),)),), purpose=purpose)
 
 
 def stepped(
-    model: ScriptedModel, given: Ask | None = None, told: list[Piece] | None = None
-) -> Stepped | Refused:
+    model: ScriptedModel, given: ModelRequest | None = None, told: list[Piece] | None = None
+) -> Stepped | ModelFailure:
     pieces = told if told is not None else []
     return asyncio.run(model.step(given or ask(), pieces.append))
 
 
-def answered(model: ScriptedModel, given: Ask | None = None) -> Stepped:
+def answered(model: ScriptedModel, given: ModelRequest | None = None) -> Stepped:
     outcome = stepped(model, given)
     assert isinstance(outcome, Stepped), outcome
     return outcome
@@ -69,12 +78,12 @@ def test_a_call_that_is_repeated_has_another_id_each_time_in_every_model() -> No
 
 def test_a_reply_may_be_a_whole_outcome_or_a_function_of_the_ask() -> None:
     whole = Stepped(parts=(ToolPart(tool="ls", call_id="mine", state=Pending(input={})),), cost=0.5)
-    refusal = Refused(cause="throttled", message="slow down")
+    refusal = ModelFailure(cause="throttled", message="slow down")
     tokens = Tokens(input=5, output=2)
     model = ScriptedModel(
         whole,
         refusal,
-        Answered(text="cut", finish="length", tokens=tokens, cost=0.1),
+        ModelReply(text="cut", finish="length", tokens=tokens, cost=0.1),
         lambda given: [f"for {given.purpose}", call("ls")],
         OSError("gone"),
     )
@@ -97,7 +106,7 @@ def test_a_script_that_has_ended_refuses_or_repeats_its_last_reply() -> None:
     ]
     model = ScriptedModel("one", repeat=False)
     answered(model)
-    assert isinstance(stepped(model), Refused)
+    assert isinstance(stepped(model), ModelFailure)
 
 
 def test_long_words_are_told_in_pieces_after_a_while() -> None:
@@ -123,10 +132,10 @@ def test_a_script_for_steps_answers_asks_with_a_summary_that_is_accepted(
     model: ScriptedModel,
 ) -> None:
     said = summary(model)
-    assert isinstance(said, Answered)
+    assert isinstance(said, ModelReply)
     assert flaw(said, Demand(most=200, sections=SECTIONS), counter("classes")) is None
     title = summary(model, "title")
-    assert isinstance(title, Answered)
+    assert isinstance(title, ModelReply)
     assert "\n" not in title.text
     first = answered(model)
     assert first.parts  # the asks have taken nothing from the script
@@ -137,42 +146,42 @@ def test_a_model_that_has_stepped_gives_no_more_of_its_script_to_asks() -> None:
     model = ScriptedModel("one", "two")
     answered(model)
     said = summary(model)
-    assert isinstance(said, Answered)
+    assert isinstance(said, ModelReply)
     assert said.text not in ("one", "two")
     assert answered(model).parts == (TextPart(text="two"),)
 
 
 def test_summaries_have_a_script_of_their_own() -> None:
-    assert summary(ScriptedModel("step", summaries="S")) == Answered(text="S")
-    refusal = Refused(cause="failed", message="no")
+    assert summary(ScriptedModel("step", summaries="S")) == ModelReply(text="S")
+    refusal = ModelFailure(cause="failed", message="no")
     assert summary(ScriptedModel("step", summaries=refusal)) == refusal
     model = ScriptedModel("step", summaries=lambda given: f"of a {given.purpose}")
-    assert summary(model, "chunk") == Answered(text="of a chunk")
+    assert summary(model, "chunk") == ModelReply(text="of a chunk")
 
 
 def test_an_ask_that_is_answered_by_calls_counts_them() -> None:
     said = summary(ScriptedModel("x", summaries=["I must look", call("ls"), call("ls")]))
-    assert said == Answered(text="I must look", finish="tool-calls", calls=2)
-    kept = Answered(text="x", calls=3)
+    assert said == ModelReply(text="I must look", finish="tool-calls", calls=2)
+    kept = ModelReply(text="x", calls=3)
     assert summary(ScriptedModel(kept)) == kept
 
 
 # --- tokens and the window ------------------------------------------------------------------------
 
 
-def long_ask(words: int) -> Ask:
+def long_ask(words: int) -> ModelRequest:
     result = Result(
         tool_call_id="c", tool_name="ls", output=Output(type="text", value="wheel " * words)
     )
     made = Call(tool_call_id="c", tool_name="ls", input={"path": "mill"})
     picture = Media(data="data:image/png;base64,iVBORw0KGgo=", media_type="image/png")
     talk = (
-        FromUser(content=(Text(text="Mend it"), picture)),
-        FromAssistant(content=(made,)),
-        FromTools(content=(result,)),
+        UserMessage(content=(Text(text="Mend it"), picture)),
+        AssistantMessage(content=(made,)),
+        ToolMessage(content=(result,)),
     )
     tool = Declared(name="ls", description="Lists files", schema={"type": "object"})
-    return Ask(messages=talk, system="You code.", tools=(tool,), purpose=STEP)
+    return ModelRequest(messages=talk, system="You code.", tools=(tool,), purpose=STEP)
 
 
 def test_tokens_are_told_only_where_they_are_asked_for() -> None:
@@ -189,10 +198,10 @@ def test_tokens_are_told_only_where_they_are_asked_for() -> None:
 def test_everything_in_a_request_counts() -> None:
     whole = long_ask(50)
     less = [
-        Ask(messages=whole.messages, system="", tools=whole.tools),
-        Ask(messages=whole.messages, system=whole.system),
+        ModelRequest(messages=whole.messages, system="", tools=whole.tools),
+        ModelRequest(messages=whole.messages, system=whole.system),
         *(
-            Ask(
+            ModelRequest(
                 messages=(*whole.messages[:n], *whole.messages[n + 1 :]),
                 system=whole.system,
                 tools=whole.tools,
@@ -212,8 +221,8 @@ def test_a_request_that_exceeds_the_window_is_refused_as_an_overflow() -> None:
     model = ScriptedModel("Done.", window=2_000)
     assert isinstance(stepped(model, long_ask(20)), Stepped)
     outcome = stepped(model, long_ask(900))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, ModelFailure)
     assert outcome.cause == "overflow"
     assert "2000" in outcome.message
     said = asyncio.run(model.ask(long_ask(900), lambda _: None))
-    assert isinstance(said, Refused)
+    assert isinstance(said, ModelFailure)

@@ -17,7 +17,7 @@ from foldmark.io.store import Store
 from foldmark.messages import Message, SessionInfo, TextPart
 from foldmark.prune import Prune
 from foldmark.session.hooks import Compaction, CompactionChange
-from foldmark.shown import FromUser, Text
+from foldmark.shown import Text, UserMessage
 from foldmark.view import View
 
 from .sessions import bytes_of, call, fill, opened, work
@@ -367,7 +367,7 @@ def test_a_hook_vetoes_a_compaction(where: str) -> None:
 def test_a_hook_changes_what_is_shown_and_nothing_else(where: str) -> None:
     class Adds:
         def on_view(self, view: View) -> View:
-            note = FromUser(content=(Text(text="Be brief."),))
+            note = UserMessage(content=(Text(text="Be brief."),))
             return replace(view, messages=(*view.messages, note))
 
     with opened(where, "s") as session:

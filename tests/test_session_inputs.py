@@ -11,7 +11,7 @@ import pytest
 import foldmark
 from foldmark.messages import Pending, ToolPart
 from foldmark.session.diff import view_diff
-from foldmark.shown import AnyShown, FromUser, Text
+from foldmark.shown import PromptMessage, Text, UserMessage
 from foldmark.view import View
 
 Wrong = Callable[[foldmark.Session], object]
@@ -97,7 +97,7 @@ def test_coloured_output_is_found_by_its_words(where: str) -> None:
 
 def test_views_of_thousands_of_like_messages_are_compared_at_once() -> None:
     def view(texts: list[str]) -> View:
-        shown: list[AnyShown] = [FromUser(content=(Text(text=text),)) for text in texts]
+        shown: list[PromptMessage] = [UserMessage(content=(Text(text=text),)) for text in texts]
         return View(messages=tuple(shown), places=(), tokens=len(texts), pivot=None)
 
     old = ["ok", "fine"] * 4_000
@@ -142,4 +142,4 @@ def test_a_store_on_a_read_only_disk_can_be_read(tmp_path: Path) -> None:
 
 
 def test_shown_messages_tell_their_role() -> None:
-    assert FromUser(content=()).role == "user"
+    assert UserMessage(content=()).role == "user"

@@ -20,7 +20,7 @@ from foldmark.messages import (
     ToolPart,
     told_error,
 )
-from foldmark.shown import FromUser
+from foldmark.shown import UserMessage
 
 from .strategies import PNG
 from .taken import WIRES, assert_taken, blocks
@@ -392,7 +392,7 @@ def test_a_name_that_is_wrong_is_told_before_anything_is_pruned(tmp_path: Path) 
 def test_messages_without_a_wire_are_those_of_the_view(session: foldmark.Session) -> None:
     session.user("Look")
     assert session.messages() == session.view().messages
-    assert isinstance(session.messages()[0], FromUser)
+    assert isinstance(session.messages()[0], UserMessage)
     session.record(TALKS["gemini"].calling)
     session.record("a text")
     session.record([TextPart(text="parts")])

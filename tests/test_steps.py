@@ -19,11 +19,11 @@ from pydantic_ai.models.function import (
     FunctionModel,
 )
 
-from foldmark.asking import Ask, Declared, Refused
+from foldmark.asking import Declared, ModelFailure, ModelRequest
 from foldmark.errors import BadPolicy
 from foldmark.io.models import kept_open, model_named, own_model
 from foldmark.messages import Pending, ReasoningPart, TextPart, ToolPart
-from foldmark.shown import FromAssistant, FromUser, Text
+from foldmark.shown import AssistantMessage, Text, UserMessage
 from foldmark.stepping import STEP, Calling, Model, Piece, Stepped, Words
 from foldmark.testing import ScriptedModel
 from foldmark.wire import request
@@ -48,8 +48,8 @@ TOOLS = tuple(
     Declared(name=name, description="Looks", schema={"type": "object", "properties": {}})
     for name in ("read", "ls")
 )
-MEND = FromUser(content=(Text(text="Mend it"),))
-ASK = Ask(messages=(MEND,), system="You code.", tools=TOOLS, most=321, purpose=STEP)
+MEND = UserMessage(content=(Text(text="Mend it"),))
+ASK = ModelRequest(messages=(MEND,), system="You code.", tools=TOOLS, most=321, purpose=STEP)
 
 
 def anthropic(url: str) -> Model:
@@ -77,19 +77,21 @@ ALL = [
 ]
 
 
-def stepped(model: Model, ask: Ask = ASK, told: list[Piece] | None = None) -> Stepped | Refused:
+def stepped(
+    model: Model, ask: ModelRequest = ASK, told: list[Piece] | None = None
+) -> Stepped | ModelFailure:
     pieces = told if told is not None else []
     return asyncio.run(model.step(ask, pieces.append))
 
 
-def answered(model: Model, ask: Ask = ASK, told: list[Piece] | None = None) -> Stepped:
+def answered(model: Model, ask: ModelRequest = ASK, told: list[Piece] | None = None) -> Stepped:
     outcome = stepped(model, ask, told)
     assert isinstance(outcome, Stepped), outcome
     return outcome
 
 
-def after(step: Stepped) -> Ask:
-    return Ask(messages=shown_after(step), system="You code.", tools=TOOLS, purpose=STEP)
+def after(step: Stepped) -> ModelRequest:
+    return ModelRequest(messages=shown_after(step), system="You code.", tools=TOOLS, purpose=STEP)
 
 
 def there_and_back(made: Made, sent: Sent) -> tuple[Stepped, dict[str, Any]]:
@@ -333,7 +335,7 @@ def test_tools_may_be_called_and_several_at_the_same_time() -> None:
 
 @pytest.mark.parametrize(("made", "sent"), ALL)
 def test_a_step_without_tools_declares_none(made: Made, sent: Sent) -> None:
-    ask = Ask(messages=(MEND,), system="You code.", purpose=STEP)
+    ask = ModelRequest(messages=(MEND,), system="You code.", purpose=STEP)
     with provider(sent) as server:
         answered(made(server.url), ask)
     assert not server.asked[0].get("tools")
@@ -343,8 +345,8 @@ def test_a_step_without_tools_declares_none(made: Made, sent: Sent) -> None:
 
 @pytest.mark.parametrize(("made", "sent"), ALL)
 def test_the_user_has_the_last_word_of_a_request(made: Made, sent: Sent) -> None:
-    talk = (MEND, FromAssistant(content=(Text(text="Half of it is mended."),)))
-    ask = Ask(messages=talk, system="You code.", tools=TOOLS, purpose=STEP)
+    talk = (MEND, AssistantMessage(content=(Text(text="Half of it is mended."),)))
+    ask = ModelRequest(messages=talk, system="You code.", tools=TOOLS, purpose=STEP)
     with provider(sent) as server:
         answered(made(server.url), ask)
     body = server.asked[0]
@@ -376,7 +378,7 @@ def test_what_is_refused_says_why_and_is_not_tried_again(made: Made) -> None:
     for sent, cause, wait in cases:
         with provider(sent) as server:
             outcome = stepped(made(server.url))
-        assert isinstance(outcome, Refused)
+        assert isinstance(outcome, ModelFailure)
         assert (outcome.cause, outcome.retry_after) == (cause, wait)
         assert len(server.asked) == 1
 
@@ -397,7 +399,7 @@ def test_a_stream_that_breaks_off_is_no_answer_though_calls_were_told(
     told: list[Piece] = []
     with provider(cut._replace(cut=not politely)) as server:
         outcome = stepped(made(server.url), told=told)
-    assert isinstance(outcome, Refused), outcome
+    assert isinstance(outcome, ModelFailure), outcome
     assert outcome.cause == "failed"
     assert told
 
@@ -457,7 +459,7 @@ def test_a_model_that_is_kept_open_uses_one_connection_for_many_steps(
 
 
 def test_a_model_without_connections_is_kept_open_as_well() -> None:
-    async def run() -> Stepped | Refused:
+    async def run() -> Stepped | ModelFailure:
         model = ScriptedModel("Done.")
         async with kept_open(model):
             return await model.step(ASK, lambda _: None)

@@ -6,12 +6,12 @@ import doctest
 import pytest
 
 import foldmark.testing
-from foldmark.asking import Answered, Ask, Outcome, Refused
+from foldmark.asking import ModelFailure, ModelReply, ModelRequest, Outcome
 from foldmark.testing import ScriptedModel
 
 
 def asked(model: ScriptedModel, purpose: str = "summary") -> Outcome:
-    return asyncio.run(model.ask(Ask(messages=(), purpose=purpose), lambda _: None))
+    return asyncio.run(model.ask(ModelRequest(messages=(), purpose=purpose), lambda _: None))
 
 
 def test_the_example_in_its_documentation_runs() -> None:
@@ -21,32 +21,32 @@ def test_the_example_in_its_documentation_runs() -> None:
 
 
 def test_replies_come_in_their_order_and_the_last_one_again() -> None:
-    model = ScriptedModel("one", Answered(text="two", finish="length"))
-    assert asked(model) == Answered(text="one")
-    assert asked(model) == asked(model) == Answered(text="two", finish="length")
+    model = ScriptedModel("one", ModelReply(text="two", finish="length"))
+    assert asked(model) == ModelReply(text="one")
+    assert asked(model) == asked(model) == ModelReply(text="two", finish="length")
     assert len(model.asks) == 3
 
 
 def test_without_repeating_whoever_asks_once_more_is_refused() -> None:
     model = ScriptedModel("one", repeat=False)
-    assert asked(model) == Answered(text="one")
-    assert isinstance(asked(model), Refused)
-    assert isinstance(asked(ScriptedModel()), Refused)
+    assert asked(model) == ModelReply(text="one")
+    assert isinstance(asked(model), ModelFailure)
+    assert isinstance(asked(ScriptedModel()), ModelFailure)
 
 
 def test_a_reply_may_be_a_refusal_an_exception_or_a_function_of_the_ask() -> None:
-    refusal = Refused(cause="throttled", message="slow down", retry_after=2.0)
+    refusal = ModelFailure(cause="throttled", message="slow down", retry_after=2.0)
     model = ScriptedModel(refusal, OSError("gone"), lambda ask: f"for {ask.purpose}")
     assert asked(model) == refusal
     with pytest.raises(OSError, match="gone"):
         asked(model)
-    assert asked(model, "title") == Answered(text="for title")
+    assert asked(model, "title") == ModelReply(text="for title")
 
 
 def test_its_answer_is_told_in_pieces_and_it_keeps_what_it_was_asked() -> None:
     pieces: list[str] = []
     model = ScriptedModel("a text that is longer than a piece", name="test:one", delay=0.01)
-    ask = Ask(messages=(), system="Be short.")
+    ask = ModelRequest(messages=(), system="Be short.")
     asyncio.run(model.ask(ask, pieces.append))
     assert len(pieces) == 3
     assert "".join(pieces) == "a text that is longer than a piece"

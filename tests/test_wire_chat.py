@@ -29,7 +29,16 @@ from foldmark.messages import (
     encode_transcript,
 )
 from foldmark.presets import FOLDMARK
-from foldmark.shown import AnyShown, FromAssistant, FromTools, FromUser, Media, Output, Result, Text
+from foldmark.shown import (
+    AssistantMessage,
+    Media,
+    Output,
+    PromptMessage,
+    Result,
+    Text,
+    ToolMessage,
+    UserMessage,
+)
 from foldmark.shown import Call as ShownCall
 from foldmark.tokens import counter
 from foldmark.view import Viewer
@@ -89,7 +98,7 @@ def back(messages: Sequence[Json]) -> int:
     return verbatim(decoded.messages)
 
 
-def shown(messages: Sequence[Message]) -> tuple[AnyShown, ...]:
+def shown(messages: Sequence[Message]) -> tuple[PromptMessage, ...]:
     return Viewer(Log(counter("classes"), messages), FOLDMARK).view().messages
 
 
@@ -324,10 +333,10 @@ def test_files_go_where_the_api_takes_them() -> None:
     )
     written = request(
         [
-            FromUser(content=(picture, song, paper, local, film)),
-            FromAssistant(content=(picture, *calls)),
-            FromTools(content=(attached, answers[1])),
-            FromAssistant(content=(Text(text=" "),)),
+            UserMessage(content=(picture, song, paper, local, film)),
+            AssistantMessage(content=(picture, *calls)),
+            ToolMessage(content=(attached, answers[1])),
+            AssistantMessage(content=(Text(text=" "),)),
         ],
         CHAT,
     )

@@ -24,7 +24,7 @@ from foldmark.messages import (
     has_result,
     with_part,
 )
-from foldmark.shown import AnyShown
+from foldmark.shown import PromptMessage
 from foldmark.values import encode as encoded
 from foldmark.wire import (
     WIRES,
@@ -212,7 +212,7 @@ def test_notes_within_notes_are_not_followed(wire: str) -> None:
 class Merging(OpenAIChat):
     """A codec that writes what is said twice in a row once: no stretch alone shows that."""
 
-    def write(self, shown: Sequence[AnyShown], *, as_is: bool) -> list[Json]:
+    def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
         written = super().write(shown, as_is=as_is)
         return [held for last, held in pairwise([{}, *written]) if held != last]
 

@@ -21,15 +21,15 @@ from foldmark.messages import (
     UserInfo,
 )
 from foldmark.shown import (
+    AssistantMessage,
     Call,
-    FromAssistant,
-    FromTools,
-    FromUser,
     Media,
     Output,
     Reasoning,
     Result,
     Text,
+    ToolMessage,
+    UserMessage,
 )
 from foldmark.wire import decode, decode_reply, request
 from foldmark.wire.names import NOTHING_TO_READ
@@ -158,11 +158,11 @@ def test_thinking_without_what_it_led_to_is_left_out() -> None:
     own = {"openai": {"item": {"id": "rs_1", "encrypted_content": "gAAA"}}}
     alone = Reasoning(text="Hm.", provider_options=own)
     for after in ((), (Text(text=" "),)):
-        shown = [FromUser(content=(Text(text="Go"),)), FromAssistant(content=(alone, *after))]
+        shown = [UserMessage(content=(Text(text="Go"),)), AssistantMessage(content=(alone, *after))]
         sent = request(shown, WIRE)
         assert_taken(sent)
         assert sent[1] == {"type": "message", "role": "assistant", "content": NOTHING_TO_READ}
-    led = FromAssistant(content=(alone, Text(text="Hi")))
+    led = AssistantMessage(content=(alone, Text(text="Hi")))
     assert [held["type"] for held in request([led], WIRE)] == ["reasoning", "message"]
 
 
@@ -212,7 +212,7 @@ def test_a_call_of_openais_own_tools_whose_result_is_pruned_becomes_a_function(
     messages = decode([asked("Go"), *pair], wire=WIRE).messages
     shown = list(view(messages))
     tools = shown[-1]
-    assert isinstance(tools, FromTools)
+    assert isinstance(tools, ToolMessage)
     whole = request(shown, WIRE)
     was_of_its_kind = pair[1]["type"] != "function_call_output"
     assert (whole[1]["type"] == pair[0]["type"]) == was_of_its_kind
@@ -222,7 +222,7 @@ def test_a_call_of_openais_own_tools_whose_result_is_pruned_becomes_a_function(
         output=Output(type="text", value="[Hidden]"),
         provider_options=tools.content[0].provider_options,
     )
-    sent = request([*shown[:-1], FromTools(content=(hidden,))], WIRE)
+    sent = request([*shown[:-1], ToolMessage(content=(hidden,))], WIRE)
     assert_taken(sent)
     assert sent[-1]["output"] == "[Hidden]"
 
@@ -242,10 +242,10 @@ def test_files_are_sent_where_they_may_stand() -> None:
     used = Call(tool_call_id="a b", tool_name="re ad", input={})
     sent = request(
         [
-            FromUser(content=(Text(text=" "), png, pdf, local)),
-            FromAssistant(content=(png, used)),
-            FromTools(content=(ran,)),
-            FromUser(content=(Text(text=" "),)),
+            UserMessage(content=(Text(text=" "), png, pdf, local)),
+            AssistantMessage(content=(png, used)),
+            ToolMessage(content=(ran,)),
+            UserMessage(content=(Text(text=" "),)),
         ],
         WIRE,
     )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from foldmark.compaction import Job
+from foldmark.compaction import CompactionRequest
 from foldmark.limits import Limit
 from foldmark.log import Log, ordinal_of
 from foldmark.messages import (
@@ -21,7 +21,7 @@ from foldmark.messages import (
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, PRESETS
 from foldmark.session.once import Fitter
-from foldmark.shown import FromUser, Media, Text
+from foldmark.shown import Media, Text, UserMessage
 from foldmark.tokens import by_classes, counter
 from foldmark.view import Viewer
 from foldmark.words import HEADING, REPEATED, fitted
@@ -306,7 +306,7 @@ def test_an_open_request_is_repeated_before_a_tail_that_the_program_began() -> N
 
 def test_an_open_request_keeps_the_roles_alternating_after_the_summary() -> None:
     log = Log(by_classes, [user("Fix it."), worked(), *pivot(), worked("a2")])
-    roles = [isinstance(message, FromUser) for message in Viewer(log, FOLDMARK).view().messages]
+    roles = [isinstance(message, UserMessage) for message in Viewer(log, FOLDMARK).view().messages]
     assert roles[:4] == [True, False, True, False]
 
 
@@ -397,7 +397,7 @@ def test_an_open_request_that_is_larger_than_the_view_asked_for_is_cut_with_its_
     turns = [user(asked), *(worked(f"a{number}") for number in range(9))]
     log = Log(counter(FOLDMARK.estimate), turns)
     viewer = Viewer(log, FOLDMARK, usable=100_000)
-    Fitter(Job(viewer=viewer, limit=Limit(context=120_000), target=2_000)).fitted()
+    Fitter(CompactionRequest(viewer=viewer, limit=Limit(context=120_000), target=2_000)).fitted()
     text = str(viewer.view().messages)
     assert viewer.tokens <= 2_000
     assert "Look at this: the wheel turns." in text

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 import foldmark
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.io.engine import Engine
 from foldmark.io.store import Store
 from foldmark.messages import Message, Pending, TextPart, ToolPart
@@ -45,14 +45,14 @@ def tell(**told: Any) -> None:
     os.write(1, json.dumps(told).encode() + b"\n")
 
 
-def told(kind: str, job: Callable[[], Message | Act | None]) -> Any:
+def told(kind: str, job: Callable[[], Message | Operation | None]) -> Any:
     """Do something; say so before and after."""
     tell(doing=kind)
     done = job()
     match done:
         case Message():
             tell(did=kind, id=done.id, digest=digest(done))
-        case Act():
+        case Operation():
             tell(did=kind, act=done.number, state=done.state)
         case None:
             tell(did=kind)

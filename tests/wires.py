@@ -24,7 +24,7 @@ from foldmark.messages import (
     encode_transcript,
 )
 from foldmark.presets import FOLDMARK
-from foldmark.shown import AnyShown
+from foldmark.shown import PromptMessage
 from foldmark.tokens import by_classes
 from foldmark.view import Viewer
 from foldmark.wire import decode, decode_reply, encode, encode_reply, request, wire_named
@@ -59,7 +59,7 @@ def round_trip(given: Sequence[Any], wire: str) -> int:
     return verbatim(messages, wire)
 
 
-def shown(messages: Iterable[Message], model: str = "") -> tuple[AnyShown, ...]:
+def shown(messages: Iterable[Message], model: str = "") -> tuple[PromptMessage, ...]:
     """What the model of this name is shown."""
     return Viewer(Log(by_classes, messages), FOLDMARK, model=model).view().messages
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 import foldmark
 from bench.measure import seconds
-from foldmark.compaction import Job
+from foldmark.compaction import CompactionRequest
 from foldmark.limits import Limit
 from foldmark.log import Log
 from foldmark.messages import Message, Pending, TextPart, ToolPart
@@ -74,7 +74,7 @@ def in_memory(count: int) -> Timed:
     """A step of a log and its viewer."""
     log = Log(counter(FOLDMARK.estimate))
     viewer = Viewer(log, FOLDMARK, usable=40_000)
-    job = Job(viewer=viewer, limit=LIMIT)
+    job = CompactionRequest(viewer=viewer, limit=LIMIT)
     for number, message in enumerate(_read(count)):
         log.append(message)
         if number % PIECE == PIECE - 1:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .asking import Answered
+from .asking import ModelReply
 from .tokens import Counter
 from .values import Frozen
 
@@ -17,7 +17,7 @@ class Demand(Frozen):
     sections: Sequence[str] = ()
 
 
-def flaw(answer: Answered, demand: Demand, count: Counter) -> str | None:
+def flaw(answer: ModelReply, demand: Demand, count: Counter) -> str | None:
     """What is wrong with an answer; None where it is good."""
     text = answer.text.strip()
     if answer.calls or answer.finish == "tool-calls":

@@ -13,7 +13,7 @@ Kind = Literal["prune", "pivot", "revert"]
 State = Literal["queued", "claimed", "failed", "done", "undone", "reverted"]
 
 
-class Act(Frozen):
+class Operation(Frozen):
     """One act, by its number in the session."""
 
     number: int
@@ -42,7 +42,7 @@ class Act(Frozen):
         """Tells which act came later: a pivot counts from when its summary was there."""
         return self.place if self.summary is None else self.summary + 1, self.number
 
-    def reaches(self, other: "Act") -> bool:
+    def reaches(self, other: "Operation") -> bool:
         """Whether this revert takes back an act that came before it."""
         back_to = (1 if self.tail is None else self.tail) - 1  # -1: to before the first message
         if other.kind == "revert" and (other.tail or 0) <= back_to < (other.marker or 0):
@@ -68,10 +68,10 @@ class Act(Frozen):
         return "queued" if self.claimed is None else "claimed"
 
 
-def taken_back(acts: Iterable[Act]) -> dict[int, int | None]:
+def taken_back(acts: Iterable[Operation]) -> dict[int, int | None]:
     """By which revert in force each act is taken back, if by any."""
     found: dict[int, int | None] = {}
-    reverts: list[Act] = []
+    reverts: list[Operation] = []
     for act in sorted(acts, key=lambda act: act.number, reverse=True):
         by = next((revert.number for revert in reverts if revert.reaches(act)), None)
         found[act.number] = by

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from typing import Literal, Protocol, TypeVar
 
 from .messages import Tokens
-from .shown import AnyShown
+from .shown import PromptMessage
 from .values import Frozen, Json
 
 T = TypeVar("T")
@@ -27,10 +27,10 @@ class Declared(Frozen):
     schema: Json
 
 
-class Ask(Frozen):
+class ModelRequest(Frozen):
     """One request to a model. It ends with a message of the user."""
 
-    messages: tuple[AnyShown, ...]
+    messages: tuple[PromptMessage, ...]
     system: str = ""
     # Not to be called, unless it is a step: a request shall begin as the session's own do.
     tools: tuple[Declared, ...] = ()
@@ -40,7 +40,7 @@ class Ask(Frozen):
     purpose: str = "summary"
 
 
-class Answered(Frozen):
+class ModelReply(Frozen):
     """What a model answered."""
 
     text: str
@@ -50,7 +50,7 @@ class Answered(Frozen):
     calls: int = 0  # of tools, which nobody asked for
 
 
-class Refused(Frozen):
+class ModelFailure(Frozen):
     """Why no answer came. Another try may help where it was throttled, failed or too slow."""
 
     cause: Cause
@@ -58,19 +58,19 @@ class Refused(Frozen):
     retry_after: float | None = None  # seconds, as the provider said
 
 
-Outcome = Answered | Refused
+Outcome = ModelReply | ModelFailure
 # Yields asks that may be sent at the same time, and is sent as many outcomes.
-Flow = Generator[tuple[Ask, ...], tuple[Outcome, ...], T]
+ModelDialogue = Generator[tuple[ModelRequest, ...], tuple[Outcome, ...], T]
 
 
 class Summarizer(Protocol):
-    """Answers asks. It tells what goes wrong as `Refused`, and raises for its own mistakes only."""
+    """Answers requests; returns a `ModelFailure` if one fails, and raises only for its own bugs."""
 
     @property
     def name(self) -> str:
         """Which model it is, as `provider:model`."""
         ...
 
-    async def ask(self, ask: Ask, delta: Delta) -> Outcome:
+    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
         """The outcome of one ask; `delta` is told each piece of the answer as it comes."""
         ...

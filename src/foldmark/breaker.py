@@ -5,7 +5,7 @@ Told by the acts of a session alone, so that it holds across processes and resta
 
 from collections.abc import Callable, Sequence
 
-from .acts import Act
+from .acts import Operation
 from .errors import CompactionStopped
 from .log import Log
 from .messages import AssistantInfo, Message
@@ -21,7 +21,7 @@ Read = Callable[[int], Message | None]
 
 
 def stop_reason(
-    acts: Sequence[Act],
+    acts: Sequence[Operation],
     log: Log,
     rules: CompactRules,
     *,
@@ -46,7 +46,7 @@ def stop_reason(
     return None
 
 
-def freed(act: Act, fixed: int = 0) -> float:
+def freed(act: Operation, fixed: int = 0) -> float:
     """The share of a request that a pivot freed; without figures, all of it."""
     if act.before is None or act.after is None:
         return 1.0

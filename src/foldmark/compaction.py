@@ -11,17 +11,17 @@ from typing import Literal
 from msgspec.structs import replace
 
 from .acceptance import SLACK
-from .asking import Declared, Flow
+from .asking import Declared, ModelDialogue
 from .breaker import stopped
 from .digest import digest
 from .errors import CompactionStopped, WindowTooSmall
-from .ladder import Ladder, Material, Means, Spent
+from .ladder import Ladder, ModelUsage, SummarizerLimits, SummaryInput
 from .limits import Limit
 from .log import Pivot
 from .overflow import exceeds, usable
 from .plan import LEAST_SUMMARY, check_window, session_fold, shown_tokens, tokens_used
 from .policy import CompactRules, Rung
-from .prompting import Wish
+from .prompting import SummaryInstructions
 from .render import message_text
 from .secrets import masked
 from .shown import message_texts
@@ -39,7 +39,7 @@ _LEAST_DIGEST = 200
 How = Rung | Literal["digest"]
 
 
-class Job(Frozen):
+class CompactionRequest(Frozen):
     """A session that is to be compacted, and what is wished for."""
 
     viewer: Viewer
@@ -49,7 +49,7 @@ class Job(Frozen):
     marker: int | None = None  # the place of the queued marker, if it is in the log
     overflow: bool = False
     target: int | None = None  # tokens that the view shall have after it
-    wish: Wish = Wish()
+    wish: SummaryInstructions = SummaryInstructions()
     system: str = ""
     tools: tuple[Declared, ...] = ()
 
@@ -70,12 +70,12 @@ class Job(Frozen):
 class Prepared(Frozen):
     """What will be folded, what a summary may cost, and of what it is made."""
 
-    job: Job
+    job: CompactionRequest
     fold: Fold
     most: int  # tokens of the whole summary
     freed: float  # the share of a request that it frees at least
     words: int | None  # tokens of the user's words, where a target says so
-    material: Material
+    material: SummaryInput
 
 
 class Summary(Frozen):
@@ -84,11 +84,11 @@ class Summary(Frozen):
     text: str
     how: How
     fold: Fold
-    spent: Spent
+    spent: ModelUsage
     words: int | None = None
 
 
-def prepared(job: Job) -> Prepared:
+def prepared(job: CompactionRequest) -> Prepared:
     """Look at the session: raises where no window, or no gain, can come of compacting it."""
     viewer, policy = job.viewer, job.viewer.policy
     room, fixed = job.room, job.fixed
@@ -117,7 +117,7 @@ def prepared(job: Job) -> Prepared:
         raise _pointless(job, room - fixed - beside_tokens)
     mask, focus = policy.compact.mask, job.wish.instructions
     view = viewer.view()
-    material = Material(
+    material = SummaryInput(
         log=viewer.log,
         places=places,
         view=view.messages,
@@ -135,7 +135,7 @@ def prepared(job: Job) -> Prepared:
     return Prepared(job=job, fold=fold, most=most, freed=freed, words=words, material=material)
 
 
-def _pointless(job: Job, left: int) -> CompactionStopped:
+def _pointless(job: CompactionRequest, left: int) -> CompactionStopped:
     """Why nothing can come of it: there is no room for a summary, or hardly a thing to free."""
     reason = "there is too little to fold: a summary would free nothing"
     if left < LEAST_SUMMARY:
@@ -148,14 +148,14 @@ def _pointless(job: Job, left: int) -> CompactionStopped:
     return stopped(reason, job.viewer, usable=room, fixed=job.fixed)
 
 
-def summarised(ready: Prepared, means: Means) -> Flow[Summary]:
+def summarised(ready: Prepared, means: SummarizerLimits) -> ModelDialogue[Summary]:
     """A summary of what is folded: a model's if one can be had, and the digest's in any case."""
     rules = means.rules
     share = ready.most // 2 if rules.digest else int(ready.most / SLACK)
     wish = ready.job.wish
     ladder = Ladder(ready.material, replace(means, rules=_lasting(rules, share)), wish, share)
     written = yield from ladder.climb()
-    made = Summary(text="", how="digest", fold=ready.fold, spent=Spent(), words=ready.words)
+    made = Summary(text="", how="digest", fold=ready.fold, spent=ModelUsage(), words=ready.words)
     if written is None:
         text = ready.material.digest(ready.most)
         return replace(made, text=text, spent=ladder.spent)
@@ -183,7 +183,7 @@ def _lasting(rules: CompactRules, share: int) -> CompactRules:
     return rules if share >= LEAST_SUMMARY // 2 else replace(rules, rungs=())
 
 
-def _summary_tokens(job: Job, room: int, others: int) -> int:
+def _summary_tokens(job: CompactionRequest, room: int, others: int) -> int:
     """The tokens that a summary may have: it must fit, and the view must become smaller."""
     policy, before = job.viewer.policy, job.viewer.tokens
     own = room if job.target else min(policy.view.summary, room // 4)
@@ -197,7 +197,7 @@ def _places(viewer: Viewer, fold: Fold) -> list[int]:
     return [place for place in fold.head_places if place in cells and cells[place].shown]
 
 
-def _cost(job: Job, fold: Fold, texts: tuple[str, str]) -> int:
+def _cost(job: CompactionRequest, fold: Fold, texts: tuple[str, str]) -> int:
     """The tokens of what the view will show beside the summary."""
     viewer = job.viewer
     count, cells = viewer.log.count, viewer.cells
@@ -210,7 +210,7 @@ def _cost(job: Job, fold: Fold, texts: tuple[str, str]) -> int:
     return said + sum(tail) + since + 3 * MESSAGE_OVERHEAD + NOTE_TOKENS
 
 
-def _beside(job: Job, fold: Fold, texts: tuple[str, str]) -> Iterator[str]:
+def _beside(job: CompactionRequest, fold: Fold, texts: tuple[str, str]) -> Iterator[str]:
     """The texts that the view will show beside the summary."""
     cells = job.viewer.cells
     yield from (text for text in texts if text)
@@ -220,7 +220,7 @@ def _beside(job: Job, fold: Fold, texts: tuple[str, str]) -> Iterator[str]:
             yield from message_texts(message)
 
 
-def _words(job: Job, fold: Fold) -> tuple[str, str]:
+def _words(job: CompactionRequest, fold: Fold) -> tuple[str, str]:
     """The user's words that the view carries across the pivot."""
     log, policy = job.viewer.log, job.viewer.policy
     room = job.words
@@ -233,7 +233,7 @@ def _words(job: Job, fold: Fold) -> tuple[str, str]:
     return words(log, here, tail, room), repeated
 
 
-def _files(job: Job) -> int:
+def _files(job: CompactionRequest) -> int:
     """The tokens of the files that go along with the open request."""
     log = job.viewer.log
     pending = open_request(log, len(log) if job.marker is None else job.marker)

@@ -39,7 +39,7 @@ class Point(Frozen, omit_defaults=True):
     measured: int | None = None  # what a provider measured as the input for this message
 
 
-class Compaction(Frozen):
+class RecordedCompaction(Frozen):
     """A recorded pivot: messages are told by their numbers in the log, counted from 1."""
 
     session: int
@@ -58,7 +58,7 @@ class Compaction(Frozen):
     told: dict[str, str | float | bool]  # what else the transcript says of it
 
 
-class Pruning(Frozen):
+class RecordedPrune(Frozen):
     """Outputs that were pruned together, before the message of this number; None: after all."""
 
     session: int
@@ -73,8 +73,8 @@ class Growth(Frozen):
     """A session's growth; `unseen` is what a provider measured beyond what the log has."""
 
     points: tuple[Point, ...]
-    compactions: tuple[Compaction, ...]
-    prunes: tuple[Pruning, ...]
+    compactions: tuple[RecordedCompaction, ...]
+    prunes: tuple[RecordedPrune, ...]
     unseen: int
 
 
@@ -113,8 +113,8 @@ class _Growing:
         self._measured: int | None = None
         self._unseen: int | None = None
         self._points: list[Point] = []
-        self._compactions: list[Compaction] = []
-        self._prunes: list[Pruning] = []
+        self._compactions: list[RecordedCompaction] = []
+        self._prunes: list[RecordedPrune] = []
         self._gone: list[int] | None = None  # what a pivot hid, until it is told what is lost
 
     def take(self, entry: Entry) -> None:
@@ -168,7 +168,7 @@ class _Growing:
         before = self._viewer.tokens
         self._now.mark(ordinals, at=1)
         self._prunes.append(
-            Pruning(
+            RecordedPrune(
                 session=self._session,
                 message=place + 1 if place < self._end else None,
                 outputs=len(tools),
@@ -178,13 +178,15 @@ class _Growing:
             )
         )
 
-    def _compaction(self, pivot: Pivot, cells: Mapping[int, Cell], before: int) -> Compaction:
+    def _compaction(
+        self, pivot: Pivot, cells: Mapping[int, Cell], before: int
+    ) -> RecordedCompaction:
         log, viewer = self._now, self._viewer
         gone = self._gone = hidden_places(viewer, pivot, cells)
         tail = None if pivot.tail_id is None else log.place(pivot.tail_id, below=pivot.marker)
         summary = log.entries[pivot.summary]
         info = cast("AssistantInfo", summary.message.info)
-        return Compaction(
+        return RecordedCompaction(
             session=self._session,
             message=pivot.marker + 1,
             tail=None if tail is None else tail + 1,

@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from .growth import Compaction, Growth, Pruning, growth
+from .growth import Growth, RecordedCompaction, RecordedPrune, growth
 from .log import Log, handle
 from .messages import (
     AssistantInfo,
@@ -22,7 +22,7 @@ from .messages import (
     TextPart,
     ToolPart,
 )
-from .spending import Spent, spent, spent_together
+from .spending import TokenUsage, spent, spent_together
 from .targets import target
 from .values import Frozen
 from .view import Viewer
@@ -43,7 +43,7 @@ _LONGEST_LIFE = 10**11  # seconds; beyond it, times are nonsense
 _LABEL = 160
 
 
-class Seen(Frozen):
+class ViewSize(Frozen):
     """What the view shows: how many messages of the log, and what they cost."""
 
     messages: int
@@ -77,13 +77,13 @@ class Inspection(Frozen):
     requests: int
     pivots: int
     pruned: int
-    tokens: Spent
-    view: Seen
+    tokens: TokenUsage
+    view: ViewSize
     largest: tuple[Piece, ...]
     duplicated: Repeats
     superseded: Superseded
-    compactions: tuple[Compaction, ...]
-    prunes: tuple[Pruning, ...]
+    compactions: tuple[RecordedCompaction, ...]
+    prunes: tuple[RecordedPrune, ...]
 
 
 def inspection(
@@ -114,7 +114,7 @@ def inspection(
         pivots=len(log.pivots),
         pruned=len(log.marks),
         tokens=spent(log, info),
-        view=Seen(
+        view=ViewSize(
             messages=sum(bool(cell.shown) for cell in viewer.cells.values()),
             tokens=viewer.tokens,
         ),
@@ -148,7 +148,7 @@ def inspected_together(found: Sequence[Inspection]) -> Inspection:
         pivots=sum(one.pivots for one in found),
         pruned=sum(one.pruned for one in found),
         tokens=spent_together(one.tokens for one in found),
-        view=Seen(
+        view=ViewSize(
             messages=sum(one.view.messages for one in found),
             tokens=sum(one.view.tokens for one in found),
         ),

@@ -10,14 +10,22 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from .acceptance import Demand, flaw
-from .asking import AT_ONCE, Answered, Ask, Declared, Flow, Outcome, Refused
+from .asking import (
+    AT_ONCE,
+    Declared,
+    ModelDialogue,
+    ModelFailure,
+    ModelReply,
+    ModelRequest,
+    Outcome,
+)
 from .history import Cutting, chunks, record
 from .limits import Limit
 from .log import Log
 from .messages import Cache, Tokens
 from .policy import CompactRules, Rung
 from .prompting import (
-    Wish,
+    SummaryInstructions,
     asked_sections,
     fenced,
     filled,
@@ -29,7 +37,7 @@ from .prompting import (
     with_request,
 )
 from .secrets import masked
-from .shown import AnyShown, Call
+from .shown import Call, PromptMessage
 from .tokens import Counter
 from .values import Frozen, encode
 
@@ -42,12 +50,12 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _AGAIN = frozenset({"throttled", "failed"})
 
 
-class Material(Frozen):
+class SummaryInput(Frozen):
     """What is to be summarised, in the forms that rungs send it."""
 
     log: Log
     places: Sequence[int]  # of the folded messages
-    view: tuple[AnyShown, ...]  # all that the session's own model is shown now
+    view: tuple[PromptMessage, ...]  # all that the session's own model is shown now
     view_tokens: int
     digest: Callable[[int], str]  # a digest of so many tokens
     previous: str = ""  # the summary that the new one replaces
@@ -56,7 +64,7 @@ class Material(Frozen):
     fixed: int = 0  # tokens of these two
 
 
-class Means(Frozen):
+class SummarizerLimits(Frozen):
     """Who is asked, and within which bounds."""
 
     rules: CompactRules
@@ -66,7 +74,7 @@ class Means(Frozen):
     clock: Callable[[], float] = lambda: 0.0
 
 
-class Spent(Frozen):
+class ModelUsage(Frozen):
     """What was used up, and what went wrong on the way."""
 
     calls: int = 0
@@ -85,7 +93,9 @@ class Written(Frozen):
 class Ladder:
     """Climbs down, rung by rung, until a summary is accepted."""
 
-    def __init__(self, material: Material, means: Means, wish: Wish, most: int) -> None:
+    def __init__(
+        self, material: SummaryInput, means: SummarizerLimits, wish: SummaryInstructions, most: int
+    ) -> None:
         """Take what is to be summarised, who may be asked, and the tokens of a summary."""
         self._material = material
         self._means = means
@@ -96,9 +106,9 @@ class Ladder:
         self._window = means.limit.input or means.limit.context or USUAL_WINDOW
         self._deadline = means.clock() + means.rules.seconds
         self._gone = False  # no further ask makes sense
-        self.spent = Spent()
+        self.spent = ModelUsage()
 
-    def climb(self) -> Flow[Written | None]:
+    def climb(self) -> ModelDialogue[Written | None]:
         """The first summary that is accepted; None where none is."""
         ways = {
             "prefix": self._prefix,
@@ -116,7 +126,7 @@ class Ladder:
 
     # --- rungs ---
 
-    def _prefix(self) -> Flow[str | None]:
+    def _prefix(self) -> ModelDialogue[str | None]:
         """The session's own request with one message more, so that the cache is read."""
         held, request = self._material, self._request()
         bare = not held.tools and any(_has_calls(message) for message in held.view)
@@ -129,14 +139,14 @@ class Ladder:
         ask = self._ask(with_request(held.view, request), system=held.system)
         return (yield from self._answer(replace(ask, tools=held.tools), self._demand))
 
-    def _serial(self) -> Flow[str | None]:
+    def _serial(self) -> ModelDialogue[str | None]:
         """The record as text, its outputs cut."""
         blocks = self._record(self._cutting())
         if not blocks or self._tokens(blocks) > self._room():
             return None
         return (yield from self._answer(self._about(blocks), self._demand))
 
-    def _chunks(self) -> Flow[str | None]:
+    def _chunks(self) -> ModelDialogue[str | None]:
         """Notes on each part of the record, then notes on these notes."""
         groups = self._groups()
         if len(groups) < 2:
@@ -152,7 +162,7 @@ class Ladder:
         ask = self._about(notes, about=prompt("merge"))
         return (yield from self._answer(ask, self._demand))
 
-    def _tight(self) -> Flow[str | None]:
+    def _tight(self) -> ModelDialogue[str | None]:
         """The digest in place of the record: what is left out was chosen with care."""
         room = min(self._room(), max(4 * self._demand.most, _LEAST_ROOM)) // 2
         if room < _LEAST_ROOM // 2:
@@ -189,7 +199,7 @@ class Ladder:
                 return []
             cutting = cutting.tighter()
 
-    def _notes(self, groups: Sequence[Sequence[str]]) -> Flow[list[str]]:
+    def _notes(self, groups: Sequence[Sequence[str]]) -> ModelDialogue[list[str]]:
         """Notes on each group, asked for at the same time; nothing where one is missing."""
         share = min(self._room() // (2 * len(groups)), 2 * self._demand.most)
         demand = Demand(most=max(share, 100))
@@ -206,7 +216,7 @@ class Ladder:
         notes: list[str] = []
         for ask, outcome in zip(asks, outcomes, strict=True):
             again = yield from self._again(ask, outcome)
-            if isinstance(again, Refused):
+            if isinstance(again, ModelFailure):
                 self._learn(again)
                 return []
             text = again.text.strip()
@@ -220,14 +230,18 @@ class Ladder:
     def _chunk_request(self, number: int, total: int, tokens: int) -> str:
         return filled("chunk", number=number, total=total, words=in_words(tokens))
 
-    def _about(self, blocks: Sequence[str], request: str | None = None, about: str = "") -> Ask:
+    def _about(
+        self, blocks: Sequence[str], request: str | None = None, about: str = ""
+    ) -> ModelRequest:
         asked = self._request() if request is None else request
         text = "\n\n".join(piece for piece in (fenced(blocks), about, asked) if piece)
         return self._ask(with_request((), text), system=system_prompt(self._rules))
 
-    def _ask(self, messages: tuple[AnyShown, ...], system: str) -> Ask:
+    def _ask(self, messages: tuple[PromptMessage, ...], system: str) -> ModelRequest:
         seconds = self._rules.request_seconds
-        return Ask(messages=messages, system=system, most=self._answer_room(), seconds=seconds)
+        return ModelRequest(
+            messages=messages, system=system, most=self._answer_room(), seconds=seconds
+        )
 
     def _answer_room(self) -> int:
         """Tokens for an answer: several times what is asked for, as some models think first."""
@@ -244,7 +258,7 @@ class Ladder:
 
     # --- asking ---
 
-    def _answer(self, ask: Ask, demand: Demand) -> Flow[str | None]:
+    def _answer(self, ask: ModelRequest, demand: Demand) -> ModelDialogue[str | None]:
         """An answer that is accepted, at once or after one repair."""
         for last in (False, True):
             if not self._may_ask():
@@ -253,7 +267,7 @@ class Ladder:
             (outcome,) = yield self._sent((ask,))
             self._note(outcome)
             outcome = yield from self._again(ask, outcome)
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, ModelFailure):
                 self._learn(outcome)
                 return None
             wrong = flaw(outcome, demand, self._count)
@@ -266,11 +280,11 @@ class Ladder:
                 ask = replace(ask, messages=repair(ask.messages, said, wrong), purpose="repair")
         return None
 
-    def _again(self, ask: Ask, outcome: Outcome) -> Flow[Outcome]:
+    def _again(self, ask: ModelRequest, outcome: Outcome) -> ModelDialogue[Outcome]:
         """The outcome, after further tries where these may help."""
         pause = _FIRST_PAUSE
         for _ in range(self._rules.retries):
-            if isinstance(outcome, Answered) or outcome.cause not in _AGAIN:
+            if isinstance(outcome, ModelReply) or outcome.cause not in _AGAIN:
                 break
             wait = max(pause, outcome.retry_after or 0.0)
             if not self._may_ask() or wait > min(_LONGEST_PAUSE, self._seconds_left()):
@@ -281,7 +295,7 @@ class Ladder:
             pause *= 2
         return outcome
 
-    def _learn(self, refused: Refused) -> None:
+    def _learn(self, refused: ModelFailure) -> None:
         """What a refusal says about the rungs below."""
         self._flawed(f"{refused.cause}: {refused.message}")
         if refused.cause == "overflow":
@@ -290,7 +304,7 @@ class Ladder:
         elif refused.cause != "timeout":
             self._gone = True
 
-    def _sent(self, asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
+    def _sent(self, asks: tuple[ModelRequest, ...]) -> tuple[ModelRequest, ...]:
         self.spent = replace(self.spent, calls=self.spent.calls + len(asks))
         # Those that wait for others, or before they are sent, have what is left then.
         left = self._seconds_left() / -(-len(asks) // AT_ONCE)
@@ -300,7 +314,7 @@ class Ladder:
         )
 
     def _note(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Answered):
+        if isinstance(outcome, ModelReply):
             self.spent = replace(
                 self.spent,
                 tokens=added(self.spent.tokens, outcome.tokens),
@@ -348,5 +362,5 @@ def declared_tokens(system: str, tools: Sequence[Declared], count: Counter) -> i
     return said + sum(count(encode(tool).decode()) for tool in tools)
 
 
-def _has_calls(message: AnyShown) -> bool:
+def _has_calls(message: PromptMessage) -> bool:
     return any(isinstance(block, Call) for block in message.content)

@@ -61,7 +61,7 @@ class Prices(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     cache_write: float | None = None
 
 
-class Model(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class KnownModel(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A model as one provider offers it, named `provider:model`."""
 
     name: str
@@ -72,12 +72,12 @@ class Model(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class _Snapshot(msgspec.Struct, frozen=True):
     dated: str
     source: str
-    models: tuple[Model, ...]
+    models: tuple[KnownModel, ...]
 
 
 class _Index(NamedTuple):
-    full: dict[str, Model]
-    bare: dict[str, list[Model]]
+    full: dict[str, KnownModel]
+    bare: dict[str, list[KnownModel]]
 
 
 def model_limits(name: str, overrides: Mapping[str, Limit] | None = None) -> Limit:
@@ -141,19 +141,19 @@ def folded_name(name: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _resolved(name: str) -> Model | None:
+def _resolved(name: str) -> KnownModel | None:
     model = _named(name)
     if model is None and (release := _RELEASE.search(name)):
         model = _named(name[: release.start()])
     return model
 
 
-def _named(name: str) -> Model | None:
+def _named(name: str) -> KnownModel | None:
     index = _index()
     return index.full.get(folded_name(name)) or _agreed(name, index.bare.get(name, []))
 
 
-def _agreed(name: str, offers: list[Model]) -> Model | None:
+def _agreed(name: str, offers: list[KnownModel]) -> KnownModel | None:
     """The one model behind several offers: its maker's, or what all of them say."""
     offers = [offer for offer in offers if _maker_made(offer)] or offers
     if len(offers) == 1:
@@ -161,10 +161,10 @@ def _agreed(name: str, offers: list[Model]) -> Model | None:
     limits, prices = {offer.limit for offer in offers}, {offer.prices for offer in offers}
     if len(limits) != 1:
         return None
-    return Model(name, limits.pop(), prices.pop() if len(prices) == 1 else None)
+    return KnownModel(name, limits.pop(), prices.pop() if len(prices) == 1 else None)
 
 
-def _maker_made(model: Model) -> bool:
+def _maker_made(model: KnownModel) -> bool:
     return model.name.partition(":")[0] in MAKERS
 
 

@@ -9,7 +9,7 @@ A part is known by its ordinal, its place among all parts of the log; the ordina
 is its handle. Ids cannot serve for that: real transcripts repeat them.
 
 A log may begin in the middle, and leave places out: a store loads what the view shows, and says
-of the rest what is told in `Past`.
+of the rest what is told in `LogCheckpoint`.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -34,7 +34,7 @@ from .messages import (
     shown_limit,
     with_part,
 )
-from .requests import Memory, Requests
+from .requests import RequestMemory, Requests
 from .sizes import Size, message_sizes
 from .targets import Target, target
 from .tokens import Counter
@@ -52,7 +52,7 @@ class Entry(Frozen, gc=False):
     sizes: tuple[Size, ...]
 
 
-class Tool(Frozen, gc=False):
+class CompletedCall(Frozen, gc=False):
     """A completed tool call in its place."""
 
     ordinal: int
@@ -73,12 +73,12 @@ class Pivot(Frozen):
     tail_id: str | None
 
 
-class Past(Frozen):
+class LogCheckpoint(Frozen):
     """What a log that begins in the middle knows of what came before it, and of the marks."""
 
     place: int = 0
     ordinal: int = 0
-    memory: Memory = Memory()
+    memory: RequestMemory = RequestMemory()
     pivots: tuple[Pivot, ...] = ()  # in force, as far as they are shown
     undone: frozenset[int] = frozenset()  # markers of pivots that were taken back
     put_by: frozenset[int] = frozenset()  # their summaries: a marker may lie before the log
@@ -106,16 +106,16 @@ class Log:
     """Messages and marks, with what is derived from them."""
 
     def __init__(
-        self, count: Counter, messages: Iterable[Message] = (), past: Past | None = None
+        self, count: Counter, messages: Iterable[Message] = (), past: LogCheckpoint | None = None
     ) -> None:
         """Take the function that counts tokens, and the messages so far."""
-        past = past or Past()
+        past = past or LogCheckpoint()
         self.count = count
         self.entries: dict[int, Entry] = {}  # by their places, in order
         self.marks: dict[int, Number] = {}  # pruned parts: ordinal → time
-        self.tools: dict[int, Tool] = {}  # completed calls not pruned, oldest first
-        self.hidden: dict[int, Tool] = {}  # the pruned ones
-        self.calls: list[Tool] = []  # both of these
+        self.tools: dict[int, CompletedCall] = {}  # completed calls not pruned, oldest first
+        self.hidden: dict[int, CompletedCall] = {}  # the pruned ones
+        self.calls: list[CompletedCall] = []  # both of these
         self.users: list[int] = []
         self.summaries: list[int] = []  # every message that calls itself a summary
         self.pivots: list[Pivot] = list(past.pivots)
@@ -371,7 +371,7 @@ class Log:
     def _take_tool(self, entry: Entry, offset: int, part: ToolPart, state: Completed) -> None:
         ordinal = entry.ordinal + offset
         about = target(part.tool, state.input or {})
-        tool = Tool(
+        tool = CompletedCall(
             ordinal=ordinal,
             index=entry.index,
             part=part,
@@ -471,7 +471,7 @@ def is_complete(info: AssistantInfo) -> bool:
     return bool(info.summary and info.finish and not info.error)
 
 
-def _ordinal(tool: Tool) -> int:
+def _ordinal(tool: CompletedCall) -> int:
     return tool.ordinal
 
 

@@ -7,7 +7,7 @@ repeat the user's words beside them.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from .log import Log, Pivot, Tool
+from .log import CompletedCall, Log, Pivot
 from .render import Cell
 from .shown import message_texts
 from .values import Frozen
@@ -75,7 +75,7 @@ def is_named(file: str, text: str, folder: str = "") -> bool:
     return "/".join(path.rsplit("/", 2)[-2:]) in text
 
 
-def _tools(log: Log, places: Iterable[int]) -> Iterator[Tool]:
+def _tools(log: Log, places: Iterable[int]) -> Iterator[CompletedCall]:
     """The completed calls of these messages."""
     for place in places:
         entry = log.entries[place]

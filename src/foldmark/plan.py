@@ -11,7 +11,7 @@ from .overflow import is_overflow, pressure, usable, used
 from .policy import Policy
 from .prune import Prune
 from .render import Cell, output_tokens
-from .shown import FromTools
+from .shown import ToolMessage
 from .sizes import MESSAGE_OVERHEAD, Size
 from .tail import Fold, Measure, replayed, suffix_measure, tail_budget, tail_start
 from .tokens import correction, round4_length, utf16_length
@@ -134,7 +134,7 @@ def session_fold(
     places = viewer.view().places
     if before is not None:
         places = tuple(place for place in places if place < before)
-    shown = Shown(log, places)
+    shown = LogSlice(log, places)
     # Where the user's words are carried across a pivot, the open request is among them.
     resent = replayed(shown) if overflow and not policy.view.words else None
     history, previous = _without_pivots(log, shown if resent is None else shown[:resent])
@@ -156,7 +156,7 @@ def session_fold(
     )
 
 
-def _without_pivots(log: Log, shown: "Shown") -> "tuple[Shown, Message | None]":
+def _without_pivots(log: Log, shown: "LogSlice") -> "tuple[LogSlice, Message | None]":
     """The messages without earlier pivots, and the summary of the last of these."""
     if not log.pivots:
         return shown, None
@@ -164,10 +164,10 @@ def _without_pivots(log: Log, shown: "Shown") -> "tuple[Shown, Message | None]":
     kept = [place for place in shown.places if place not in hidden]
     if len(kept) == len(shown):
         return shown, None
-    return Shown(log, kept), log.entries[log.pivots[-1].summary].message
+    return LogSlice(log, kept), log.entries[log.pivots[-1].summary].message
 
 
-def _measure(viewer: Viewer, history: "Shown") -> Measure:
+def _measure(viewer: Viewer, history: "LogSlice") -> Measure:
     cells, places = viewer.cells, history.places
     if viewer.policy.tail.by_json:
         lengths = suffix_measure(lambda i: _json_weight(cells[places[i]]), len(places))
@@ -219,7 +219,7 @@ def _must_show(log: Log, policy: Policy, room: int, *, tight: bool = False) -> i
     return tokens + log.count(said) + log.count(f"{REPEATED}\n{text}") + files + names
 
 
-class Shown(Sequence[Message]):
+class LogSlice(Sequence[Message]):
     """The messages of a view, without a list of them being made."""
 
     def __init__(self, log: Log, places: Sequence[int]) -> None:
@@ -233,17 +233,17 @@ class Shown(Sequence[Message]):
     @overload
     def __getitem__(self, index: int) -> Message: ...
     @overload
-    def __getitem__(self, index: slice) -> "Shown": ...
-    def __getitem__(self, index: int | slice) -> "Message | Shown":
+    def __getitem__(self, index: slice) -> "LogSlice": ...
+    def __getitem__(self, index: int | slice) -> "Message | LogSlice":
         if isinstance(index, slice):
-            return Shown(self._log, self.places[index])
+            return LogSlice(self._log, self.places[index])
         return self._log.entries[self.places[index]].message
 
 
 def shown_tokens(cell: Cell) -> int:
     """The tokens of a cell among others, with the note that it may need after it."""
     # An answer without calls, or none at all, may need a note after it (see `Flow`).
-    bare = cell.by_assistant and not (cell.shown and isinstance(cell.shown[-1], FromTools))
+    bare = cell.by_assistant and not (cell.shown and isinstance(cell.shown[-1], ToolMessage))
     return cell.tokens + (NOTE_TOKENS if bare else 0)
 
 

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from .policy import QUESTION, CompactRules, Prompts
-from .shown import AnyShown, FromAssistant, FromUser, Text
+from .shown import AssistantMessage, PromptMessage, Text, UserMessage
 from .values import Frozen
 
 # What a summary under our own prompt must have.
@@ -30,7 +30,7 @@ _REQUEST: dict[Prompts, str] = {"foldmark": "request", "000": "request-001", "00
 _WORDS_PER_TOKEN = 0.7
 
 
-class Wish(Frozen):
+class SummaryInstructions(Frozen):
     """What is wanted of a summary beside what the policy says."""
 
     instructions: str = ""  # the user's own focus
@@ -58,13 +58,13 @@ def system_prompt(rules: CompactRules) -> str:
     return prompt(_SYSTEM[rules.prompts])
 
 
-def asked_sections(rules: CompactRules, wish: Wish) -> tuple[str, ...]:
+def asked_sections(rules: CompactRules, wish: SummaryInstructions) -> tuple[str, ...]:
     """The headings that an answer must have; none where another prompt stands for ours."""
     ours = rules.prompts == "foldmark" and wish.prompt is None
     return SECTIONS if ours else ()
 
 
-def final_request(rules: CompactRules, wish: Wish, tokens: int) -> str:
+def final_request(rules: CompactRules, wish: SummaryInstructions, tokens: int) -> str:
     """What is asked at the end, with the user's focus and what hooks add."""
     text = wish.prompt
     if text is None:
@@ -96,16 +96,16 @@ def _fence(record: str) -> str:
     return fence
 
 
-def with_request(messages: Sequence[AnyShown], text: str) -> tuple[AnyShown, ...]:
+def with_request(messages: Sequence[PromptMessage], text: str) -> tuple[PromptMessage, ...]:
     """Messages with a request at their end; two of the user's are one."""
     asked = Text(text=text)
     last = messages[-1] if messages else None
-    if isinstance(last, FromUser):
-        return (*messages[:-1], FromUser(content=(*last.content, asked), wire=last.wire))
-    return (*messages, FromUser(content=(asked,)))
+    if isinstance(last, UserMessage):
+        return (*messages[:-1], UserMessage(content=(*last.content, asked), wire=last.wire))
+    return (*messages, UserMessage(content=(asked,)))
 
 
-def repair(messages: Sequence[AnyShown], answer: str, flaw: str) -> tuple[AnyShown, ...]:
+def repair(messages: Sequence[PromptMessage], answer: str, flaw: str) -> tuple[PromptMessage, ...]:
     """The same once more, with what was wrong with the answer."""
-    said = FromAssistant(content=(Text(text=answer if answer.strip() else "(nothing)"),))
-    return (*messages, said, FromUser(content=(Text(text=filled("repair", flaw=flaw)),)))
+    said = AssistantMessage(content=(Text(text=answer if answer.strip() else "(nothing)"),))
+    return (*messages, said, UserMessage(content=(Text(text=filled("repair", flaw=flaw)),)))

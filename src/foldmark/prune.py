@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Literal
 
-from .log import Log, Tool, handle
+from .log import CompletedCall, Log, handle
 from .policy import PruneRules
 from .targets import Target
 from .values import Frozen
@@ -18,7 +18,7 @@ class Decision(Frozen, gc=False, kw_only=False):
     """What becomes of one tool output, and why."""
 
     verdict: Verdict
-    output: Tool
+    output: CompletedCall
     why: str  # a sentence in which {other} and {about} may stand
     other: int = 0  # the ordinal of the output that makes this one needless
 
@@ -106,9 +106,13 @@ class Pruner:
 
     def _begin_anew(self) -> None:
         self._taken = 0  # of all calls, how many were looked at
-        self._open: list[Tool] = []  # of these, the outputs that may still go, oldest first
-        self._last: list[Tool] = []  # the calls of the last message, which may still change
-        self._alike: dict[int, list[Tool]] = {}  # by the hash of their outputs
+        self._open: list[
+            CompletedCall
+        ] = []  # of these, the outputs that may still go, oldest first
+        self._last: list[
+            CompletedCall
+        ] = []  # the calls of the last message, which may still change
+        self._alike: dict[int, list[CompletedCall]] = {}  # by the hash of their outputs
         self._restored: int = self._log.restored
         self._start = 0
 
@@ -162,7 +166,7 @@ class Pruner:
             if total > bounds.protect:
                 yield Decision("prune", tool, bounds.why_older)
 
-    def _between(self, first: int, end: int) -> Iterator[Tool]:
+    def _between(self, first: int, end: int) -> Iterator[CompletedCall]:
         """The outputs that may go with ordinals in this range, the newest first."""
         for tool in reversed(self._last):
             unpruned = tool.ordinal in self._log.tools
@@ -172,7 +176,7 @@ class Pruner:
         high = bisect_left(self._open, end, key=_ordinal)
         yield from reversed(self._open[low:high])
 
-    def _needless(self, tool: Tool) -> Decision | None:
+    def _needless(self, tool: CompletedCall) -> Decision | None:
         """The decision to prune what a later output has made needless."""
         if self._rules.superseded and tool.target.act == "read":
             found = superseding(self._log, tool)
@@ -187,7 +191,7 @@ class Pruner:
                     return Decision("prune", tool, "the same as {other}", other=later.ordinal)
         return None
 
-    def _for_good(self, tool: Tool) -> str | None:
+    def _for_good(self, tool: CompletedCall) -> str | None:
         """Why an output stays, whatever comes."""
         rules = self._rules
         if tool.part.tool in rules.protected_tools:
@@ -220,7 +224,7 @@ class Pruner:
                 kept.append(Decision("keep", tool, spared))
         return tuple(kept)
 
-    def _why_kept(self, tool: Tool, bounds: Bounds) -> str:
+    def _why_kept(self, tool: CompletedCall, bounds: Bounds) -> str:
         if tool.ordinal < bounds.stop:
             return "behind a summary or an earlier prune"
         if why := self._for_good(tool):
@@ -301,11 +305,11 @@ def _stop(log: Log, rules: PruneRules, start: int, turn: int) -> int:
     return stop
 
 
-def _is_boundary(log: Log, rules: PruneRules, tool: Tool) -> bool:
+def _is_boundary(log: Log, rules: PruneRules, tool: CompletedCall) -> bool:
     return tool.ordinal in log.marks and tool.part.tool not in rules.protected_tools
 
 
-def superseding(log: Log, tool: Tool) -> Decision | None:
+def superseding(log: Log, tool: CompletedCall) -> Decision | None:
     """The decision to prune a read whose file was written since, or read again as far."""
     about = tool.target
     # Only the newest are looked at: a file read in a thousand pieces must not cost a million.
@@ -323,7 +327,7 @@ def _replaces(later: Target, earlier: Target) -> bool:
     return later.act == "write" or later.span.covers(earlier.span)
 
 
-def _is_alike(later: Tool, earlier: Tool, log: Log) -> bool:
+def _is_alike(later: CompletedCall, earlier: CompletedCall, log: Log) -> bool:
     return (
         later.part.tool == earlier.part.tool
         and later.ordinal not in log.marks
@@ -331,5 +335,5 @@ def _is_alike(later: Tool, earlier: Tool, log: Log) -> bool:
     )
 
 
-def _ordinal(tool: Tool) -> int:
+def _ordinal(tool: CompletedCall) -> int:
     return tool.ordinal

@@ -26,7 +26,7 @@ _LEAST_FREED = 0.1
 _SENTENCE = "The work went on as it was asked for, and what came of it is told in these words.\n"
 
 
-class Deed(Frozen):
+class SimulatedStep(Frozen):
     """What would have been done before the message of this number came; tokens of the view."""
 
     kind: Literal["prune", "compact"]
@@ -51,16 +51,16 @@ class Rehearsal(Frozen):
     peak: int  # tokens of the largest request, and before which message it was
     peak_message: int
     stuck: int | None  # before this message nothing helped any more
-    first_prune: Deed | None
-    first_compaction: Deed | None
-    deeds: tuple[Deed, ...]  # the first of them
+    first_prune: SimulatedStep | None
+    first_compaction: SimulatedStep | None
+    deeds: tuple[SimulatedStep, ...]  # the first of them
 
 
 def rehearsal(
     log: Log, policy: Policy, limit: Limit, *, model: str = "", fixed: int = 0
 ) -> Rehearsal:
     """What a policy would have done with a session in a window."""
-    stage = _Stage(log, policy, limit, model, fixed)
+    stage = PolicySimulator(log, policy, limit, model, fixed)
     stage.play(log)
     prunes = [deed for deed in stage.deeds if deed.kind == "prune"]
     compactions = [deed for deed in stage.deeds if deed.kind == "compact"]
@@ -82,12 +82,12 @@ def rehearsal(
     )
 
 
-class _Stage:
+class PolicySimulator:
     """A log that grows as the recorded one did, with a policy in force."""
 
     def __init__(self, recorded: Log, policy: Policy, limit: Limit, model: str, fixed: int) -> None:
         self.room = usable(policy, limit, model)
-        self.deeds: list[Deed] = []
+        self.deeds: list[SimulatedStep] = []
         self.peak = self.peak_message = 0
         self.stuck: int | None = None
         self._policy = policy
@@ -132,7 +132,7 @@ class _Stage:
         before = self._viewer.tokens
         self._log.mark(planned.ordinals, at=1)
         self.deeds.append(
-            Deed(
+            SimulatedStep(
                 kind="prune",
                 message=message,
                 before=before,
@@ -154,7 +154,9 @@ class _Stage:
         self._fold(f"rehearsed-{message}", fold.tail_start)
         after = self._viewer.tokens
         self.deeds.append(
-            Deed(kind="compact", message=message, before=before, after=after, messages=folded)
+            SimulatedStep(
+                kind="compact", message=message, before=before, after=after, messages=folded
+            )
         )
         self._futile = self._futile + 1 if before - after < before * _LEAST_FREED else 0
         if self._futile > 1:

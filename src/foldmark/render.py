@@ -28,16 +28,16 @@ from .messages import (
 )
 from .policy import ViewRules
 from .shown import (
-    AnyShown,
+    AssistantMessage,
     Call,
-    FromAssistant,
-    FromTools,
-    FromUser,
     Media,
     Output,
+    PromptMessage,
     Reasoning,
     Result,
     Text,
+    ToolMessage,
+    UserMessage,
 )
 from .sizes import EXPANDED, MESSAGE_OVERHEAD
 from .values import Frozen, Json
@@ -50,7 +50,7 @@ class Cell(Frozen):
     """A message of the log as it is shown: nothing, one message, or a message and its results."""
 
     index: int
-    shown: tuple[AnyShown, ...]
+    shown: tuple[PromptMessage, ...]
     tokens: int
     by_assistant: bool
 
@@ -83,7 +83,7 @@ class Renderer:
         said = [part for part in entry.message.parts if isinstance(part, TextPart)]
         content = tuple(_text(part) for part in said if self._is_shown(part))
         tokens = sum(size.total for size in entry.sizes) + MESSAGE_OVERHEAD
-        shown = (FromAssistant(content=content),)
+        shown = (AssistantMessage(content=content),)
         return Cell(index=entry.index, shown=shown, tokens=tokens, by_assistant=True)
 
     def _user(self, entry: Entry) -> Cell:
@@ -105,7 +105,7 @@ class Renderer:
         if not content:
             return Cell(index=entry.index, shown=(), tokens=0, by_assistant=False)
         wire = entry.message.info.wire or None
-        shown = (FromUser(content=tuple(content), wire=wire),)
+        shown = (UserMessage(content=tuple(content), wire=wire),)
         return Cell(index=entry.index, shown=shown, tokens=tokens, by_assistant=False)
 
     def _assistant(self, entry: Entry, info: AssistantInfo) -> Cell:
@@ -127,13 +127,13 @@ class Renderer:
             elif said := self._said(part, own=own):
                 content.append(said)
                 tokens += entry.sizes[offset].fixed
-        shown: list[AnyShown] = []
+        shown: list[PromptMessage] = []
         if content:
             wire = (info.wire or None) if own else None
-            shown.append(FromAssistant(content=tuple(content), wire=wire))
+            shown.append(AssistantMessage(content=tuple(content), wire=wire))
             tokens += MESSAGE_OVERHEAD
         if results:
-            shown.append(FromTools(content=tuple(results)))
+            shown.append(ToolMessage(content=tuple(results)))
             tokens += MESSAGE_OVERHEAD
         return Cell(index=entry.index, shown=tuple(shown), tokens=tokens, by_assistant=True)
 

@@ -39,7 +39,7 @@ class Attached(Frozen):
         return file_name(self.part)
 
 
-class Request(Frozen):
+class UserRequest(Frozen):
     """A message of the user, in its place."""
 
     index: int
@@ -55,10 +55,10 @@ class Rule(Frozen, gc=False):
     text: str
 
 
-class Memory(Frozen):
+class RequestMemory(Frozen):
     """What a view across a pivot needs of the requests that were folded."""
 
-    requests: tuple[Request, ...] = ()  # the first, and the newest
+    requests: tuple[UserRequest, ...] = ()  # the first, and the newest
     answers: tuple[tuple[int, int], ...] = ()  # their places, and those of their answers
     rules: tuple[Rule, ...] = ()
 
@@ -66,15 +66,15 @@ class Memory(Frozen):
 class Requests:
     """The user's requests and rules so far."""
 
-    def __init__(self, memory: Memory = Memory()) -> None:  # noqa: B008 - it is frozen
+    def __init__(self, memory: RequestMemory = RequestMemory()) -> None:  # noqa: B008 - it is frozen
         """Begin with what is remembered of what came before."""
-        self.all: list[Request] = list(memory.requests)
+        self.all: list[UserRequest] = list(memory.requests)
         self.rules: list[Rule] = list(memory.rules)
         # The rules' texts: said again, a rule is the same rule.
         self._known: set[str] = {rule.text for rule in memory.rules}
         self._answers: dict[int, int] = dict(memory.answers)  # request → the answer's place
 
-    def memory(self, before: int) -> Memory:
+    def memory(self, before: int) -> RequestMemory:
         """What to remember of all that was said before a place."""
         end = bisect_left(self.all, before, key=_place)
         # Only the newest may be worked on still: no other one's files will be shown again.
@@ -89,7 +89,7 @@ class Requests:
                 if room < 0:
                     break
                 rules.append(rule)
-        return Memory(requests=kept, answers=tuple(answers), rules=tuple(reversed(rules)))
+        return RequestMemory(requests=kept, answers=tuple(answers), rules=tuple(reversed(rules)))
 
     def take(self, index: int, ordinal: int, message: Message) -> None:
         """Note what a message asks for or answers."""
@@ -107,7 +107,7 @@ class Requests:
         if self.all and self._answers.get(self.all[-1].index) == index:
             del self._answers[self.all[-1].index]
 
-    def answered(self, request: Request, before: int) -> bool:
+    def answered(self, request: UserRequest, before: int) -> bool:
         """Whether a request had its answer before a place in the log."""
         answer = self._answers.get(request.index)
         return answer is not None and answer < before
@@ -117,7 +117,7 @@ class Requests:
         newest = self.newest(place + 1)
         return newest is not None and newest.index == place
 
-    def newest(self, before: int) -> Request | None:
+    def newest(self, before: int) -> UserRequest | None:
         """The last request before a place in the log."""
         place = bisect_left(self.all, before, key=_place)
         return self.all[place - 1] if place else None
@@ -139,7 +139,7 @@ class Requests:
             texts = [(held.ordinal, held.named) for held in files]
         if texts:
             said = "\n\n".join(text for _, text in texts)
-            request = Request(index=index, ordinal=texts[0][0], text=said, files=tuple(files))
+            request = UserRequest(index=index, ordinal=texts[0][0], text=said, files=tuple(files))
             self.all.append(request)
 
     def _take_rules(self, index: int, part: TextPart) -> None:
@@ -159,5 +159,5 @@ def _says(part: TextPart) -> bool:
     return bool(part.text.strip()) and not part.synthetic and not part.ignored
 
 
-def _place(request: Request) -> int:
+def _place(request: UserRequest) -> int:
     return request.index

@@ -59,7 +59,7 @@ class Result(Block, tag="tool-result"):
     attachments: tuple[Media, ...] = ()
 
 
-class Shown(Frozen, tag_field="role", omit_defaults=True):
+class _Prompt(Frozen, tag_field="role", omit_defaults=True):
     """A message as a model is shown it; `wire` is what its own wire said beside the content."""
 
     wire: Any = None
@@ -70,28 +70,28 @@ class Shown(Frozen, tag_field="role", omit_defaults=True):
         return str(self.__struct_config__.tag)
 
 
-class FromUser(Shown, tag="user"):
+class UserMessage(_Prompt, tag="user"):
     """The user's side."""
 
     content: tuple[Text | Media, ...]
 
 
-class FromAssistant(Shown, tag="assistant"):
+class AssistantMessage(_Prompt, tag="assistant"):
     """The model's side."""
 
     content: tuple[Text | Media | Reasoning | Call, ...]
 
 
-class FromTools(Shown, tag="tool"):
+class ToolMessage(_Prompt, tag="tool"):
     """The results of the calls of the message before it, in their order."""
 
     content: tuple[Result, ...]
 
 
-AnyShown = FromUser | FromAssistant | FromTools
+PromptMessage = UserMessage | AssistantMessage | ToolMessage
 
 
-def message_texts(message: AnyShown) -> Iterator[str]:
+def message_texts(message: PromptMessage) -> Iterator[str]:
     """All that a message says: words, thoughts, what calls were given and gave back."""
     for block in message.content:
         match block:

@@ -44,7 +44,7 @@ class Touched(Frozen):
     writes: int
 
 
-class Spent(Frozen):
+class TokenUsage(Frozen):
     """The tokens of a whole log, nothing hidden; `fixed` is no part of the log or of the total."""
 
     total: int
@@ -77,12 +77,12 @@ def fixed_tokens(info: SessionInfo | None, count: TokenCounter) -> Fixed:
     )
 
 
-def spent(log: Log, info: SessionInfo | None = None) -> Spent:
+def spent(log: Log, info: SessionInfo | None = None) -> TokenUsage:
     """Where the tokens of a log are."""
     tally = _Tally(log.count)
     for entry in log.entries.values():
         tally.take(entry)
-    return Spent(
+    return TokenUsage(
         total=tally.kinds.total(),
         by_kind=Kinds(**tally.kinds),
         by_tool=dict(tally.tools.most_common()),
@@ -91,7 +91,7 @@ def spent(log: Log, info: SessionInfo | None = None) -> Spent:
     )
 
 
-def spent_together(held: Iterable[Spent]) -> Spent:
+def spent_together(held: Iterable[TokenUsage]) -> TokenUsage:
     """The sum of several logs."""
     kinds: Counter[str] = Counter()
     fixed: Counter[str] = Counter()
@@ -103,7 +103,7 @@ def spent_together(held: Iterable[Spent]) -> Spent:
         tools.update(one.by_tool)
         for touched in one.by_file:
             files[touched.file] = _added(files.get(touched.file), touched)
-    return Spent(
+    return TokenUsage(
         total=kinds.total(),
         by_kind=Kinds(**kinds),
         by_tool=dict(tools.most_common()),

@@ -7,7 +7,7 @@ again and runs the tools that are called is told elsewhere.
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from .asking import Ask, Finish, Refused, Summarizer
+from .asking import Finish, ModelFailure, ModelRequest, Summarizer
 from .messages import ReasoningPart, TextPart, Tokens, ToolPart
 from .values import Frozen
 
@@ -51,8 +51,8 @@ class Stepped(Frozen):
 
 
 class Model(Summarizer, Protocol):
-    """Who answers an agent. It tells what goes wrong as `Refused`."""
+    """Who answers an agent. It tells what goes wrong as `ModelFailure`."""
 
-    async def step(self, ask: Ask, tell: Tell) -> Stepped | Refused:
+    async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
         """The outcome of one ask; `tell` is told each piece of the answer as it comes."""
         ...

@@ -10,7 +10,7 @@ from typing import Literal, cast
 
 from .values import Frozen, Json
 
-Act = Literal["read", "write", "other"]
+FileAccess = Literal["read", "write", "other"]
 
 _PATH_KEYS = ("filePath", "file_path", "path", "file", "filename", "notebook_path", "target_file")
 _OTHER_KEYS = ("command", "cmd", "pattern", "query", "url", "description", "name", "prompt")
@@ -40,7 +40,7 @@ WHOLE = Span()
 class Target(Frozen, gc=False):
     """What a call was about."""
 
-    act: Act
+    act: FileAccess
     files: tuple[str, ...]
     about: str
     span: Span = WHOLE
@@ -69,14 +69,14 @@ def target(tool: str, arguments: Json) -> Target:
     return Target(act="other", files=(), about=about)
 
 
-def _deed(tool: str, arguments: Json) -> Act:
+def _deed(tool: str, arguments: Json) -> FileAccess:
     """Editors that do everything say in a command what they do: the first of these only looks."""
     act = _act(tool)
     return "read" if act == "write" and arguments.get("command") == "view" else act
 
 
 @lru_cache(maxsize=1024)
-def _act(tool: str) -> Act:
+def _act(tool: str) -> FileAccess:
     if _WRITES.search(tool):
         return "write"
     return "read" if _READS.search(tool) else "other"

@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .asking import Answered, Ask, Delta, Outcome, Refused
+from .asking import Delta, ModelFailure, ModelReply, ModelRequest, Outcome
 from .media import media_tokens
 from .messages import Pending, ReasoningPart, TextPart, Tokens, ToolPart
 from .prompting import SECTIONS
-from .shown import AnyShown, Call, Media, Reasoning, Result, Text
+from .shown import Call, Media, PromptMessage, Reasoning, Result, Text
 from .sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD
 from .stepping import Calling, Piece, Stepped, Tell, Words
 from .tokens import counter
@@ -24,8 +24,8 @@ from .values import encode
 # What an answer is made of: words, `call(…)` and `thought(…)`.
 Bit = str | TextPart | ReasoningPart | ToolPart
 # A bit, several of them, a whole outcome, an exception to raise, or a function of the ask.
-Said = Bit | Sequence[Bit] | Answered | Stepped | Refused | Exception
-Reply = Said | Callable[[Ask], Said]
+Said = Bit | Sequence[Bit] | ModelReply | Stepped | ModelFailure | Exception
+Reply = Said | Callable[[ModelRequest], Said]
 
 _PIECE = 16  # characters of an answer that are told at a time
 _count = counter("classes")
@@ -41,7 +41,7 @@ def thought(text: str) -> ReasoningPart:
     return ReasoningPart(text=text)
 
 
-def plausible(ask: Ask) -> str:
+def plausible(ask: ModelRequest) -> str:
     """What a model could say that is asked for a summary, or for a title."""
     if ask.purpose == "title":
         return "Work by a script"
@@ -84,22 +84,22 @@ class ScriptedModel:
         self._steps_only = summaries is not None or any(_is_for_steps(held) for held in replies)
         self._asked = 0
         self._stepped = 0
-        self.asks: list[Ask] = []  # all that it was asked, steps as well, the oldest first
+        self.asks: list[ModelRequest] = []  # all that it was asked, steps as well, the oldest first
 
     @property
     def name(self) -> str:
         """Which model it says it is."""
         return self._name
 
-    async def ask(self, ask: Ask, delta: Delta) -> Outcome:
+    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
         """What the script says next, its text told in pieces."""
         said = self._next_answer(ask)
         outcome = await self._told(ask, said, _words_to(delta))
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, ModelFailure):
             return outcome
-        if isinstance(said, Answered):
+        if isinstance(said, ModelReply):
             return replace(said, tokens=outcome.tokens)
-        return Answered(
+        return ModelReply(
             text="".join(part.text for part in outcome.parts if isinstance(part, TextPart)),
             finish=outcome.finish,
             tokens=outcome.tokens,
@@ -107,37 +107,37 @@ class ScriptedModel:
             calls=len(outcome.calls),
         )
 
-    async def step(self, ask: Ask, tell: Tell) -> Stepped | Refused:
+    async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
         """What the script says next: words and thoughts in pieces, each call when it begins."""
         return await self._told(ask, self._next_step(ask), tell)
 
-    def _next_answer(self, ask: Ask) -> Said:
+    def _next_answer(self, ask: ModelRequest) -> Said:
         if self._steps_only:
             self.asks.append(ask)
             return _said(plausible if self._summaries is None else self._summaries, ask)
         place, self._asked = self._asked, self._asked + 1
         return self._next(ask, place)
 
-    def _next_step(self, ask: Ask) -> Said:
+    def _next_step(self, ask: ModelRequest) -> Said:
         self._steps_only = True
         place, self._stepped = self._stepped, self._stepped + 1
         return self._next(ask, place)
 
-    def _next(self, ask: Ask, place: int) -> Said:
+    def _next(self, ask: ModelRequest, place: int) -> Said:
         """Taken at once, so that asks of the same time get replies of their own."""
         self.asks.append(ask)
         if self._repeat and self._replies:
             place = min(place, len(self._replies) - 1)
         if place >= len(self._replies):
-            return Refused(cause="unavailable", message="the script has no more replies")
+            return ModelFailure(cause="unavailable", message="the script has no more replies")
         return _said(self._replies[place], ask)
 
-    async def _told(self, ask: Ask, said: Said, tell: Tell) -> Stepped | Refused:
+    async def _told(self, ask: ModelRequest, said: Said, tell: Tell) -> Stepped | ModelFailure:
         given = asked_tokens(ask) if self._measured or self._window is not None else 0
         if self._window is not None and given > self._window:
             told = f"the request has {given} tokens, and the window has {self._window}"
-            said = Refused(cause="overflow", message=told)
-        if isinstance(said, Refused | Exception):
+            said = ModelFailure(cause="overflow", message=told)
+        if isinstance(said, ModelFailure | Exception):
             await asyncio.sleep(self._delay)
             if isinstance(said, Exception):
                 raise said
@@ -163,21 +163,21 @@ def _words_to(delta: Delta) -> Tell:
 
 
 def _is_for_steps(reply: Reply) -> bool:
-    return not (isinstance(reply, str | Answered | Refused | Exception) or callable(reply))
+    return not (isinstance(reply, str | ModelReply | ModelFailure | Exception) or callable(reply))
 
 
-def _said(reply: Reply, ask: Ask) -> Said:
+def _said(reply: Reply, ask: ModelRequest) -> Said:
     return reply(ask) if callable(reply) else reply
 
 
 # --- answers -------------------------------------------------------------------------------
 
 
-def _stepped(said: Bit | Sequence[Bit] | Answered | Stepped) -> Stepped:
+def _stepped(said: Bit | Sequence[Bit] | ModelReply | Stepped) -> Stepped:
     match said:
         case Stepped():
             return said
-        case Answered():
+        case ModelReply():
             parts = (TextPart(text=said.text),) if said.text else ()
             return Stepped(parts=parts, finish=said.finish, tokens=said.tokens, cost=said.cost)
         case str() | TextPart() | ReasoningPart() | ToolPart():
@@ -192,7 +192,7 @@ def _of_bits(bits: Iterable[Bit]) -> Stepped:
     return Stepped(parts=parts, finish="tool-calls" if calls else "stop")
 
 
-def _named(answer: Stepped, ask: Ask, place: int) -> Stepped:
+def _named(answer: Stepped, ask: ModelRequest, place: int) -> Stepped:
     """An answer whose calls have ids: of what was asked, so that no two in a session are equal."""
     if all(part.call_id for part in answer.calls):
         return answer
@@ -219,13 +219,13 @@ def _pieces(answer: Stepped) -> Iterable[Piece]:
 # --- tokens --------------------------------------------------------------------------------
 
 
-def asked_tokens(ask: Ask) -> int:
+def asked_tokens(ask: ModelRequest) -> int:
     """The tokens of a request by estimate: system prompt, tools and messages."""
     fixed = _count(ask.system) + sum(_count(encode(tool).decode()) for tool in ask.tools)
     return fixed + sum(_message_tokens(message) for message in ask.messages)
 
 
-def _message_tokens(message: AnyShown) -> int:
+def _message_tokens(message: PromptMessage) -> int:
     return MESSAGE_OVERHEAD + sum(_block_tokens(block) for block in message.content)
 
 

@@ -14,7 +14,7 @@ from .messages import AssistantInfo, is_opaque
 from .policy import Policy, ViewRules
 from .prune import Pruner
 from .render import Cell, Renderer, is_marker, is_summary, media, message_text
-from .shown import AnyShown, FromAssistant, FromTools, FromUser, Media, Reasoning, Text
+from .shown import AssistantMessage, Media, PromptMessage, Reasoning, Text, ToolMessage, UserMessage
 from .sizes import MESSAGE_OVERHEAD
 from .values import Frozen
 from .words import bridge, bridge_files, file_tokens, words, words_room
@@ -28,7 +28,7 @@ NOTE_TOKENS = 16  # of any of these notes, with what a message costs
 class View(Frozen):
     """What a model is shown, which messages of the log that is, and what it costs."""
 
-    messages: tuple[AnyShown, ...]
+    messages: tuple[PromptMessage, ...]
     places: tuple[int, ...]
     tokens: int
     pivot: Pivot | None
@@ -49,7 +49,7 @@ class Viewer:
         self._words = words_room(policy, usable)
         self._pivot: Pivot | None = None
         self._cells: dict[int, Cell] = {}
-        self._flow = Flow(valid=self._rules.valid)
+        self._flow = MessageSequence(valid=self._rules.valid)
         self._seen = 0
         self._end = 0  # messages from here on have no cell yet
         self._view: View | None = None
@@ -139,7 +139,7 @@ class Viewer:
         self._reflow()
 
     def _reflow(self) -> None:
-        self._flow = Flow(valid=self._rules.valid)
+        self._flow = MessageSequence(valid=self._rules.valid)
         self.bridge_tokens = 0  # of the request that is repeated after a summary
         for index, cell in self._cells.items():
             self._flow.add(cell)
@@ -194,10 +194,12 @@ class Viewer:
             return cell
         content = (Text(text=text), *map(media, files))
         tokens = cell.tokens + sum(map(file_tokens, files))
-        return Cell(index=-1, shown=(FromUser(content=content),), tokens=tokens, by_assistant=False)
+        return Cell(
+            index=-1, shown=(UserMessage(content=content),), tokens=tokens, by_assistant=False
+        )
 
 
-class Flow:
+class MessageSequence:
     """Shown messages in a row, mended where a provider would refuse them.
 
     Mending adds short notes rather than merging what was sent before: bytes of an earlier
@@ -208,7 +210,7 @@ class Flow:
     def __init__(self, *, valid: bool) -> None:
         """Say whether to mend."""
         self._valid = valid
-        self._shown: list[AnyShown] = []
+        self._shown: list[PromptMessage] = []
         self._starts: dict[int, int] = {}  # cells that stand as they are, by where they begin
         self._assistant_between = False
         self._merged: list[Text | Media] = []  # the content that the last message will have
@@ -240,7 +242,7 @@ class Flow:
         self.tokens += new.tokens - old.tokens
         return True
 
-    def messages(self) -> tuple[AnyShown, ...]:
+    def messages(self) -> tuple[PromptMessage, ...]:
         """What has been added; an answer of thoughts alone is left out at the end."""
         self._settle()
         if self._valid and self._shown and _only_thinks(self._shown[-1]):
@@ -250,35 +252,35 @@ class Flow:
     def _settle(self) -> None:
         """Put what was merged into the last message; many merges cost one."""
         if self._merged:
-            self._shown[-1] = FromUser(content=tuple(self._merged))
+            self._shown[-1] = UserMessage(content=tuple(self._merged))
             self._merged = []
 
-    def _add_valid(self, message: AnyShown) -> None:
+    def _add_valid(self, message: PromptMessage) -> None:
         last = self._shown[-1] if self._shown else None
-        if isinstance(message, FromTools) or isinstance(last, FromTools):
+        if isinstance(message, ToolMessage) or isinstance(last, ToolMessage):
             self._shown.append(message)
             return
-        if not isinstance(message, FromUser) or self._assistant_between:
+        if not isinstance(message, UserMessage) or self._assistant_between:
             self._settle()
         match last, message:
-            case None, FromAssistant():
-                self._shown.append(FromUser(content=(Text(text=BEGINNING),)))
+            case None, AssistantMessage():
+                self._shown.append(UserMessage(content=(Text(text=BEGINNING),)))
                 self.tokens += NOTE_TOKENS
-            case FromUser(), FromUser() if self._assistant_between:
-                self._shown.append(FromAssistant(content=(Text(text=NO_REPLY),)))
+            case UserMessage(), UserMessage() if self._assistant_between:
+                self._shown.append(AssistantMessage(content=(Text(text=NO_REPLY),)))
                 self.tokens += NOTE_TOKENS
-            case FromUser(), FromUser():
+            case UserMessage(), UserMessage():
                 self._merged = self._merged or list(last.content)
                 self._merged += message.content
                 return
-            case FromAssistant(), FromAssistant() if _only_thinks(last):
-                self._shown[-1] = FromAssistant(content=last.content + message.content)
+            case AssistantMessage(), AssistantMessage() if _only_thinks(last):
+                self._shown[-1] = AssistantMessage(content=last.content + message.content)
                 return
-            case FromAssistant(), FromAssistant():
-                self._shown.append(FromUser(content=(Text(text=GO_ON),)))
+            case AssistantMessage(), AssistantMessage():
+                self._shown.append(UserMessage(content=(Text(text=GO_ON),)))
                 self.tokens += NOTE_TOKENS
-            case FromAssistant(), FromUser() if _only_thinks(last):
-                self._shown[-1] = FromAssistant(content=(Text(text=NO_REPLY),))
+            case AssistantMessage(), UserMessage() if _only_thinks(last):
+                self._shown[-1] = AssistantMessage(content=(Text(text=NO_REPLY),))
                 self.tokens += NOTE_TOKENS
             case _:
                 pass
@@ -359,12 +361,12 @@ def _text_cell(index: int, text: str, tokens: int, *, by_assistant: bool) -> Cel
     if not text.strip():
         return Cell(index=index, shown=(), tokens=0, by_assistant=by_assistant)
     content = (Text(text=text),)
-    shown = FromAssistant(content=content) if by_assistant else FromUser(content=content)
+    shown = AssistantMessage(content=content) if by_assistant else UserMessage(content=content)
     tokens += MESSAGE_OVERHEAD
     return Cell(index=index, shown=(shown,), tokens=tokens, by_assistant=by_assistant)
 
 
-def _only_thinks(message: AnyShown) -> bool:
-    return isinstance(message, FromAssistant) and all(
+def _only_thinks(message: PromptMessage) -> bool:
+    return isinstance(message, AssistantMessage) and all(
         isinstance(block, Reasoning) for block in message.content
     )

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import nlargest
 
-from .log import Log, Tool, handle
+from .log import CompletedCall, Log, handle
 from .prune import superseding
 from .values import Frozen
 
@@ -56,7 +56,7 @@ class Superseded(Frozen):
 def repeats(log: Log, session: int = 1) -> Repeats:
     """The outputs of a log that stand there more than once."""
     times: Counter[tuple[str, str]] = Counter()
-    newest: dict[tuple[str, str], Tool] = {}
+    newest: dict[tuple[str, str], CompletedCall] = {}
     for tool in log.calls:
         if tool.tokens:
             key = (tool.part.tool, tool.state.output)
@@ -102,7 +102,7 @@ def superseded_together(held: Iterable[Superseded]) -> Superseded:
     )
 
 
-def _group(tool: Tool, times: int, session: int) -> Group:
+def _group(tool: CompletedCall, times: int, session: int) -> Group:
     return Group(
         session=session,
         handle=handle(tool.ordinal),

@@ -9,7 +9,7 @@ from .log import Log, Pivot, handle
 from .media import media_tokens
 from .messages import FilePart
 from .policy import Policy
-from .requests import Attached, Request
+from .requests import Attached, UserRequest
 from .tokens import Counter
 
 HEADING = "The user's own words from before this point:"
@@ -21,7 +21,7 @@ def words_room(policy: Policy, usable: int) -> int:
     return min(policy.view.words, usable // 4) if usable else policy.view.words
 
 
-def open_request(log: Log, before: int) -> Request | None:
+def open_request(log: Log, before: int) -> UserRequest | None:
     """The newest request before a place, if it has no answer yet."""
     request = log.requests.newest(before)
     return None if request is None or log.requests.answered(request, before) else request
@@ -62,7 +62,7 @@ def bridge(log: Log, pivot: Pivot, tail: int | None, room: int, *, whole: bool =
     return "\n".join([REPEATED, text, *_named_files(request, room)])
 
 
-def cut_request(request: Request, room: int, count: Counter) -> str:
+def cut_request(request: UserRequest, room: int, count: Counter) -> str:
     """An open request in a view of a size that was asked for: half of that at most."""
     return fitted(request.text, 2 * room, count, handle(request.ordinal))
 
@@ -75,7 +75,7 @@ def bridge_files(log: Log, pivot: Pivot, tail: int | None, room: int) -> tuple[F
     return tuple(held.part for held in shown_files(request, room))
 
 
-def shown_files(request: Request, room: int) -> list[Attached]:
+def shown_files(request: UserRequest, room: int) -> list[Attached]:
     """Of a request's files, the first ones that fit the room: it may be about them."""
     left = room
     shown: list[Attached] = []
@@ -92,7 +92,7 @@ def file_tokens(part: FilePart) -> int:
     return media_tokens(part.url, part.mime)
 
 
-def _named_files(request: Request, room: int) -> list[str]:
+def _named_files(request: UserRequest, room: int) -> list[str]:
     """The others by their names, if the request does not consist of these."""
     shown = shown_files(request, room)
     others = [held for held in request.files if held not in shown]
@@ -100,7 +100,7 @@ def _named_files(request: Request, room: int) -> list[str]:
     return names if names and request.text != "\n\n".join(h.named for h in request.files) else []
 
 
-def _bridged(log: Log, pivot: Pivot, tail: int | None) -> Request | None:
+def _bridged(log: Log, pivot: Pivot, tail: int | None) -> UserRequest | None:
     if tail is None:
         return open_request(log, pivot.marker)
     # What follows a split turn's cut needs its request, even where that was answered. A message

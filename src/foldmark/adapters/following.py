@@ -18,7 +18,7 @@ from foldmark.io.background import uncut
 from foldmark.messages import Message, TextPart, Tokens, ToolPart, has_result
 from foldmark.refusals import is_context_overflow
 from foldmark.session.session import Session
-from foldmark.shown import AnyShown, FromTools
+from foldmark.shown import PromptMessage, ToolMessage
 from foldmark.wire.lists import orphan
 from foldmark.wire.model import RESULT, Answer, Read, options
 
@@ -41,7 +41,7 @@ class Dialect(Protocol[M]):
         """What a message says; `rest` is what `write` needs beside that to make it again."""
         ...
 
-    def write(self, shown: Sequence[AnyShown], original: M | None, /) -> list[M]:
+    def write(self, shown: Sequence[PromptMessage], original: M | None, /) -> list[M]:
         """Messages that say this: with `original`, they are what the view shows of that one."""
         ...
 
@@ -225,7 +225,7 @@ class Following(Generic[M]):
                 "or model=… by its name"
             )
 
-    def _written(self, shown: Iterable[AnyShown]) -> list[M]:
+    def _written(self, shown: Iterable[PromptMessage]) -> list[M]:
         bits = [bit for message in shown for bit in self._bits(message)]
         written: list[M] = []
         shown_now: dict[int, object] = {}
@@ -243,15 +243,15 @@ class Following(Generic[M]):
         self._gists = shown_now
         return self._with_prompts(written)
 
-    def _bits(self, message: AnyShown) -> list[tuple[int | None, AnyShown]]:
+    def _bits(self, message: PromptMessage) -> list[tuple[int | None, PromptMessage]]:
         """A shown message, or each result of one, with its number in the history."""
         key = self._dialect.key
-        if not isinstance(message, FromTools):
+        if not isinstance(message, ToolMessage):
             return [(number_of(options(message.wire, key)), message)]
-        bits: list[tuple[int | None, AnyShown]] = []
+        bits: list[tuple[int | None, PromptMessage]] = []
         for result in message.content:
             kept = options(options(result.provider_options, key), RESULT)
-            bits.append((number_of(kept), FromTools(content=(result,))))
+            bits.append((number_of(kept), ToolMessage(content=(result,))))
         return bits
 
     def _with_prompts(self, written: list[M]) -> list[M]:
@@ -395,13 +395,13 @@ def _open_calls(messages: Iterable[Message]) -> set[str]:
 # --- whether the view shows a message as it is ---
 
 
-def _joined(bits: Sequence[AnyShown]) -> list[AnyShown]:
+def _joined(bits: Sequence[PromptMessage]) -> list[PromptMessage]:
     """Results that stood in one message stand in one again."""
-    joined: list[AnyShown] = []
+    joined: list[PromptMessage] = []
     for bit in bits:
         last = joined[-1] if joined else None
-        if isinstance(bit, FromTools) and isinstance(last, FromTools):
-            joined[-1] = FromTools(content=last.content + bit.content)
+        if isinstance(bit, ToolMessage) and isinstance(last, ToolMessage):
+            joined[-1] = ToolMessage(content=last.content + bit.content)
         else:
             joined.append(bit)
     return joined

@@ -20,7 +20,7 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.shown import AnyShown, Call, Media, Reasoning, Result, Text
+from foldmark.shown import Call, Media, PromptMessage, Reasoning, Result, Text
 from foldmark.values import Json, encode
 from foldmark.wire.lists import as_shown
 from foldmark.wire.model import RESULT, Read, options, without
@@ -98,7 +98,7 @@ def said(read: Read) -> list[object]:
     return [*results, *gists(parts if read.parts else ())]
 
 
-def gists(messages: Iterable[AnyShown]) -> list[object]:
+def gists(messages: Iterable[PromptMessage]) -> list[object]:
     """The same of what is shown."""
     return [_gist(block) for message in messages for block in message.content]
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from foldmark.shown import AnyShown
+from foldmark.shown import PromptMessage
 from foldmark.wire import wire_named
 from foldmark.wire.model import Read
 from foldmark.wire.plain import plain_object
@@ -23,7 +23,7 @@ class WireDialect:
         """What a message says."""
         return self._codec.read(plain_object(message))
 
-    def write(self, shown: Sequence[AnyShown], _original: object, /) -> list[Any]:
+    def write(self, shown: Sequence[PromptMessage], _original: object, /) -> list[Any]:
         """Messages that say this."""
         return list[Any](self._codec.write(tuple(shown), as_is=False))
 

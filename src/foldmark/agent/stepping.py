@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark import events
-from foldmark.asking import Ask, Cause, Refused
+from foldmark.asking import Cause, ModelFailure, ModelRequest
 from foldmark.io.driving import heard_out, jittered
 from foldmark.messages import ReasoningPart, RetryPart, TextPart, Time, ToolPart
 from foldmark.session.session import Session
@@ -57,7 +57,7 @@ class Answer:
         """Forget what was said: it is asked for once more."""
         self._words = []
 
-    def again(self, attempt: int, refused: Refused, seconds: float) -> None:
+    def again(self, attempt: int, refused: ModelFailure, seconds: float) -> None:
         """Note a try that failed, and forget what it said."""
         now = self._session.maker.now()
         self.forget()
@@ -89,7 +89,9 @@ class Answer:
         return [(kind, "".join(texts)) for kind, texts in joined]
 
 
-async def answered(model: Model, ask: Ask, answer: Answer, patience: Patience) -> Stepped | Refused:
+async def answered(
+    model: Model, ask: ModelRequest, answer: Answer, patience: Patience
+) -> Stepped | ModelFailure:
     """What the model answers in the end; a refusal is the last of several where that may help.
 
     An answer of nothing is asked for again, too. Who gives no other has nothing more to say.
@@ -109,23 +111,25 @@ async def answered(model: Model, ask: Ask, answer: Answer, patience: Patience) -
     raise AssertionError("the last try returns")
 
 
-def _refusal(outcome: Stepped | Refused) -> Refused | None:
-    if isinstance(outcome, Refused):
+def _refusal(outcome: Stepped | ModelFailure) -> ModelFailure | None:
+    if isinstance(outcome, ModelFailure):
         return outcome
     says = any(isinstance(part, ToolPart) or part.text.strip() for part in outcome.parts)
-    return None if says else Refused(cause="failed", message=EMPTY)
+    return None if says else ModelFailure(cause="failed", message=EMPTY)
 
 
-def _pause(refused: Refused, attempt: int, patience: Patience) -> float:
+def _pause(refused: ModelFailure, attempt: int, patience: Patience) -> float:
     told = refused.retry_after
     own = jittered(patience.pause * 2 ** (attempt - 1))
     return min(max(told, 0.0) if told is not None else own, _LONGEST_WAIT)
 
 
-async def _asked(model: Model, ask: Ask, answer: Answer, silence: float) -> Stepped | Refused:
+async def _asked(
+    model: Model, ask: ModelRequest, answer: Answer, silence: float
+) -> Stepped | ModelFailure:
     """One try; whatever the model's code raises is a refusal."""
     task = asyncio.create_task(
-        heard_out(lambda: model.step(ask, answer.tell), model.name, (Stepped, Refused))
+        heard_out(lambda: model.step(ask, answer.tell), model.name, (Stepped, ModelFailure))
     )
     answer.heard = monotonic()
     try:
@@ -133,7 +137,7 @@ async def _asked(model: Model, ask: Ask, answer: Answer, silence: float) -> Step
             left = answer.heard + silence - monotonic()
             if left <= 0:
                 told = f"{model.name} was silent for {silence:g} s"
-                return Refused(cause="timeout", message=told)
+                return ModelFailure(cause="timeout", message=told)
             await asyncio.wait((task,), timeout=left)
         outcome = task.result()
     finally:

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from foldmark.asking import Answered, Ask, Summarizer
+from foldmark.asking import ModelReply, ModelRequest, Summarizer
 from foldmark.prompting import prompt
-from foldmark.shown import FromUser, Text
+from foldmark.shown import Text, UserMessage
 
 TITLE = "title"  # the purpose of an ask
 _LONGEST = 80  # characters
@@ -20,8 +20,8 @@ async def title(model: Summarizer | None, words: str) -> tuple[str, float]:
     if model is None or not own:
         return own, 0.0
     asked = Text(text=f"The request:\n\n{words[:_SHOWN]}\n\nWrite its name, on one line.")
-    ask = Ask(
-        messages=(FromUser(content=(asked,)),),
+    ask = ModelRequest(
+        messages=(UserMessage(content=(asked,)),),
         system=prompt("title"),
         most=_TOKENS,
         seconds=_SECONDS,
@@ -31,7 +31,7 @@ async def title(model: Summarizer | None, words: str) -> tuple[str, float]:
         outcome = await asyncio.wait_for(model.ask(ask, lambda _: None), _SECONDS)
     except Exception:  # noqa: BLE001 - a title is no reason to fail
         return own, 0.0
-    if not isinstance(outcome, Answered):
+    if not isinstance(outcome, ModelReply):
         return own, 0.0
     return cleaned(outcome.text) or own, outcome.cost or 0.0
 

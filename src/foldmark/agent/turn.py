@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from foldmark import events
-from foldmark.acts import Act
-from foldmark.asking import Ask, Refused
+from foldmark.acts import Operation
+from foldmark.asking import ModelFailure, ModelRequest
 from foldmark.errors import Aborted, BadInput, CompactionStopped, ModelFailed, WindowTooSmall
 from foldmark.io.background import uncut, waited
 from foldmark.io.models import kept_open
@@ -22,7 +22,7 @@ from foldmark.io.snapshots import stopped_by
 from foldmark.messages import Message, TextPart, Tokens, ToolPart
 from foldmark.session.maker import Content
 from foldmark.session.session import Session
-from foldmark.shown import AnyShown, FromAssistant
+from foldmark.shown import AssistantMessage, PromptMessage
 from foldmark.stepping import STEP, Stepped
 
 from . import calls
@@ -225,15 +225,15 @@ class Turn:
         """A request that fits, its answer, and what its calls did."""
         answer = Answer(self.session)
         outcome = await self._answer(answer)
-        if isinstance(outcome, Refused) and outcome.cause == "overflow":
+        if isinstance(outcome, ModelFailure) and outcome.cause == "overflow":
             answer.forget()
             await self._fold_after(outcome)
             outcome = await self._answer(answer)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, ModelFailure):
             raise ModelFailed(self.agent.model.name, outcome.cause, outcome.message)
         return await self._done(answer, outcome)
 
-    async def _answer(self, answer: Answer) -> Stepped | Refused:
+    async def _answer(self, answer: Answer) -> Stepped | ModelFailure:
         """The model's answer to a view that fits."""
         shown = await uncut(self._fitting)
         if shown is None:
@@ -248,7 +248,7 @@ class Turn:
             await uncut(self._record.cut_off, answer)
             raise
 
-    def _fitting(self) -> tuple[AnyShown, ...] | None:
+    def _fitting(self) -> tuple[PromptMessage, ...] | None:
         """What the model is shown, where that fits as it is; as it does most of the time."""
         session = self.session
         if session.pending() is not None or (
@@ -256,31 +256,31 @@ class Turn:
         ):
             return None
         shown = session.view().messages
-        return None if not shown or isinstance(shown[-1], FromAssistant) else shown
+        return None if not shown or isinstance(shown[-1], AssistantMessage) else shown
 
-    async def _view(self) -> tuple[AnyShown, ...]:
+    async def _view(self) -> tuple[PromptMessage, ...]:
         """What the model is shown, which ends with words that are not its own."""
         shown = await uncut(lambda: self.session.view().messages)
         if not shown:
             raise BadInput(f"session {self.session.id} is empty; say what is to be done")
-        if isinstance(shown[-1], FromAssistant):
+        if isinstance(shown[-1], AssistantMessage):
             part = TextPart(text=GO_ON, synthetic=True)
             await uncut(self.session.user, (part,), agent=self.agent.name)
             shown = await uncut(lambda: self.session.view().messages)
         return shown
 
-    def _ask(self, shown: tuple[AnyShown, ...]) -> Ask:
+    def _ask(self, shown: tuple[PromptMessage, ...]) -> ModelRequest:
         session = self.session
         limit = session.limit
         most = session.policy.window.output_cap
         if limit is not None:
             free = limit.context - session.room if limit.context else most
             most = min(most, limit.output or most, max(free, 1))
-        return Ask(
+        return ModelRequest(
             messages=shown, system=session.system, tools=session.tools, most=most, purpose=STEP
         )
 
-    async def _fold_after(self, refused: Refused) -> None:
+    async def _fold_after(self, refused: ModelFailure) -> None:
         """Make room after a provider has said that it was too much."""
         session = self.session
         failed = ModelFailed(self.agent.model.name, refused.cause, refused.message)
@@ -298,7 +298,7 @@ class Turn:
             raise failed
         self._count_fold(folded)
 
-    def _count_fold(self, act: Act | None) -> None:
+    def _count_fold(self, act: Operation | None) -> None:
         if act is not None:
             self._record.cost += self.session.cost_of(act)
 

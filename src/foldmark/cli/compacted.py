@@ -6,10 +6,10 @@ from itertools import islice
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from foldmark.ladder import Spent
+from foldmark.ladder import ModelUsage
 from foldmark.log import handle
 from foldmark.overflow import pressure
-from foldmark.requests import Request
+from foldmark.requests import UserRequest
 from foldmark.session.means import DIGEST
 
 from .fitting import Compacted
@@ -173,7 +173,7 @@ def _folded(made: Compacted) -> RenderableType:
     return section(title, listing(("message", "request", "about"), rows))
 
 
-def _request(made: Compacted, request: Request) -> Row:
+def _request(made: Compacted, request: UserRequest) -> Row:
     log = made.viewer.log
     answered = log.requests.answered(request, len(log))
     state = Text("answered", style="green") if answered else Text("open", style="bold yellow")
@@ -202,7 +202,7 @@ def _made(made: Compacted) -> RenderableType:
     return section("How the summary was made", facts(rows))
 
 
-def _took(spent: Spent) -> str:
+def _took(spent: ModelUsage) -> str:
     parts = [number(spent.calls, "call")]
     if spent.tokens is not None:
         cache = spent.tokens.cache or None

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.carried import REQUESTS
 from foldmark.growth import Point
 from foldmark.log import Entry, handle
@@ -19,7 +19,7 @@ from foldmark.overflow import pressure
 from foldmark.plan import Plan
 from foldmark.prune import Decision
 from foldmark.session.session import Session
-from foldmark.shown import AnyShown, FromTools
+from foldmark.shown import PromptMessage, ToolMessage
 from foldmark.sizes import message_sizes
 from foldmark.spending import entry_tokens
 from foldmark.tokens import counter
@@ -170,14 +170,14 @@ class Demonstration:
 
     # --- what is told of each deed ---
 
-    def _note_prune(self, act: Act, plan: Plan) -> None:
+    def _note_prune(self, act: Operation, plan: Plan) -> None:
         self._note(act, len(plan.prune.prune))
         if not self._pruned:
             largest = sorted(plan.prune.prune, key=lambda held: -held.tokens)
             self._pruned = tuple(_hidden(held) for held in largest[:_MOST_SHOWN])
             self._examples.append(self._pruned_example(largest[0].ordinal))
 
-    def _note_pivot(self, act: Act, plan: Plan, before: tuple[AnyShown, ...]) -> None:
+    def _note_pivot(self, act: Operation, plan: Plan, before: tuple[PromptMessage, ...]) -> None:
         self._note(act, len(plan.fold.head) if plan.fold else 0)
         if self._undo is not None:
             return
@@ -197,7 +197,7 @@ class Demonstration:
         if view.pivot is not None:
             self._digest = "".join(_texts(view.messages[1]))
 
-    def _note(self, act: Act, hidden: int) -> None:
+    def _note(self, act: Operation, hidden: int) -> None:
         deed = Deed(
             kind="prune" if act.kind == "prune" else "pivot",
             message=len(self._said) + 1,
@@ -216,7 +216,7 @@ class Demonstration:
         lines = (
             result.output.value
             for message in messages
-            if isinstance(message, FromTools)
+            if isinstance(message, ToolMessage)
             for result in message.content
         )
         shown = next((text for text in lines if text.endswith(f"recall {name}]")), "")
@@ -254,7 +254,7 @@ def _hidden(held: Decision) -> Hidden:
     )
 
 
-def _texts(message: AnyShown) -> list[str]:
+def _texts(message: PromptMessage) -> list[str]:
     return [str(getattr(block, "text", "")) for block in message.content]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.io.loading import Slice
 from foldmark.io.rows import Loaded, read_messages
 from foldmark.io.store import Store
@@ -18,7 +18,7 @@ from foldmark.tokens import counter
 from foldmark.view import View, Viewer
 
 
-def act_diff(session: Session, store: Store, act: Act, acts: Sequence[Act]) -> ViewDiff:
+def act_diff(session: Session, store: Store, act: Operation, acts: Sequence[Operation]) -> ViewDiff:
     """How the view before an act, which is in force, became the view after it."""
     differ = _Differ(session, store)
     before = differ.loaded(act.number)
@@ -52,7 +52,7 @@ class _Differ:
         marks = {**after.past.marks, **before.past.marks}
         return replace(before, past=replace(before.past, marks=marks))
 
-    def folded(self, before: Loaded, pivot: Act) -> Loaded:
+    def folded(self, before: Loaded, pivot: Operation) -> Loaded:
         """The same messages, with the marker and the summary, which make the pivot."""
         row, end = before.row, (pivot.summary or 0) + 1
         more = read_messages(

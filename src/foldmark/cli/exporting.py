@@ -12,7 +12,7 @@ from foldmark.exporters.markdown import markdown
 from foldmark.exporters.wires import request_body, whole_view, wire_messages, wire_view
 from foldmark.io.files import MOST_BYTES, harmless, size_text, write_private
 from foldmark.messages import Transcript, encode_transcript
-from foldmark.shown import AnyShown
+from foldmark.shown import PromptMessage
 from foldmark.values import encode
 from foldmark.view import Viewer
 from foldmark.wire import WIRES, wire_named
@@ -127,7 +127,7 @@ def _prepared(to: str, output: str, *, force: bool, only_wire: bool) -> str:
 
 
 def _data(
-    transcript: Transcript, kind: str, shown: tuple[AnyShown, ...] | None, *, request: bool
+    transcript: Transcript, kind: str, shown: tuple[PromptMessage, ...] | None, *, request: bool
 ) -> bytes:
     if kind == OPENCODE:
         return encode_transcript(transcript)

@@ -12,22 +12,22 @@ from msgspec.structs import replace
 
 from foldmark.asking import Declared, Summarizer
 from foldmark.carried import BEGINNING
-from foldmark.compaction import Job
+from foldmark.compaction import CompactionRequest
 from foldmark.errors import BadInput, WindowTooSmall
 from foldmark.exporters.wires import wire_view
 from foldmark.inspection import newest_model
 from foldmark.io.models import limits_name
-from foldmark.ladder import Spent, added
+from foldmark.ladder import ModelUsage, added
 from foldmark.limits import Limit, limits_or_usual
 from foldmark.log import Log
 from foldmark.messages import SessionInfo, ToolPart, Transcript
 from foldmark.overflow import usable
 from foldmark.plan import tokens_used
 from foldmark.policy import Policy
-from foldmark.prompting import Wish
+from foldmark.prompting import SummaryInstructions
 from foldmark.render import message_text
 from foldmark.session.once import Fitted, Fitter
-from foldmark.shown import AnyShown, FromTools, message_texts
+from foldmark.shown import PromptMessage, ToolMessage, message_texts
 from foldmark.spending import fixed_tokens
 from foldmark.values import Frozen, Json
 from foldmark.view import BEGINNING as FIRST
@@ -114,11 +114,11 @@ class Compacted(Frozen):
         return self.fitted.folded[-1].summary if self.fitted.folded else None
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> ModelUsage:
         """What all passes used up."""
-        whole = Spent()
+        whole = ModelUsage()
         for held in self.fitted.folded:
-            whole = Spent(
+            whole = ModelUsage(
                 calls=whole.calls + held.spent.calls,
                 tokens=added(whole.tokens, held.spent.tokens),
                 cost=whole.cost + held.spent.cost,
@@ -141,13 +141,13 @@ def compacted(transcript: Transcript, log: Log, goal: Goal, *, file: str = "") -
     viewer = Viewer(log, goal.policy, model=model, usable=room)
     before = {place: cell.tokens for place, cell in viewer.cells.items()}
     used = tokens_used(viewer, fixed=fixed)
-    job = Job(
+    job = CompactionRequest(
         viewer=viewer,
         limit=limit,
         model=model,
         fixed=fixed,
         target=goal.target,
-        wish=Wish(instructions=goal.instructions),
+        wish=SummaryInstructions(instructions=goal.instructions),
         system=_system(transcript.info),
         tools=_tools(transcript.info),
     )
@@ -169,7 +169,7 @@ def compacted(transcript: Transcript, log: Log, goal: Goal, *, file: str = "") -
     )
 
 
-def _fitted(job: Job, summarizer: Summarizer | None) -> Fitted:
+def _fitted(job: CompactionRequest, summarizer: Summarizer | None) -> Fitted:
     if job.limit is not None and job.limit.context and job.room <= job.fixed:
         largest = "the system prompt and the tools"
         raise WindowTooSmall(usable=job.room, fixed=job.fixed, largest=largest)
@@ -270,7 +270,7 @@ def shares(viewer: Viewer) -> Shares:
     )
 
 
-def _is_note(message: AnyShown) -> bool:
+def _is_note(message: PromptMessage) -> bool:
     return tuple(message_texts(message)) in _NOTES
 
 
@@ -287,7 +287,7 @@ def _placeholders(viewer: Viewer) -> int:
     log, tokens = viewer.log, 0
     for place, cell in viewer.cells.items():
         entry = log.entries[place]
-        shown = (held for held in cell.shown if isinstance(held, FromTools))
+        shown = (held for held in cell.shown if isinstance(held, ToolMessage))
         results = [result for held in shown for result in held.content]
         ordinals = [
             entry.ordinal + offset

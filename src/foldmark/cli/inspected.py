@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from foldmark.growth import Compaction, Growth, Pruning
+from foldmark.growth import Growth, RecordedCompaction, RecordedPrune
 from foldmark.inspection import Inspection, Piece
 from foldmark.rehearsal import Rehearsal
 from foldmark.view import Viewer
@@ -182,14 +182,14 @@ def _compactions(figures: Inspection) -> Iterator[RenderableType]:
     yield section("Recorded compactions", *pieces, note=note)
 
 
-def _compaction(figures: Inspection, held: Compaction) -> RenderableType:
+def _compaction(figures: Inspection, held: RecordedCompaction) -> RenderableType:
     where = f"session {held.session}, " if figures.sessions > 1 else ""
     title = f"{where}message {held.message:,}: {_change(held.before, held.after)}"
     rows = ((name, words(told, most=400)) for name, told in _told(held, figures.directory) if told)
     return Group(Text(title, style="magenta"), facts(rows))
 
 
-def _told(held: Compaction, folder: str) -> Iterator[tuple[str, str]]:
+def _told(held: RecordedCompaction, folder: str) -> Iterator[tuple[str, str]]:
     kept = f"; kept word for word: from message {held.tail:,} on" if held.tail else ""
     yield "summary", f"{number(held.summary, 'token')}{kept}"
     gone = held.hidden
@@ -203,7 +203,7 @@ def _told(held: Compaction, folder: str) -> Iterator[tuple[str, str]]:
         yield "recorded", ", ".join(_figures(held))
 
 
-def _lost(held: Compaction, folder: str) -> str:
+def _lost(held: RecordedCompaction, folder: str) -> str:
     lost = held.lost
     if lost is None:
         return "not known: only its provider can read the summary"
@@ -223,17 +223,17 @@ def _short(path: str) -> str:
     return path if len(path) <= _LONGEST_NAME or len(ends) < 3 else f"…/{ends[1]}/{ends[2]}"
 
 
-def _cost(held: Compaction) -> str:
+def _cost(held: RecordedCompaction) -> str:
     """What making the summary took."""
     parts = [f"{tokens:,} tokens {way}" for tokens, way in _ways(held) if tokens is not None]
     return ", ".join([*parts, f"${held.cost:,.4f}"] if held.cost else parts)
 
 
-def _ways(held: Compaction) -> tuple[tuple[int | None, str], ...]:
+def _ways(held: RecordedCompaction) -> tuple[tuple[int | None, str], ...]:
     return (held.input, "in"), (held.output, "out")
 
 
-def _figures(held: Compaction) -> Iterator[str]:
+def _figures(held: RecordedCompaction) -> Iterator[str]:
     """What the transcript itself says in figures, and what set it off."""
     for name, told in held.told.items():
         if isinstance(told, int | float) and not isinstance(told, bool):
@@ -252,7 +252,7 @@ def _prunes(figures: Inspection) -> Iterator[RenderableType]:
     yield section("Recorded prunes", *lines, note="where old tool outputs were hidden")
 
 
-def _pruning(figures: Inspection, held: Pruning) -> RenderableType:
+def _pruning(figures: Inspection, held: RecordedPrune) -> RenderableType:
     where = f"session {held.session}, " if figures.sessions > 1 else ""
     outputs = f"{number(held.outputs, 'output')} of {number(held.tokens, 'token')}"
     change = _change(held.before, held.after)

@@ -23,7 +23,15 @@ from foldmark.messages import (
     TextPart,
     ToolPart,
 )
-from foldmark.shown import AnyShown, Call, FromAssistant, FromUser, Media, Reasoning, Result
+from foldmark.shown import (
+    AssistantMessage,
+    Call,
+    Media,
+    PromptMessage,
+    Reasoning,
+    Result,
+    UserMessage,
+)
 from foldmark.shown import Text as Words
 from foldmark.values import encode
 
@@ -47,12 +55,12 @@ class Reader:
 
     # --- a view ---
 
-    def shown(self, message: AnyShown, sign: str = "", style: str = "") -> RenderableType:
+    def shown(self, message: PromptMessage, sign: str = "", style: str = "") -> RenderableType:
         """A message as a model is shown it; a sign and its style tell what became of it."""
         match message:
-            case FromUser():
+            case UserMessage():
                 role = "user"
-            case FromAssistant():
+            case AssistantMessage():
                 role = "assistant"
             case _:
                 role = "tool"

@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from foldmark.overflow import pressure
-from foldmark.rehearsal import Deed, Rehearsal
+from foldmark.rehearsal import Rehearsal, SimulatedStep
 
 from .tables import facts, pressure_colour, pressure_text, section, words
 from .text import number
@@ -43,7 +43,7 @@ def _window(held: Rehearsal) -> str:
     return f"{number(held.window, 'token')}, {held.usable:,} of them usable{named}"
 
 
-def _first(deed: Deed, times: int) -> Text:
+def _first(deed: SimulatedStep, times: int) -> Text:
     what = (
         number(deed.outputs, "output") if deed.kind == "prune" else number(deed.messages, "message")
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from rich.text import Text
 
 from foldmark import events
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.events import Event
 from foldmark.messages import AssistantInfo, Tokens
 from foldmark.overflow import pressure
@@ -125,7 +125,7 @@ def cached_share(tokens: Tokens | None) -> float | None:
     return read / whole if whole and (read or write) else None
 
 
-def folded_messages(session: Session, acts: Iterable[Act]) -> int:
+def folded_messages(session: Session, acts: Iterable[Operation]) -> int:
     """How many messages the newest summary stands for."""
     view = session.view()
     if view.pivot is None:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.errors import BadInput
 from foldmark.io.leases import shown_holder
 from foldmark.io.loading import Slice, segments
@@ -194,7 +194,7 @@ class Look:
         }
         return value, self._diff_pieces(act, changed)
 
-    def _diff_pieces(self, act: Act, changed: ViewDiff | None) -> Iterator[RenderableType]:
+    def _diff_pieces(self, act: Operation, changed: ViewDiff | None) -> Iterator[RenderableType]:
         yield words(f"Act {act.number} of session {self._row.id}: {act.kind}, {act.state}", "bold")
         if changed is None:
             yield Text(f"It is {act.state}, and changes nothing.")
@@ -213,7 +213,7 @@ class Look:
         return f"; the latest is {self._acts[-1].number}"
 
 
-def acts_table(acts: Sequence[Act]) -> RenderableType:
+def acts_table(acts: Sequence[Operation]) -> RenderableType:
     """What was done to a session beside writing messages."""
     now = time.time()
     rows: list[Row] = [
@@ -229,13 +229,13 @@ def acts_table(acts: Sequence[Act]) -> RenderableType:
     return section("Acts", listing(("act", "kind", "state", "tokens", "when"), rows))
 
 
-def _tokens(act: Act) -> str:
+def _tokens(act: Operation) -> str:
     if act.before is None or act.after is None:
         return "not known"
     return f"{act.before:,} → {act.after:,}"
 
 
-def act_json(act: Act) -> Json:
+def act_json(act: Operation) -> Json:
     """An act with its state in words."""
     claimed = act.claimed and shown_holder(act.claimed)
     return {**msgspec.structs.asdict(act), "claimed": claimed, "state": act.state}

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.agent.diffs import tree_after, tree_before
 from foldmark.errors import BadInput
 from foldmark.io.snapshots import Restored
@@ -105,7 +105,7 @@ def tree_at(session: Session, message_id: str) -> str:
 
 def tell_act(
     session: Session,
-    act: Act,
+    act: Operation,
     before: int,
     told: str,
     *,

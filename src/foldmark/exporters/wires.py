@@ -14,7 +14,7 @@ from foldmark.marks import unmarked
 from foldmark.messages import CompactionPart, Message, Origin, SessionInfo, Transcript
 from foldmark.presets import FOLDMARK
 from foldmark.render import is_marker, is_summary
-from foldmark.shown import AnyShown
+from foldmark.shown import PromptMessage
 from foldmark.values import Json
 from foldmark.view import Viewer
 from foldmark.wire import encode, request, wire_named
@@ -56,12 +56,12 @@ def wire_messages(transcript: Transcript, wire: str) -> list[Json]:
     return wire_view(whole_view(transcript.messages), transcript.info, name)
 
 
-def wire_view(shown: Sequence[AnyShown], info: SessionInfo, wire: str) -> list[Json]:
+def wire_view(shown: Sequence[PromptMessage], info: SessionInfo, wire: str) -> list[Json]:
     """What a view shows, on a wire."""
     return request(shown, wire, _system(info))
 
 
-def request_body(shown: Sequence[AnyShown], info: SessionInfo, wire: str) -> Json:
+def request_body(shown: Sequence[PromptMessage], info: SessionInfo, wire: str) -> Json:
     """What a view shows as the body of a request, with the system prompt and the tools if known."""
     name = wire_named(wire).name
     place, beside = _BODIES[name]
@@ -74,7 +74,7 @@ def request_body(shown: Sequence[AnyShown], info: SessionInfo, wire: str) -> Jso
     return {**body, place: wire_view(shown, info, name)}
 
 
-def whole_view(messages: Sequence[Message]) -> tuple[AnyShown, ...]:
+def whole_view(messages: Sequence[Message]) -> tuple[PromptMessage, ...]:
     """The view of a session in which nothing was ever folded or pruned."""
     log = Log(len, [unmarked(message) for message in _said(messages)])
     return Viewer(log, FOLDMARK).view().messages

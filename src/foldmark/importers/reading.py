@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.acts import Act, Kind, taken_back
+from foldmark.acts import Kind, Operation, taken_back
 from foldmark.errors import BadInput
 from foldmark.io.files import MOST_BYTES, harmless, in_plain_words, text_problem
 from foldmark.messages import (
@@ -165,7 +165,7 @@ class _Told:
     def __init__(self) -> None:
         self._messages: list[Message] = []
         self._calls: dict[str, tuple[int, int]] = {}  # the newest of each id: message, part
-        self._acts: list[Act] = []
+        self._acts: list[Operation] = []
         self._marks: dict[int, dict[tuple[int, int], Number]] = {}  # by the numbers of prunes
 
     def add(self, message: Message) -> None:
@@ -210,9 +210,9 @@ class _Told:
             if not any(place in gap for gap in gaps):
                 yield message
 
-    def _act(self, kind: Kind, tail: int | None = None, marker: int | None = None) -> Act:
+    def _act(self, kind: Kind, tail: int | None = None, marker: int | None = None) -> Operation:
         number, place = len(self._acts) + 1, len(self._messages)
-        act = Act(number=number, kind=kind, at=0, place=place, tail=tail, marker=marker)
+        act = Operation(number=number, kind=kind, at=0, place=place, tail=tail, marker=marker)
         self._acts.append(act)
         return act
 

@@ -10,7 +10,7 @@ from foldmark.acts import taken_back
 from foldmark.errors import StoreError
 from foldmark.events import Event
 from foldmark.messages import Message, Number, ToolPart, has_result, kind_of
-from foldmark.requests import Memory
+from foldmark.requests import RequestMemory
 from foldmark.sizes import Size
 from foldmark.values import Json, encode
 
@@ -147,7 +147,7 @@ class Change:
 
     # --- acts ---
 
-    def act(self, kind: str, memory: Memory | None = None, **fields: Any) -> int:
+    def act(self, kind: str, memory: RequestMemory | None = None, **fields: Any) -> int:
         """Note an act; its number."""
         self.acts += 1
         fields = _in_columns(fields)
@@ -168,7 +168,7 @@ class Change:
         )
         return self.acts
 
-    def change_act(self, number: int, memory: Memory | None = None, **fields: Any) -> None:
+    def change_act(self, number: int, memory: RequestMemory | None = None, **fields: Any) -> None:
         """Change what is noted of an act."""
         fields = _in_columns(fields)
         if memory is not None:
@@ -179,7 +179,7 @@ class Change:
             (*fields.values(), self._key, number),
         )
 
-    def _remembered(self, memory: Memory, marker: int) -> bytes:
+    def _remembered(self, memory: RequestMemory, marker: int) -> bytes:
         size = self._size
         data = self._keep(encode(memory), marker)
         self._size = size  # it is told by the messages already

@@ -10,7 +10,17 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
-from foldmark.asking import AT_ONCE, Answered, Ask, Delta, Flow, Outcome, Refused, Summarizer, T
+from foldmark.asking import (
+    AT_ONCE,
+    Delta,
+    ModelDialogue,
+    ModelFailure,
+    ModelReply,
+    ModelRequest,
+    Outcome,
+    Summarizer,
+    T,
+)
 from foldmark.errors import Aborted
 from foldmark.secrets import masked
 
@@ -23,7 +33,7 @@ _LONGEST = 300  # characters of an error that are told
 
 
 def drive(
-    flow: Flow[T],
+    flow: ModelDialogue[T],
     summarizer: Summarizer | None,
     *,
     delta: Delta,
@@ -41,7 +51,7 @@ def drive(
 
 
 async def adrive(
-    flow: Flow[T],
+    flow: ModelDialogue[T],
     summarizer: Summarizer | None,
     *,
     delta: Delta,
@@ -58,7 +68,9 @@ async def adrive(
         _closed(flow)
 
 
-def _stepped(flow: Flow[T], found: tuple[Outcome, ...] | None) -> tuple[Ask, ...] | StopIteration:
+def _stepped(
+    flow: ModelDialogue[T], found: tuple[Outcome, ...] | None
+) -> tuple[ModelRequest, ...] | StopIteration:
     """What the flow asks next, or its end: no thread can raise that to another."""
     try:
         return next(flow) if found is None else flow.send(found)
@@ -66,14 +78,14 @@ def _stepped(flow: Flow[T], found: tuple[Outcome, ...] | None) -> tuple[Ask, ...
         return end
 
 
-def _closed(flow: Flow[T]) -> None:
+def _closed(flow: ModelDialogue[T]) -> None:
     """Close a flow, unless a step of it still runs in a thread that nobody waits for."""
     with suppress(ValueError):
         flow.close()
 
 
 async def outcomes(
-    asks: tuple[Ask, ...],
+    asks: tuple[ModelRequest, ...],
     summarizer: Summarizer | None,
     *,
     delta: Delta,
@@ -83,7 +95,7 @@ async def outcomes(
     if aborted is not None and aborted.is_set():
         raise Aborted
     if summarizer is None:
-        return tuple(Refused(cause="unavailable", message="no model is set") for _ in asks)
+        return tuple(ModelFailure(cause="unavailable", message="no model is set") for _ in asks)
     room = asyncio.Semaphore(AT_ONCE)
     heard = _heard(delta)
     tasks = [asyncio.create_task(_outcome(ask, summarizer, heard, room)) for ask in asks]
@@ -104,7 +116,7 @@ async def _all_done(tasks: list[asyncio.Task[Outcome]], aborted: threading.Event
 
 
 async def _outcome(
-    ask: Ask, summarizer: Summarizer, delta: Delta, room: asyncio.Semaphore
+    ask: ModelRequest, summarizer: Summarizer, delta: Delta, room: asyncio.Semaphore
 ) -> Outcome:
     if ask.after > 0:
         await asyncio.sleep(jittered(ask.after))
@@ -114,19 +126,21 @@ async def _outcome(
             await asyncio.wait((asking,), timeout=ask.seconds)
             if not asking.done():
                 told = f"{summarizer.name} did not answer within {ask.seconds:g} s"
-                return Refused(cause="timeout", message=told)
+                return ModelFailure(cause="timeout", message=told)
         finally:
             await _ended((asking,))
         return asking.result()
 
 
-async def _asked(ask: Ask, summarizer: Summarizer, delta: Delta) -> Outcome:
-    return await heard_out(lambda: summarizer.ask(ask, delta), summarizer.name, (Answered, Refused))
+async def _asked(ask: ModelRequest, summarizer: Summarizer, delta: Delta) -> Outcome:
+    return await heard_out(
+        lambda: summarizer.ask(ask, delta), summarizer.name, (ModelReply, ModelFailure)
+    )
 
 
 async def heard_out(
     asked: Callable[[], Awaitable[object]], name: str, kinds: tuple[type[T], ...]
-) -> T | Refused:
+) -> T | ModelFailure:
     """What a model of this name says; whatever its code raises is a refusal, as is nonsense."""
     try:
         outcome = await asked()
@@ -134,13 +148,13 @@ async def heard_out(
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return Refused(cause="failed", message="the request was cancelled")  # from within
+        return ModelFailure(cause="failed", message="the request was cancelled")  # from within
     except Exception as error:  # noqa: BLE001 - a model is anybody's code
-        return Refused(cause="failed", message=error_line(error))
+        return ModelFailure(cause="failed", message=error_line(error))
     if isinstance(outcome, kinds):
         return outcome
     kind = type(outcome).__name__
-    return Refused(cause="failed", message=f"{name} gave no outcome but a {kind}")
+    return ModelFailure(cause="failed", message=f"{name} gave no outcome but a {kind}")
 
 
 async def _ended(tasks: Iterable[asyncio.Task[Outcome]]) -> None:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from foldmark.acts import Act, taken_back
+from foldmark.acts import Operation, taken_back
 from foldmark.events import PRUNED, QUEUED, REDONE, REVERTED, UNDONE
-from foldmark.log import Past, Pivot
+from foldmark.log import LogCheckpoint, Pivot
 from foldmark.messages import Number
-from foldmark.requests import Memory, Requests
+from foldmark.requests import RequestMemory, Requests
 from foldmark.values import Frozen, Json, decoder
 
 from .engine import Engine
@@ -27,7 +27,7 @@ from .rows import (
 )
 from .words import from_column
 
-_memory = decoder(Memory)
+_memory = decoder(RequestMemory)
 _CHUNK = 200
 
 
@@ -66,13 +66,13 @@ class _Reader:
         found = self.pivots(where, *self.args, self.end)
         return found[0] if found else None
 
-    def memory(self, marker: int) -> Memory:
+    def memory(self, marker: int) -> RequestMemory:
         rows = self.engine.read(
             "SELECT memory FROM acts WHERE session = ? AND marker = ? AND kind = 'pivot' "
             "AND memory IS NOT NULL",
             (self.row.key, marker),
         )
-        return _memory(whole(self.engine, [rows[0][0]])[0]) if rows else Memory()
+        return _memory(whole(self.engine, [rows[0][0]])[0]) if rows else RequestMemory()
 
     def undone(self, start: int) -> list[tuple[int, int]]:
         """Markers and summaries of pivots that are not in force."""
@@ -105,7 +105,7 @@ def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded
     end = row.places if part.act is None else _length_before(engine, row, part.act)
     reader = _Reader(engine, row, end, part.act)
     latest = reader.latest()
-    start, memory = 0, Memory()
+    start, memory = 0, RequestMemory()
     pivots: list[Pivot] = []
     if latest is not None and not part.everything:
         start = _start(latest, part)
@@ -121,7 +121,7 @@ def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded
         messages += read_messages(engine, row.key, first, last, sized=sized)
     first_ordinal = messages[0].ordinal if messages else row.parts
     undone = reader.undone(start)
-    past = Past(
+    past = LogCheckpoint(
         place=messages[0].place if messages else end,
         ordinal=first_ordinal,
         memory=memory,
@@ -134,7 +134,7 @@ def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded
     return Loaded(row=row, past=past, messages=messages, end=end, parts=parts)
 
 
-def remembered(engine: Engine, row: SessionRow, marker: int, before: int) -> Memory:
+def remembered(engine: Engine, row: SessionRow, marker: int, before: int) -> RequestMemory:
     """What a new pivot is to remember of all that was said before a place, if it is still shown.
 
     Of what came before the latest pivot, that one remembers all that matters.
@@ -193,7 +193,7 @@ def _events_backwards(engine: Engine, session: int) -> Iterator[tuple[str, Json]
             last = number
 
 
-def _unfinished(act: Act, end: int) -> Act:
+def _unfinished(act: Operation, end: int) -> Operation:
     """A pivot as it was when its summary was not there yet."""
     return replace(act, summary=None) if act.summary is not None and act.summary >= end else act
 

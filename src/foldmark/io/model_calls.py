@@ -18,7 +18,7 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
 
-from foldmark.asking import Ask, Delta, Outcome, Refused
+from foldmark.asking import Delta, ModelFailure, ModelRequest, Outcome
 from foldmark.errors import BadPolicy
 from foldmark.stepping import Piece, Stepped, Tell, Words
 
@@ -58,7 +58,7 @@ class CalledModel:
         """Close them, once the last who entered has left."""
         await self._own_model().__aexit__(*raised)
 
-    async def ask(self, ask: Ask, delta: Delta) -> Outcome:
+    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
         """The outcome of one request."""
         model = self._own_model()
         pieces = Pieces(_words_to(delta))
@@ -68,7 +68,7 @@ class CalledModel:
         except Exception as error:  # noqa: BLE001 - each provider's library has its own
             return refused(error)
 
-    async def step(self, ask: Ask, tell: Tell) -> Stepped | Refused:
+    async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
         """The outcome of one step; each piece of it is told as it comes."""
         model = self._own_model()
         pieces = Pieces(tell)
@@ -87,7 +87,7 @@ class CalledModel:
         return model
 
 
-async def _response(ask: Ask, model: Model, pieces: Pieces) -> ModelResponse:
+async def _response(ask: ModelRequest, model: Model, pieces: Pieces) -> ModelResponse:
     """What it answers; a server may close a kept connection in the moment in which it is used."""
     try:
         return await _streamed(ask, model, pieces)
@@ -97,7 +97,7 @@ async def _response(ask: Ask, model: Model, pieces: Pieces) -> ModelResponse:
     return await _streamed(ask, model, pieces)
 
 
-async def _streamed(ask: Ask, model: Model, pieces: Pieces) -> ModelResponse:
+async def _streamed(ask: ModelRequest, model: Model, pieces: Pieces) -> ModelResponse:
     request = model_request(ask, model)
     async with (
         model,

@@ -11,7 +11,6 @@ from pydantic_ai.messages import (
     BinaryContent,
     ImageUrl,
     ModelMessage,
-    ModelRequest,
     ModelRequestPart,
     ModelResponse,
     ModelResponsePart,
@@ -22,19 +21,22 @@ from pydantic_ai.messages import (
     UserContent,
     UserPromptPart,
 )
+from pydantic_ai.messages import (
+    ModelRequest as ProviderRequest,
+)
 
-from foldmark.asking import Ask
+from foldmark.asking import ModelRequest
 from foldmark.messages import BLOCK
 from foldmark.shown import (
-    AnyShown,
+    AssistantMessage,
     Call,
-    FromAssistant,
-    FromTools,
-    FromUser,
     Media,
+    PromptMessage,
     Reasoning,
     Result,
     Text,
+    ToolMessage,
+    UserMessage,
 )
 from foldmark.wire.files import url_parts
 from foldmark.wire.model import options
@@ -45,28 +47,28 @@ _ANTHROPIC, _GOOGLE = "anthropic", "google"
 _NAMES = Names(longest=64)  # of calls and tools; longer ones are refused by one provider or other
 
 
-def model_messages(ask: Ask, system: str) -> list[ModelMessage]:
+def model_messages(ask: ModelRequest, system: str) -> list[ModelMessage]:
     """All messages of an ask, for a provider of this system."""
     messages = [_message(shown, system) for shown in ask.messages]
     last = messages[-1] if messages else None
-    if ask.system and isinstance(last, ModelRequest):
+    if ask.system and isinstance(last, ProviderRequest):
         last.instructions = ask.system  # of the whole request, though it stands here
     return messages
 
 
-def _message(shown: AnyShown, system: str) -> ModelMessage:
+def _message(shown: PromptMessage, system: str) -> ModelMessage:
     match shown:
-        case FromUser():
-            return ModelRequest(parts=[UserPromptPart(content=_user_content(shown))])
-        case FromTools():
+        case UserMessage():
+            return ProviderRequest(parts=[UserPromptPart(content=_user_content(shown))])
+        case ToolMessage():
             parts = [part for result in shown.content for part in _result_parts(result, system)]
-            return ModelRequest(parts=parts)
-        case FromAssistant():
+            return ProviderRequest(parts=parts)
+        case AssistantMessage():
             said = [part for block in shown.content if (part := _said(block, system)) is not None]
             return ModelResponse(parts=said or [TextPart(content=NOTHING_TO_READ)])
 
 
-def _user_content(shown: FromUser) -> str | list[UserContent]:
+def _user_content(shown: UserMessage) -> str | list[UserContent]:
     content = [block.text if isinstance(block, Text) else _file(block) for block in shown.content]
     only = content[0] if len(content) == 1 else None
     return only if isinstance(only, str) else content

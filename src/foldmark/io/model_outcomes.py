@@ -23,7 +23,7 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
-from foldmark.asking import Answered, Cause, Finish, Outcome, Refused
+from foldmark.asking import Cause, Finish, ModelFailure, ModelReply, Outcome
 from foldmark.messages import Cache, Tokens
 from foldmark.refusals import THROTTLES, is_context_overflow, matches
 
@@ -55,7 +55,7 @@ def answered(response: ModelResponse, *, says_how_it_ends: bool) -> Outcome:
     """The answer with what was measured of it; one that broke off without a word is none."""
     if says_how_it_ends and (refusal := broken_off(response)) is not None:
         return refusal
-    return Answered(
+    return ModelReply(
         text="".join(part.content for part in response.parts if isinstance(part, TextPart)),
         finish=told_finish(response),
         tokens=measured_tokens(response),
@@ -64,14 +64,14 @@ def answered(response: ModelResponse, *, says_how_it_ends: bool) -> Outcome:
     )
 
 
-def broken_off(response: ModelResponse) -> Refused | None:
+def broken_off(response: ModelResponse) -> ModelFailure | None:
     """The refusal of an answer of which nobody said how it ended."""
     if response.finish_reason != "stop" or response.provider_name in _SILENT:
         is_broken = response.finish_reason is None
     else:  # of a stream that just stops, the library says `stop`
         is_broken = not (response.provider_details or {}).get("finish_reason")
     told = "the answer broke off before its end"
-    return Refused(cause="failed", message=told) if is_broken else None
+    return ModelFailure(cause="failed", message=told) if is_broken else None
 
 
 def told_finish(response: ModelResponse) -> Finish:
@@ -79,13 +79,13 @@ def told_finish(response: ModelResponse) -> Finish:
     return _FINISH.get(response.finish_reason or "stop", "other")
 
 
-def refused(error: Exception) -> Refused:
+def refused(error: Exception) -> ModelFailure:
     """Why there is no answer."""
     if isinstance(error, ExceptionGroup):  # of models that were tried one after the other
         return refused(cast("ExceptionGroup[Exception]", error).exceptions[-1])
     if not isinstance(error, ModelAPIError):
-        return Refused(cause=_kind(error), message=error_line(error))
-    return Refused(
+        return ModelFailure(cause=_kind(error), message=error_line(error))
+    return ModelFailure(
         cause="overflow" if _is_overflow(error) else _kind(error),
         message=_line(error),
         retry_after=error.retry_after or _told_wait(error),

@@ -13,8 +13,8 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from foldmark.asking import Ask
-from foldmark.shown import AnyShown, FromAssistant, FromUser, Text
+from foldmark.asking import ModelRequest
+from foldmark.shown import AssistantMessage, PromptMessage, Text, UserMessage
 from foldmark.stepping import STEP
 from foldmark.values import Json
 from foldmark.view import GO_ON
@@ -50,7 +50,7 @@ class Request(NamedTuple):
     parameters: ModelRequestParameters
 
 
-def model_request(ask: Ask, model: Model) -> Request:
+def model_request(ask: ModelRequest, model: Model) -> Request:
     """What is sent to this model to ask it this."""
     ask = replace(ask, messages=_answerable(ask.messages))
     messages = model_messages(ask, model.system)
@@ -77,17 +77,17 @@ def _wired(model: Model) -> Wired | None:
     return next((_WIRED[kind] for kind in kinds if kind in _WIRED), None)
 
 
-def _answerable(messages: tuple[AnyShown, ...]) -> tuple[AnyShown, ...]:
+def _answerable(messages: tuple[PromptMessage, ...]) -> tuple[PromptMessage, ...]:
     """Messages that the user has the last word of: else a provider refuses, or goes on with it.
 
     The note is the one that a view has between two answers, so the next request begins alike.
     """
-    if messages and isinstance(messages[-1], FromAssistant):
-        return (*messages, FromUser(content=(Text(text=GO_ON),)))
+    if messages and isinstance(messages[-1], AssistantMessage):
+        return (*messages, UserMessage(content=(Text(text=GO_ON),)))
     return messages
 
 
-def _settings(ask: Ask, model: Model) -> ModelSettings:
+def _settings(ask: ModelRequest, model: Model) -> ModelSettings:
     """No temperature: some models take none, and the session's own requests say nothing of it."""
     settings = ModelSettings(max_tokens=ask.most)
     if "max_retries" not in model.unsupported_settings:
@@ -112,7 +112,7 @@ def _is_marked(messages: list[Json]) -> bool:
     return any(MARK in block for row in rows for block in row)
 
 
-def _parameters(ask: Ask) -> ModelRequestParameters:
+def _parameters(ask: ModelRequest) -> ModelRequestParameters:
     return ModelRequestParameters(
         function_tools=[
             ToolDefinition(

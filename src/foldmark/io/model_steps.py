@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from pydantic_ai import messages as theirs
 from pydantic_ai.messages import ModelResponse, PartDeltaEvent, PartStartEvent
 
-from foldmark.asking import Refused
+from foldmark.asking import ModelFailure
 from foldmark.messages import BLOCK, Pending, ReasoningPart, TextPart, ToolPart
 from foldmark.stepping import Calling, Stepped, Tell, Words
 from foldmark.values import Json
@@ -75,7 +75,7 @@ class Pieces:
 
 def stepped(
     response: ModelResponse, wire: str, call_ids: Sequence[str], *, says_how_it_ends: bool
-) -> Stepped | Refused:
+) -> Stepped | ModelFailure:
     """What a model answered; `wire` is a wire's name, or a provider's where we have no codec."""
     if says_how_it_ends and (refusal := broken_off(response)) is not None:
         return refusal

@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec import UnsetType
 
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.errors import BadInput, StoreError
-from foldmark.log import Past
+from foldmark.log import LogCheckpoint
 from foldmark.messages import Message, SessionInfo, Transcript, decode_message
 from foldmark.sizes import Size
 from foldmark.values import Extra, Frozen, Json, decoder
@@ -67,7 +67,7 @@ class Loaded(Frozen):
     """A session as far as its view shows it."""
 
     row: SessionRow
-    past: Past
+    past: LogCheckpoint
     messages: list[Stored]
     end: int
     parts: int
@@ -85,15 +85,15 @@ def session_row(row: Row) -> SessionRow:
     return SessionRow(**fields)
 
 
-def act_row(row: Row) -> Act:
+def act_row(row: Row) -> Operation:
     """The act that a row of `ACT` tells of."""
     fields: dict[str, Any] = dict(zip(_ACT_FIELDS, row, strict=True))
     for name in ("tail_id", "failed"):
         fields[name] = from_column(fields[name])
-    return Act(**fields)
+    return Operation(**fields)
 
 
-def read_acts(engine: Engine, session: int, kind: str | None = None) -> list[Act]:
+def read_acts(engine: Engine, session: int, kind: str | None = None) -> list[Operation]:
     """What was done to a session, oldest first."""
     where = "" if kind is None else " AND kind = ?"
     args = (session,) if kind is None else (session, kind)

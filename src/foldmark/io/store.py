@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.errors import BadInput, NoSession, StoreError
 from foldmark.events import FORKED, Event
 from foldmark.log import Log
@@ -220,11 +220,11 @@ class Store:
         shown = (place for (place,) in rows if not any(place in gap for gap in gaps))
         return next(shown, None)
 
-    def acts(self, key: int, kind: str | None = None) -> list[Act]:
+    def acts(self, key: int, kind: str | None = None) -> list[Operation]:
         """What was done to a session, oldest first."""
         return read_acts(self.engine, key, kind)
 
-    def queued(self, key: int) -> list[Act]:
+    def queued(self, key: int) -> list[Operation]:
         """The pivots without a summary that nobody has given up or taken back, oldest first."""
         sql = (
             f"SELECT {ACT} FROM acts WHERE session = ? AND kind = 'pivot' AND summary IS NULL "  # noqa: S608
@@ -232,7 +232,7 @@ class Store:
         )
         return [act_row(row) for row in self.engine.read(sql, (key,))]
 
-    def act(self, key: int, number: int) -> Act | None:
+    def act(self, key: int, number: int) -> Operation | None:
         """An act by its number."""
         sql = f"SELECT {ACT} FROM acts WHERE session = ? AND number = ?"  # noqa: S608 - constants
         rows = self.engine.read(sql, (key, number))

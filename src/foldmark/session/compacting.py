@@ -13,10 +13,10 @@ from typing import NamedTuple, overload
 from msgspec.structs import replace
 
 from foldmark import events
-from foldmark.acts import Act
-from foldmark.asking import Flow, Summarizer
+from foldmark.acts import Operation
+from foldmark.asking import ModelDialogue, Summarizer
 from foldmark.breaker import stop_reason, stopped
-from foldmark.compaction import Job, Prepared, Summary, prepared, summarised
+from foldmark.compaction import CompactionRequest, Prepared, Summary, prepared, summarised
 from foldmark.errors import (
     Aborted,
     BadInput,
@@ -31,8 +31,8 @@ from foldmark.log import marker_part
 from foldmark.messages import Message, Tokens
 from foldmark.overflow import is_overflow
 from foldmark.plan import tokens_used
-from foldmark.prompting import Wish
-from foldmark.shown import AnyShown
+from foldmark.prompting import SummaryInstructions
+from foldmark.shown import PromptMessage
 from foldmark.values import Json
 from foldmark.view import Viewer
 from foldmark.wire import request, wire_named
@@ -50,10 +50,10 @@ class Compacting(Summarizing):
     """What keeps a session's view within its window."""
 
     @overload
-    def messages(self) -> tuple[AnyShown, ...]: ...
+    def messages(self) -> tuple[PromptMessage, ...]: ...
     @overload
     def messages(self, wire: str) -> list[Json]: ...
-    def messages(self, wire: str | None = None) -> tuple[AnyShown, ...] | list[Json]:
+    def messages(self, wire: str | None = None) -> tuple[PromptMessage, ...] | list[Json]:
         """What to send to the model, on a provider's wire; made to fit first, if it must be.
 
         Raises CompactionStopped or WindowTooSmall where it cannot be made to fit.
@@ -63,16 +63,16 @@ class Compacting(Summarizing):
         return self._sent(name)
 
     @overload
-    async def amessages(self) -> tuple[AnyShown, ...]: ...
+    async def amessages(self) -> tuple[PromptMessage, ...]: ...
     @overload
     async def amessages(self, wire: str) -> list[Json]: ...
-    async def amessages(self, wire: str | None = None) -> tuple[AnyShown, ...] | list[Json]:
+    async def amessages(self, wire: str | None = None) -> tuple[PromptMessage, ...] | list[Json]:
         """`messages`, async."""
         name = None if wire is None else wire_named(wire).name
         await self.afit()
         return await asyncio.to_thread(self._sent, name)
 
-    def _sent(self, name: str | None) -> tuple[AnyShown, ...] | list[Json]:
+    def _sent(self, name: str | None) -> tuple[PromptMessage, ...] | list[Json]:
         with self._lock:
             shown = self.view().messages
             origin = self._row.info.origin
@@ -80,7 +80,7 @@ class Compacting(Summarizing):
             return shown
         return request(shown, name, (origin.system or "") if origin else "")
 
-    def fit(self) -> Act | None:
+    def fit(self) -> Operation | None:
         """Bring the view into the window: prune, and compact only where that is not enough.
 
         A compaction that is queued goes first. None where nothing had to be done.
@@ -94,7 +94,7 @@ class Compacting(Summarizing):
         act, wanted = self._pruned_to_fit()
         return act if wanted is None else self._compacted(wanted)
 
-    async def afit(self) -> Act | None:
+    async def afit(self) -> Operation | None:
         """`fit`, async."""
         if (waiting := await asyncio.to_thread(self.pending)) is not None:
             with suppress(CompactionStopped):
@@ -104,7 +104,7 @@ class Compacting(Summarizing):
         act, wanted = await asyncio.to_thread(self._pruned_to_fit)
         return act if wanted is None else await self._acompacted(wanted)
 
-    def _pruned_to_fit(self) -> "tuple[Act | None, Wanted | None]":
+    def _pruned_to_fit(self) -> "tuple[Operation | None, Wanted | None]":
         """Prune where that is enough; the prune, and the compaction that is still needed."""
         with self._lock:
             # At most steps there is room: a plan is made only where something must be done.
@@ -137,7 +137,7 @@ class Compacting(Summarizing):
         tokens: Tokens | None = None,
         act: int | None = None,
         target: int | None = None,
-    ) -> Act | None:
+    ) -> Operation | None:
         """Fold the older part of the session: a summary stands for it from now on.
 
         A model writes the summary if one is set and answers, else it is a digest; `instructions`
@@ -151,7 +151,7 @@ class Compacting(Summarizing):
         seen = self._newest_pivot()
         return self._compacted(Wanted(auto, overflow, instructions, act, target, seen))
 
-    def _compacted(self, wanted: "Wanted") -> Act | None:
+    def _compacted(self, wanted: "Wanted") -> Operation | None:
         if getattr(self._here, "depth", 0):
             # A subscriber, or another task of a loop: to wait here would be to wait for ever.
             raise BadInput(
@@ -180,7 +180,7 @@ class Compacting(Summarizing):
         tokens: Tokens | None = None,
         act: int | None = None,
         target: int | None = None,
-    ) -> Act | None:
+    ) -> Operation | None:
         """`compact`, async: the model is asked in the caller's own event loop."""
         if summary is not None:
             return await asyncio.to_thread(
@@ -191,13 +191,13 @@ class Compacting(Summarizing):
         wanted = Wanted(auto, overflow, instructions, act, target, seen)
         return await self._acompacted(wanted)
 
-    async def _acompacted(self, wanted: "Wanted") -> Act | None:
+    async def _acompacted(self, wanted: "Wanted") -> Operation | None:
         async with _held(self._compacting):
             with self._at_it():
                 self._aborted.clear()
                 return await self._amade(wanted)
 
-    async def _amade(self, wanted: "Wanted") -> Act | None:
+    async def _amade(self, wanted: "Wanted") -> Operation | None:
         try:
             begun = await uncut(self._begun, wanted)
             if not isinstance(begun, _Begun):
@@ -223,7 +223,7 @@ class Compacting(Summarizing):
         *,
         auto: bool,
         overflow: bool,
-    ) -> Act | None:
+    ) -> Operation | None:
         """A pivot with the caller's own summary."""
         if not summary.strip():
             raise BadInput("a summary must not be empty")
@@ -234,7 +234,7 @@ class Compacting(Summarizing):
             made = Completion(text=summary, tokens=tokens, act=act)
             return self._act(self._write(self._pivot_job(made, asked)))
 
-    def _begun(self, wanted: "Wanted") -> "_Begun | Act | None":
+    def _begun(self, wanted: "Wanted") -> "_Begun | Operation | None":
         """The marker queued and claimed; or what else there is to return."""
         with self._at_it(), self._lock:
             self._fresh()
@@ -261,7 +261,9 @@ class Compacting(Summarizing):
     def _refuse_futile(self, wanted: "Wanted") -> None:
         """Raise, before anything is written, where it makes no sense to compact."""
         if self.policy.auto or not wanted.auto:
-            ready = prepared(self._job(None, Wish(), wanted, overflow=wanted.overflow))
+            ready = prepared(
+                self._job(None, SummaryInstructions(), wanted, overflow=wanted.overflow)
+            )
             if wanted.auto:
                 self._refuse_thrash(ready)
 
@@ -277,7 +279,7 @@ class Compacting(Summarizing):
         if reason is not None:
             raise stopped(reason, self._viewer, usable=self.room, fixed=self.fixed)
 
-    def _was_automatic(self, act: Act) -> bool:
+    def _was_automatic(self, act: Operation) -> bool:
         """Whether a pivot came by itself: what the user did by hand is no thrashing."""
         if act.kind != "pivot" or act.marker is None:
             return False
@@ -302,7 +304,7 @@ class Compacting(Summarizing):
         change.event(events.STARTED, act=number)
         return number
 
-    def _begun_on(self, act: Act, asked: Compaction, wanted: "Wanted") -> "_Begun":
+    def _begun_on(self, act: Operation, asked: Compaction, wanted: "Wanted") -> "_Begun":
         wish, told = self._wish(act, asked)
         marker = act.marker or 0
         ready = prepared(self._job(marker, wish, wanted, overflow=told.overflow))
@@ -325,23 +327,25 @@ class Compacting(Summarizing):
             mid_work=mid_work,
         )
 
-    def _wish(self, act: Act, asked: Compaction) -> tuple[Wish, Compaction]:
+    def _wish(self, act: Operation, asked: Compaction) -> tuple[SummaryInstructions, Compaction]:
         """What was wished for when the compaction was queued, here or by another process."""
         entry = self._log.entries.get(act.marker or 0)
         part = marker_part(entry.message) if entry else None
         if part is not None:
             asked = replace(asked, auto=bool(part.auto), overflow=bool(part.overflow))
         data = self._store.wishes(self._key, act.number)
-        wish = Wish(
+        wish = SummaryInstructions(
             instructions=asked.instructions or str(data.get("instructions") or ""),
             context=tuple(map(str, data.get("context") or asked.context)),
             prompt=data.get("prompt") or asked.prompt,
         )
         return wish, asked
 
-    def _job(self, marker: int | None, wish: Wish, wanted: "Wanted", *, overflow: bool) -> Job:
+    def _job(
+        self, marker: int | None, wish: SummaryInstructions, wanted: "Wanted", *, overflow: bool
+    ) -> CompactionRequest:
         limit, model = wanted.into or (self.limit, self.model)
-        return Job(
+        return CompactionRequest(
             viewer=self._viewer,
             limit=limit,
             model=model,
@@ -354,7 +358,7 @@ class Compacting(Summarizing):
             tools=self.tools,
         )
 
-    def _ended(self, begun: "_Begun", made: Summary) -> Act:
+    def _ended(self, begun: "_Begun", made: Summary) -> Operation:
         """The pivot made of a summary."""
         begun.delta.end()
         if self._aborted.is_set():
@@ -390,7 +394,7 @@ class Compacting(Summarizing):
             if self._own():
                 self._write(job)
 
-    def _own(self) -> list[Act]:
+    def _own(self) -> list[Operation]:
         """The compactions that were begun here and not brought to an end."""
         acts = self._store.acts(self._key, "pivot")
         return [act for act in acts if act.state == "claimed" and act.claimed == self._holder]
@@ -411,8 +415,8 @@ class Wanted(NamedTuple):
 class _Begun(NamedTuple):
     """A compaction whose marker is queued and claimed."""
 
-    act: Act
-    flow: Flow[Summary]
+    act: Operation
+    flow: ModelDialogue[Summary]
     model: Summarizer | None
     delta: Telling
     mid_work: bool  # the turn was cut, and may go on by itself

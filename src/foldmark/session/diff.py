@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from foldmark.shown import AnyShown
+from foldmark.shown import PromptMessage
 from foldmark.values import Frozen, encode
 from foldmark.view import View
 
@@ -16,17 +16,17 @@ _Place = tuple[int, int]  # in the old view, and in the new one
 class ViewDiff(Frozen):
     """The messages that are only in one of two views, in their order, and the tokens of both."""
 
-    changes: tuple[tuple[Change, AnyShown], ...]
+    changes: tuple[tuple[Change, PromptMessage], ...]
     before: int
     after: int
 
     @property
-    def removed(self) -> tuple[AnyShown, ...]:
+    def removed(self) -> tuple[PromptMessage, ...]:
         """What is no longer shown."""
         return tuple(message for change, message in self.changes if change == "removed")
 
     @property
-    def added(self) -> tuple[AnyShown, ...]:
+    def added(self) -> tuple[PromptMessage, ...]:
         """What is shown instead, or more."""
         return tuple(message for change, message in self.changes if change == "added")
 
@@ -34,7 +34,7 @@ class ViewDiff(Frozen):
 def view_diff(old: View, new: View) -> ViewDiff:
     """What became of one view in another."""
     olds, news = [encode(m) for m in old.messages], [encode(m) for m in new.messages]
-    changes: list[tuple[Change, AnyShown]] = []
+    changes: list[tuple[Change, PromptMessage]] = []
     done = (0, 0)
     for place in [*_same(olds, news), (len(olds), len(news))]:
         changes.extend(("removed", message) for message in old.messages[done[0] : place[0]])

@@ -6,7 +6,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark import events
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.compaction import USUAL_ROOM
 from foldmark.errors import BadInput
 from foldmark.io.change import Change
@@ -15,7 +15,7 @@ from foldmark.messages import AnyPart, FilePart, Message, TextPart, Tokens, file
 from foldmark.pivot import marker_message, summary_message
 from foldmark.plan import check_window, session_fold
 from foldmark.prune import Prune
-from foldmark.shown import FromAssistant, FromUser
+from foldmark.shown import AssistantMessage, UserMessage
 from foldmark.sizes import message_sizes
 from foldmark.tail import Fold
 from foldmark.values import Frozen
@@ -43,7 +43,7 @@ class Completion(Frozen):
 class Folding(Noting):
     """What shapes a session's view."""
 
-    def prune(self) -> Act | None:
+    def prune(self) -> Operation | None:
         """Hide old tool outputs by marks; None where there is nothing to hide."""
         with self._lock:
             self._fresh()
@@ -71,7 +71,7 @@ class Folding(Noting):
 
     def queue(
         self, *, auto: bool = False, overflow: bool = False, instructions: str = ""
-    ) -> Act | None:
+    ) -> Operation | None:
         """Queue a compaction by a marker; the one that is queued already, if one is.
 
         None where a hook forbids it, or where it is automatic and the policy is not.
@@ -82,7 +82,7 @@ class Folding(Noting):
                 return None
             return self._act(self._write(lambda change: self._queued(change, asked)))
 
-    def pending(self) -> Act | None:
+    def pending(self) -> Operation | None:
         """The compaction that is queued, if one is."""
         queued = self._store.queued(self._key)
         if not queued:
@@ -93,7 +93,7 @@ class Folding(Noting):
         waiting = [act for act in queued if (act.marker or 0) > folded]
         return waiting[-1] if waiting else None
 
-    def cancel(self, reason: str = "cancelled") -> Act | None:
+    def cancel(self, reason: str = "cancelled") -> Operation | None:
         """Give a queued compaction up: it is never shown, and never tried again."""
 
         def job(change: Change) -> int | None:
@@ -240,8 +240,8 @@ class Folding(Noting):
         """Whether a model would otherwise be asked to follow its own words."""
         shown = self._viewer.view().messages
         rules = self.policy.compact
-        replayed = bool(shown) and isinstance(shown[-1], FromUser)
-        return not replayed and (rules.always_resume or isinstance(shown[-1], FromAssistant))
+        replayed = bool(shown) and isinstance(shown[-1], UserMessage)
+        return not replayed and (rules.always_resume or isinstance(shown[-1], AssistantMessage))
 
     def _say(self, change: Change, text: str) -> None:
         """Say something in the user's place, marked as not theirs."""
@@ -265,15 +265,15 @@ class Folding(Noting):
 
     # --- taking back ---
 
-    def undo(self, act: int | None = None) -> Act:
+    def undo(self, act: int | None = None) -> Operation:
         """Take back the latest prune, pivot or revert, or the one of this number."""
         return self._take_back(act, undone=True)
 
-    def redo(self, act: int | None = None) -> Act:
+    def redo(self, act: int | None = None) -> Operation:
         """Put in force again what was undone last, or the act of this number."""
         return self._take_back(act, undone=False)
 
-    def _take_back(self, wanted: int | None, *, undone: bool) -> Act:
+    def _take_back(self, wanted: int | None, *, undone: bool) -> Operation:
         def job(change: Change) -> int:
             act = self._to_take_back(wanted, undone=undone)
             before = self._viewer.tokens
@@ -287,7 +287,7 @@ class Folding(Noting):
             self._to_take_back(wanted, undone=undone)  # refuse before a lease is asked for
             return self._act(self._write(job))
 
-    def _to_take_back(self, wanted: int | None, *, undone: bool) -> Act:
+    def _to_take_back(self, wanted: int | None, *, undone: bool) -> Operation:
         if wanted is not None:
             act = self._act(wanted)
             if act.in_force if undone else _can_be_redone(act):
@@ -302,7 +302,7 @@ class Folding(Noting):
             raise BadInput(f"session {self.id}: there is nothing to {'undo' if undone else 'redo'}")
         return found[-1]
 
-    def revert(self, message: str) -> Act:
+    def revert(self, message: str) -> Operation:
         """Go back to a message: what came after it is hidden, what was folded since is shown."""
 
         def job(change: Change) -> int:
@@ -326,5 +326,5 @@ def _named_only(part: AnyPart) -> AnyPart:
     return replace(part, id=UNSET, message_id=UNSET) if isinstance(part, TextPart) else part
 
 
-def _can_be_redone(act: Act) -> bool:
+def _can_be_redone(act: Operation) -> bool:
     return act.undone is not None and act.reverted is None

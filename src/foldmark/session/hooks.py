@@ -24,7 +24,7 @@ from msgspec.structs import asdict, replace
 from foldmark.errors import BadInput, BadPolicy
 from foldmark.log import Pivot, ordinal_of
 from foldmark.prune import Prune
-from foldmark.shown import AnyShown
+from foldmark.shown import PromptMessage
 from foldmark.values import Frozen, from_plain
 from foldmark.view import View
 
@@ -281,7 +281,7 @@ def _view(answer: object) -> View:
         raise BadInput(f"answered {reprlib.repr(answer)}, not a View")
     fields: dict[str, Any] = asdict(answer)
     sound = (
-        _is_tuple_of(fields["messages"], AnyShown)
+        _is_tuple_of(fields["messages"], PromptMessage)
         and _is_tuple_of(fields["places"], int)
         and isinstance(fields["tokens"], int)
         and isinstance(fields["pivot"], Pivot | None)

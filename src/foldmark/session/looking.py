@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.errors import BadInput, BadPolicy, StoreError
 from foldmark.events import Event, known_kinds
 from foldmark.io.change import WORTH_INDEXING
@@ -85,7 +85,7 @@ class Looking(Keeper):
         """Whether hooks let a loop go on by itself after a compaction."""
         return self._hooks.may_continue(self.id)
 
-    def acts(self) -> list[Act]:
+    def acts(self) -> list[Operation]:
         """The prunes, pivots and reverts so far, oldest first."""
         return self._store.acts(self._key)
 
@@ -182,7 +182,7 @@ class Looking(Keeper):
             raise BadInput(f"there is no message {message!r} in session {self.id}")
         return place
 
-    def _act(self, number: int) -> Act:
+    def _act(self, number: int) -> Operation:
         act = self._store.act(self._key, number)
         if act is None:
             raise BadInput(f"session {self.id} has no act {number}")

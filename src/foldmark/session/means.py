@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from foldmark.asking import Summarizer
 from foldmark.errors import UnknownModel
 from foldmark.io.models import limits_name
-from foldmark.ladder import USUAL_WINDOW, Means
+from foldmark.ladder import USUAL_WINDOW, SummarizerLimits
 from foldmark.limits import Limit, model_limits
 from foldmark.policy import CompactRules
 
@@ -21,11 +21,11 @@ def means(
     model: str,
     limit: Limit | None,
     overflowed: bool = False,
-) -> Means:
+) -> SummarizerLimits:
     """The means of a session with this model and limit; without rungs where nobody can be asked."""
     own = summarizer is not None and summarizer.name == model
     known = limit if own or summarizer is None else _known(summarizer.name)
-    return Means(
+    return SummarizerLimits(
         rules=rules if summarizer is not None else replace(rules, rungs=()),
         limit=known or limit or Limit(context=USUAL_WINDOW),
         own=own,

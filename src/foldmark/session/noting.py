@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.asking import Declared, Summarizer
 from foldmark.errors import BadInput
 from foldmark.events import Event
@@ -65,7 +65,7 @@ class Noting(Saying):
             self._fresh()
             return self._log.last.message if self._log.last else None
 
-    def cost_of(self, act: Act) -> float:
+    def cost_of(self, act: Operation) -> float:
         """The dollars that the summary of a pivot cost; nothing for other acts."""
         held = None if act.summary is None else self._store.message_at(self._key, act.summary)
         info = held.message.info if held else None

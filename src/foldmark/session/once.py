@@ -9,10 +9,10 @@ import threading
 from msgspec.structs import replace
 
 from foldmark.asking import Delta, Summarizer
-from foldmark.compaction import How, Job, Summary, prepared, summarised
+from foldmark.compaction import CompactionRequest, How, Summary, prepared, summarised
 from foldmark.errors import WindowTooSmall
 from foldmark.io.driving import drive
-from foldmark.ladder import Spent
+from foldmark.ladder import ModelUsage
 from foldmark.log import Log
 from foldmark.overflow import exceeds
 from foldmark.pivot import Made, marker_message, summary_message
@@ -39,7 +39,7 @@ class Folded(Frozen):
     summary: str
     how: How
     fold: Fold
-    spent: Spent
+    spent: ModelUsage
 
 
 class Fitted(Frozen):
@@ -56,7 +56,7 @@ class Fitter:
 
     def __init__(
         self,
-        job: Job,
+        job: CompactionRequest,
         summarizer: Summarizer | None = None,
         *,
         delta: Delta = lambda _: None,

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from msgspec import UNSET
 
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.asking import Declared, Summarizer
 from foldmark.closing import AsyncClosing, Closing
 from foldmark.events import Event
@@ -141,7 +141,7 @@ class Session(Listening, Closing, AsyncClosing):
         """`may_continue`, async."""
         return await _in_thread(self.may_continue)
 
-    async def aacts(self) -> list[Act]:
+    async def aacts(self) -> list[Operation]:
         """`acts`, async."""
         return await _in_thread(self.acts)
 
@@ -161,19 +161,19 @@ class Session(Listening, Closing, AsyncClosing):
         """`export`, async."""
         return await _in_thread(self.export)
 
-    async def aprune(self) -> Act | None:
+    async def aprune(self) -> Operation | None:
         """`prune`, async."""
         return await _in_thread(self.prune)
 
     async def aqueue(
         self, *, auto: bool = False, overflow: bool = False, instructions: str = ""
-    ) -> Act | None:
+    ) -> Operation | None:
         """`queue`, async."""
         return await _in_thread(self.queue, auto=auto, overflow=overflow, instructions=instructions)
 
     async def aswitch(
         self, model: str | None = None, *, window: int | None = None, output: int | None = None
-    ) -> list[Act]:
+    ) -> list[Operation]:
         """`switch`, async."""
         return await _in_thread(self.switch, model, window=window, output=output)
 
@@ -185,23 +185,23 @@ class Session(Listening, Closing, AsyncClosing):
         """`abort`, async."""
         self.abort()
 
-    async def apending(self) -> Act | None:
+    async def apending(self) -> Operation | None:
         """`pending`, async."""
         return await _in_thread(self.pending)
 
-    async def acancel(self, reason: str = "cancelled") -> Act | None:
+    async def acancel(self, reason: str = "cancelled") -> Operation | None:
         """`cancel`, async."""
         return await _in_thread(self.cancel, reason)
 
-    async def aundo(self, act: int | None = None) -> Act:
+    async def aundo(self, act: int | None = None) -> Operation:
         """`undo`, async."""
         return await _in_thread(self.undo, act)
 
-    async def aredo(self, act: int | None = None) -> Act:
+    async def aredo(self, act: int | None = None) -> Operation:
         """`redo`, async."""
         return await _in_thread(self.redo, act)
 
-    async def arevert(self, message: str) -> Act:
+    async def arevert(self, message: str) -> Operation:
         """`revert`, async."""
         return await _in_thread(self.revert, message)
 
@@ -231,7 +231,7 @@ class Session(Listening, Closing, AsyncClosing):
         """`newest`, async."""
         return await _in_thread(self.newest)
 
-    async def acost_of(self, act: Act) -> float:
+    async def acost_of(self, act: Operation) -> float:
         """`cost_of`, async."""
         return await _in_thread(self.cost_of, act)
 

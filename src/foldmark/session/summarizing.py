@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from foldmark import events
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.asking import Delta, Summarizer
 from foldmark.errors import BadPolicy
 from foldmark.io.models import summarizer
@@ -54,7 +54,7 @@ class Summarizing(Folding):
         finally:
             self._here.depth -= 1
 
-    def _telling(self, act: Act) -> "Telling":
+    def _telling(self, act: Operation) -> "Telling":
         """Tells subscribers of each piece of an answer; these events are not kept."""
 
         def told(piece: str) -> None:

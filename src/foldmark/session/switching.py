@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from foldmark.acts import Act
+from foldmark.acts import Operation
 from foldmark.breaker import stopped
 from foldmark.errors import WindowTooSmall
 from foldmark.limits import Limit
@@ -23,11 +23,11 @@ class Switching(Compacting):
 
     def switch(
         self, model: str | None = None, *, window: int | None = None, output: int | None = None
-    ) -> list[Act]:
+    ) -> list[Operation]:
         """Go on with another model; where its window is too small, the old one compacts first."""
         settings = self._switched(model, window, output)
         limit, name = settings.limit(), settings.model or ""
-        done: list[Act] = []
+        done: list[Operation] = []
         while limit is not None and self._is_too_large_for(limit, name):
             if len(done) == _PASSES:
                 room = usable(self.policy, limit, name)

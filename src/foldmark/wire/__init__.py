@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from foldmark.errors import BadInput
 from foldmark.messages import AssistantInfo, Message, Origin
-from foldmark.shown import AnyShown, Shown
+from foldmark.shown import PromptMessage
 from foldmark.values import Json
 
 from .lists import Decoded, as_shown, read_list, write_list
@@ -85,11 +85,11 @@ def encode(messages: Iterable[Message], wire: str, origin: Origin | None = None)
     return write_list(wire_named(wire), messages, origin)
 
 
-def request(shown: Iterable[AnyShown], wire: str, system: str = "") -> list[Json]:
+def request(shown: Iterable[PromptMessage], wire: str, system: str = "") -> list[Json]:
     """The messages of a request, for what a view shows, as this wire's provider takes them."""
     codec = wire_named(wire)
     shown = tuple(shown)
-    if not all(isinstance(message, Shown) for message in shown):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
+    if not all(isinstance(message, PromptMessage) for message in shown):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
         raise BadInput(
             "a request is made of what a view shows: Viewer(log, policy).view().messages; "
             "messages as they are, for which there is encode, are no view"

@@ -25,14 +25,14 @@ from foldmark.messages import (
     finish_of,
 )
 from foldmark.shown import (
-    AnyShown,
     Call,
-    FromTools,
-    FromUser,
     Media,
+    PromptMessage,
     Reasoning,
     Result,
     Text,
+    ToolMessage,
+    UserMessage,
 )
 from foldmark.values import Json
 
@@ -144,14 +144,14 @@ class Anthropic:
 
     # --- writing ---
 
-    def write(self, shown: Sequence[AnyShown], *, as_is: bool) -> list[Json]:
+    def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
         """Shown messages on this wire."""
         names = None if as_is else Names(longest=128)
         written: list[Json] = []
-        last: AnyShown | None = None
+        last: PromptMessage | None = None
         for message in shown:
             wrote = _message(message, names)
-            if isinstance(last, FromTools) and _goes_along(message, as_is=as_is):
+            if isinstance(last, ToolMessage) and _goes_along(message, as_is=as_is):
                 # What the user says after results stands in one message with them.
                 written[-1]["content"] += _as_blocks(wrote["content"])
                 written[-1] |= without(wrote, "role", "content")
@@ -169,7 +169,7 @@ class Anthropic:
         del text
         return []
 
-    def write_reply(self, shown: Sequence[AnyShown], rest: Json) -> Json:
+    def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
         """A response again."""
         written = self.write(shown[:1], as_is=True)
         return {**rest, "content": _as_blocks(written[0]["content"])}
@@ -318,16 +318,16 @@ def _is_one_text(parts: Sequence[AnyPart]) -> bool:
 # --- writing -------------------------------------------------------------------------------
 
 
-def _goes_along(message: AnyShown, *, as_is: bool) -> bool:
-    if not isinstance(message, FromUser):
+def _goes_along(message: PromptMessage, *, as_is: bool) -> bool:
+    if not isinstance(message, UserMessage):
         return False
     return not as_is or is_joined(message)
 
 
-def _message(message: AnyShown, names: Names | None) -> Json:
-    if isinstance(message, FromTools):
+def _message(message: PromptMessage, names: Names | None) -> Json:
+    if isinstance(message, ToolMessage):
         return {"role": "user", "content": [_result(held, names) for held in message.content]}
-    role = "user" if isinstance(message, FromUser) else "assistant"
+    role = "user" if isinstance(message, UserMessage) else "assistant"
     own = options(message.wire, _KEY)
     form = own.get(_FORM, "text" if role == "user" else "list")
     found = (_block(held, names, role) for held in message.content)

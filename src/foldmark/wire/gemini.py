@@ -16,16 +16,16 @@ from foldmark.errors import BadInput
 from foldmark.media import media_text
 from foldmark.messages import BLOCK, AnyPart, Cache, Tokens, finish_of
 from foldmark.shown import (
-    AnyShown,
+    AssistantMessage,
     Call,
-    FromAssistant,
-    FromTools,
-    FromUser,
     Media,
     Output,
+    PromptMessage,
     Reasoning,
     Result,
     Text,
+    ToolMessage,
+    UserMessage,
 )
 from foldmark.values import Json
 
@@ -141,15 +141,15 @@ class Gemini:
 
     # --- writing ---
 
-    def write(self, shown: Sequence[AnyShown], *, as_is: bool) -> list[Json]:
+    def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
         """Shown messages on this wire."""
         names = None if as_is else Names(longest=64, also=".:")
         written: list[Json] = []
-        last: AnyShown | None = None
+        last: PromptMessage | None = None
         for message in shown:
             wrote = _content(message, names)
             if as_is:
-                along = isinstance(last, FromTools) and _is_joined(message)
+                along = isinstance(last, ToolMessage) and _is_joined(message)
             else:
                 along = bool(written) and written[-1]["role"] == wrote["role"]
             if along:
@@ -167,7 +167,7 @@ class Gemini:
         del text
         return []
 
-    def write_reply(self, shown: Sequence[AnyShown], rest: Json) -> Json:
+    def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
         """A response again."""
         content = self.write(shown[:1], as_is=True)[0]
         return _with_first(rest, {**_first(rest), "content": content})
@@ -222,12 +222,12 @@ def usage_tokens(usage: object) -> Tokens | None:
 # --- writing -------------------------------------------------------------------------------
 
 
-def _is_joined(message: AnyShown) -> bool:
-    return isinstance(message, FromUser) and is_joined(message)
+def _is_joined(message: PromptMessage) -> bool:
+    return isinstance(message, UserMessage) and is_joined(message)
 
 
-def _content(message: AnyShown, names: Names | None) -> Json:
-    if isinstance(message, FromTools):
+def _content(message: PromptMessage, names: Names | None) -> Json:
+    if isinstance(message, ToolMessage):
         parts = [part for held in message.content for part in _result(held, names)]
         first = message.content[0].provider_options if message.content else None
         own = options(options(first, KEY), RESULT)
@@ -235,7 +235,7 @@ def _content(message: AnyShown, names: Names | None) -> Json:
         found = (_part(held, names) for held in message.content)
         parts = [part for part in found if part is not None]
         own = options(message.wire, KEY)
-    role = {"role": "model" if isinstance(message, FromAssistant) else "user"}
+    role = {"role": "model" if isinstance(message, AssistantMessage) else "user"}
     if names is not None:
         return {**role, "parts": parts}
     envelope = own.get(_ENVELOPE)

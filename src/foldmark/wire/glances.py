@@ -13,7 +13,7 @@ import msgspec
 
 from foldmark.errors import BadInput
 from foldmark.messages import AnyPart, Message, ToolPart, UserInfo
-from foldmark.shown import FromTools, FromUser, Output, Result, Text
+from foldmark.shown import Output, Result, Text, ToolMessage, UserMessage
 from foldmark.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD, part_size
 from foldmark.targets import Target, target
 from foldmark.tokens import Counter
@@ -188,7 +188,7 @@ class Glancer:
 
     def told(self, text: str) -> list[Json]:
         """A message in which this is said on the user's side."""
-        return self._wire.write((FromUser(content=(Text(text=text),)),), as_is=False)
+        return self._wire.write((UserMessage(content=(Text(text=text),)),), as_is=False)
 
     def led(self, text: str, place: int) -> list[Json]:
         """A message of the user with a text in front of it."""
@@ -198,7 +198,7 @@ class Glancer:
         read = self._wire.read(message)
         held = as_shown(Message(info=UserInfo(id="msg"), parts=read.parts), self._wire.key)
         content = [block for message in held for block in message.content]
-        joined = FromUser(content=(Text(text=text), *cast("list[Text]", content)))
+        joined = UserMessage(content=(Text(text=text), *cast("list[Text]", content)))
         return self._wire.write((joined,), as_is=False)
 
     def with_outputs(self, place: int, shown: Callable[[str], str]) -> list[Json]:
@@ -212,9 +212,9 @@ class Glancer:
         results = tuple(_result(answer, _told(answer, shown), key) for answer in read.answers)
         held = as_shown(Message(info=UserInfo(id="msg"), parts=read.parts), key)
         if read.parts:
-            held = [FromUser(content=cast("Any", held[0].content), wire={JOINED: True})]
+            held = [UserMessage(content=cast("Any", held[0].content), wire={JOINED: True})]
         return self._wire.write(
-            (FromTools(content=results), *(held if read.parts else ())), as_is=False
+            (ToolMessage(content=results), *(held if read.parts else ())), as_is=False
         )
 
 

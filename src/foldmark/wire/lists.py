@@ -29,16 +29,16 @@ from foldmark.messages import (
     told_error,
 )
 from foldmark.shown import (
-    AnyShown,
+    AssistantMessage,
     Call,
-    FromAssistant,
-    FromTools,
-    FromUser,
     Media,
     Output,
+    PromptMessage,
     Reasoning,
     Result,
     Text,
+    ToolMessage,
+    UserMessage,
 )
 from foldmark.values import Frozen, Json
 
@@ -95,7 +95,7 @@ def write_list(wire: Wire, messages: Iterable[Message], origin: Origin | None = 
     """A wire's messages for ours, just as they came from it."""
     written = _system(wire, origin)
     given = tuple(messages)
-    shown: list[AnyShown] = []
+    shown: list[PromptMessage] = []
     place = 0
     while place < len(given):
         odd = _verbatim(wire, given, place)
@@ -229,7 +229,7 @@ class _ListReader(Generic[M]):
 
 
 def _written(wire: Wire, messages: Iterable[Message]) -> list[Json]:
-    shown: list[AnyShown] = []
+    shown: list[PromptMessage] = []
     for message in messages:
         shown += as_shown(message, wire.key)
     return wire.write(shown, as_is=True)
@@ -296,7 +296,7 @@ def _said_by(messages: Iterable[Message], key: str) -> list[object]:
 # --- writing -------------------------------------------------------------------------------
 
 
-def as_shown(message: Message, key: str) -> list[AnyShown]:
+def as_shown(message: Message, key: str) -> list[PromptMessage]:
     """A message just as it is: nothing hidden, nothing mended, nothing left out."""
     wire = message.info.wire or None
     if isinstance(message.info, UserInfo):
@@ -304,7 +304,7 @@ def as_shown(message: Message, key: str) -> list[AnyShown]:
         if message.parts and not said:
             return []  # a marker, or another task of the program's own
         words = tuple(held for held in said if not isinstance(held, Reasoning))
-        return [FromUser(content=words, wire=wire)]
+        return [UserMessage(content=words, wire=wire)]
     content: list[Text | Media | Reasoning | Call] = []
     results: list[Result] = []
     for part in message.parts:
@@ -314,11 +314,11 @@ def as_shown(message: Message, key: str) -> list[AnyShown]:
             results += result
         elif (said := _said(part)) is not None:
             content.append(said)
-    shown: list[AnyShown] = [FromAssistant(content=tuple(content), wire=wire)]
+    shown: list[PromptMessage] = [AssistantMessage(content=tuple(content), wire=wire)]
     if results:
         if len(results) > 1:
             results.sort(key=lambda held: _order(held, key))
-        shown.append(FromTools(content=tuple(results)))
+        shown.append(ToolMessage(content=tuple(results)))
     return shown
 
 

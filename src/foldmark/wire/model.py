@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType, field
 
 from foldmark.errors import BadInput
 from foldmark.messages import BLOCK, AnyPart, FilePart, TextPart, Tokens
-from foldmark.shown import AnyShown, FromUser
+from foldmark.shown import PromptMessage, UserMessage
 from foldmark.values import Frozen, Json
 
 M_contra = TypeVar("M_contra", contravariant=True)
@@ -85,7 +85,7 @@ class Wire(Protocol):
         """One message; BadInput where it is none."""
         ...
 
-    def write(self, shown: Sequence[AnyShown], *, as_is: bool) -> list[Json]:
+    def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
         """Shown messages on this wire: just as they came, or so that a provider takes them."""
         ...
 
@@ -101,7 +101,7 @@ class Wire(Protocol):
         """A whole response."""
         ...
 
-    def write_reply(self, shown: Sequence[AnyShown], rest: Json) -> Json:
+    def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
         """A response again, of its content and what was kept of it."""
         ...
 
@@ -174,7 +174,7 @@ def options(held: object, key: str) -> Json:
     return {}
 
 
-def is_joined(message: FromUser) -> bool:
+def is_joined(message: UserMessage) -> bool:
     """Whether the results before it stood in the same message of the wire."""
     held = cast("object", message.wire)
     return isinstance(held, dict) and JOINED in held

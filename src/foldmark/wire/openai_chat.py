@@ -15,15 +15,15 @@ from msgspec.structs import replace
 from foldmark.errors import BadInput
 from foldmark.messages import AnyPart, Cache, FilePart, ReasoningPart, TextPart, Tokens, ToolPart
 from foldmark.shown import (
-    AnyShown,
+    AssistantMessage,
     Call,
-    FromAssistant,
-    FromTools,
-    FromUser,
     Media,
+    PromptMessage,
     Reasoning,
     Result,
     Text,
+    ToolMessage,
+    UserMessage,
 )
 from foldmark.values import Json
 
@@ -160,16 +160,16 @@ class OpenAIChat:
 
     # --- writing ---
 
-    def write(self, shown: Sequence[AnyShown], *, as_is: bool) -> list[Json]:
+    def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
         """Shown messages on this wire."""
         written: list[Json] = []
         for message in shown:
             match message:
-                case FromUser():
+                case UserMessage():
                     written += _from_user(message, as_is=as_is)
-                case FromAssistant():
+                case AssistantMessage():
                     written.append(_from_assistant(message, as_is=as_is))
-                case FromTools():
+                case ToolMessage():
                     written += [_result(held, as_is=as_is) for held in message.content]
                     written += [] if as_is else _files_of(message)
         if not as_is:
@@ -181,7 +181,7 @@ class OpenAIChat:
         """One message."""
         return [{"role": "system", "content": text}]
 
-    def write_reply(self, shown: Sequence[AnyShown], rest: Json) -> Json:
+    def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
         """A response again."""
         message = self.write(shown[:1], as_is=True)[0]
         choices = objects(rest.get("choices"), "'choices'")
@@ -333,7 +333,7 @@ def _take_pieces(pieces: Pieces, blocks: list[Json]) -> None:
 # --- writing -------------------------------------------------------------------------------
 
 
-def _from_user(message: FromUser, *, as_is: bool) -> list[Json]:
+def _from_user(message: UserMessage, *, as_is: bool) -> list[Json]:
     own = options(message.wire, KEY)
     role = own[_ROLE] if own.get(_ROLE) in _PROMPTS else "user"
     alone = [held for block in message.content if as_is and (held := whole_message(block))]
@@ -358,7 +358,7 @@ def _content(parts: list[Json], own: Json) -> Any:
     return parts
 
 
-def _from_assistant(message: FromAssistant, *, as_is: bool) -> Json:
+def _from_assistant(message: AssistantMessage, *, as_is: bool) -> Json:
     own = options(message.wire, KEY)
     beside = returned(own, as_is=as_is)
     said: list[Text | Media] = []
@@ -442,7 +442,7 @@ def _pieces(text: str, own: Json) -> tuple[list[Json], list[str]] | None:
     return None if texts is None else (found, texts)
 
 
-def _files_of(message: FromTools) -> list[Json]:
+def _files_of(message: ToolMessage) -> list[Json]:
     """What cannot stand in a tool's message: the user hands it over."""
     files = [file for result in message.content for file in result.attachments]
     if not files:

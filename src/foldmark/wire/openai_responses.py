@@ -12,15 +12,15 @@ from typing import Any, cast
 
 from foldmark.messages import BLOCK, AnyPart, Cache, Tokens, finish_of
 from foldmark.shown import (
-    AnyShown,
+    AssistantMessage,
     Call,
-    FromAssistant,
-    FromTools,
-    FromUser,
     Media,
+    PromptMessage,
     Reasoning,
     Result,
     Text,
+    ToolMessage,
+    UserMessage,
 )
 from foldmark.values import Json
 
@@ -125,14 +125,14 @@ class OpenAIResponses:
 
     # --- writing ---
 
-    def write(self, shown: Sequence[AnyShown], *, as_is: bool) -> list[Json]:
+    def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
         """Shown messages on this wire."""
         items = _Items(None if as_is else Names(longest=64))
         request = Request()
         written: list[Json] = []
         for place, message in enumerate(shown):
             after = shown[place + 1] if place + 1 < len(shown) else None
-            found = items.of(message, after.content if isinstance(after, FromTools) else ())
+            found = items.of(message, after.content if isinstance(after, ToolMessage) else ())
             written += found if as_is else request.taken(found, message.role)
         return written
 
@@ -141,7 +141,7 @@ class OpenAIResponses:
         del text
         return []
 
-    def write_reply(self, shown: Sequence[AnyShown], rest: Json) -> Json:
+    def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
         """A response again."""
         return {**rest, "output": self.write(shown[:1], as_is=True)}
 
@@ -204,23 +204,23 @@ class _Items:
         self._open: Json | None = None  # the message that blocks go into
         self._forms: list[tuple[Json, Json]] = []  # messages, and what is kept of them
 
-    def of(self, message: AnyShown, results: Sequence[Result]) -> list[Json]:
+    def of(self, message: PromptMessage, results: Sequence[Result]) -> list[Json]:
         """The items of a message; `results` are those that come after it."""
-        if isinstance(message, FromTools):
+        if isinstance(message, ToolMessage):
             return [self._result(result) for result in message.content]
         self._results = {result.tool_call_id: result for result in results}
         self._written, self._open, self._forms = [], None, []
         match message:
-            case FromUser():
+            case UserMessage():
                 self._user(message)
-            case FromAssistant():
+            case AssistantMessage():
                 self._assistant(message)
         if self._names is None:
             for item, own in self._forms:
                 _form(item, own.get(FORM))
         return self._written
 
-    def _user(self, message: FromUser) -> None:
+    def _user(self, message: UserMessage) -> None:
         own = options(message.wire, KEY)
         usual = own.get(ROLE)
         for block in message.content:
@@ -236,7 +236,7 @@ class _Items:
         if not message.content:
             self._begin(usual if usual in ABOVE else "user", own)
 
-    def _assistant(self, message: FromAssistant) -> None:
+    def _assistant(self, message: AssistantMessage) -> None:
         for block in message.content:
             own = options(block.provider_options, KEY)
             match block:

@@ -14,7 +14,7 @@ from google.genai import types
 from msgspec.structs import replace
 
 from foldmark.messages import AnyPart, Tokens, ToolPart
-from foldmark.shown import AnyShown, FromTools
+from foldmark.shown import PromptMessage, ToolMessage
 from foldmark.values import Json, encode
 from foldmark.wire import wire_named
 from foldmark.wire.gemini import usage_tokens
@@ -62,7 +62,7 @@ class AdkDialect:
         """What a content says."""
         return turn.read
 
-    def write(self, shown: Sequence[AnyShown], original: Turn | None, /) -> list[Turn]:
+    def write(self, shown: Sequence[PromptMessage], original: Turn | None, /) -> list[Turn]:
         """Contents that say this."""
         del original
         # Half a call is refused by every provider: it is told in words.
@@ -81,8 +81,8 @@ def _content(wrote: Json) -> types.Content:
     return types.Content.model_validate_json(json.dumps(wrote))
 
 
-def _is_half(message: AnyShown, key: str) -> bool:
-    if isinstance(message, FromTools):
+def _is_half(message: PromptMessage, key: str) -> bool:
+    if isinstance(message, ToolMessage):
         return False
     blocks = (options(block.provider_options, key).get(BLOCK) for block in message.content)
     return any(

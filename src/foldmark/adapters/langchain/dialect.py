@@ -29,15 +29,17 @@ from msgspec.structs import replace
 
 from foldmark.messages import BLOCK, AnyPart, Cache, FilePart, TextPart, Tokens
 from foldmark.shown import (
-    AnyShown,
+    AssistantMessage,
     Call,
-    FromAssistant,
-    FromTools,
-    FromUser,
     Media,
+    PromptMessage,
     Reasoning,
     Result,
     Text,
+    UserMessage,
+)
+from foldmark.shown import (
+    ToolMessage as ToolResults,
 )
 from foldmark.values import Json
 from foldmark.wire.model import RESULT, Answer, Read, Role, as_number, options
@@ -100,17 +102,17 @@ class LangChainDialect:
         return Read(role=role, parts=tuple(parts), rest=rest, tokens=tokens)
 
     def write(
-        self, shown: Sequence[AnyShown], original: BaseMessage | None, /
+        self, shown: Sequence[PromptMessage], original: BaseMessage | None, /
     ) -> list[BaseMessage]:
         """Messages that say this."""
         written: list[BaseMessage] = []
         for message in shown:
             match message:
-                case FromTools():
+                case ToolResults():
                     written += [self._result(held, original) for held in message.content]
-                case FromAssistant():
+                case AssistantMessage():
                     written.append(self._assistant(message))
-                case FromUser():
+                case UserMessage():
                     written += self._user(message)
         return written
 
@@ -118,7 +120,7 @@ class LangChainDialect:
         """The message, where it is a system prompt."""
         return message if _role(message) == "system" else None
 
-    def _user(self, message: FromUser) -> list[BaseMessage]:
+    def _user(self, message: UserMessage) -> list[BaseMessage]:
         own = options(message.wire, KEY)
         if own.get(_TYPE) in _TOOL_KINDS:
             return [_orphan(message)]
@@ -130,7 +132,7 @@ class LangChainDialect:
         blocks = [write_block(held) for held in message.content]
         return [_class(own, HumanMessage)(content=_content(blocks, own), **_fields(own))]
 
-    def _assistant(self, message: FromAssistant) -> BaseMessage:
+    def _assistant(self, message: AssistantMessage) -> BaseMessage:
         own = options(message.wire, KEY)
         calls = CallWriter()
         blocks = [_said(held, calls) for held in message.content]
@@ -270,7 +272,7 @@ def _details(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 # --- writing -------------------------------------------------------------------------------
 
 
-def _orphan(message: FromUser) -> BaseMessage:
+def _orphan(message: UserMessage) -> BaseMessage:
     """A result without a call: words, for a model."""
     texts = [held.text for held in message.content if isinstance(held, Text)]
     return HumanMessage(plain_text(texts))

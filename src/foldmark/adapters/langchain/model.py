@@ -7,7 +7,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
 from langchain_core.runnables import RunnableConfig
 
-from foldmark.asking import Answered, Ask, Delta, Finish, Outcome, Refused
+from foldmark.asking import Delta, Finish, ModelFailure, ModelReply, ModelRequest, Outcome
 from foldmark.refusals import THROTTLES, is_context_overflow, matches
 
 from .dialect import LangChainDialect
@@ -34,7 +34,7 @@ class ChatSummarizer:
         kind = self.model._llm_type  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - its name for itself
         return f"{kind}:{held}" if isinstance(held, str) else kind
 
-    async def ask(self, ask: Ask, delta: Delta) -> Outcome:
+    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
         """The outcome of one ask.
 
         In a thread: a model's async client belongs to the loop in which it was first used, and
@@ -47,7 +47,7 @@ class ChatSummarizer:
         except Exception as error:  # noqa: BLE001 - whatever it is, there is no answer
             return _refused(error)
         delta(text := str(said.text))
-        return Answered(
+        return ModelReply(
             text=text,
             finish=_finish(said),
             tokens=self._dialect.read(said).tokens,
@@ -61,14 +61,14 @@ def _finish(said: AIMessage) -> Finish:
     return "length" if cut else "tool-calls" if said.tool_calls else "stop"
 
 
-def _refused(error: Exception) -> Refused:
+def _refused(error: Exception) -> ModelFailure:
     text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
     if is_context_overflow(error):
-        return Refused(cause="overflow", message=text)
+        return ModelFailure(cause="overflow", message=text)
     status = getattr(error, "status_code", None)
     if status in {401, 403, 404}:
-        return Refused(cause="unavailable", message=text)
+        return ModelFailure(cause="unavailable", message=text)
     if status in {429, 529} or any(matches(row, text) for row in THROTTLES):
-        return Refused(cause="throttled", message=text)
+        return ModelFailure(cause="throttled", message=text)
     late = isinstance(error, TimeoutError) or "timeout" in type(error).__name__.lower()
-    return Refused(cause="timeout" if late else "failed", message=text)
+    return ModelFailure(cause="timeout" if late else "failed", message=text)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from msgspec.structs import asdict, replace
 
 from foldmark.errors import BadInput, UnknownModel
-from foldmark.growth import Compaction
+from foldmark.growth import RecordedCompaction
 from foldmark.inspection import Inspection, inspection, newest_model
 from foldmark.io.loading import Slice
 from foldmark.io.words import words
@@ -264,7 +264,7 @@ def _largest(figures: Inspection) -> tuple[Part, ...]:
     )
 
 
-def _pivot(held: Compaction) -> Pivot:
+def _pivot(held: RecordedCompaction) -> Pivot:
     lost = held.lost.largest if held.lost else ()
     return Pivot(
         message=held.message,

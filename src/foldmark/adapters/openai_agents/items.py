@@ -32,7 +32,7 @@ from foldmark.messages import (
     UserInfo,
 )
 from foldmark.session.session import Session
-from foldmark.shown import AnyShown, FromAssistant, FromTools, FromUser, Media, Text
+from foldmark.shown import AssistantMessage, Media, PromptMessage, Text, ToolMessage, UserMessage
 from foldmark.sizes import EXPANDED
 from foldmark.values import Json
 from foldmark.wire import wire_named
@@ -76,7 +76,7 @@ class ItemDialect:
             read = replace(read, tokens=self.measured[1])
         return read
 
-    def write(self, shown: Sequence[AnyShown], _original: Json | None, /) -> list[Json]:
+    def write(self, shown: Sequence[PromptMessage], _original: Json | None, /) -> list[Json]:
         """Items that say this."""
         return _CODEC.write(tuple(shown), as_is=False)
 
@@ -202,23 +202,23 @@ class ItemsFollowing(Following[Json]):
 
     # --- the view ---
 
-    def _written(self, shown: Iterable[AnyShown]) -> list[Json]:
+    def _written(self, shown: Iterable[PromptMessage]) -> list[Json]:
         written: list[Json] = []
         messages = tuple(shown)
         for place, message in enumerate(messages):
             after = messages[place + 1] if place + 1 < len(messages) else None
             match message:
-                case FromAssistant():
+                case AssistantMessage():
                     written += self._answer(
-                        message, after if isinstance(after, FromTools) else None
+                        message, after if isinstance(after, ToolMessage) else None
                     )
-                case FromUser():
+                case UserMessage():
                     written += self._words_of(message)
-                case FromTools():
+                case ToolMessage():
                     pass  # written with its calls
         return written
 
-    def _words_of(self, message: FromUser) -> list[Json]:
+    def _words_of(self, message: UserMessage) -> list[Json]:
         """The items of the user's side that a message is made of, and words beside them."""
         written: list[Json] = []
         rest = list(message.content)
@@ -229,11 +229,11 @@ class ItemsFollowing(Following[Json]):
             if known and [_words(block) for block in rest[:count]] == known.words:
                 written.append(_sent(known.item))
             else:
-                written += _CODEC.write((FromUser(content=tuple(rest[:count])),), as_is=False)
+                written += _CODEC.write((UserMessage(content=tuple(rest[:count])),), as_is=False)
             del rest[:count]
         return written
 
-    def _answer(self, message: FromAssistant, tools: FromTools | None) -> list[Json]:
+    def _answer(self, message: AssistantMessage, tools: ToolMessage | None) -> list[Json]:
         """The items of an answer, and the results of its calls."""
         calls = [self._kept(bit) for bit in _bits(message)]
         results: list[Json] = []
@@ -247,7 +247,7 @@ class ItemsFollowing(Following[Json]):
             return items + results
         return _CODEC.write((message, tools) if tools else (message,), as_is=False)
 
-    def _kept(self, bit: AnyShown) -> list[Json] | None:
+    def _kept(self, bit: PromptMessage) -> list[Json] | None:
         """The item that this shows, if it shows just that."""
         number = _number(bit)
         if number is None or number >= len(self.items):
@@ -345,28 +345,28 @@ def _items_of(messages: Iterable[Message]) -> list[Json]:
     return [found[number] for number in sorted(found)]
 
 
-def _bits(shown: AnyShown) -> Iterator[AnyShown]:
+def _bits(shown: PromptMessage) -> Iterator[PromptMessage]:
     """What is shown, item by item."""
     match shown:
-        case FromUser():
+        case UserMessage():
             yield shown
-        case FromTools():
+        case ToolMessage():
             for result in shown.content:
-                yield FromTools(content=(result,))
-        case FromAssistant():
+                yield ToolMessage(content=(result,))
+        case AssistantMessage():
             numbered = groupby(shown.content, lambda block: number_of(_own(block.provider_options)))
             for _, blocks in numbered:
-                yield FromAssistant(content=tuple(blocks))
+                yield AssistantMessage(content=tuple(blocks))
 
 
-def _marks(bit: AnyShown) -> Json:
+def _marks(bit: PromptMessage) -> Json:
     """What is kept of the item that a bit is."""
     match bit:
-        case FromUser():
+        case UserMessage():
             return _own(bit.wire)
-        case FromTools():
+        case ToolMessage():
             return options(_own(bit.content[0].provider_options), RESULT)
-        case FromAssistant():
+        case AssistantMessage():
             return _own(bit.content[0].provider_options) if bit.content else {}
 
 
@@ -374,17 +374,17 @@ def _own(held: object) -> Json:
     return options(held, KEY)
 
 
-def _number(bit: AnyShown) -> int | None:
+def _number(bit: PromptMessage) -> int | None:
     return number_of(_marks(bit))
 
 
-def _raw(bit: AnyShown) -> Json | None:
+def _raw(bit: PromptMessage) -> Json | None:
     return options(_marks(bit), _RAW) or None
 
 
-def _is_functions(bit: AnyShown) -> bool:
+def _is_functions(bit: PromptMessage) -> bool:
     """Whether a result is of a function or a custom tool, which may say anything."""
-    return isinstance(bit, FromTools) and _own(bit.content[0].provider_options).get(KIND) in (
+    return isinstance(bit, ToolMessage) and _own(bit.content[0].provider_options).get(KIND) in (
         None,
         CUSTOM,
     )

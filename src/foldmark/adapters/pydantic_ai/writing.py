@@ -14,15 +14,15 @@ from pydantic_ai.messages import ModelMessage
 from foldmark.adapters.following import VOLATILE
 from foldmark.messages import BLOCK
 from foldmark.shown import (
-    AnyShown,
+    AssistantMessage,
     Call,
-    FromAssistant,
-    FromTools,
-    FromUser,
     Media,
+    PromptMessage,
     Reasoning,
     Result,
     Text,
+    ToolMessage,
+    UserMessage,
 )
 from foldmark.values import Json
 from foldmark.wire.arguments import ARGUMENTS, compact
@@ -71,7 +71,7 @@ class PydanticDialect:
         return found
 
     def write(
-        self, shown: Sequence[AnyShown], _original: ModelMessage | None, /
+        self, shown: Sequence[PromptMessage], _original: ModelMessage | None, /
     ) -> list[ModelMessage]:
         """Messages that say this."""
         return written(shown)
@@ -81,12 +81,12 @@ class PydanticDialect:
         return None
 
 
-def written(shown: Sequence[AnyShown]) -> list[ModelMessage]:
+def written(shown: Sequence[PromptMessage]) -> list[ModelMessage]:
     """Messages that say this; what the user and tools say one after the other is one."""
     messages: list[ModelMessage] = []
-    asked: list[FromUser | FromTools] = []
+    asked: list[UserMessage | ToolMessage] = []
     for message in shown:
-        if isinstance(message, FromAssistant):
+        if isinstance(message, AssistantMessage):
             messages += _request(asked)
             asked = []
             messages.append(_response(message))
@@ -122,13 +122,13 @@ class _Placed(NamedTuple):
     plain: Json
 
 
-def _request(asked: Sequence[FromUser | FromTools]) -> list[ModelMessage]:
+def _request(asked: Sequence[UserMessage | ToolMessage]) -> list[ModelMessage]:
     if not asked:
         return []
     told: Json = {}
     placed: list[_Placed] = []
     for message in asked:
-        if isinstance(message, FromTools):
+        if isinstance(message, ToolMessage):
             for result in message.content:
                 own = options(_own(result.provider_options), RESULT)
                 told = own if MESSAGE in own else told
@@ -146,7 +146,7 @@ def _last(placed: Sequence[_Placed]) -> int:
     return placed[-1].at if placed else 0
 
 
-def _prompts(message: FromUser, at: int) -> list[_Placed]:
+def _prompts(message: UserMessage, at: int) -> list[_Placed]:
     """What the user said; the items of one prompt are one part again."""
     placed: list[_Placed] = []
     before = 0  # places of messages that the view has made one with this
@@ -236,7 +236,7 @@ def _content(result: Result, own: Json) -> object:
 # --- responses -----------------------------------------------------------------------------
 
 
-def _response(message: FromAssistant) -> ModelMessage:
+def _response(message: AssistantMessage) -> ModelMessage:
     parts = [_said(block) for block in message.content]
     plain = [
         {"part_kind": "text", "content": block.text}
