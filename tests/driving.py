@@ -86,7 +86,7 @@ class Driver:
             assert bytes_of(session.view(before=number)) == view, f"before act {number}"
         while any(act.kind == "revert" and act.in_force for act in session.acts()):
             session.undo()
-        told_now = {message.id for message in session.export().messages}
+        told_now = {message.id for message in session.export(reverted=False).messages}
         assert len(told_now) >= len(self.written)
 
     # --- operations that say something ---
@@ -175,12 +175,14 @@ class Driver:
         assert bytes_of(self.session.view()) == view
 
     def do_revert(self, number: int) -> None:
-        ids = [self.session.export().messages[-1 - n].id for n in range(self._shown())]
+        ids = [
+            self.session.export(reverted=False).messages[-1 - n].id for n in range(self._shown())
+        ]
         if ids:
             self._act(lambda: self.session.revert(ids[number % len(ids)]))
 
     def _shown(self) -> int:
-        return min(len(self.session.export().messages), 6)
+        return min(len(self.session.export(reverted=False).messages), 6)
 
     def do_revert_hidden(self, number: int) -> None:
         """To a message that may be hidden or folded, by a handle."""
@@ -292,7 +294,7 @@ class Driver:
         fork = self.session.fork()
         self.session.close()
         self.session = fork
-        kept = {message.id for message in fork.export().messages}
+        kept = {message.id for message in fork.export(reverted=False).messages}
         self.written = {
             place: encode(held.message)
             for place in self.written

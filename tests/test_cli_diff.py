@@ -97,7 +97,9 @@ def test_files_go_back_with_the_view(mill: Path, capsys: pytest.CaptureFixture[s
     assert (mill / "mill.py").read_bytes() == AFTER.encode()
     ended(capsys, "revert", "latest", first, "--files", "--folder", mill)
     assert (mill / "mill.py").read_bytes() == BEFORE.encode()  # its answer is hidden
-    assert second not in asks(mill)
+    assert second not in printed("export", "latest", "--to", "markdown")
+    told = json.loads(printed("export", "latest"))
+    assert told["info"]["revert"]["messageID"] == told["messages"][1]["info"]["id"]
     _, _, errors = ended(capsys, "undo", "latest")
     assert "Files stay as they are" in errors
 

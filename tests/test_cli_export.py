@@ -158,17 +158,80 @@ def test_a_list_in_a_store_comes_out_as_it_was(capsys: Capture, tmp_path: Path, 
     assert "And?" in json.dumps(messages)
 
 
-def test_what_was_reverted_is_left_out(capsys: Capture, tmp_path: Path) -> None:
+def test_what_was_reverted_is_left_out_on_a_wire(capsys: Capture, tmp_path: Path) -> None:
     where = str(tmp_path / "store.db")
     with foldmark.open(where, session="s") as held:
         first = held.user("Keep this")
         held.record(TALKS["anthropic"].ending)
         held.user("Forget this")
         held.revert(first.id)
-    for kind in KINDS:
+    for kind in KINDS[1:]:
         output = ended(capsys, "export", "s", "--to", kind, "--store", where)[1]
         assert "Keep this" in output
         assert "Forget this" not in output
+
+
+def exported_again(capsys: Capture, where: Path, path: Path) -> Json:
+    """What an export holds; a store that it is imported into has the same session."""
+    output = written(capsys, "export", "latest", "--store", where)
+    other = path.with_suffix(".db")
+    assert ended(capsys, "import", kept(path.parent, output, path.name), "--store", other)[0] == 0
+    assert ended(capsys, "import", path, "--store", other)[0] == 0
+    assert written(capsys, "export", "latest", "--store", other) == output
+    with (
+        foldmark.open(str(where), session="latest") as held,
+        foldmark.open(str(other), session="latest") as again,
+    ):
+        assert again.view() == held.view()
+        again.undo()
+        assert not again.export().info.revert
+    return output
+
+
+def test_an_export_after_a_revert_holds_all_and_names_the_revert(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    where = Path(worked(str(tmp_path / "store.db")))
+    with foldmark.open(str(where), session="latest") as held:
+        ids = [message.id for message in held.export().messages]
+        held.revert(ids[2])
+        held.user("Rather that")
+        held.revert(held.user("No, this").id)
+        last = held.user("Or not").id
+        held.revert(ids[1])
+        held.user("Once more")
+        held.revert(held.export(reverted=False).messages[0].id)
+    output = exported_again(capsys, where, tmp_path / "again.json")
+    assert [message["info"]["id"] for message in output["messages"]][: len(ids)] == ids
+    assert output["info"]["revert"] == {"messageID": ids[1]}
+    assert last in json.dumps(output)
+
+
+def test_a_revert_after_which_more_was_said_is_the_same_again(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    where = Path(worked(str(tmp_path / "store.db")))
+    with foldmark.open(str(where), session="latest") as held:
+        ids = [message.id for message in held.export().messages]
+        held.revert(ids[2])
+        held.user("Rather that")
+    output = exported_again(capsys, where, tmp_path / "again.json")
+    assert len(output["messages"]) == len(ids) + 1
+    assert output["info"]["reverted"] == [[3, len(ids)]]
+    assert "revert" not in output["info"]
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus")
+def test_a_real_session_is_exported_whole_after_a_revert(capsys: Capture, tmp_path: Path) -> None:
+    where = tmp_path / "store.db"
+    path = CORPUS / "claude-code" / "entireio-cli_95adddad32.jsonl"
+    assert ended(capsys, "import", path, "--store", where)[0] == 0
+    with foldmark.open(str(where), session="latest") as held:
+        whole = held.export()
+        held.revert(whole.messages[25].id)
+    output = exported_again(capsys, where, tmp_path / "again.json")
+    assert len(output["messages"]) == len(whole.messages)
+    assert output["info"]["revert"] == {"messageID": whole.messages[26].id}
 
 
 # --- files ---------------------------------------------------------------------------------

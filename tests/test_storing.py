@@ -273,7 +273,8 @@ def test_a_rewind_is_an_act_that_can_be_undone(where: str, tmp_path: Path) -> No
         after = bytes_of(session.view())
         assert b"But that" in after
         assert b"Not this" not in after
-        assert "Not this" not in str(session.export())
+        assert "Not this" not in str(session.export(reverted=False))
+        assert "Not this" in str(session.export())
         assert session.search("Not this")[0].state == "reverted"
         session.undo()
         assert b"Not this" in bytes_of(session.view())

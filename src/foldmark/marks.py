@@ -1,15 +1,26 @@
 """Marks written into messages, for files that are to hold them, and taken out of them again.
 
 A pruned part has OpenCode's `time.compacted`; the marker of a pivot that was taken back, `undone`.
+What reverts hide is named in the session's info, by OpenCode's `revert` where nothing follows it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from .log import Entry, Log, marker_part
-from .messages import AnyPart, CompactionPart, Completed, Message, Number, Time, ToolPart
+from .messages import (
+    AnyPart,
+    CompactionPart,
+    Completed,
+    Message,
+    Number,
+    Revert,
+    SessionInfo,
+    Time,
+    ToolPart,
+)
 
 
 def marked_messages(log: Log, times: Mapping[int, Number] | None = None) -> tuple[Message, ...]:
@@ -18,6 +29,27 @@ def marked_messages(log: Log, times: Mapping[int, Number] | None = None) -> tupl
     `times` tells when pivots were taken back, by the places of their markers.
     """
     return tuple(_marked(log, entry, times or {}) for entry in log.entries.values())
+
+
+def with_reverts(
+    info: SessionInfo, messages: Sequence[Message], hidden: Sequence[range]
+) -> SessionInfo:
+    """Session info that names the messages that reverts hide, given by their places."""
+    earlier = tuple((gap.start, gap.stop) for gap in hidden if gap.stop < len(messages))
+    last = next((gap.start for gap in hidden if gap.start < gap.stop == len(messages)), None)
+    revert = UNSET if last is None else Revert(message_id=messages[last].id)
+    return replace(info, revert=revert, reverted=earlier or UNSET)
+
+
+def hidden_ranges(info: SessionInfo, messages: Sequence[Message]) -> list[range]:
+    """The places of messages that reverts hide, as session info names them, in their order."""
+    size = len(messages)
+    found = [range(first, end) for first, end in info.reverted or () if 0 <= first < end < size]
+    if info.revert:
+        ids = [message.id for message in messages]
+        if info.revert.message_id in ids:
+            found.append(range(ids.index(info.revert.message_id), size))
+    return found
 
 
 def unmarked(message: Message, *, undone: bool = True) -> Message:

@@ -324,6 +324,15 @@ class Origin(Value):
     wire: Json | UnsetType = UNSET  # the system prompt as its wire wrote it
 
 
+class Revert(Value):
+    """The user went back: this message and all after it are hidden, until more is said."""
+
+    message_id: str
+    part_id: str | UnsetType = UNSET
+    snapshot: str | UnsetType = UNSET
+    diff: str | UnsetType = UNSET
+
+
 class SessionInfo(Value):
     """What is said of a session beside its messages."""
 
@@ -338,6 +347,9 @@ class SessionInfo(Value):
     permission: Any = UNSET
     time: Time | UnsetType = UNSET
     origin: Origin | UnsetType = UNSET
+    revert: Revert | UnsetType = UNSET
+    # Earlier reverts, after which more was said: the first message that each hides, and the next.
+    reverted: tuple[tuple[int, int], ...] | UnsetType = UNSET
 
 
 class Transcript(Value):

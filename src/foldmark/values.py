@@ -38,6 +38,7 @@ WIRE_NAMES = {
     "message_id": "messageID",
     "model_id": "modelID",
     "parent_id": "parentID",
+    "part_id": "partID",
     "project_id": "projectID",
     "provider_id": "providerID",
     "session_id": "sessionID",

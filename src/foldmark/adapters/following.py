@@ -168,7 +168,7 @@ class Following(Generic[M]):
     def _go_back(self, known: int) -> int:
         """Hide what is in the session and no more in the history; how much of that is left."""
         number, before = self._base + known, None
-        for message in self.session.export().messages:
+        for message in self.session.export(reverted=False).messages:
             numbers = [number for number, _ in marks(message, self._dialect.key)]
             if not numbers or max(numbers) < number:
                 before = message.id
@@ -181,12 +181,12 @@ class Following(Generic[M]):
             break
         del self._items[number:]
         self._gists = {}
-        self._open = _open_calls(self.session.export().messages)
+        self._open = _open_calls(self.session.export(reverted=False).messages)
         return number - self._base
 
     def _load(self) -> None:
         """Learn what the session has followed before."""
-        messages = self.session.export().messages
+        messages = self.session.export(reverted=False).messages
         known = dict(found for held in messages for found in marks(held, self._dialect.key))
         last = max(known, default=-1)
         self._items = [Item(None, known.get(number)) for number in range(last + 1)]

@@ -61,7 +61,7 @@ def session_diff(snapshots: Snapshots, session: Session) -> tuple[FileDiff, ...]
 
 def changed_trees(session: Session, message_id: str | None = None) -> Trees | None:
     """The trees before and after what a message came to, or the whole session; None: no step."""
-    messages = session.export().messages
+    messages = session.export(reverted=False).messages
     if message_id is None:
         return span(messages)
     return span(messages[_extent(messages, session.id, message_id)])
@@ -69,7 +69,7 @@ def changed_trees(session: Session, message_id: str | None = None) -> Trees | No
 
 def tree_before(session: Session, message_id: str) -> str:
     """The files as they were before a message and what answers it."""
-    messages = session.export().messages
+    messages = session.export(reverted=False).messages
     extent = _extent(messages, session.id, message_id)
     from_here, earlier = span(messages[extent]), span(messages[: extent.start])
     if from_here is None and earlier is not None:
@@ -80,7 +80,7 @@ def tree_before(session: Session, message_id: str) -> str:
 
 def tree_after(session: Session, message_id: str) -> str:
     """The files as they were after a message and what answers it."""
-    messages = session.export().messages
+    messages = session.export(reverted=False).messages
     extent = _extent(messages, session.id, message_id)
     until, later = span(messages[: extent.stop]), span(messages[extent.stop :])
     return _known(until[1] if until else later[0] if later else "", message_id)

@@ -235,7 +235,11 @@ class Demonstration:
 
     def _kept(self) -> Kept:
         own = {message.id for message in self._said}
-        there = [unmarked(held) for held in self._session.export().messages if held.id in own]
+        there = [
+            unmarked(held)
+            for held in self._session.export(reverted=False).messages
+            if held.id in own
+        ]
         return Kept(messages=len(there), said=_hash(self._said), kept=_hash(there))
 
 

@@ -79,7 +79,7 @@ def export(  # noqa: PLR0913 - each is an option of the command
     """Write a session whole: as `opencode export` does, as a wire's messages, or as Markdown."""
     kind = _prepared(to, output, force=force, only_wire=view or request)
     with opened_session(store, session) as (held, _, _):
-        transcript = held.export()
+        transcript = held.export(reverted=kind == OPENCODE)
         shown = held.view().messages if view else None
     data = _data(transcript, kind, shown, request=request)
     _write(transcript, data, kind, output, json=json)

@@ -247,7 +247,7 @@ def _model(desk: Desk, given: str) -> None:
 def _revert(desk: Desk, _: str) -> None:
     """Files and view as they were before the user's newest message."""
     session = desk.session
-    messages = session.export().messages
+    messages = session.export(reverted=False).messages
     asked = next((held for held in reversed(messages) if said_by_user(held)), None)
     if asked is None:
         raise BadInput("nothing was said yet that could be taken back")

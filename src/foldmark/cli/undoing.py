@@ -98,7 +98,7 @@ def revert(
 
 def tree_at(session: Session, message_id: str) -> str:
     """The files as a view that ends with a message tells them: what answered it is hidden."""
-    messages = session.export().messages
+    messages = session.export(reverted=False).messages
     asks = any(held.id == message_id and held.is_user for held in messages)
     return (tree_before if asks else tree_after)(session, message_id)
 

@@ -2,9 +2,13 @@
 
 from collections.abc import Iterator
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from foldmark.marks import hidden_ranges
 from foldmark.messages import ToolPart, Transcript, decode_transcript, has_result
 
-from .format import Format, Opened, Step, Tally
+from .format import Format, Opened, Reverted, Step, Tally
 from .source import Head
 
 
@@ -21,15 +25,21 @@ class OpenCode:
         return decode_transcript(data)
 
     def take(self, record: Transcript, line: int) -> Iterator[Step]:
-        """Its messages, as they are."""
+        """Its messages, as they are, and its reverts after what they hide."""
         del line
-        yield Opened(info=record.info, extra=record.extra)
+        info = replace(record.info, revert=UNSET, reverted=UNSET)
+        yield Opened(info=info, extra=record.extra)
         self.tally.messages += len(record.messages)
         for message in record.messages:
             calls = [part for part in message.parts if isinstance(part, ToolPart)]
             self.tally.calls += len(calls)
             self.tally.results += sum(has_result(part) for part in calls)
-        yield from record.messages
+        ends = {gap.stop: gap.start for gap in hidden_ranges(record.info, record.messages)}
+        for place, message in enumerate(record.messages, 1):
+            yield message
+            if place in ends:
+                first = ends[place]
+                yield Reverted(message=record.messages[first - 1].id if first else None)
 
     def end(self) -> Iterator[Step]:
         """Nothing more."""

@@ -35,6 +35,7 @@ class Slice(Frozen):
     """How much of a session to load."""
 
     everything: bool = False  # not only what the view shows
+    reverted: bool = False  # with everything: what reverts hide as well
     dangling: bool = False  # a tail that is not found means: all of it
     act: int | None = None  # as it was before this act
 
@@ -74,8 +75,10 @@ class _Reader:
         )
         return _memory(whole(self.engine, [rows[0][0]])[0]) if rows else RequestMemory()
 
-    def undone(self, start: int) -> list[tuple[int, int]]:
-        """Markers and summaries of pivots that are not in force."""
+    def undone(self, start: int, *, reverted: bool) -> list[tuple[int, int]]:
+        """Markers and summaries of pivots that are not in force; or only of those undone."""
+        if reverted:
+            return [row[:2] for row in self.pivots("summary >= ? AND undone IS NOT NULL", start)]
         where = f"summary >= ? AND NOT ({self.in_force})"
         return [(row[0], row[1]) for row in self.pivots(where, start, *self.args)]
 
@@ -117,10 +120,10 @@ def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded
             Pivot(marker=row[0], summary=row[1], tail_id=from_column(row[3])) for row in found
         ]
     messages: list[Stored] = []
-    for first, last in segments(start, end, reader.gaps()):
+    for first, last in segments(start, end, [] if part.reverted else reader.gaps()):
         messages += read_messages(engine, row.key, first, last, sized=sized)
     first_ordinal = messages[0].ordinal if messages else row.parts
-    undone = reader.undone(start)
+    undone = reader.undone(start, reverted=part.reverted)
     past = LogCheckpoint(
         place=messages[0].place if messages else end,
         ordinal=first_ordinal,

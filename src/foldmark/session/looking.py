@@ -16,7 +16,7 @@ from foldmark.io.searching import search
 from foldmark.io.sqlite import BESIDE
 from foldmark.limits import Limit
 from foldmark.log import Log, ordinal_of, part_text
-from foldmark.marks import marked_messages
+from foldmark.marks import marked_messages, with_reverts
 from foldmark.messages import Transcript
 from foldmark.overflow import pressure
 from foldmark.plan import Plan, session_plan, tokens_used
@@ -140,15 +140,20 @@ class Looking(Keeper):
         with self._undamaged():
             return part_text(held.message.parts[ordinal - held.ordinal])
 
-    def export(self) -> Transcript:
-        """The session as `opencode export` writes it, with its marks; not what a revert hides."""
-        part = Slice(everything=True)
+    def export(self, *, reverted: bool = True) -> Transcript:
+        """The session as `opencode export` writes it, with its marks.
+
+        What reverts hide is part of it, and named in `info`; `reverted=False` leaves it out.
+        """
+        part = Slice(everything=True, reverted=reverted)
         with self._undamaged():
             loaded = self._store.load(self._key, part, estimate=self.policy.estimate)
             pivots = self._store.acts(self._key, "pivot")
             times = {act.marker or 0: act.undone for act in pivots if act.undone is not None}
             messages = marked_messages(self._built(loaded), times)
-        return Transcript(info=loaded.row.info, messages=messages, extra=loaded.row.extra)
+            gaps = self._store.gaps(self._key) if reverted else []
+        info = with_reverts(loaded.row.info, messages, gaps)
+        return Transcript(info=info, messages=messages, extra=loaded.row.extra)
 
     @property
     def info(self) -> SessionRow:

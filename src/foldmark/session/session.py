@@ -157,9 +157,9 @@ class Session(Listening, Closing, AsyncClosing):
         """`recall`, async."""
         return await _in_thread(self.recall, name)
 
-    async def aexport(self) -> Transcript:
+    async def aexport(self, *, reverted: bool = True) -> Transcript:
         """`export`, async."""
-        return await _in_thread(self.export)
+        return await _in_thread(self.export, reverted=reverted)
 
     async def aprune(self) -> Operation | None:
         """`prune`, async."""

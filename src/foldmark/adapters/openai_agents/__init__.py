@@ -213,7 +213,7 @@ class FoldmarkSession(Closing, AsyncClosing):
     @property
     def _beside(self) -> str:
         """The id of the one session for parts of our list; nobody can guess it."""
-        first = self.session.export().messages[0].id
+        first = self.session.export(reverted=False).messages[0].id
         return f"part-{blake2b(f'{self.session.id} {first}'.encode(), digest_size=16).hexdigest()}"
 
     def _has(self, followed: ItemsFollowing) -> bool:

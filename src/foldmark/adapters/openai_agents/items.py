@@ -102,7 +102,7 @@ class ItemsFollowing(Following[Json]):
     def _load(self) -> None:
         super()._load()
         self._base, self._gists = 0, {}
-        self.items = _items_of(self.session.export().messages)
+        self.items = _items_of(self.session.export(reverted=False).messages)
         self._ahead = [item for item in self._ahead if item in self.items]
         self._learn(self.items)
         known = zip(self.items, self._items, strict=False)

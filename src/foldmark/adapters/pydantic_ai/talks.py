@@ -146,7 +146,7 @@ class Talk:
     def _fork(self, newest: str) -> None:
         others, name = self.session, f"{self.name}.{self.run}"
         # What this run has left may have been taken back; ids ascend, and the first one stays.
-        kept = [held.id for held in others.export().messages if held.id <= newest]
+        kept = [held.id for held in others.export(reverted=False).messages if held.id <= newest]
         self._shared.session = others.fork(kept[-1], session=name)  # which nobody else writes
         self.name = name
         others.close()
