@@ -19,6 +19,9 @@ settings.register_profile(
 )
 settings.load_profile("foldmark")
 
+# The settings of whoever runs the tests are not theirs.
+os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent / "no-settings")
+
 BESIDE = Path(__file__).parents[2] / "shared"
 VECTORS = Path(os.environ.get("FOLDMARK_VECTORS", BESIDE / "vectors"))
 CORPUS = Path(os.environ.get("FOLDMARK_CORPUS", BESIDE / "corpus"))

@@ -18,7 +18,7 @@ import pytest
 
 import foldmark
 from foldmark import events
-from foldmark.errors import Aborted, BadInput, FoldmarkError
+from foldmark.errors import Aborted, BadInput, FoldmarkError, SessionOvertaken
 from foldmark.messages import Message
 from foldmark.testing import ScriptedModel
 
@@ -26,6 +26,7 @@ from .faulty import FaultyModel, GatedModel, ask_text, asked_texts, notes
 from .sessions import bytes_of, opened, work
 from .test_compacting import NO_PRUNE, pivots, shown_text
 from .test_invariants import MARKER, assert_valid
+from .test_session_events import end_leases
 from .test_sharing import LIMIT, members, together
 
 
@@ -460,3 +461,35 @@ def test_a_store_that_cannot_be_written_leaves_the_error_and_a_marker_that_waits
         assert again.pending() is not None
         again.messages()
         assert [act.state for act in pivots(again)] == ["done"]
+
+
+# --- overtaken while a model is waited for -------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [SessionOvertaken, Aborted])
+def test_a_compaction_that_was_overtaken_meanwhile_writes_nothing(
+    where: str, error: type[FoldmarkError]
+) -> None:
+    model, is_aborted = GatedModel(), error is Aborted
+    with opened(where, "s", summarizer=model) as session:
+        work(session)
+
+        def overtake() -> None:
+            end_leases(where)
+            with opened(where, "s") as other:
+                other.user("Another's.")
+            if is_aborted:
+                session.abort()
+            model.gate.set()
+
+        when_asked(model, overtake)
+        with pytest.raises(error):
+            session.compact()
+        assert [act.state for act in pivots(session)] == ["claimed"]
+        assert "Another's." in str(session.export().messages[-1])
+        if is_aborted:  # that it was overtaken is not known to the caller yet
+            with pytest.raises(SessionOvertaken):
+                session.user("Mine.")
+        session.user("Mine.")
+        assert "Another's." in shown_text(session)
+        assert session.compact("In short.") is not None

@@ -89,14 +89,19 @@ def test_a_database_without_our_tables_stays_without_them(where: str, capsys: Ca
 
 
 def test_the_store_of_the_settings_is_used_unless_another_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ):
     monkeypatch.chdir(tmp_path)
     filled("file.db", named("of-the-file"))
     filled("variable.db", named("of-the-variable"))
     filled("option.db", named("of-the-option"))
-    Path("foldmark.toml").write_text('store = "file.db"\n')
+    (tmp_path / "foldmark").mkdir()
+    (tmp_path / "foldmark" / "foldmark.toml").write_text('store = "../file.db"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert "of-the-file" in printed("sessions")
+    Path("foldmark.toml").write_text('store = "variable.db"\n')
+    assert "foldmark.toml: line 1: store cannot be set" in refused(capsys, "sessions")
+    Path("foldmark.toml").unlink()
     monkeypatch.setenv("FOLDMARK_STORE", "variable.db")
     assert "of-the-variable" in printed("sessions")
     assert "of-the-option" in printed("sessions", "--store", "option.db")

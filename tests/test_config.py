@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,31 @@ from foldmark.errors import BadInput, BadPolicy, FoldmarkError, UnknownModel
 from foldmark.limits import Limit, model_limits
 from foldmark.overflow import threshold_for
 from foldmark.presets import FOLDMARK, PRESETS
-from foldmark.session.settings import Settings, load_settings, shown_store
+from foldmark.session.settings import (
+    PROJECT_KEYS,
+    USER_KEYS,
+    Settings,
+    load_settings,
+    shown_store,
+    user_file,
+)
 
 from .examples import EXAMPLES
 
-WAYS = ("file", "environment", "arguments")
+WAYS = ("user", "file", "environment", "arguments")
 SECONDS = ("lease_seconds", "wait_seconds", "hook_seconds")
+OWN = "foldmark.toml"
 SECRET = "hunter2"  # noqa: S105 - the one that must never be printed
 URL = f"postgresql://mill:{SECRET}@db.example/sessions"
 every_key = pytest.mark.parametrize("key", Settings.__struct_fields__)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder inside a repository, so that nothing above the test's own folder is found."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    (tmp_path / "home" / ".config" / "foldmark").mkdir(parents=True)
     (tmp_path / ".git").mkdir()
     made = tmp_path / "src" / "deep"
     made.mkdir(parents=True)
@@ -58,8 +70,9 @@ def loaded(folder: Path, key: str, **values: Any) -> Any:
     environment: dict[str, str] = {}
     arguments: dict[str, Any] = {}
     for way, value in values.items():
-        if way == "file":
-            written(folder, f"{key} = {as_toml(value)}\n")
+        if way in {"user", "file"}:
+            place = user_file({}).parent if way == "user" else folder
+            written(place, f"{key} = {as_toml(value)}\n")
         elif way == "environment":
             environment[f"FOLDMARK_{key.upper()}"] = as_text(value)
         else:
@@ -83,8 +96,18 @@ def refused(folder: Path, text: str, name: str = "foldmark.toml") -> BadInput:
 # --- three ways, and which of them wins ----------------------------------------------------
 
 
-@every_key
-@pytest.mark.parametrize("way", WAYS)
+def ways_of(key: str) -> tuple[str, ...]:
+    """The ways in which a key may be set, the later beats the earlier."""
+    return WAYS if key in PROJECT_KEYS else tuple(way for way in WAYS if way != "file")
+
+
+EVERY_WAY = [(key, way) for key in Settings.__struct_fields__ for way in ways_of(key)]
+EVERY_PAIR = [
+    (key, *pair) for key in Settings.__struct_fields__ for pair in combinations(ways_of(key), 2)
+]
+
+
+@pytest.mark.parametrize(("key", "way"), EVERY_WAY)
 def test_every_key_can_be_set_in_every_way(folder: Path, key: str, way: str) -> None:
     for value in EXAMPLES[key]:
         held = loaded(folder, key, **{way: value})
@@ -92,11 +115,7 @@ def test_every_key_can_be_set_in_every_way(folder: Path, key: str, way: str) -> 
         assert type(held) is type(value)
 
 
-@every_key
-@pytest.mark.parametrize(
-    ("lower", "higher"),
-    [("file", "environment"), ("file", "arguments"), ("environment", "arguments")],
-)
+@pytest.mark.parametrize(("key", "lower", "higher"), EVERY_PAIR)
 def test_the_later_way_wins_for_every_key(folder: Path, key: str, lower: str, higher: str) -> None:
     one, two = EXAMPLES[key]
     assert loaded(folder, key, **{lower: one, higher: two}) == two
@@ -106,12 +125,13 @@ def test_the_later_way_wins_for_every_key(folder: Path, key: str, lower: str, hi
 @every_key
 def test_an_argument_of_none_and_an_empty_variable_are_not_given(folder: Path, key: str) -> None:
     value = EXAMPLES[key][1]
-    assert loaded(folder, key, file=value, environment=" ", arguments=None) == value
+    assert loaded(folder, key, user=value, environment=" ", arguments=None) == value
     assert loaded(folder, key, environment=value, arguments=None) == value
 
 
 def test_ways_are_joined_key_by_key(folder: Path) -> None:
-    written(folder, 'model = "a"\nreserved = 1\nthresholds = {a = 0.5, b = 0.5}\n')
+    written(user_file({}).parent, 'model = "a"\nreserved = 0\n')
+    written(folder, "reserved = 1\nthresholds = {a = 0.5, b = 0.5}\n")
     environment = {"FOLDMARK_RESERVED": "2", "FOLDMARK_THRESHOLDS": "c=0.9"}
     expected = Settings(model="a", reserved=2, tail_tokens=3, thresholds={"c": 0.9})
     assert load_settings(folder, environment, tail_tokens=3) == expected
@@ -285,7 +305,7 @@ def test_an_unknown_key_unlike_any_other_gets_the_list(folder: Path) -> None:
         ("[tool.foldmark]\nwindw = 1 # windw\n# windw\n[tool.other]\nwindw = 1\n", 2),
         ("[tool]\nfoldmark = {windw = 1}\n", 2),
         ("[tool]\nfoldmark.auto = true\nfoldmark.windw = 1\n", 3),
-        ('[tool.foldmark]\nmodel = """\nwindw = 2"""\n"windw" = 1\n', 4),
+        ('[tool.foldmark]\nprotected_tools = ["""\nwindw = 2"""]\n"windw" = 1\n', 4),
         ("[tool.foldmark]\nauto = true\n\n[tool.foldmark.windw]\n", 4),
         ("[tool.foldmark]\r\nauto = true\r\nwindw = [\r\n1]\r\n", 3),
     ],
@@ -297,6 +317,57 @@ def test_the_line_is_found_however_the_key_is_written(folder: Path, text: str, l
     )
 
 
+def test_every_key_is_classified_and_only_once() -> None:
+    assert set(Settings.__struct_fields__) == PROJECT_KEYS | USER_KEYS
+    assert not PROJECT_KEYS & USER_KEYS
+
+
+@pytest.mark.parametrize("name", ["foldmark.toml", "pyproject.toml"])
+@pytest.mark.parametrize("key", sorted(USER_KEYS))
+def test_a_projects_file_does_not_choose_where_data_goes_or_what_it_costs(
+    folder: Path, key: str, name: str
+) -> None:
+    header = "[tool.foldmark]\n" if name == "pyproject.toml" else "\n"
+    error = refused(folder.parent, f"{header}{key} = {as_toml(EXAMPLES[key][0])}\n", name)
+    assert str(error) == f"{name}: line 2: {key} cannot be set in a project's file; set it in " + (
+        str(user_file({}))
+    )
+    assert str(error) in refusal(folder, {}, **{key: EXAMPLES[key][1]}).removeprefix("../")
+
+
+def test_a_projects_file_that_is_named_may_set_anything(folder: Path) -> None:
+    path = written(folder, 'base_url = "http://one.example/v1"\n')
+    found = load_settings(folder, {"FOLDMARK_CONFIG": str(path)})
+    assert found.base_url == "http://one.example/v1"
+
+
+def test_the_users_file_lies_where_xdg_says_if_that_is_a_whole_path(
+    folder: Path, tmp_path: Path
+) -> None:
+    for home in ("", "relative"):
+        assert user_file({"XDG_CONFIG_HOME": home}) == tmp_path / "home/.config/foldmark" / OWN
+    elsewhere = {"XDG_CONFIG_HOME": str(tmp_path / "elsewhere")}
+    assert load_settings(folder, elsewhere) == Settings()
+    (tmp_path / "elsewhere" / "foldmark").mkdir(parents=True)
+    written(tmp_path / "elsewhere" / "foldmark", 'model = "a"\n')
+    assert load_settings(folder, elsewhere) == Settings(model="a")
+    within = tmp_path / "elsewhere" / "foldmark" / "deep"
+    within.mkdir()
+    assert load_settings(within, elsewhere) == Settings(model="a")  # it is the nearest, too
+
+
+def test_the_users_file_and_a_named_one_are_joined(folder: Path) -> None:
+    written(user_file({}).parent, 'model = "a"\nreserved = 1\n')
+    path = written(folder.parent, "reserved = 2\n", "own.toml")
+    named = {"FOLDMARK_CONFIG": str(path)}
+    assert load_settings(folder, named) == Settings(model="a", reserved=2)
+
+
+def test_what_is_wrong_with_the_users_file_names_it(folder: Path) -> None:
+    path = written(user_file({}).parent, "\nmodle = 1\n")
+    assert refusal(folder) == f"{path}: line 2: unknown key 'modle'; did you mean 'model'?"
+
+
 def test_a_file_above_is_named_from_where_one_stands(folder: Path) -> None:
     written(folder.parents[1], "zzz = 1\n")
     assert refusal(folder).startswith("../../foldmark.toml: line 1: ")
@@ -304,7 +375,10 @@ def test_a_file_above_is_named_from_where_one_stands(folder: Path) -> None:
 
 @every_key
 def test_a_date_is_of_no_keys_type(folder: Path, key: str) -> None:
-    error = refused(folder, f"\n{key} = 2025-01-01\n")
+    written(user_file({}).parent, f"\n{key} = 2025-01-01\n")
+    with pytest.raises(BadInput) as caught:
+        load_settings(folder, {})
+    error = caught.value
     assert error.place == "line 2"
     assert re.match(rf"{key}: expected .+, got date$", error.cause)
 
@@ -332,7 +406,8 @@ def test_a_date_is_of_no_keys_type(folder: Path, key: str) -> None:
 def test_a_wrong_type_names_line_key_and_what_was_expected(
     folder: Path, text: str, expected: str
 ) -> None:
-    assert str(refused(folder, text)).startswith(f"foldmark.toml: {expected}")
+    path = written(user_file({}).parent, text)
+    assert refusal(folder).startswith(f"{path}: {expected}")
 
 
 @pytest.mark.parametrize(
@@ -381,8 +456,8 @@ def test_what_makes_no_sense_is_refused_by_its_key(folder: Path, key: str, value
         Settings(**{key: value})
     with pytest.raises(BadPolicy, match=f"^{key}"):
         load_settings(folder, {}, **{key: value})
-    written(folder, f"\n{key} = {as_toml(value)}")
-    assert refusal(folder).startswith(f"foldmark.toml: line 2: {key}")
+    path = written(user_file({}).parent, f"\n{key} = {as_toml(value)}")
+    assert refusal(folder).startswith(f"{path}: line 2: {key}")
 
 
 # --- what settings come to -----------------------------------------------------------------
@@ -425,8 +500,9 @@ def test_the_limit_is_the_models_unless_figures_are_set() -> None:
 def test_a_path_in_a_file_begins_in_its_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", "/home/miller")
     above = folder.parent
+    named = {"FOLDMARK_CONFIG": str(above / "own.toml")}
+    monkeypatch.setenv("HOME", "/home/miller")
     for store, whole in {
         "a.db": f"{above}/a.db",
         "../a.db": f"{above}/../a.db",
@@ -434,8 +510,8 @@ def test_a_path_in_a_file_begins_in_its_folder(
         "~/a.db": "/home/miller/a.db",
         **{same: same for same in (URL, ":memory:", "host=db.example dbname=x")},
     }.items():
-        written(above, f"store = {as_toml(store)}\n")
-        assert load_settings(folder, {}).store == whole
+        written(above, f"store = {as_toml(store)}\n", "own.toml")
+        assert load_settings(folder, named).store == whole
     assert load_settings(folder, {"FOLDMARK_STORE": "~/b.db"}).store == "/home/miller/b.db"
     assert load_settings(folder, {}, store="b.db").store == "b.db"
 
@@ -478,3 +554,5 @@ def test_a_password_is_in_no_text_of_ours(folder: Path) -> None:
     assert SECRET not in refusal(folder, {"FOLDMARK_WINDOW": URL})
     for text in (f"window = '{URL}'", f"store = ['{URL}']", f"store = {URL}", f"stor = '{URL}'"):
         assert SECRET not in str(refused(folder, text))
+        written(user_file({}).parent, text)
+        assert SECRET not in refusal(folder.parents[1])

@@ -104,7 +104,10 @@ def test_data_in_a_page_is_well_formed(path: Path, tmp_path: Path) -> None:
             json.loads(block.code)
         elif block.language == "toml":
             (tmp_path / "foldmark.toml").write_text(block.code)
-            assert load_settings(tmp_path, {}) != Settings()
+            assert (
+                load_settings(tmp_path, {"FOLDMARK_CONFIG": str(tmp_path / "foldmark.toml")})
+                != Settings()
+            )
 
 
 def test_a_page_that_says_what_is_not_so_is_found_out(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_commands_in_the_readme_run(tmp_path: Path) -> None:
 def test_settings_in_the_readme_are_settings(tmp_path: Path) -> None:
     (code,) = blocks("toml")
     (tmp_path / "foldmark.toml").write_text(code)
-    found = load_settings(tmp_path, {})
+    found = load_settings(tmp_path, {"FOLDMARK_CONFIG": str(tmp_path / "foldmark.toml")})
     assert (found.policy, found.reserved, found.wait_seconds) == ("foldmark", 20_000, 10)
 
 

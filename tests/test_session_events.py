@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 import foldmark
 from foldmark import events
+from foldmark.errors import SessionOvertaken
 from foldmark.events import Event
 from foldmark.io.store import Store
+from foldmark.log import part_text
 from foldmark.messages import Message, SessionInfo, TextPart
 from foldmark.prune import Prune
 from foldmark.session.hooks import Compaction, CompactionChange
@@ -278,6 +280,57 @@ def test_who_acquires_a_session_sees_what_others_wrote_before(where: str) -> Non
         one.acquire()
         assert "Two" in str(one.view().messages)
         assert bytes_of(one.view()) == bytes_of(two.view())
+
+
+def end_leases(where: str) -> None:
+    """Let every lease run out, as if its holder had stood still for long."""
+    with Store.open(where) as store:
+        store.engine.run("UPDATE sessions SET expires = 0")
+
+
+@pytest.mark.parametrize("other_one", ["stays", "goes"])
+def test_a_session_that_was_overtaken_is_told_so_once_and_goes_on(
+    where: str, other_one: str
+) -> None:
+    has_closed = other_one == "goes"
+    with opened(where, "s", wait_seconds=0.2) as one, opened(where, "s") as two:
+        one.user("One")
+        end_leases(where)
+        two.user("Two")
+        if has_closed:
+            two.close()
+        with pytest.raises(SessionOvertaken, match="session s was taken over by") as caught:
+            one.record("Three")
+        assert caught.value.session == "s"
+        assert bool(caught.value.holder) != has_closed
+        if not has_closed:
+            with pytest.raises(foldmark.SessionBusy):
+                one.record("Three")
+            two.close()
+        one.record("Three")
+        said = [part_text(message.parts[0]) for message in one.export().messages]
+        assert said == ["One", "Two", "Three"]
+        assert "Two" in str(one.view().messages)
+
+
+def test_a_lease_that_has_run_out_is_still_held_where_nobody_took_it(where: str) -> None:
+    with opened(where, "s") as session:
+        session.user("One")
+        end_leases(where)
+        session.user("Two")
+        end_leases(where)
+        session.acquire()
+        assert session.info.places == 2
+
+
+def test_a_lease_that_was_given_back_is_no_claim(where: str) -> None:
+    with opened(where, "s") as one, opened(where, "s") as two:
+        one.user("One")
+        one.release()
+        two.user("Two")
+        two.release()
+        assert "Two" in str(one.view().messages)
+        one.user("Three")
 
 
 def test_a_lease_costs_one_thread_however_often_it_is_given_back(where: str) -> None:

@@ -352,33 +352,68 @@ def test_who_comes_second_is_told_who_holds_the_session(where: str) -> None:
             check_session(session, [[first], [second]])
 
 
+WRITES: dict[str, Callable[[foldmark.Session, str], object]] = {
+    "user": lambda session, text: session.user(text),
+    "record": lambda session, text: session.record(text),
+    "compact": lambda session, text: session.compact(text),
+    "queue": lambda session, _: session.queue(),
+    "undo": lambda session, _: session.undo(),
+    "acquire": lambda session, _: session.acquire(),
+}
+
+
+def write(line: Connection, where: str) -> None:
+    """Do what one is told to; the name of the error where that fails."""
+    with opened(where, "held", lease_seconds=1.0, wait_seconds=0.5) as session:
+        for number in range(3):
+            session.user(f"Question {number}: {LONG[0]}")
+            session.record(f"Answer {number}")
+        session.compact("Three questions.")
+        line.send((True, os.getpid()))
+        while asked := line.recv():
+            try:
+                WRITES[asked](session, "Mine again.")
+                line.send((True, ""))
+            except foldmark.FoldmarkError as error:
+                line.send((True, type(error).__name__))
+
+
+@pytest.mark.parametrize("kind", WRITES)
 @pytest.mark.parametrize("other_one", ["stays", "goes"])
-def test_who_was_stopped_for_longer_than_its_lease_overwrites_nothing(
-    where: str, other_one: str
+def test_who_was_stopped_and_overtaken_writes_nothing_until_it_is_told(
+    where: str, kind: str, other_one: str
 ) -> None:
-    stays = other_one == "stays"
-    brief = {"lease_seconds": 1.0, "wait_seconds": 0.5}
-    with members([(speak, where, brief)]) as (stopped,):
+    with members([(write, where)]) as (stopped,):
         process = stopped.told()
-        said = [asked(stopped, "Mine.")]
         os.kill(process, signal.SIGSTOP)
         try:
             with opened(where, "held") as other:
-                said.append(other.user(LONG[0]).id)
-                if not stays:
+                other.user("Another's.")
+                if other_one == "goes":
                     other.close()
-                stopped.line.send("Mine again.")  # the first that it sees when it wakes up
+                before = contents(where)
+                stopped.line.send(kind)  # the first that it sees when it wakes up
                 os.kill(process, signal.SIGCONT)
-                late = stopped.told()
-                assert (late is None) == stays
-                if stays:
-                    said.append(other.user("Still mine.").id)
+                assert stopped.told() == "SessionOvertaken"
+                assert contents(where) == before
+                if other_one == "stays":
+                    assert asked(stopped, "user") == "SessionBusy"  # it asks for the lease again
+                    other.user("Still another's.")
         finally:
             os.kill(process, signal.SIGCONT)
-        said += [late] if late else []
-        said.append(asked(stopped, "Mine at last."))
+        assert asked(stopped, "user") == ""  # it goes on, on what the other one left
         stopped.line.send("")
         assert stopped.told() is None
     with opened(where, "held") as session:
-        assert [held.message.id for held in messages_of(session)] == said
-        check_session(session, [[message for message in said if message]])
+        said = [part_text(held.message.parts[0]) for held in messages_of(session)]
+        assert said[-2:] == [
+            "Still another's." if other_one == "stays" else "Another's.",
+            "Mine again.",
+        ]
+        check_sums(session)
+
+
+def contents(where: str) -> tuple[list[Stored], list[Any]]:
+    """All messages of a session and all that was done to it, read by a stranger."""
+    with opened(where, "held") as session:
+        return messages_of(session), session.acts()

@@ -11,6 +11,7 @@ FoldmarkError
 └── StoreError        the store cannot be used as it is; says what to do
     ├── NoStore       there is no store at this place, where one is to be read
     ├── SessionBusy   another process writes to this session; names it
+    ├── SessionOvertaken  another process took this session over while ours stood still
     └── NoSession     there is no session of this name; names the nearest
 
 Errors carry fields, so that a program need not read the text.
@@ -120,6 +121,23 @@ class SessionBusy(StoreError):
             store,
             f"session {session} is being written by {holder}; "
             f"wait for it to end, or {max(seconds, 0):.0f} s after it has died",
+        )
+
+
+class SessionOvertaken(StoreError):
+    """A session that another process took over while this one was stopped; nothing was written.
+
+    The next call works again, on the session as the other process left it: look at it first.
+    """
+
+    def __init__(self, store: str, session: str, *, holder: str = "") -> None:
+        self.session = session
+        self.holder = holder  # who writes to it now; "" where nobody does any more
+        by = holder or "another process, which has ended since"
+        super().__init__(
+            store,
+            f"session {session} was taken over by {by} while this process stood still; "
+            "nothing was written. Look at the session again, then go on",
         )
 
 

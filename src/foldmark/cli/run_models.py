@@ -19,7 +19,8 @@ from .text import plain
 
 LOCAL_WINDOW = 8_192
 NO_MODEL = (
-    "no model is set: give --model PROVIDER:NAME, or set `model` in foldmark.toml; "
+    "no model is set: give --model PROVIDER:NAME, or set `model` in "
+    "~/.config/foldmark/foldmark.toml; "
     "--model local runs a small one on this machine"
 )
 _WEIGHTS = ".gguf"

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from secrets import token_hex
 
-from foldmark.errors import NoSession, SessionBusy
+from foldmark.errors import NoSession, SessionBusy, SessionOvertaken
 
 from .engine import Engine
 
@@ -111,3 +111,10 @@ def busy(engine: Engine, session: int, name: str) -> SessionBusy:
         holder=shown_holder(holder) if holder else "a process that has just ended",
         seconds=(left or 0) / 1000,
     )
+
+
+def overtaken(engine: Engine, session: int, name: str) -> SessionOvertaken:
+    """The error for one who no longer holds a session; it names who does, if anybody."""
+    rows = engine.read("SELECT holder FROM sessions WHERE key = ?", (session,))
+    holder = rows[0][0] if rows else None
+    return SessionOvertaken(engine.name, name, holder=shown_holder(holder) if holder else "")

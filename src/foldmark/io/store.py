@@ -43,10 +43,6 @@ from .words import clean
 LATEST = "latest"
 
 
-class LeaseLost(Exception):
-    """The lease that a change needs is another's by now; nothing was written."""
-
-
 class Outdated(Exception):
     """The session has been changed by another since it was read; nothing was written."""
 
@@ -256,13 +252,18 @@ class Store:
 
     @contextmanager
     def change(self, row: SessionRow, holder: str, seconds: float) -> Generator[Change]:
-        """One transaction on a session, by the one who holds its lease and knows it as it is."""
+        """One transaction on a session, by the one who holds its lease and knows it as it is.
+
+        Raises SessionOvertaken or Outdated, before anything is written, where that is not so.
+        """
         engine = self.engine
         with engine.writing():
             engine.lock_session(row.key)
             now = engine.read("SELECT version, holder FROM sessions WHERE key = ?", (row.key,))
-            if not now or now[0][1] != holder:
-                raise LeaseLost
+            if not now:
+                raise NoSession(self.name, row.id)
+            if now[0][1] != holder:
+                raise leases.overtaken(engine, row.key, row.id)
             if now[0][0] != row.version:
                 raise Outdated
             change = Change(engine, row)

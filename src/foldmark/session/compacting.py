@@ -22,6 +22,7 @@ from foldmark.errors import (
     BadInput,
     CompactionStopped,
     FoldmarkError,
+    SessionOvertaken,
 )
 from foldmark.io.background import uncut
 from foldmark.io.change import Change
@@ -391,8 +392,12 @@ class Compacting(Summarizing):
                 change.event(events.FAILED, act=act.number, reason=reason)
 
         with self._at_it(), self._lock, suppress(FoldmarkError):
-            if self._own():
+            if isinstance(error, SessionOvertaken) or not self._own():
+                return
+            try:
                 self._write(job)
+            except SessionOvertaken:
+                self._held = self._is_lost = True  # the caller is told with the next write
 
     def _own(self) -> list[Operation]:
         """The compactions that were begun here and not brought to an end."""

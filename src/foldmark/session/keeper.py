@@ -1,7 +1,9 @@
 """What a session object holds: the store, the lease to write, and the log as far as it is shown.
 
 Reading needs no lease: what others wrote is noticed by the session's version. Writing takes the
-lease, and every write is one transaction that fails as a whole if the lease was lost.
+lease, and every write is one transaction that checks it. A process that was stopped for longer than
+its lease and overtaken by another one is told so once, by SessionOvertaken from its next write; the
+call after that works again, on the session as the other one left it.
 """
 
 import logging
@@ -15,13 +17,13 @@ from typing import TypeVar
 
 from foldmark import events
 from foldmark.asking import Declared, Summarizer
-from foldmark.errors import FoldmarkError, StoreError
+from foldmark.errors import FoldmarkError, SessionOvertaken, StoreError
 from foldmark.events import Event
 from foldmark.io import leases
 from foldmark.io.change import WORTH_INDEXING, Change
 from foldmark.io.loading import Slice, load
 from foldmark.io.rows import Loaded, SessionRow
-from foldmark.io.store import LeaseLost, Outdated, Store
+from foldmark.io.store import Outdated, Store
 from foldmark.log import Log
 from foldmark.messages import Message
 from foldmark.overflow import usable
@@ -37,7 +39,7 @@ from .settings import Settings
 
 T = TypeVar("T")
 _log = logging.getLogger("foldmark")
-_TRIES = 3  # of a write whose lease was lost, or whose session another one changed
+_TRIES = 3  # of a write that found the session changed since it was read
 
 
 class Keeper:
@@ -63,7 +65,8 @@ class Keeper:
         self._reports: list[tuple[str, str, str]] = []
         self._lock = _Turn(self._bus.deliver)
         self._holder = leases.new_holder()
-        self._held = False
+        self._held = False  # the lease, as far as is known here: each write checks it
+        self._is_lost = False  # it is held, but another one has been seen to have it
         self._heartbeat: _Heartbeat | None = None
         self._stale = False
         self._closed = threading.Event()
@@ -148,7 +151,8 @@ class Keeper:
 
     def _fresh(self) -> Viewer:
         """The viewer, after what others may have written was read."""
-        if self._stale or (not self._held and self._changed()):
+        is_shared = self._is_lost or not self._held
+        if self._stale or (is_shared and self._changed()):
             self._reload()
         return self._viewer
 
@@ -170,23 +174,32 @@ class Keeper:
                 raise leases.busy(self._store.engine, self._key, self.id)
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
-        self._held = True
+        self._held, self._is_lost = True, False
         if self._heartbeat is None:
             self._heartbeat = _Heartbeat(self)
             self._heartbeat.start()
 
-    def _renew(self) -> None:
-        """Keep the lease, if there is one; never take it again that was given back meanwhile."""
+    def _renew(self) -> bool:
+        """Keep the lease, if there is one; False where another one has it.
+
+        One that was given back meanwhile is never taken again here.
+        """
         engine, seconds = self._store.engine, self._settings.lease_seconds
         if self._held and not leases.renew(engine, self._key, self._holder, seconds):
-            self._held = False
+            self._is_lost = True  # reading looks again from now on; the next write raises
+            return False
+        return True
 
     def acquire(self) -> None:
         """Keep others from writing until `release` or `close`; SessionBusy where one does not end.
 
         The first write does so by itself: this is for who must read before it, and be alone.
+        Raises SessionOvertaken where it was held here already, and another one took it over.
         """
         with self._lock:
+            if not self._renew():
+                self._forget_lease()
+                raise leases.overtaken(self._store.engine, self._key, self.id)
             if not self._held:
                 self._acquire()
                 self._stale = self._stale or self._changed()  # who has it does not look again
@@ -195,7 +208,7 @@ class Keeper:
         """Let others write; the next write here asks for the lease again."""
         with self._lock:
             if self._held:
-                self._held = False
+                self._held = self._is_lost = False
                 leases.release(self._store.engine, self._key, self._holder)
 
     # --- writing ---
@@ -203,12 +216,15 @@ class Keeper:
     def _write(self, job: Callable[[Change], T]) -> T:
         """Do a job as one transaction; what it did to the log counts only if that went well."""
         with self._lock:
+            was_held = self._held
             for _ in range(_TRIES):
                 self._acquire()
                 try:
                     result, told = self._attempt(job)
-                except LeaseLost:
-                    self._held = False
+                except SessionOvertaken:
+                    self._forget_lease()
+                    if was_held:  # else nothing was built on it: it is asked for once more
+                        raise
                 except Outdated:
                     self._reload()
                 else:
@@ -229,6 +245,10 @@ class Keeper:
         self._row = change.row_after()
         self._stale = False
         return result, change.events()
+
+    def _forget_lease(self) -> None:
+        """Ask for the lease again with the next write, on the session as it is then."""
+        self._held, self._is_lost, self._stale = False, False, True
 
     def _load_changed(self, change: Change) -> int:
         """Load the session as it is inside a transaction; the tokens of its view."""

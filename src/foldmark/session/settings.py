@@ -1,8 +1,13 @@
-"""What a user sets: in a file, in the environment, as arguments; the later way beats the earlier.
+"""What a user sets: in files, in the environment, as arguments; the later way beats the earlier.
 
-A setting is a field of `Settings`. All three ways know its name and type from there, so a new one
-needs nothing more. What is wrong is told with its place: the line of the file, or the variable.
-What a setting does is told where it is used; a store's password is never told at all.
+A setting is a field of `Settings`. All ways know its name and type from there, so a new one needs
+nothing more than a place in `PROJECT_KEYS` or `USER_KEYS`. What is wrong is told with its place:
+the line of the file, or the variable. What a setting does is told where it is used; a store's
+password is never told at all.
+
+There are two files, the later beats the earlier: the user's own, and the one that FOLDMARK_CONFIG
+names, else the nearest one in or above the working folder. That one may come with a cloned
+repository, so it may set only what does no harm.
 """
 
 import os
@@ -70,6 +75,25 @@ _EXPECTED = {**_TYPES, "array": "a list of texts", "object": "a number per model
 _MISTYPED = re.compile(r"Expected `(.+?)(?: \| null)?`, got `(.+?)`(?: - at `\$(.+)`)?")
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+# What the file of a project may set: figures and switches that only change when and how much of a
+# session is shown.
+PROJECT_KEYS = frozenset(
+    {
+        *("policy", "window", "input", "output", "auto", "prune", "reserved", "threshold"),
+        *("thresholds", "tail_tokens", "output_cap", "protected_tools", "estimate"),
+        *("summary_tokens", "lease_seconds", "wait_seconds", "hook_seconds"),
+    }
+)
+# What only the user may set: where data and keys go, what is asked, what it may cost, and what
+# protects the data.
+USER_KEYS = frozenset(
+    {
+        *("store", "model", "summarizer", "base_url"),
+        *("compaction_calls", "compaction_seconds", "compaction_cost"),
+        *("mask_secrets", "durable"),
+    }
+)
 
 
 class Settings(Frozen):
@@ -214,13 +238,13 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     **arguments: object,
 ) -> Settings:
-    """What the nearest file, the environment and the arguments set; None is an argument not given.
+    """What files, the environment and the arguments set; None is an argument not given.
 
     A key is taken whole from the last way that has it: tables and lists are not merged.
     """
     variables = os.environ if environment is None else environment
     found = {
-        **_from_file(folder or Path.cwd(), variables),
+        **_from_files(folder or Path.cwd(), variables),
         **_from_environment(variables),
         **_from_arguments(arguments),
     }
@@ -337,15 +361,38 @@ class _File(_Origin):
     entries: Json
 
 
-def _from_file(folder: Path, environment: Mapping[str, str]) -> Json:
+def _from_files(folder: Path, environment: Mapping[str, str]) -> Json:
     named = environment.get(f"{PREFIX}CONFIG", "").strip()
-    file = _named_file(named) if named else _nearest_file(folder.resolve())
+    own = user_file(environment)
+    found = _read(_opened(own, harmless(str(own)))) if _is_there(own, Path.is_file) else {}
+    if named:
+        return found | _read(_named_file(named))
+    file = _nearest_file(folder.resolve())
+    if file is None or file.folder / OWN_FILE == own.resolve():
+        return found
+    return found | _read(file, instead=own)
+
+
+def _read(file: "_File | None", instead: Path | None = None) -> Json:
+    """What a file sets; what it may not set is refused with the file to use `instead`."""
     if file is None:
         return {}
+    for key in file.entries:
+        if instead is not None and key in _KINDS and key not in PROJECT_KEYS:
+            cause = f"{key} cannot be set in a project's file; set it in {harmless(str(instead))}"
+            raise file.refusal((key,), cause)
     found = {key: _checked((key,), value, file) for key, value in file.entries.items()}
     if "store" in found:
         found["store"] = _placed(found["store"], file.folder)
     return found
+
+
+def user_file(environment: Mapping[str, str]) -> Path:
+    """The user's own file of settings, whether or not it is there."""
+    folder = environment.get("XDG_CONFIG_HOME", "")
+    # As the specification of XDG has it: a path that does not begin at the root is none.
+    above = Path(folder) if Path(folder).is_absolute() else _at_home("~/.config")
+    return above / "foldmark" / OWN_FILE
 
 
 def _named_file(name: str) -> _File:
