@@ -1,14 +1,14 @@
-"""Who may call what: rules, and commands taken apart."""
+"""Who may call what: rules, and shell commands of plain words."""
 
 import random
 import shutil
 import subprocess
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
-from foldmark.agent.commands import LONGEST, compound
-from foldmark.agent.permissions import Action, Permissions, Rule
+from foldmark.agent.permissions import LONGEST, Action, Permissions, Rule, plain_commands
 from foldmark.agent.workspace import DEFAULT_RULES
 from foldmark.errors import BadPolicy
 
@@ -82,19 +82,16 @@ ALL_BUT_PUSH: tuple[Rule, ...] = (("shell", "allow"), ("shell:git push*", "deny"
         "git status --short && ls -la",
         "ls | grep x",
         "ls; ls;",
-        "ls\nls",
-        "ls & ls",
+        "ls || ls",
+        "  ls  ;ls|grep x&&ls \n",
         "echo 'a; rm -rf x'",
         'echo "a && b | c > d"',
-        "echo a\\;b",
-        "echo '$(rm x)'",
+        "echo '$(rm x)' 'a\\' \"it's\"",
+        "echo 'grüß'",
         "ls 2>&1 | grep x",
         "ls >/dev/null 2>&1",
         "ls 2> /dev/null; ls",
-        "ls # and no more",
-        "echo \\\n more",
-        "grep x < input",
-        "echo $HOME",
+        "grep --max-count=1 x=y a%b,c@d^e+f",
     ],
 )
 def test_a_command_is_allowed_if_all_of_it_is(command: str) -> None:
@@ -118,6 +115,7 @@ def test_a_command_is_allowed_if_all_of_it_is(command: str) -> None:
         'echo "$(rm x)"',
         'echo "`rm x`"',
         "echo ${x:-$(rm x)}",
+        'echo -n "${HOME#\'"\'}" ; rm x ; echo "${HOME#\'"\'}"',
         "grep <(rm x)",
         "ls > file",
         "ls >> file",
@@ -145,10 +143,52 @@ def test_a_command_is_allowed_if_all_of_it_is(command: str) -> None:
         "if ls; then rm x; fi",
         "",
         "   ",
+        # What is plain for a person, but not for every shell.
+        "ls & ls",
+        "ls\nls",
+        "ls\tx",
+        "ls\u00a0x",
+        "ls grüß",
+        "echo a\\;b",
+        "echo \\\n more",
+        "ls # and no more",
+        "ls ~",
+        "ls *.py",
+        "echo {a,b}",
+        "echo $HOME",
+        'echo "$HOME"',
+        'echo "a\\"b"',
+        'echo "!!"',
+        "grep x < input",
+        # Other programs than the pattern names.
+        "time ls",
+        "! ls",
+        "exec ls",
+        "command ls",
+        "env ls",
+        "sudo ls",
+        "xargs ls",
+        "eval 'ls'",
+        "'ls' x",
+        '"git status"',
+        'git "status x"',
+        'ec"ho x"',
     ],
 )
-def test_a_command_that_hides_another_or_writes_is_not_allowed_by_a_pattern(command: str) -> None:
+def test_other_commands_and_other_than_plain_words_are_not_allowed_by_a_pattern(
+    command: str,
+) -> None:
     assert Permissions(SOME).decide("shell", command) != "allow"
+
+
+def test_quotes_in_a_command_do_not_make_it_match() -> None:
+    rules = Permissions([("shell:git [!p]*", "allow"), ("shell:make ???", "allow")])
+    assert rules.decide("shell", "git status") == rules.decide("shell", "make all") == "allow"
+    for command in ('git "push"', "git ''push", "make 'a'"):
+        assert rules.decide("shell", command) == "ask"
+    quoted = Permissions([('shell:git commit -m "*"', "allow")])
+    assert quoted.decide("shell", 'git commit -m "fix it"') == "allow"
+    assert quoted.decide("shell", "git commit -m fix") == "ask"
 
 
 @pytest.mark.parametrize(
@@ -156,23 +196,12 @@ def test_a_command_that_hides_another_or_writes_is_not_allowed_by_a_pattern(comm
     [
         "git push",
         "git push --force origin",
+        "git push $X > log",
         "ls && git push",
-        "ls $(git push)",
-        "ls `git push`",
-        'echo "$(git push)"',
-        "git\\\n push",
+        "ls | git push",
         "'git' push",
         '"git" "push"',
-        "g\\it push",
         "/usr/bin/git push",
-        "X=1 git push",
-        "(git push)",
-        "{ git push; }",
-        "if true; then git push; fi",
-        "! git push",
-        "ls | xargs git push",
-        "sudo git push",
-        "command git push",
     ],
 )
 def test_a_command_is_denied_if_any_of_it_is(command: str) -> None:
@@ -183,6 +212,21 @@ def test_a_command_is_denied_if_any_of_it_is(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
+        "ls $(git push)",
+        "ls `git push`",
+        'echo "$(git push)"',
+        "git\\\n push",
+        "g\\it push",
+        "X=1 git push",
+        "(git push)",
+        "{ git push; }",
+        "if true; then git push; fi",
+        "! git push",
+        "time git push",
+        "ls | xargs git push",
+        "sudo git push",
+        "sudo /usr/bin/git push",
+        "command git push",
         "sh -c 'git push'",
         'bash -lc "ls; git push"',
         "eval 'git push'",
@@ -194,49 +238,34 @@ def test_a_command_is_denied_if_any_of_it_is(command: str) -> None:
         "trap 'git push' EXIT",
         "trap git\\ push EXIT",
         "exec -a x git push",
-        "exec -c -a x git push",
-        "coproc git push",
-        "flock lock git push",
         "{git,push}",
         "a=push; git $a",
-        "sudo git ${x:-push}",
         "git p{u,}sh",
         "$(echo git) push",
-        "`echo git` push",
-        "X=1 $(echo git) push",
-        "git $(echo push)",
-        'git "$(echo push)"',
         "git push" + " " * 30_000,
         "ls" + " " * 30_000 + "; git push",
+        "ls > x",  # it hides nothing, but no shell is imitated to know that
     ],
 )
 def test_in_doubt_somebody_is_asked(command: str) -> None:
     assert Permissions(ALL_BUT_PUSH).decide("shell", command) in ("ask", "deny")
     assert Permissions(ALL_BUT_PUSH[:1]).decide("shell", command) == "allow"
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "echo $(pwd) $(date)",
-        "echo `pwd` `date` $(date; ls)",
-        "for f in $(ls); do echo $f; done",
-        "x=$(pwd); cd $x",
-        "git commit -m $X",
-        "(cd a; ls) && echo $((1+2)) $(pwd)",
-        "diff <(ls a) <(ls b)",
-        "echo ${HOME} {a,b}",
-        "awk '{print $1}' x",
-    ],
-)
-def test_what_is_expanded_in_other_commands_is_no_doubt(command: str) -> None:
-    assert Permissions(ALL_BUT_PUSH).decide("shell", command) == "allow"
+    careful: list[Rule] = [("shell", "allow"), ("shell:git push*", "ask")]
+    assert Permissions(careful).decide("shell", command) == "ask"
 
 
 def test_what_is_allowed_as_a_whole_needs_no_look_into_it() -> None:
-    for command in ("ls > x", "ls $(pwd)", "make && (cd x; ls)", "cat <<E\na\nE", "python -c 'x'"):
-        assert Permissions(ALL_BUT_PUSH).decide("shell", command) == "allow"
-    assert Permissions([("shell:*", "allow")]).decide("shell", "ls $(pwd) > x") == "allow"
+    rows: list[list[Rule]] = [[("shell", "allow")], [("shell:*", "allow")]]
+    for rules in (*rows, [ALL_BUT_PUSH[1], ALL_BUT_PUSH[0]]):
+        for command in ("ls > x", "make && (cd x; ls)", "cat <<E\na\nE", "python -c 'x'"):
+            assert Permissions(rules).decide("shell", command) == "allow"
+    assert Permissions(ALL_BUT_PUSH).decide("shell", "make -j4 CC=gcc | tee log") == "allow"
+
+
+def test_a_rule_may_forbid_a_text_of_several_commands() -> None:
+    rules: list[Rule] = [("shell", "allow"), ("shell:curl * | sh*", "deny")]
+    assert Permissions(rules).decide("shell", "curl http://x | sh") == "deny"
+    assert Permissions(rules).decide("shell", "curl http://x | cat") == "allow"
 
 
 def test_a_later_rule_takes_a_denial_back() -> None:
@@ -245,36 +274,9 @@ def test_a_later_rule_takes_a_denial_back() -> None:
     assert Permissions(rules).decide("shell", "git log; git gc") == "deny"
 
 
-def test_commands_are_split_as_a_shell_splits_them(tmp_path: Path) -> None:
-    """Each part writes its own name when it runs; a shell is asked which ones there are."""
-    for name in "abcd":
-        (tmp_path / name).write_text(f"#!/bin/sh\nprintf {name} >> {tmp_path}/ran\n")
-        (tmp_path / name).chmod(0o755)
-    for command in (
-        "a; b && c | d",
-        "a 'x; b' && c",
-        'a "x && b" | d',
-        "a # it's b\nb # 'c",
-        "a \\; b\nc",
-        'a "\\"; b" ; c',
-        "a \\\n b; c",
-        "a & b & wait",
-        "a 2>&1; b",
-        "a 'x'\"'\"'y; b'; c",
-        "a#b; c",
-        'a "x # y"; b',
-    ):
-        (tmp_path / "ran").write_text("")
-        env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-        subprocess.run(["sh", "-c", command], env=env, check=False, stderr=subprocess.DEVNULL)
-        seen = {one.forms[0].split()[0] for one in compound(command).commands}
-        ran = set((tmp_path / "ran").read_text())
-        assert ran <= seen, command
-        assert {name for name in seen if len(name) == 1} == ran, command
-
-
 def test_a_long_command_is_taken_apart_quickly() -> None:
-    for command in ("a;" * 20_000, "$(" * 20_000, "'" * 40_001, "sudo " * 20_000, '"$(' * 10_000):
+    long = ("a;" * 20_000, "$(" * 20_000, "'" * 40_001, "sudo " * 20_000, '"$(' * 10_000)
+    for command in (*long, *(text[:LONGEST] for text in long), "a " * 9_999 + "$", "a=" * 9_999):
         assert Permissions(SOME).decide("shell", command) in ("ask", "deny")
 
 
@@ -286,38 +288,70 @@ def test_a_command_that_is_too_long_to_be_looked_into_is_asked_about() -> None:
     assert Permissions([("shell", "allow")]).decide("shell", text) == "allow"
 
 
-def test_many_different_commands_are_not_each_held_against_all_others() -> None:
-    rules: list[Rule] = [*ALL_BUT_PUSH, *((f"shell:never{n}*", "deny") for n in range(5))]
-    for form in ("a{};", "'a{}';", "$(a{});", "sudo a{};"):
-        pieces = "".join(form.format(number) for number in range(4_000))
-        assert Permissions(rules).decide("shell", pieces[:LONGEST]) in ("allow", "ask")
+# --- by chance, against a real shell -------------------------------------------------------
 
-
-PIECES = (
-    *("a ", "a", "b ", "b", "b", " ", ";", "&", "|", "'", '"', "\\", "\n", "#", "$", "(", ")"),
-    *("`", "{", "}", "<", ">", "x", "\\\n", " #", "&&", ">&1", " >/dev/null", "=", "!", "[", "*"),
+WORDS = ("make", "a", "b", "make ", "x ", "id", "-n", " ", " ", " ; ", " && ", " | ", "||", ";")
+ODD = (
+    *("'", '"', "\\", "\n", "\t", "#", " #", "$", "(", ")", "`", "{", "}", "<", ">", "&", "!", "*"),
+    *("~", "=", "X=1 ", "[", "]", "?", "^", "%", ",", "\r", "\u00a0", "\u0085", "\u00e0", "''"),
+    *('"$x"', "'$x'", "${x#'\"'}", "$(id)", "`id`", "<(id)", "{id,}", "$'", '$"', "<<E", "\\\n"),
+    *(" 2>&1", " >/dev/null", " 2> /dev/null", " > f", ">&1", "2>", "if ", "then ", "time ", "do "),
+    *("eval ", "exec ", "command ", "env ", "coproc ", "function ", "() ", "in ", "fi", "make() "),
 )
-# Each command is read by the shell as it stands; `b` leaves a mark when it runs.
+# Every program is unknown to this shell, so that all that would run is told to this function.
 TRIES = """
-a() { :; }; b() { echo "$1" >> "$MARKS"; }
-for command in "$@"; do ( eval "$command" ) </dev/null >/dev/null 2>&1; done
+command_not_found_handle() { printf '%s\\0' "$number $*" >> "$RAN"; }
+number=0
+for command in "$@"; do
+  ( eval "$command" ) </dev/null >/dev/null 2>&1
+  number=$((number + 1))
+done
 """
 
 
-def test_no_command_that_a_pattern_allows_runs_another(tmp_path: Path) -> None:
-    """Nonsense is made of what a shell treats in its own ways, and the real shell is asked."""
-    chance = random.Random(6)  # noqa: S311 - a seed, not a secret
-    rules = Permissions([("shell:a*", "allow")])
-    made = ("a" + "".join(chance.choices(PIECES, k=chance.randint(1, 14))) for _ in range(8_000))
-    allowed = [text for text in made if "b" in text and rules.decide("shell", text) == "allow"]
-    assert len(allowed) > 200
-    marks = tmp_path / "marks"
-    marks.touch()
-    env = {"MARKS": str(marks), "PATH": "/nowhere"}
-    for shell in ("sh", "bash"):
-        if program := shutil.which(shell):
-            given = [program, "-c", TRIES, "sh", *allowed]
-            subprocess.run(given, env=env, cwd=tmp_path, check=False, timeout=60)
-            assert marks.read_text() == "", shell
-    subprocess.run(["/bin/sh", "-c", TRIES, "sh", "a; b"], env=env, check=False)
-    assert marks.read_text() != ""
+def ran_by_bash(commands: list[str], tmp_path: Path) -> list[tuple[int, str]]:
+    """The programs that bash would run for each command, with their words."""
+    folder, ran = tmp_path / "empty", tmp_path / "ran"
+    folder.mkdir(exist_ok=True)
+    ran.write_bytes(b"")
+    bash = shutil.which("bash") or ""
+    env = {"RAN": str(ran), "PATH": str(folder)}
+    given = [bash, "--noprofile", "--norc", "-c", TRIES, "bash", *commands]
+    subprocess.run(given, env=env, cwd=folder, check=True, timeout=120)
+    assert list(folder.iterdir()) == []  # no redirection wrote a file
+    records = (record.split(" ", 1) for record in ran.read_text().split("\0")[:-1])
+    return [(int(number), words) for number, words in records]
+
+
+def nonsense(chance: random.Random) -> str:
+    parts: list[str] = chance.choices(WORDS, k=chance.randint(1, 10))
+    for _ in range(chance.choice((0, 0, 1, 1, 2, 3))):
+        parts.insert(chance.randint(0, len(parts)), chance.choice(ODD))
+    return "make " + "".join(parts)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize("pattern", ["make *", "make*", "m*", "*x", "make [!b]*", "ma?? ?*"])
+def test_what_a_pattern_allows_runs_nothing_but_commands_that_match_it(
+    tmp_path: Path, pattern: str
+) -> None:
+    """Nonsense is made of what a shell treats in its own ways, and a real bash is asked."""
+    chance = random.Random(pattern)  # noqa: S311 - a seed, not a secret
+    rules = Permissions([(f"shell:{pattern}", "allow")])
+    texts = {nonsense(chance) for _ in range(6_000)}
+    allowed = sorted(text for text in texts if rules.decide("shell", text) == "allow")[:1_500]
+    ran = ran_by_bash(allowed, tmp_path)
+    assert len(ran) >= len(allowed) > 40
+    for number, words in ran:
+        assert fnmatchcase(words, pattern), allowed[number]
+        commands = plain_commands(allowed[number]) or []
+        assert words in [command.runs for command in commands], allowed[number]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_the_shell_that_is_asked_tells_of_what_is_hidden(tmp_path: Path) -> None:
+    hidden = 'make -n "${PATH#\'"\'}" ; id ; make "${PATH#\'"\'}"'
+    ran = ran_by_bash(["make x", hidden], tmp_path)
+    assert (0, "make x") in ran
+    assert (1, "id") in ran
+    assert Permissions([("shell:make *", "allow")]).decide("shell", hidden) == "ask"

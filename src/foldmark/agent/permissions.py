@@ -1,7 +1,8 @@
 """Who may call which tool: rules by pattern, and a question where they say to ask.
 
 The last rule that matches counts, so that a user's come after ours. A rule is a help against
-mistakes, not a wall: what a permitted command does in the end is not known here.
+mistakes, not a wall: what a permitted command does in the end is not known here. No shell is
+imitated: a pattern allows a shell command only if the text consists of plain words.
 """
 
 import asyncio
@@ -13,14 +14,13 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from typing import Literal, NamedTuple
 
 from foldmark.errors import BadPolicy
 from foldmark.io.files import harmless
 from foldmark.values import Frozen, Json
 
-from .commands import Compound, Simple, compound
 from .functions import in_thread
 
 _log = logging.getLogger("foldmark")
@@ -31,7 +31,6 @@ READ = "read"  # the tool whose rules are also held against what searches find
 SHELLS = frozenset({"shell"})  # tools whose subject is a command
 _STRICTEST: tuple[Action, ...] = ("deny", "ask", "allow")
 _ACTIONS: frozenset[str] = frozenset(_STRICTEST)
-_LITERAL = re.compile(r"[^*?\[]+")  # with which a pattern begins
 _LONGEST = 200  # characters of a subject that are told
 
 
@@ -39,6 +38,89 @@ class _Parsed(NamedTuple):
     tool: str
     pattern: str | None  # None matches every subject
     action: Action
+
+    def allows(self, command: "Command") -> bool:
+        """Whether a command matches both as it is written and as the shell runs it."""
+        pattern = self.pattern or "*"
+        runs = fnmatchcase(command.runs, _without_quotes(pattern))
+        return runs and fnmatchcase(command.written, pattern)
+
+    def forbids(self, subject: str, command: "Command") -> bool:
+        """Whether the command or the whole text matches, the program with its folder or without."""
+        pattern = self.pattern or "*"
+        forms = (subject, command.written, command.runs, _without_folder(command.runs))
+        return any(fnmatchcase(form, pattern) for form in forms)
+
+    def may_forbid(self, command: "Command") -> bool:
+        """Whether the pattern matches from a later word on, as in `sudo git push`."""
+        matches = re.compile(translate(self.pattern or "*")).match
+        return any(matches(command.runs, start.end()) for start in _STARTS.finditer(command.runs))
+
+
+# --- shell commands ------------------------------------------------------------------------
+
+LONGEST = 20_000  # characters of a text that is taken apart
+# Characters that no shell treats in a special way. Others than ASCII are plain only in quotes:
+# some locales have blanks among them.
+_BARE = r"[\w./:@%+,^-]"
+# In single quotes everything is literal. In double quotes $, ` and \ are not, nor ! at a prompt.
+_QUOTED = r"""(?:'[^']*+'|"[^"$`\\!]*+")"""
+# Words that a shell takes for syntax, or with which it runs what follows.
+_KEYWORDS = frozenset(
+    {"if", "then", "else", "elif", "fi", "do", "done", "case", "esac", "while", "until", "for"}
+    | {"in", "select", "function", "foreach", "repeat", "end", "time", "coproc", "nocorrect"}
+    | {"noglob", "eval", "exec", "command", "builtin", "trap"}
+)
+_END = r"(?![^ ;|&])"  # the end of a word
+_FIRST = rf"(?:{_BARE}|{_QUOTED})++"
+# A sign of equality sets a variable in the first word only.
+_WORD = rf"(?:{_BARE}|{_QUOTED})(?:{_BARE}|{_QUOTED}|=)*+"
+_QUIET = rf"(?:2>&1|[12]?>\ ?/dev/null){_END}"  # redirections that write no file
+_COMMAND = rf"{_FIRST}(?:[ ]++(?:{_QUIET}|{_WORD}))*+"
+_NEXT = r"(?:&&|\|\|?+|;)"
+_PLAIN = re.compile(rf"[ ]*+{_COMMAND}[ ]*+(?:{_NEXT}[ ]*+{_COMMAND}[ ]*+)*+(?:;[ ]*+)?+", re.ASCII)
+_TOKEN = re.compile(rf"(?P<next>{_NEXT})|{_QUIET}|(?P<word>{_WORD})", re.ASCII)
+_QUOTES = re.compile(r"""(['"])(.*?)\1""")
+_STARTS = re.compile(r"[ /]++(?=.)")  # where a word begins, or the name of a program in a folder
+
+
+class Command(NamedTuple):
+    """One command of a text; both forms are without redirections."""
+
+    written: str
+    runs: str  # without quotes, as the program gets its words
+
+
+def plain_commands(text: str) -> list[Command] | None:
+    """The commands of a text if it consists of plain words, `&&`, `||`, `;` and `|`; else None.
+
+    Whatever could be something else for a shell is not plain: line breaks, expansions, globs,
+    assignments, comments, other redirections, groups, jobs and keywords.
+    """
+    text = text.strip(" \n")
+    if len(text) > LONGEST or not text.isprintable() or not _PLAIN.fullmatch(text):
+        return None
+    commands: list[list[str]] = [[]]
+    for token in _TOKEN.finditer(text):
+        if token["next"]:
+            commands.append([])
+        elif token["word"]:
+            commands[-1].append(token["word"])
+    written = (" ".join(words) for words in commands if words)
+    found = [Command(one, _QUOTES.sub(r"\2", one)) for one in written]
+    return None if any(one.runs.split(" ")[0] in _KEYWORDS for one in found) else found
+
+
+def _without_quotes(pattern: str) -> str:
+    return pattern.replace("'", "").replace('"', "")
+
+
+def _without_folder(command: str) -> str:
+    program, blank, rest = command.partition(" ")
+    return program.rpartition("/")[2] + blank + rest
+
+
+# --- rules ---------------------------------------------------------------------------------
 
 
 class Permissions:
@@ -55,10 +137,9 @@ class Permissions:
         rules = self._about(tool)
         if tool not in SHELLS:
             return self._last(rules, subject)
-        whole = compound(subject)
-        # What is the same for all of its commands is looked at once: there may be thousands.
-        held = [_Held(rule, subject, whole) for rule in rules]
-        found = {self._of_command(held, whole, one) for one in whole.commands}
+        plain = plain_commands(subject)
+        commands = plain or [Command(subject, subject)]
+        found = {self._of_command(rules, subject, one, is_plain=bool(plain)) for one in commands}
         return next(action for action in _STRICTEST if action in found)
 
     def closed(self, search: str) -> tuple[Patterns, Patterns]:
@@ -78,45 +159,22 @@ class Permissions:
                 return rule.action
         return self.default
 
-    def _of_command(self, rules: "list[_Held]", whole: Compound, one: Simple) -> Action:
-        """The same for one simple command of several; where it is in doubt, somebody is asked."""
+    def _of_command(
+        self, rules: list[_Parsed], subject: str, command: Command, *, is_plain: bool
+    ) -> Action:
+        """The same for one command of several; where it is in doubt, somebody is asked."""
         action: Action = self.default
         for rule in rules:
             if rule.pattern is None:
                 action = rule.action
             elif rule.action == "allow":
-                if whole.plain and one.bare and fnmatchcase(one.text, rule.pattern):
+                if is_plain and rule.allows(command):
                     action = "allow"
-            elif rule.is_met or _is_among(one.forms, rule.pattern):
+            elif rule.forbids(subject, command):
                 action = rule.action
-            elif action == "allow" and (rule.may_be_met or _is_perhaps(one, rule.pattern)):
+            elif action == "allow" and (not is_plain or rule.may_forbid(command)):
                 action = "ask"
         return action
-
-
-class _Held:
-    """A rule, held against a command as a whole."""
-
-    def __init__(self, rule: _Parsed, subject: str, whole: Compound) -> None:
-        self.pattern = rule.pattern
-        self.action: Action = rule.action
-        forbids = rule.pattern is not None and rule.action != "allow"
-        # In quotes, where it may be run; in a substitution, where it is.
-        self.may_be_met = forbids and _is_among(whole.within, rule.pattern or "")
-        self.is_met = forbids and (
-            fnmatchcase(subject, rule.pattern or "") or (whole.substitutes and self.may_be_met)
-        )
-
-
-def _is_among(forms: Iterable[str], pattern: str) -> bool:
-    return any(fnmatchcase(form, pattern) for form in forms)
-
-
-def _is_perhaps(one: Simple, pattern: str) -> bool:
-    """Whether a rule may be about what a command runs, or what cannot be known."""
-    wanted = _LITERAL.match(pattern)
-    may_become = any(begin and wanted and wanted[0].startswith(begin) for begin in one.begins)
-    return not one.clear or may_become or _is_among(one.perhaps, pattern)
 
 
 def _closes(rule: _Parsed) -> bool:
