@@ -7,18 +7,18 @@ from time import process_time
 
 import msgspec
 
+from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.plan import session_plan
 from foldmark.lab.generate import generate
-from foldmark.limits import Limit
-from foldmark.log import Log
-from foldmark.messages import Message, Transcript, decode_transcript, encode_transcript
-from foldmark.pivot import Made, marker_message, summary_message
-from foldmark.plan import session_plan
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import Message, Transcript, decode_transcript, encode_transcript
+from foldmark.model.values import decoder, encode
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, OPENCODE
-from foldmark.sizes import message_sizes
-from foldmark.tokens import counter
-from foldmark.values import decoder, encode
-from foldmark.view import Viewer
+from foldmark.tokens.counters import counter
+from foldmark.tokens.limits import Limit
+from foldmark.tokens.sizes import message_sizes
 
 from .measure import best, millis
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-from foldmark.tokens import by_classes, counter, round4
+from foldmark.tokens.counters import by_classes, counter, round4
 
 BESIDE = Path(__file__).parents[2] / "shared"
 CORPUS = Path(os.environ.get("FOLDMARK_CORPUS", BESIDE / "corpus"))

@@ -18,9 +18,9 @@ import foldmark
 from foldmark.agent.agent import Agent
 from foldmark.agent.functions import tool
 from foldmark.agent.tool import Tool
-from foldmark.asking import Delta, ModelReply, ModelRequest
-from foldmark.messages import Pending, TextPart, Tokens, ToolPart
-from foldmark.stepping import Stepped, Tell
+from foldmark.model.messages import Pending, TextPart, Tokens, ToolPart
+from foldmark.summary.protocol import Delta, ModelReply, ModelRequest
+from foldmark.summary.steps import Stepped, Tell
 from foldmark.testing import plausible
 
 from .measure import millis

@@ -12,27 +12,27 @@ from statistics import mean
 from time import process_time
 
 import foldmark
-from foldmark.compaction import CompactionRequest
-from foldmark.digest import digest
+from foldmark.analysis.needs import Kept, Need, kept, needs, text_of, told
+from foldmark.compaction.compact import CompactionRequest
+from foldmark.compaction.tail import suffix_measure, tail_start
+from foldmark.digest.digest import digest
 from foldmark.errors import WindowTooSmall
-from foldmark.importers.reading import read_sessions
-from foldmark.io.store import Store
-from foldmark.limits import Limit
-from foldmark.log import Log, Pivot
-from foldmark.marks import unmarked
-from foldmark.messages import Message, SessionInfo, ToolPart
-from foldmark.needs import Kept, Need, kept, needs, text_of, told
-from foldmark.overflow import usable
+from foldmark.log.carryover import bridge, fitted, words
+from foldmark.log.log import Log, Pivot
+from foldmark.log.marks import unmarked
+from foldmark.log.render import is_marker, is_summary, message_text
+from foldmark.log.view import Viewer
+from foldmark.model.messages import Message, SessionInfo, ToolPart
+from foldmark.model.prompt_messages import message_texts
+from foldmark.model.values import Frozen
 from foldmark.presets import FOLDMARK, OPENCODE
-from foldmark.render import is_marker, is_summary, message_text
-from foldmark.session.once import Fitter
-from foldmark.shown import message_texts
-from foldmark.sizes import MESSAGE_OVERHEAD
-from foldmark.tail import suffix_measure, tail_start
-from foldmark.tokens import by_classes, round4
-from foldmark.values import Frozen
-from foldmark.view import Viewer
-from foldmark.words import bridge, fitted, words
+from foldmark.session.in_memory import Fitter
+from foldmark.store.store import Store
+from foldmark.tokens.budget import usable
+from foldmark.tokens.counters import by_classes, round4
+from foldmark.tokens.limits import Limit
+from foldmark.tokens.sizes import MESSAGE_OVERHEAD
+from foldmark.transcripts.read import read_sessions
 
 from .transcripts import corpus_files
 

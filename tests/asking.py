@@ -5,18 +5,26 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from foldmark.asking import ModelRequest, Outcome
-from foldmark.compaction import CompactionRequest, Prepared, Summary, prepared, summarised
-from foldmark.ladder import SummarizerLimits
-from foldmark.limits import Limit
-from foldmark.log import Log
-from foldmark.messages import AssistantInfo, Completed, Message, TextPart, Time, ToolPart, UserInfo
-from foldmark.overflow import usable
+from foldmark.compaction.compact import CompactionRequest, Prepared, Summary, prepared, summarised
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
+    AssistantInfo,
+    Completed,
+    Message,
+    TextPart,
+    Time,
+    ToolPart,
+    UserInfo,
+)
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK
-from foldmark.prompting import SummaryInstructions
-from foldmark.tokens import by_classes
-from foldmark.view import Viewer
+from foldmark.summary.ladder import SummarizerLimits
+from foldmark.summary.prompting import SummaryInstructions
+from foldmark.summary.protocol import ModelRequest, Outcome
+from foldmark.tokens.budget import usable
+from foldmark.tokens.counters import by_classes
+from foldmark.tokens.limits import Limit
 
 from .faulty import Driven, driven, outcome
 

@@ -9,14 +9,14 @@ from typing import Any, cast
 from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
-from foldmark.importers.format import Format
-from foldmark.importers.reading import Sessions
-from foldmark.log import Log
-from foldmark.messages import Message, Transcript, decode_message
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import Message, Transcript, decode_message
+from foldmark.model.values import encode
 from foldmark.presets import FOLDMARK
-from foldmark.tokens import counter
-from foldmark.values import encode
-from foldmark.view import Viewer
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.format import Format
+from foldmark.transcripts.read import Sessions
 
 ODD: tuple[Any, ...] = (
     None,

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from foldmark.digest import digest
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.digest.digest import digest
+from foldmark.log.log import Log
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     Completed,
@@ -14,7 +14,7 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.tokens import by_classes
+from foldmark.tokens.counters import by_classes
 
 
 def user(text: str) -> Message:

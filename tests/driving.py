@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import foldmark
-from foldmark.acts import Operation
 from foldmark.errors import BadInput
-from foldmark.log import handle, part_text
-from foldmark.messages import Message, TextPart
+from foldmark.log.log import handle, part_text
+from foldmark.log.view import View
+from foldmark.model.messages import Message, TextPart
+from foldmark.model.operations import Operation
+from foldmark.model.values import encode
 from foldmark.policy import Policy
 from foldmark.presets import PRESETS
-from foldmark.values import encode
-from foldmark.view import View
 
 from .sessions import bytes_of, call, opened
 

@@ -9,7 +9,7 @@ from typing import cast
 
 from foldmark.agent.functions import tool
 from foldmark.agent.tool import Context, Output, Refusal, Tool
-from foldmark.values import Json
+from foldmark.model.values import Json
 
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
 _HALVES = dict.fromkeys(range(0xD800, 0xE000), _REPLACED)

@@ -6,14 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from foldmark.importers.reading import opened_reading
-from foldmark.importers.source import Unrecognised
-from foldmark.importers.storing import Imported, store_reading
-from foldmark.io.loading import Slice, load
-from foldmark.io.marking import unpacked_marks
-from foldmark.io.store import Store
-from foldmark.messages import Transcript
+from foldmark.model.messages import Transcript
 from foldmark.presets import FOLDMARK, OPENCODE
+from foldmark.store.loading import Slice, load
+from foldmark.store.marking import unpacked_marks
+from foldmark.store.store import Store
+from foldmark.transcripts.read import opened_reading
+from foldmark.transcripts.source import Unrecognised
+from foldmark.transcripts.store import Imported, store_reading
 
 from .sessions import bytes_of, opened, plain
 

@@ -22,10 +22,10 @@ from pydantic import Field
 
 from foldmark.adapters.langchain import FoldmarkMiddleware
 from foldmark.adapters.langchain.dialect import LangChainDialect
-from foldmark.messages import TextPart, ToolPart
+from foldmark.model.messages import TextPart, ToolPart
 from foldmark.session.session import Session
-from foldmark.sizes import MESSAGE_OVERHEAD, part_size
-from foldmark.tokens import counter
+from foldmark.tokens.counters import counter
+from foldmark.tokens.sizes import MESSAGE_OVERHEAD, part_size
 
 WINDOW, OUTPUT = 6_000, 400
 Talk = list[BaseMessage]

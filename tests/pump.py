@@ -4,8 +4,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     Cache,
@@ -21,7 +21,7 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.tokens import counter
+from foldmark.tokens.counters import counter
 
 
 def user(name: str, *parts: AnyPart, at: int = 0) -> Message:

@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from foldmark.tokens import counter
+from foldmark.tokens.counters import counter
 
 WINDOW = 6_000
 count = counter("classes")

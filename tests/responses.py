@@ -5,18 +5,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
     Message,
     SessionInfo,
     Transcript,
     decode_transcript,
     encode_transcript,
 )
+from foldmark.model.prompt_messages import PromptMessage
 from foldmark.presets import FOLDMARK
-from foldmark.shown import PromptMessage
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.tokens.counters import counter
 from foldmark.wire import decode, encode, request
 from foldmark.wire.lists import VERBATIM
 from foldmark.wire.model import options

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import foldmark
-from foldmark.io.rows import SessionRow
-from foldmark.io.store import Store
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.log.view import View
+from foldmark.model.messages import (
     Message,
     Pending,
     SessionInfo,
@@ -17,9 +16,10 @@ from foldmark.messages import (
     Transcript,
     encode_transcript,
 )
-from foldmark.tokens import counter
-from foldmark.values import encode
-from foldmark.view import View
+from foldmark.model.values import encode
+from foldmark.store.rows import SessionRow
+from foldmark.store.store import Store
+from foldmark.tokens.counters import counter
 
 
 def opened(where: str, session: str | None = None, **more: Any) -> foldmark.Session:

@@ -8,20 +8,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from foldmark.log import Log
-from foldmark.messages import (
-    AssistantInfo,
-    Completed,
-    Message,
-    TextPart,
-    ToolPart,
-    UserInfo,
-)
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import AssistantInfo, Completed, Message, TextPart, ToolPart, UserInfo
+from foldmark.model.prompt_messages import PromptMessage
 from foldmark.presets import FOLDMARK
-from foldmark.shown import PromptMessage
-from foldmark.stepping import Stepped
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.summary.steps import Stepped
+from foldmark.tokens.counters import counter
 
 from .providers import Sent, stream
 

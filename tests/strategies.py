@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from foldmark.messages import (
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     Cache,

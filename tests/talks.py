@@ -7,7 +7,7 @@ from google.genai import types
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
-from foldmark.values import Frozen
+from foldmark.model.values import Frozen
 
 Json = dict[str, Any]
 SIGNED = {

@@ -1,12 +1,12 @@
 """A view told in lines, for tests that compare it."""
 
-from foldmark.log import Log
-from foldmark.messages import Message
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import Message
+from foldmark.model.prompt_messages import Call, Media, Reasoning, Result, Text
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK
-from foldmark.shown import Call, Media, Reasoning, Result, Text
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.tokens.counters import counter
 
 
 def told(viewer: Viewer) -> list[str]:

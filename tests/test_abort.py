@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 import foldmark
-from foldmark import events
 from foldmark.errors import Aborted, BadInput, FoldmarkError, SessionOvertaken
-from foldmark.messages import Message
+from foldmark.model import events
+from foldmark.model.messages import Message
 from foldmark.testing import ScriptedModel
 
 from .faulty import FaultyModel, GatedModel, ask_text, asked_texts, notes

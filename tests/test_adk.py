@@ -27,8 +27,8 @@ from google.genai import errors, types
 from pydantic import Field
 
 from foldmark.adapters.adk import FoldmarkPlugin
-from foldmark.messages import AssistantInfo
-from foldmark.tokens import counter
+from foldmark.model.messages import AssistantInfo
+from foldmark.tokens.counters import counter
 
 from .providers import Sent, provider
 

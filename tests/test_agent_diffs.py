@@ -16,9 +16,9 @@ from foldmark.agent.diffs import (
     tree_before,
 )
 from foldmark.errors import BadInput
-from foldmark.filediffs import FileDiff
-from foldmark.io.snapshots import Snapshots
-from foldmark.messages import AnyPart, Message, StepFinishPart, StepStartPart, TextPart
+from foldmark.model.file_diffs import FileDiff
+from foldmark.model.messages import AnyPart, Message, StepFinishPart, StepStartPart, TextPart
+from foldmark.snapshots.snapshots import Snapshots
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import foldmark
-from foldmark import events
 from foldmark.agent.agent import Agent
 from foldmark.agent.stepping import Patience
-from foldmark.asking import Delta, ModelFailure, ModelRequest, Outcome
 from foldmark.errors import BadInput, ModelFailed
-from foldmark.messages import Failed, Message, SubtaskPart, TextPart, ToolPart
+from foldmark.model import events
+from foldmark.model.messages import Failed, Message, SubtaskPart, TextPart, ToolPart
 from foldmark.session.session import Session
-from foldmark.stepping import Stepped, Tell
+from foldmark.summary.protocol import Delta, ModelFailure, ModelRequest, Outcome
+from foldmark.summary.steps import Stepped, Tell
 from foldmark.testing import ScriptedModel, call
 
 AT_ONCE = Patience(retries=0, pause=0.0)

@@ -10,7 +10,7 @@ from foldmark.agent.agent import Agent
 from foldmark.agent.diffs import message_diff, session_diff, tree_before
 from foldmark.agent.workspace import workspace_tools
 from foldmark.errors import BadPolicy
-from foldmark.messages import StepFinishPart, StepStartPart, SubtaskPart, ToolPart, UserInfo
+from foldmark.model.messages import StepFinishPart, StepStartPart, SubtaskPart, ToolPart, UserInfo
 from foldmark.session.session import Session
 from foldmark.testing import ScriptedModel, call
 

@@ -12,19 +12,19 @@ from typing import NamedTuple
 import pytest
 
 import foldmark
-from foldmark import events
 from foldmark.agent.agent import Agent
 from foldmark.agent.diffs import session_diff
 from foldmark.agent.turn import Ended
 from foldmark.agent.workspace import workspace_tools
-from foldmark.asking import ModelFailure, ModelRequest
-from foldmark.log import part_text
-from foldmark.messages import Message, Pending, StepStartPart, TextPart, ToolPart
+from foldmark.log.log import part_text
+from foldmark.model import events
+from foldmark.model.messages import Message, Pending, StepStartPart, TextPart, ToolPart
+from foldmark.model.prompt_messages import Text, UserMessage
+from foldmark.model.values import encode
 from foldmark.session.session import Session
-from foldmark.shown import Text, UserMessage
-from foldmark.stepping import STEP
+from foldmark.summary.protocol import ModelFailure, ModelRequest
+from foldmark.summary.steps import STEP
 from foldmark.testing import Bit, Said, ScriptedModel, asked_tokens, call, plausible, thought
-from foldmark.values import encode
 
 from .hostile import LOOKALIKES, Hostile
 from .test_invariants import assert_valid

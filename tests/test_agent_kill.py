@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from foldmark.agent.diffs import session_diff
-from foldmark.io.snapshot_git import UNFINISHED
-from foldmark.messages import Completed, Failed, StepStartPart, TextPart, ToolPart
+from foldmark.model.messages import Completed, Failed, StepStartPart, TextPart, ToolPart
 from foldmark.session.session import Session
+from foldmark.snapshots.git import UNFINISHED
 from foldmark.testing import ScriptedModel
 
 from .agentwork import DONE, REQUEST, agent_of, begun, begun_tasks, expected, opened

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark import events
 from foldmark.agent.agent import Agent
 from foldmark.agent.stepping import Patience
-from foldmark.asking import ModelFailure, ModelRequest
 from foldmark.errors import BadInput, BadPolicy, ModelFailed
-from foldmark.messages import (
+from foldmark.model import events
+from foldmark.model.messages import (
     AssistantInfo,
     Failed,
     Message,
@@ -26,9 +25,10 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
+from foldmark.model.prompt_messages import ToolMessage, UserMessage
 from foldmark.session.session import Session
-from foldmark.shown import ToolMessage, UserMessage
-from foldmark.stepping import STEP, Stepped
+from foldmark.summary.protocol import ModelFailure, ModelRequest
+from foldmark.summary.steps import STEP, Stepped
 from foldmark.testing import ScriptedModel, call, thought
 
 WINDOW = 64_000

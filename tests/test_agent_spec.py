@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 import foldmark
-from foldmark import events
 from foldmark.agent.agent import Agent
-from foldmark.log import marker_part
-from foldmark.messages import Cache, TextPart, Tokens
-from foldmark.shown import UserMessage
-from foldmark.stepping import STEP, Stepped
+from foldmark.log.log import marker_part
+from foldmark.model import events
+from foldmark.model.messages import Cache, TextPart, Tokens
+from foldmark.model.prompt_messages import UserMessage
+from foldmark.summary.steps import STEP, Stepped
 from foldmark.testing import ScriptedModel, call
 
 PRESETS = ("opencode-2025", "opencode-buffer", "opencode", "codelet", "codelet-usable", "foldmark")

@@ -5,7 +5,7 @@ import sys
 
 STUBBORN = """
 import asyncio, os, signal, threading
-from foldmark.io.background import waited
+from foldmark.providers.background import waited
 
 async def stubborn():
     try:

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.acts import Operation
-from foldmark.breaker import fills, freed, stop_reason, stopped
+from foldmark.compaction.breaker import fills, freed, stop_reason, stopped
 from foldmark.errors import CompactionStopped
-from foldmark.log import Log
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.operations import Operation
 from foldmark.policy import CompactRules
 from foldmark.presets import FOLDMARK
-from foldmark.tokens import by_classes
-from foldmark.view import Viewer
+from foldmark.tokens.counters import by_classes
 
 from .asking import answer, user
 from .faulty import FaultyModel

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from foldmark.events import COMPACTED, DELTA, PRUNED, STARTED, Event
+from foldmark.model.events import COMPACTED, DELTA, PRUNED, STARTED, Event
 from foldmark.session import bus as module
 from foldmark.session.bus import Bus
 

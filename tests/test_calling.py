@@ -13,8 +13,8 @@ from foldmark.agent.calling import called
 from foldmark.agent.functions import as_tool, tool
 from foldmark.agent.permissions import Gate, Permissions
 from foldmark.agent.tool import Context, Output, Tool
-from foldmark.messages import FilePart, Pending, ToolPart
-from foldmark.values import Json
+from foldmark.model.messages import FilePart, Pending, ToolPart
+from foldmark.model.values import Json
 
 from .sessions import opened
 from .tooling import OPEN, asked, context_of, run

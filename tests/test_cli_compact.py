@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from foldmark.messages import Message, TextPart, UserInfo
+from foldmark.model.messages import Message, TextPart, UserInfo
 from foldmark.presets import PRESETS
 from foldmark.wire import WIRES, decode
 

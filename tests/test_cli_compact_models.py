@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from foldmark.prompting import SECTIONS
+from foldmark.summary.prompting import SECTIONS
 
 from .program import FOLDMARK, STEERING, called, environment, session, stored
 from .providers import Provider, Sent, provider, stream

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.importers.reading import read_sessions
-from foldmark.log import Log
-from foldmark.messages import SessionInfo, TextPart, Transcript
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import SessionInfo, TextPart, Transcript
 from foldmark.presets import FOLDMARK
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.read import read_sessions
 
 from .conftest import CORPUS
 from .program import called, ended, refused, session, stored, worked

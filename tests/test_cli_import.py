@@ -298,10 +298,10 @@ def test_a_bar_is_drawn_for_who_waits_and_nobody_else(tmp_path: Path) -> None:
 _PEAK = """
 import sys
 from pathlib import Path
-from foldmark.importers.format import formats
-from foldmark.importers.reading import opened_reading
-from foldmark.importers.storing import store_reading
-from foldmark.io.store import Store
+from foldmark.transcripts.format import formats
+from foldmark.transcripts.read import opened_reading
+from foldmark.transcripts.store import store_reading
+from foldmark.store.store import Store
 formats()
 with opened_reading(sys.argv[1]) as reading:
     if len(sys.argv) == 2:

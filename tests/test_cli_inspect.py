@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from foldmark.growth import MOST_POINTS
-from foldmark.importers.reading import read_file
-from foldmark.messages import CompactionPart, Message, SessionInfo, TextPart, Transcript
-from foldmark.messages import UserInfo as User
+from foldmark.analysis.growth import MOST_POINTS
+from foldmark.model.messages import CompactionPart, Message, SessionInfo, TextPart, Transcript
+from foldmark.model.messages import UserInfo as User
+from foldmark.transcripts.read import read_file
 
 from .program import STEERING, answered, call, called, printed, refused, session, stored
 from .pump import answer, asked, pivot, ran, read, wrote

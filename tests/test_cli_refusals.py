@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from foldmark.cli.app import run
-from foldmark.messages import SessionInfo, Transcript
+from foldmark.model.messages import SessionInfo, Transcript
 
 from .program import FOLDMARK, STEERING, called, environment, session, stored
 

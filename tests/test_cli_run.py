@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 import foldmark
-from foldmark import events
 from foldmark.agent.permissions import Permissions
 from foldmark.agent.workspace import workspace_tools
 from foldmark.cli.run_gauge import Gauge, cached_share, dollars, short
 from foldmark.cli.run_opening import Wished, rules
 from foldmark.cli.run_words import Harmless, Lines, wrapped
-from foldmark.io.store import Store
-from foldmark.messages import Cache, TextPart, Tokens
+from foldmark.model import events
+from foldmark.model.messages import Cache, TextPart, Tokens
+from foldmark.store.store import Store
 
 from .chat_server import MODEL, TITLE, Call, ChatServer, Step, chat_server
 from .localmodel import weights

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 import foldmark
-from foldmark import events
 from foldmark.agent.calls import Hands
 from foldmark.agent.functions import toolset
 from foldmark.agent.permissions import Gate, Permissions
@@ -25,8 +24,9 @@ from foldmark.agent.workspace import workspace_tools
 from foldmark.cli.run_asking import reply_of, visible
 from foldmark.cli.run_commands import helping, is_command
 from foldmark.cli.run_lines import Calls
-from foldmark.events import Event
-from foldmark.io.store import Store
+from foldmark.model import events
+from foldmark.model.events import Event
+from foldmark.store.store import Store
 
 from .chat_server import MODEL, Call, ChatServer, Step, Thought, chat_server
 from .program import FOLDMARK, environment

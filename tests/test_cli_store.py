@@ -13,10 +13,10 @@ from msgspec.structs import replace
 import foldmark
 from foldmark.cli.sessions import short_names
 from foldmark.cli.text import ago
-from foldmark.io.store import Store
 from foldmark.lab.generate import generate
-from foldmark.messages import SessionInfo, Transcript, decode_transcript
-from foldmark.tokens import counter
+from foldmark.model.messages import SessionInfo, Transcript, decode_transcript
+from foldmark.store.store import Store
+from foldmark.tokens.counters import counter
 
 from .program import (
     FOLDMARK,

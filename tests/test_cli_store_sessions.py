@@ -12,8 +12,8 @@ from rich.cells import cell_len
 
 import foldmark
 from foldmark.lab.generate import generate
-from foldmark.messages import Message, TextPart, UserInfo
-from foldmark.values import encode
+from foldmark.model.messages import Message, TextPart, UserInfo
+from foldmark.model.values import encode
 
 from .program import (
     FOLDMARK,

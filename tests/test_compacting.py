@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark import events
-from foldmark.acts import Operation
-from foldmark.asking import ModelFailure, ModelReply
+from foldmark.compaction.prune import Prune
 from foldmark.errors import BadInput, BadPolicy, CompactionStopped, WindowTooSmall
-from foldmark.log import marker_part
-from foldmark.messages import AssistantInfo, Message
+from foldmark.log.log import marker_part
+from foldmark.model import events
+from foldmark.model.messages import AssistantInfo, Message
+from foldmark.model.operations import Operation
+from foldmark.model.prompt_messages import AssistantMessage
+from foldmark.model.values import encode
 from foldmark.presets import FOLDMARK
-from foldmark.prune import Prune
 from foldmark.session.hooks import Compaction, CompactionChange
-from foldmark.shown import AssistantMessage
+from foldmark.summary.protocol import ModelFailure, ModelReply
 from foldmark.testing import ScriptedModel
-from foldmark.values import encode
 
 from .faulty import FaultyModel, ask_text, asked_texts, notes
 from .sessions import bytes_of, call, opened, step, work

@@ -7,10 +7,18 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.messages import AssistantInfo, Completed, FilePart, Pending, TextPart, Time, ToolPart
+from foldmark.model.messages import (
+    AssistantInfo,
+    Completed,
+    FilePart,
+    Pending,
+    TextPart,
+    Time,
+    ToolPart,
+)
+from foldmark.model.prompt_messages import Media
+from foldmark.model.values import encode
 from foldmark.presets import FOLDMARK
-from foldmark.shown import Media
-from foldmark.values import encode
 from foldmark.wire import WIRES
 
 from .faulty import FaultyModel, asked_texts

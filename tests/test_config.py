@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput, BadPolicy, FoldmarkError, UnknownModel
-from foldmark.limits import Limit, model_limits
-from foldmark.overflow import threshold_for
 from foldmark.presets import FOLDMARK, PRESETS
 from foldmark.session.settings import (
     PROJECT_KEYS,
@@ -24,6 +22,8 @@ from foldmark.session.settings import (
     shown_store,
     user_file,
 )
+from foldmark.tokens.budget import threshold_for
+from foldmark.tokens.limits import Limit, model_limits
 
 from .examples import EXAMPLES
 

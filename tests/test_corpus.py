@@ -11,12 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldmark.exporters.wires import whole_view
-from foldmark.importers.format import formats
-from foldmark.importers.reading import ReadFile, read_file
-from foldmark.importers.source import opened_source
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.log.view import View, Viewer
+from foldmark.model.messages import (
     AssistantInfo,
     Message,
     TextPart,
@@ -26,11 +23,14 @@ from foldmark.messages import (
     decode_transcript,
     encode_transcript,
 )
+from foldmark.model.prompt_messages import Call, PromptMessage, Text, ToolMessage, UserMessage
+from foldmark.model.values import encode
 from foldmark.presets import FOLDMARK, PRESETS
-from foldmark.shown import Call, PromptMessage, Text, ToolMessage, UserMessage
-from foldmark.tokens import by_classes, counter
-from foldmark.values import encode
-from foldmark.view import View, Viewer
+from foldmark.tokens.counters import by_classes, counter
+from foldmark.transcripts.format import formats
+from foldmark.transcripts.read import ReadFile, read_file
+from foldmark.transcripts.source import opened_source
+from foldmark.transcripts.write_wires import whole_view
 from foldmark.wire import decode, recognised, request
 from foldmark.wire import encode as written
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from foldmark.cuts import DEMANDS, batches, pairs, roles, safe_cuts, thinking
-from foldmark.messages import (
+from foldmark.compaction.cuts import DEMANDS, batches, pairs, roles, safe_cuts, thinking
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     Completed,

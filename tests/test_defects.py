@@ -9,17 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 import foldmark
+from foldmark.compaction.pivot import Made, marker_message, summary_message
 from foldmark.errors import Aborted, CompactionStopped
-from foldmark.limits import Limit
-from foldmark.log import Log, marker_part
-from foldmark.messages import AssistantInfo, Cache, FilePart, TextPart, Tokens
-from foldmark.overflow import usable
-from foldmark.pivot import Made, marker_message, summary_message
+from foldmark.log.log import Log, marker_part
+from foldmark.log.view import Viewer
+from foldmark.model.messages import AssistantInfo, Cache, FilePart, TextPart, Tokens
+from foldmark.model.prompt_messages import Media
+from foldmark.model.values import encode
 from foldmark.presets import FOLDMARK
-from foldmark.shown import Media
-from foldmark.tokens import by_classes
-from foldmark.values import encode
-from foldmark.view import Viewer
+from foldmark.tokens.budget import usable
+from foldmark.tokens.counters import by_classes
+from foldmark.tokens.limits import Limit
 from foldmark.wire import WIRES
 
 from .asking import Trial, user, worked

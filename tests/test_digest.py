@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldmark.digest import SHORTEST, digest
-from foldmark.log import Log
-from foldmark.messages import Message
-from foldmark.tokens import Counter, by_classes, round4
+from foldmark.digest.digest import SHORTEST, digest
+from foldmark.log.log import Log
+from foldmark.model.messages import Message
+from foldmark.tokens.counters import Counter, by_classes, round4
 
 from .digesting import answer, assistant, broken, call, digested, section, user
 from .strategies import sessions

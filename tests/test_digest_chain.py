@@ -1,10 +1,10 @@
 """What one digest told, the next ones carry on."""
 
-from foldmark.carried import carried
-from foldmark.digest import digest
-from foldmark.log import Log
-from foldmark.messages import Message
-from foldmark.tokens import by_classes
+from foldmark.digest.digest import digest
+from foldmark.digest.previous import carried
+from foldmark.log.log import Log
+from foldmark.model.messages import Message
+from foldmark.tokens.counters import by_classes
 
 from .digesting import answer, assistant, call, digested, section, user
 

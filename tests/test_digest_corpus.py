@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import foldmark
-from foldmark.digest import digest
-from foldmark.log import Log
-from foldmark.needs import kept, needs, text_of
-from foldmark.tokens import by_classes
+from foldmark.analysis.needs import kept, needs, text_of
+from foldmark.digest.digest import digest
+from foldmark.log.log import Log
+from foldmark.tokens.counters import by_classes
 
 SMALL = 700_000  # bytes; the larger ones are for the benchmark
 ROOM = 1_500

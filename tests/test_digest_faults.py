@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from foldmark.carried import carried
-from foldmark.digest import digest
-from foldmark.log import Log
-from foldmark.messages import Completed, Message, ToolPart
-from foldmark.tokens import by_classes
+from foldmark.digest.digest import digest
+from foldmark.digest.previous import carried
+from foldmark.log.log import Log
+from foldmark.model.messages import Completed, Message, ToolPart
+from foldmark.tokens.counters import by_classes
 
 from .digesting import answer, assistant, call, digested, section, user
 

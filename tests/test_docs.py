@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import fields
 from scripts.cli_docs import PAGE, cli_page
 
-from foldmark.io.files import write_private
+from foldmark.files import write_private
 from foldmark.lab.generate import generate
-from foldmark.messages import encode_transcript
+from foldmark.model.messages import encode_transcript
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, PRESETS
 from foldmark.session.settings import Settings, load_settings

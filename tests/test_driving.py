@@ -11,7 +11,10 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from foldmark.asking import (
+from foldmark.errors import Aborted
+from foldmark.model.prompt_messages import Text, UserMessage
+from foldmark.providers.driver import AT_ONCE, adrive, drive, jittered
+from foldmark.summary.protocol import (
     Delta,
     ModelDialogue,
     ModelFailure,
@@ -20,9 +23,6 @@ from foldmark.asking import (
     Outcome,
     Summarizer,
 )
-from foldmark.errors import Aborted
-from foldmark.io.driving import AT_ONCE, adrive, drive, jittered
-from foldmark.shown import Text, UserMessage
 from foldmark.testing import ScriptedModel
 
 Driven = Callable[[ModelDialogue[tuple[Outcome, ...]], Summarizer | None], tuple[Outcome, ...]]
@@ -345,8 +345,8 @@ def test_a_model_that_blocks_on_its_own_thread_is_refused_and_not_waited_for() -
 
 FORKING = """
 import os, warnings
-from foldmark.io.driving import drive
-from foldmark.asking import ModelRequest
+from foldmark.providers.driver import drive
+from foldmark.summary.protocol import ModelRequest
 from foldmark.testing import ScriptedModel
 
 def once():

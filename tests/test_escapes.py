@@ -14,7 +14,7 @@ from foldmark.agent.functions import toolset
 from foldmark.agent.permissions import Gate, Permissions
 from foldmark.agent.tool import Output
 from foldmark.agent.workspace import DEFAULT_RULES, workspace_tools
-from foldmark.messages import CompactionPart, Pending, ToolPart
+from foldmark.model.messages import CompactionPart, Pending, ToolPart
 
 from .sessions import bytes_of, opened
 from .tooling import context_of, run

@@ -16,12 +16,10 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsNon
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 from pydantic import TypeAdapter
 
-from foldmark.exporters.markdown import escaped, fenced, label, markdown
-from foldmark.exporters.wires import request_body, whole_view, wire_messages, wire_view
-from foldmark.importers.reading import read_sessions
-from foldmark.log import Log
-from foldmark.marks import marked_messages
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.log.marks import marked_messages
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
     AssistantInfo,
     CompactionPart,
     Completed,
@@ -40,10 +38,12 @@ from foldmark.messages import (
     UserInfo,
     encode_transcript,
 )
+from foldmark.model.prompt_messages import PromptMessage
 from foldmark.presets import FOLDMARK
-from foldmark.shown import PromptMessage
-from foldmark.tokens import by_classes
-from foldmark.view import Viewer
+from foldmark.tokens.counters import by_classes
+from foldmark.transcripts.read import read_sessions
+from foldmark.transcripts.write_markdown import escaped, fenced, label, markdown
+from foldmark.transcripts.write_wires import request_body, whole_view, wire_messages, wire_view
 from foldmark.wire import decode
 
 from .strategies import sessions

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import foldmark
-from foldmark import events
-from foldmark.asking import ModelRequest, Outcome
-from foldmark.compaction import CompactionRequest, Summary, prepared, summarised
+from foldmark.compaction.compact import CompactionRequest, Summary, prepared, summarised
+from foldmark.compaction.pivot import Made, marker_message, summary_message
 from foldmark.errors import CompactionStopped, FoldmarkError, WindowTooSmall
-from foldmark.ladder import SummarizerLimits
-from foldmark.limits import Limit
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model import events
+from foldmark.model.messages import (
     AssistantInfo,
     Completed,
     Message,
@@ -31,13 +30,14 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.overflow import usable
-from foldmark.pivot import Made, marker_message, summary_message
+from foldmark.model.values import encode
 from foldmark.presets import FOLDMARK
-from foldmark.session.once import Fitter
-from foldmark.tokens import by_classes
-from foldmark.values import encode
-from foldmark.view import Viewer
+from foldmark.session.in_memory import Fitter
+from foldmark.summary.ladder import SummarizerLimits
+from foldmark.summary.protocol import ModelRequest, Outcome
+from foldmark.tokens.budget import usable
+from foldmark.tokens.counters import by_classes
+from foldmark.tokens.limits import Limit
 
 from .faulty import NAMES, FaultyModel, ask_tokens, driven, outcome
 from .sessions import bytes_of, fill, opened, step

@@ -10,17 +10,10 @@ from typing import Any
 import pytest
 
 from foldmark.errors import BadInput
-from foldmark.importers.reading import read_transcript
-from foldmark.io.files import (
-    NotRegular,
-    harmless,
-    open_folder,
-    open_regular,
-    size_text,
-    write_private,
-)
-from foldmark.messages import Message, SessionInfo, TextPart, Transcript, UserInfo
-from foldmark.messages import encode_transcript as encoded
+from foldmark.files import NotRegular, harmless, open_folder, open_regular, size_text, write_private
+from foldmark.model.messages import Message, SessionInfo, TextPart, Transcript, UserInfo
+from foldmark.model.messages import encode_transcript as encoded
+from foldmark.transcripts.read import read_transcript
 
 SMALL = Transcript(
     info=SessionInfo(id="ses_1", title="Sharpen the saw"),
@@ -218,7 +211,7 @@ def test_control_characters_in_a_name_are_made_harmless(tmp_path: Path):
 
 
 READ = """
-from foldmark.importers.reading import read_transcript
+from foldmark.transcripts.read import read_transcript
 from foldmark.errors import BadInput
 try:
     print(read_transcript("-", most_bytes=3 * 2**20).info.title)

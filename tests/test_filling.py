@@ -12,15 +12,11 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.importers.format import Opened, Pruned, Reverted, Step
-from foldmark.importers.making import assistant_message, folded, user_message
-from foldmark.importers.reading import Sessions
-from foldmark.io.filling import Filling
-from foldmark.io.store import Store
 from foldmark.lab.generate import generate
-from foldmark.log import Log
-from foldmark.marks import with_parts
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.log.marks import with_parts
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     Completed,
@@ -34,8 +30,12 @@ from foldmark.messages import (
     Transcript,
 )
 from foldmark.presets import FOLDMARK, OPENCODE
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.store.importing import Filling
+from foldmark.store.store import Store
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.build import assistant_message, folded, user_message
+from foldmark.transcripts.format import Opened, Pruned, Reverted, Step
+from foldmark.transcripts.read import Sessions
 from foldmark.wire.model import Answer
 from foldmark.wire.weaving import Late, settled
 
@@ -256,7 +256,7 @@ def test_what_is_written_at_once_and_what_is_read_back_make_no_difference(
     made = generate(seed, messages=250, pivots=True, window=30_000).messages
     with Store.open(where, durable=False) as store:
         fill(store, "held", made)
-        monkeypatch.setattr("foldmark.io.filling._MOST_BYTES", 0)
+        monkeypatch.setattr("foldmark.store.importing._MOST_BYTES", 0)
         fill(store, "read", made)
         assert len(store.acts(store.named("read").key, "pivot")) > 2
     held, read = told(where, "held"), told(where, "read")

@@ -9,11 +9,19 @@ from google.genai import types
 from openai.types.chat.chat_completion_message_function_tool_call import Function
 
 import foldmark
-from foldmark.shown import AssistantMessage, Call, Output, Result, Text, ToolMessage, UserMessage
-from foldmark.tokens import by_classes
+from foldmark.fit.fit import small_or_more
+from foldmark.fit.scan import Glancer
+from foldmark.model.prompt_messages import (
+    AssistantMessage,
+    Call,
+    Output,
+    Result,
+    Text,
+    ToolMessage,
+    UserMessage,
+)
+from foldmark.tokens.counters import by_classes
 from foldmark.wire import WIRES, wire_named
-from foldmark.wire.fitting import small_or_more
-from foldmark.wire.glances import Glancer
 
 EXAMPLES = int(os.environ.get("FOLDMARK_EXAMPLES", "200"))
 WORDS = ("the", "mill", "wheel", "turns", "slowly", "water", "runs", "under", "stone", "bridge")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from foldmark.errors import BadInput
-from foldmark.importers.format import format_named, formats, recognised
-from foldmark.importers.source import Head
+from foldmark.transcripts.format import format_named, formats, recognised
+from foldmark.transcripts.source import Head
 
 DOCS = (Path(__file__).parents[1] / "docs" / "formats.md").read_text()
 (PLUGIN,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from foldmark.errors import BadInput
-from foldmark.importers.format import formats, recognised
-from foldmark.importers.reading import Reading, Sessions
-from foldmark.importers.source import Source
-from foldmark.log import Log
-from foldmark.messages import Transcript, decode_message
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import Transcript, decode_message
+from foldmark.model.values import encode
 from foldmark.presets import FOLDMARK
-from foldmark.tokens import counter
-from foldmark.values import encode
-from foldmark.view import Viewer
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.format import formats, recognised
+from foldmark.transcripts.read import Reading, Sessions
+from foldmark.transcripts.source import Source
 from foldmark.wire import WIRES, request
 
 from .fuzzing import material, spoiled

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from foldmark.compaction.prune import superseding
 from foldmark.lab.generate import generate
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.model.messages import (
     AssistantInfo,
     Completed,
     Failed,
@@ -22,9 +23,8 @@ from foldmark.messages import (
     decode_transcript,
     encode_transcript,
 )
-from foldmark.prune import superseding
-from foldmark.tokens import by_classes
-from foldmark.values import to_plain
+from foldmark.model.values import to_plain
+from foldmark.tokens.counters import by_classes
 
 TOOLS = {
     *("read", "write", "edit", "apply_patch", "glob", "grep", "bash"),

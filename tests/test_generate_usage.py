@@ -3,10 +3,10 @@ from itertools import pairwise
 import pytest
 
 from foldmark.lab.generate import FULL, generate
-from foldmark.log import Log, is_complete, marker_part
-from foldmark.messages import AssistantInfo, Message, StepFinishPart, Tokens
-from foldmark.sizes import MESSAGE_OVERHEAD
-from foldmark.tokens import by_classes
+from foldmark.log.log import Log, is_complete, marker_part
+from foldmark.model.messages import AssistantInfo, Message, StepFinishPart, Tokens
+from foldmark.tokens.counters import by_classes
+from foldmark.tokens.sizes import MESSAGE_OVERHEAD
 
 
 @pytest.fixture(scope="module")

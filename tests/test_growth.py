@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldmark.growth import MOST_POINTS, Growth, Point, growth, measured_input, sampled
-from foldmark.importers.reading import read_transcript
-from foldmark.inspection import inspection
-from foldmark.log import Log
-from foldmark.losses import is_named
-from foldmark.messages import Cache, Message, TextPart, Tokens
+from foldmark.analysis.growth import MOST_POINTS, Growth, Point, growth, measured_input, sampled
+from foldmark.analysis.inspection import inspection
+from foldmark.analysis.losses import is_named
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import Cache, Message, TextPart, Tokens
 from foldmark.presets import FOLDMARK, PRESETS
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.read import read_transcript
 
 from .pump import answer, asked, logged, pivot, ran, read, session
 from .strategies import sessions

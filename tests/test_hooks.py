@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from foldmark.log import Log, handle
+from foldmark.compaction.prune import Prune
+from foldmark.log.log import Log, handle
+from foldmark.log.view import View, Viewer
 from foldmark.presets import FOLDMARK
-from foldmark.prune import Prune
 from foldmark.session import hooks as module
 from foldmark.session.hooks import (
     POINTS,
@@ -27,8 +28,7 @@ from foldmark.session.hooks import (
     HookRunner,
     OnView,
 )
-from foldmark.tokens import round4
-from foldmark.view import View, Viewer
+from foldmark.tokens.counters import round4
 
 SOON = 20.0  # seconds in which a loaded machine does what takes a millisecond
 SHORT = 0.05  # seconds after which a hook counts as hung

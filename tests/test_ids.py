@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 
-from foldmark.ids import Ids, made_at
+from foldmark.model.ids import Ids, made_at
 
 
 def still_clock() -> int:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
-from foldmark.importers.aider import FORMAT, Kind, gap, written
-from foldmark.importers.reading import Sessions, opened_reading, read_file, read_sessions
-from foldmark.importers.source import opened_source
-from foldmark.messages import AssistantInfo, Message, TextPart, Transcript
+from foldmark.model.messages import AssistantInfo, Message, TextPart, Transcript
+from foldmark.transcripts.formats.aider import FORMAT, Kind, gap, written
+from foldmark.transcripts.read import Sessions, opened_reading, read_file, read_sessions
+from foldmark.transcripts.source import opened_source
 from foldmark.wire.model import options
 
 from .bending import assert_acceptable

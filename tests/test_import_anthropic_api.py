@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given
 
 from foldmark.errors import BadInput
-from foldmark.importers.anthropic_api import FORMAT
-from foldmark.importers.anthropic_stream import streamed
-from foldmark.importers.reading import opened_reading, read_file, read_sessions
-from foldmark.importers.source import opened_source
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.model.messages import (
     AssistantInfo,
     Cache,
     CompactionPart,
@@ -25,7 +21,11 @@ from foldmark.messages import (
     has_result,
 )
 from foldmark.presets import FOLDMARK
-from foldmark.tokens import counter
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.formats.claude_trace import FORMAT
+from foldmark.transcripts.formats.claude_trace_stream import streamed
+from foldmark.transcripts.read import opened_reading, read_file, read_sessions
+from foldmark.transcripts.source import opened_source
 from foldmark.wire import encode
 
 from .bending import assert_acceptable, bent_lines, read_leniently

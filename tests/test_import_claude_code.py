@@ -9,12 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
-from foldmark.importers.claude_code import FORMAT
-from foldmark.importers.format import formats
-from foldmark.importers.reading import opened_reading, read_file, read_sessions
-from foldmark.importers.source import opened_source
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
     AssistantInfo,
     Cache,
     Completed,
@@ -28,8 +25,11 @@ from foldmark.messages import (
     has_result,
 )
 from foldmark.presets import FOLDMARK
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.format import formats
+from foldmark.transcripts.formats.claude_code import FORMAT
+from foldmark.transcripts.read import opened_reading, read_file, read_sessions
+from foldmark.transcripts.source import opened_source
 
 from .bending import assert_acceptable, bent_lines, read_leniently
 from .imported import SESSION, Lines, messages, write

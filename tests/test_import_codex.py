@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 
 from foldmark.errors import BadInput
-from foldmark.importers.codex import FORMAT
-from foldmark.importers.reading import opened_reading, read_sessions, read_transcript
-from foldmark.importers.source import opened_source
-from foldmark.log import Log, marker_part
-from foldmark.messages import (
+from foldmark.log.log import Log, marker_part
+from foldmark.log.render import is_summary
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
     AssistantInfo,
     Cache,
     Completed,
@@ -26,9 +25,10 @@ from foldmark.messages import (
     is_opaque,
 )
 from foldmark.presets import FOLDMARK, OPENCODE_2025
-from foldmark.render import is_summary
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.formats.codex import FORMAT
+from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
+from foldmark.transcripts.source import opened_source
 from foldmark.wire.lists import write_list
 from foldmark.wire.openai_responses import OpenAIResponses
 

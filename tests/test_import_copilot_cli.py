@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given
 
 from foldmark.errors import BadInput
-from foldmark.importers.copilot_cli import FORMAT
-from foldmark.importers.format import Opened
-from foldmark.importers.reading import opened_reading, read_file, read_sessions
-from foldmark.importers.source import opened_source
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.model.messages import (
     AssistantInfo,
     Completed,
     FilePart,
@@ -25,7 +21,11 @@ from foldmark.messages import (
     is_opaque,
     told_error,
 )
-from foldmark.tokens import counter
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.format import Opened
+from foldmark.transcripts.formats.copilot_cli import FORMAT
+from foldmark.transcripts.read import opened_reading, read_file, read_sessions
+from foldmark.transcripts.source import opened_source
 
 from .bending import assert_acceptable, bent_lines, read_leniently
 from .telling import shown

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 
 from foldmark.errors import BadInput
-from foldmark.importers.entire_compact import FORMAT
-from foldmark.importers.reading import opened_reading, read_file, read_sessions
-from foldmark.importers.source import opened_source
-from foldmark.messages import (
+from foldmark.model.messages import (
     AssistantInfo,
     Completed,
     Message,
@@ -22,6 +19,9 @@ from foldmark.messages import (
     has_result,
     told_error,
 )
+from foldmark.transcripts.formats.entire_compact import FORMAT
+from foldmark.transcripts.read import opened_reading, read_file, read_sessions
+from foldmark.transcripts.source import opened_source
 
 from .bending import assert_acceptable, bent_lines, read_leniently
 

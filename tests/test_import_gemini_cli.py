@@ -9,12 +9,8 @@ from hypothesis import given
 
 from foldmark import wire
 from foldmark.errors import BadInput
-from foldmark.importers.format import Opened
-from foldmark.importers.gemini_cli import FORMAT
-from foldmark.importers.reading import opened_reading, read_file, read_sessions
-from foldmark.importers.source import opened_source
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.model.messages import (
     AssistantInfo,
     Cache,
     Completed,
@@ -28,7 +24,11 @@ from foldmark.messages import (
     has_result,
     told_error,
 )
-from foldmark.tokens import counter
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.format import Opened
+from foldmark.transcripts.formats.gemini_cli import FORMAT
+from foldmark.transcripts.read import opened_reading, read_file, read_sessions
+from foldmark.transcripts.source import opened_source
 
 from .bending import assert_acceptable, bent_lines, read_leniently
 from .telling import shown

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
-from foldmark.importers import anthropic_list, openai_chat, responses_list
-from foldmark.importers.format import Format, formats, recognised
-from foldmark.importers.reading import opened_reading, read_file, read_sessions
-from foldmark.importers.source import opened_source
-from foldmark.messages import AssistantInfo, Transcript
+from foldmark.model.messages import AssistantInfo, Transcript
+from foldmark.transcripts.format import Format, formats, recognised
+from foldmark.transcripts.formats import anthropic_list, openai_chat, responses_list
+from foldmark.transcripts.read import opened_reading, read_file, read_sessions
+from foldmark.transcripts.source import opened_source
 from foldmark.wire import decode, encode
 
 from .bending import assert_acceptable, bent_lines, read_leniently

@@ -10,12 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
-from foldmark.importers.fenced import Call, enclosed, joined, parted
-from foldmark.importers.mini_swe_agent import FORMAT
-from foldmark.importers.reading import opened_reading, read_sessions, read_transcript
-from foldmark.importers.source import opened_source
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.model.messages import (
     AssistantInfo,
     Cache,
     Completed,
@@ -27,6 +23,10 @@ from foldmark.messages import (
     Transcript,
     has_result,
 )
+from foldmark.transcripts.formats.fenced import Call, enclosed, joined, parted
+from foldmark.transcripts.formats.mini_swe_agent import FORMAT
+from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
+from foldmark.transcripts.source import opened_source
 
 from .bending import assert_acceptable, bent, read_leniently
 from .telling import shown

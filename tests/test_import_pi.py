@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
-from foldmark.importers.pi import FORMAT
-from foldmark.importers.reading import opened_reading, read_sessions, read_transcript
-from foldmark.importers.source import opened_source
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
     AssistantInfo,
     Cache,
     CompactionPart,
@@ -29,8 +27,10 @@ from foldmark.messages import (
     has_result,
 )
 from foldmark.presets import FOLDMARK
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.formats.pi import FORMAT
+from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
+from foldmark.transcripts.source import opened_source
 
 from .bending import assert_acceptable, bent_lines, read_leniently
 from .telling import shown, told

@@ -9,12 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
-from foldmark.importers.fenced import Call, joined, parted, place_of
-from foldmark.importers.reading import opened_reading, read_sessions, read_transcript
-from foldmark.importers.source import opened_source
-from foldmark.importers.swe_agent import FORMAT
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.model.messages import (
     AssistantInfo,
     Completed,
     ReasoningPart,
@@ -23,6 +19,10 @@ from foldmark.messages import (
     Transcript,
     has_result,
 )
+from foldmark.transcripts.formats.fenced import Call, joined, parted, place_of
+from foldmark.transcripts.formats.swe_agent import FORMAT
+from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
+from foldmark.transcripts.source import opened_source
 
 from .bending import assert_acceptable, bent, read_leniently
 from .telling import shown

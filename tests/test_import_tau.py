@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 
 from foldmark.errors import BadInput
-from foldmark.importers import tau2_bench, tau_bench
-from foldmark.importers.format import Format
-from foldmark.importers.reading import opened_reading, read_file, read_sessions
-from foldmark.importers.source import opened_source
-from foldmark.messages import AssistantInfo, TextPart, ToolPart, Transcript, has_result
+from foldmark.model.messages import AssistantInfo, TextPart, ToolPart, Transcript, has_result
+from foldmark.transcripts.format import Format
+from foldmark.transcripts.formats import tau2_bench, tau_bench
+from foldmark.transcripts.read import opened_reading, read_file, read_sessions
+from foldmark.transcripts.source import opened_source
 from foldmark.wire import encode
 
 from .bending import assert_acceptable, bent_lines, read_leniently

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from foldmark.importers.reading import read_transcript
-from foldmark.inspection import Inspection, inspected_together, inspection, newest_model
-from foldmark.log import Log, handle
-from foldmark.messages import (
+from foldmark.analysis.inspection import Inspection, inspected_together, inspection, newest_model
+from foldmark.log.log import Log, handle
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
     Completed,
     FilePart,
     Message,
@@ -21,8 +21,8 @@ from foldmark.messages import (
     UserInfo,
 )
 from foldmark.presets import FOLDMARK, PRESETS
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.read import read_transcript
 
 from .pump import answer, asked, logged, pivot, ran, read, session, user, wrote
 from .strategies import sessions

@@ -4,20 +4,33 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.plan import (
+    check_window,
+    session_fold,
+    session_plan,
+    summary_room,
+    tokens_used,
+)
+from foldmark.compaction.prune import prune_plan
 from foldmark.errors import WindowTooSmall
-from foldmark.limits import Limit
-from foldmark.log import Log
-from foldmark.marks import marked_messages
-from foldmark.messages import AssistantInfo, Message, TextPart, is_opaque
-from foldmark.overflow import is_overflow, usable, used
-from foldmark.pivot import Made, marker_message, summary_message
-from foldmark.plan import check_window, session_fold, session_plan, summary_room, tokens_used
+from foldmark.log.log import Log
+from foldmark.log.marks import marked_messages
+from foldmark.log.view import View, Viewer, view_start
+from foldmark.model.messages import AssistantInfo, Message, TextPart, is_opaque
+from foldmark.model.prompt_messages import (
+    AssistantMessage,
+    Call,
+    PromptMessage,
+    Text,
+    ToolMessage,
+    UserMessage,
+)
+from foldmark.model.values import encode
 from foldmark.presets import FOLDMARK, PRESETS
-from foldmark.prune import prune_plan
-from foldmark.shown import AssistantMessage, Call, PromptMessage, Text, ToolMessage, UserMessage
-from foldmark.tokens import by_classes, counter
-from foldmark.values import encode
-from foldmark.view import View, Viewer, view_start
+from foldmark.tokens.budget import is_overflow, usable, used
+from foldmark.tokens.counters import by_classes, counter
+from foldmark.tokens.limits import Limit
 
 from .strategies import sessions
 

@@ -21,14 +21,14 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark import events
-from foldmark.acts import Operation
-from foldmark.events import Event
-from foldmark.io.keeping import collect
-from foldmark.io.loading import Slice
-from foldmark.io.rows import SessionRow, Stored, read_messages
-from foldmark.log import marker_part, part_text
-from foldmark.messages import AssistantInfo
+from foldmark.log.log import marker_part, part_text
+from foldmark.model import events
+from foldmark.model.events import Event
+from foldmark.model.messages import AssistantInfo
+from foldmark.model.operations import Operation
+from foldmark.store.loading import Slice
+from foldmark.store.maintenance import collect
+from foldmark.store.rows import SessionRow, Stored, read_messages
 
 from .stores import new_database
 from .victim import digest, opened, store_of

@@ -5,15 +5,15 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from foldmark.asking import Declared, ModelFailure, ModelReply, ModelRequest, Outcome
-from foldmark.limits import Limit
-from foldmark.messages import Message
-from foldmark.pivot import Made, marker_message, summary_message
+from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.model.messages import Message
+from foldmark.model.prompt_messages import AssistantMessage, UserMessage
+from foldmark.model.values import encode
 from foldmark.presets import FOLDMARK, PRESETS
-from foldmark.prompting import SECTIONS, SummaryInstructions
-from foldmark.shown import AssistantMessage, UserMessage
-from foldmark.tokens import by_classes
-from foldmark.values import encode
+from foldmark.summary.prompting import SECTIONS, SummaryInstructions
+from foldmark.summary.protocol import Declared, ModelFailure, ModelReply, ModelRequest, Outcome
+from foldmark.tokens.counters import by_classes
+from foldmark.tokens.limits import Limit
 
 from .asking import REQUEST, SMALL, Trial, looked, talked, user, with_rules, worked
 from .faulty import FAULTS, INJECTED, OBEYED, USED, ask_text, ask_tokens, asked_texts, good, notes

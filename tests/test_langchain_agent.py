@@ -20,8 +20,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 import foldmark
 from foldmark.adapters.langchain import FoldmarkMiddleware
-from foldmark.asking import ModelRequest
 from foldmark.presets import FOLDMARK
+from foldmark.summary.protocol import ModelRequest
 from foldmark.testing import plausible
 
 from .langchain_agents import (

@@ -20,7 +20,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 import foldmark
 from foldmark.adapters.langchain import FoldmarkMiddleware
-from foldmark.messages import AssistantInfo
+from foldmark.model.messages import AssistantInfo
 
 from .langchain_agents import (
     Said,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from foldmark.errors import BadPolicy, UnknownModel
-from foldmark.limits import (
+from foldmark.tokens.limits import (
     MAKERS,
     Limit,
     Prices,
@@ -201,7 +201,7 @@ def test_the_snapshot_is_sorted_unique_and_holds_no_nonsense():
 
 
 def test_the_snapshot_is_dated_small_and_has_one_model_on_a_line():
-    text = files("foldmark").joinpath("data", "limits.json").read_text(encoding="utf-8")
+    text = files("foldmark.tokens").joinpath("limits.json").read_text(encoding="utf-8")
     assert f'"dated":"{snapshot_date()}"' in text.splitlines()[0]
     assert len(text) < 350_000
     assert len(text.splitlines()) == len(known_models()) + 2

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 import foldmark
-from foldmark.messages import AssistantInfo, Message, ReasoningPart, TextPart, ToolPart
+from foldmark.model.messages import AssistantInfo, Message, ReasoningPart, TextPart, ToolPart
 from foldmark.wire import WIRES
 
 from .own_loops import LOOPS, STREAMED, TOOLS, async_client_of, client_of, close_async

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from foldmark.errors import BadPolicy
-from foldmark.io import local
-from foldmark.io.local import WEIGHTS, found_weights, is_local, local_model, served
+from foldmark.providers import local
+from foldmark.providers.local import WEIGHTS, found_weights, is_local, local_model, served
 
 from .localmodel import weights
 
@@ -120,7 +120,7 @@ def test_a_server_answers_on_this_machine_alone_and_to_its_key_alone() -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from foldmark.io import local
+from foldmark.providers import local
 with local.served(Path(sys.argv[1]), 256, "k") as address:
     print(address, flush=True)
     time.sleep(600)

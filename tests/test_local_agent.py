@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 import foldmark
 from foldmark.agent.agent import Agent
-from foldmark.asking import Delta, ModelFailure, ModelReply, ModelRequest, Outcome
-from foldmark.io.models import model_named
-from foldmark.messages import AssistantInfo, Pending, StepFinishPart, ToolPart
+from foldmark.model.messages import AssistantInfo, Pending, StepFinishPart, ToolPart
 from foldmark.presets import FOLDMARK
-from foldmark.stepping import Model, Stepped, Tell
+from foldmark.providers.models import model_named
+from foldmark.summary.protocol import Delta, ModelFailure, ModelReply, ModelRequest, Outcome
+from foldmark.summary.steps import Model, Stepped, Tell
 
 from .localmodel import model_server
 from .test_invariants import assert_valid

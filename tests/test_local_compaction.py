@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 import foldmark
-from foldmark.asking import Delta, ModelReply, ModelRequest, Outcome, Summarizer
-from foldmark.io.models import summarizer
-from foldmark.messages import AssistantInfo, Pending, TextPart, ToolPart
+from foldmark.model.messages import AssistantInfo, Pending, TextPart, ToolPart
 from foldmark.presets import FOLDMARK
+from foldmark.providers.models import summarizer
 from foldmark.session.session import Session
+from foldmark.summary.protocol import Delta, ModelReply, ModelRequest, Outcome, Summarizer
 
 from .localmodel import WINDOW, model_server
 

@@ -6,7 +6,20 @@ from collections.abc import Callable
 
 import pytest
 
-from foldmark.asking import (
+from foldmark.errors import Aborted
+from foldmark.model.prompt_messages import (
+    AssistantMessage,
+    Call,
+    Output,
+    Result,
+    Text,
+    ToolMessage,
+    UserMessage,
+)
+from foldmark.providers.driver import adrive, drive
+from foldmark.providers.models import summarizer
+from foldmark.refusals import overflow_figures
+from foldmark.summary.protocol import (
     Declared,
     ModelDialogue,
     ModelFailure,
@@ -15,11 +28,6 @@ from foldmark.asking import (
     Outcome,
     Summarizer,
 )
-from foldmark.errors import Aborted
-from foldmark.io.driving import adrive, drive
-from foldmark.io.models import summarizer
-from foldmark.refusals import overflow_figures
-from foldmark.shown import AssistantMessage, Call, Output, Result, Text, ToolMessage, UserMessage
 
 from .localmodel import WINDOW, model_server
 

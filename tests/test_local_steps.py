@@ -5,11 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from foldmark.asking import Declared, ModelFailure, ModelReply, ModelRequest
-from foldmark.io.local import local_model
-from foldmark.io.models import kept_open
-from foldmark.messages import TextPart
-from foldmark.shown import (
+from foldmark.model.messages import TextPart
+from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
     Output,
@@ -19,7 +16,10 @@ from foldmark.shown import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.stepping import STEP, Model, Piece, Stepped, Words
+from foldmark.providers.local import local_model
+from foldmark.providers.models import kept_open
+from foldmark.summary.protocol import Declared, ModelFailure, ModelReply, ModelRequest
+from foldmark.summary.steps import STEP, Model, Piece, Stepped, Words
 
 from .localmodel import weights
 

@@ -7,9 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from foldmark.log import Log, handle, ordinal_of
-from foldmark.marks import marked_messages
-from foldmark.messages import (
+from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.plan import session_fold, tokens_used
+from foldmark.compaction.prune import Pruner
+from foldmark.log.log import Log, handle, ordinal_of
+from foldmark.log.marks import marked_messages
+from foldmark.log.tool_targets import Span, target
+from foldmark.log.user_requests import Requests
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
     AssistantInfo,
     Completed,
     Message,
@@ -20,16 +26,10 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.pivot import Made, marker_message, summary_message
-from foldmark.plan import session_fold, tokens_used
+from foldmark.model.prompt_messages import ToolMessage
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, OPENCODE
-from foldmark.prune import Pruner
-from foldmark.requests import Requests
-from foldmark.shown import ToolMessage
-from foldmark.targets import Span, target
-from foldmark.tokens import by_classes
-from foldmark.view import Viewer
+from foldmark.tokens.counters import by_classes
 
 from .strategies import sessions
 

@@ -18,8 +18,8 @@ from foldmark.adapters.mcp.server import Answering
 from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf, Shelf
 from foldmark.adapters.mcp.within import opened_within
 from foldmark.errors import BadInput
-from foldmark.io.store import Store
 from foldmark.session.settings import Settings
+from foldmark.store.store import Store
 
 from .imported import SESSION, Lines, write
 from .mcp_serving import fill, mill, refusal

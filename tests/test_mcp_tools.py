@@ -15,8 +15,8 @@ import foldmark
 from foldmark.adapters.mcp import shelf as mcp_shelf
 from foldmark.adapters.mcp.server import Answering, mcp_server
 from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf, Shelf, StoreShelf, read_only_store
-from foldmark.io.store import Store
 from foldmark.session.settings import Settings
+from foldmark.store.store import Store
 
 from .imported import SESSION, Lines, write
 from .mcp_serving import answered, appended, fill, mill, refusal

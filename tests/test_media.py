@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldmark.media import (
+from foldmark.tokens.media import (
     AUDIO_SECOND_TOKENS,
     DEFAULT_SECONDS,
     DEFAULT_TOKENS,

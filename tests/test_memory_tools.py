@@ -13,8 +13,8 @@ from foldmark.agent.memory import PAGE, memory_tools
 from foldmark.agent.skills import skill_tool
 from foldmark.agent.tool import Output, Tool
 from foldmark.agent.workspace import workspace_tools
-from foldmark.messages import FilePart
-from foldmark.tokens import counter
+from foldmark.model.messages import FilePart
+from foldmark.tokens.counters import counter
 
 from .sessions import opened, step, work
 from .tooling import context_of, run

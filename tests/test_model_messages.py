@@ -20,10 +20,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from foldmark.asking import Declared, ModelFailure, ModelReply, ModelRequest
-from foldmark.io.model_messages import model_messages
-from foldmark.io.models import model_summarizer
-from foldmark.shown import (
+from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
     Media,
@@ -35,6 +32,9 @@ from foldmark.shown import (
     ToolMessage,
     UserMessage,
 )
+from foldmark.providers.messages import model_messages
+from foldmark.providers.models import model_summarizer
+from foldmark.summary.protocol import Declared, ModelFailure, ModelReply, ModelRequest
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 SIGNED = {"anthropic": {"signature": "sig"}, "google": {"thoughtSignature": "c2ln"}}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from foldmark.errors import BadPolicy
-from foldmark.io.models import limits_name, model_summarizer, summarizer
-from foldmark.limits import known_models, model_limits
+from foldmark.providers.models import limits_name, model_summarizer, summarizer
+from foldmark.tokens.limits import known_models, model_limits
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY")
 
@@ -76,7 +76,7 @@ def test_a_provider_whose_package_is_missing_says_what_to_install() -> None:
 def test_without_the_library_it_is_said_what_to_install() -> None:
     code = (
         "import sys; sys.modules['pydantic_ai'] = None\n"
-        "from foldmark.io.models import summarizer\n"
+        "from foldmark.providers.models import summarizer\n"
         "try: summarizer('openai:gpt-5')\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )
@@ -87,7 +87,8 @@ def test_without_the_library_it_is_said_what_to_install() -> None:
 
 def test_importing_models_does_not_bring_in_the_library() -> None:
     code = (
-        "import sys, foldmark.io.models, foldmark.io.driving; print('pydantic_ai' in sys.modules)"
+        "import sys, foldmark.providers.models, foldmark.providers.driver\n"
+        "print('pydantic_ai' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from foldmark.asking import Declared, ModelFailure, ModelReply, ModelRequest, Outcome, Summarizer
-from foldmark.io.models import summarizer
-from foldmark.messages import Cache, Tokens
-from foldmark.shown import (
+from foldmark.model.messages import Cache, Tokens
+from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
     Media,
@@ -21,6 +19,15 @@ from foldmark.shown import (
     Text,
     ToolMessage,
     UserMessage,
+)
+from foldmark.providers.models import summarizer
+from foldmark.summary.protocol import (
+    Declared,
+    ModelFailure,
+    ModelReply,
+    ModelRequest,
+    Outcome,
+    Summarizer,
 )
 from foldmark.wire import request
 

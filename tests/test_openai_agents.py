@@ -27,8 +27,8 @@ from agents.run_config import CallModelData, ModelInputData
 import foldmark
 from foldmark.adapters.openai_agents import FoldmarkSession
 from foldmark.errors import BadInput
-from foldmark.messages import AssistantInfo
-from foldmark.tokens import counter
+from foldmark.model.messages import AssistantInfo
+from foldmark.tokens.counters import counter
 
 from .openai_agents_script import (
     WINDOW,

@@ -11,7 +11,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import ResponseFailedEvent
 from openai.types.responses.response_error import ResponseError
 
-from foldmark.messages import AssistantInfo
+from foldmark.model.messages import AssistantInfo
 
 from .openai_agents_script import (
     Script,

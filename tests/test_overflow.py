@@ -2,18 +2,10 @@
 
 import pytest
 
-from foldmark.limits import Limit
-from foldmark.log import Log
-from foldmark.messages import AssistantInfo, Cache, Message, TextPart, Tokens, UserInfo
-from foldmark.overflow import (
-    compaction_threshold,
-    exceeds,
-    is_overflow,
-    pressure,
-    usable,
-    used,
-)
-from foldmark.plan import tokens_used
+from foldmark.compaction.plan import tokens_used
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import AssistantInfo, Cache, Message, TextPart, Tokens, UserInfo
 from foldmark.policy import Policy
 from foldmark.presets import (
     CODELET,
@@ -25,8 +17,16 @@ from foldmark.presets import (
     PRESETS,
     preset,
 )
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.tokens.budget import (
+    compaction_threshold,
+    exceeds,
+    is_overflow,
+    pressure,
+    usable,
+    used,
+)
+from foldmark.tokens.counters import counter
+from foldmark.tokens.limits import Limit
 
 CLAUDE = Limit(context=200_000, output=8_192)
 GPT_4 = Limit(context=128_000, output=4_096)

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldmark.limits import Limit
-from foldmark.log import Log, LogCheckpoint
-from foldmark.messages import (
+from foldmark.compaction.plan import session_plan, tokens_used
+from foldmark.log.log import Log, LogCheckpoint
+from foldmark.log.view import View, Viewer, view_start
+from foldmark.model.messages import (
     AssistantInfo,
     Completed,
     Message,
@@ -15,12 +16,11 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.plan import session_plan, tokens_used
+from foldmark.model.values import encode
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, OPENCODE, PRESETS
-from foldmark.tokens import by_classes, counter
-from foldmark.values import encode
-from foldmark.view import View, Viewer, view_start
+from foldmark.tokens.counters import by_classes, counter
+from foldmark.tokens.limits import Limit
 
 from .strategies import sessions
 

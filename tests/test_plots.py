@@ -4,8 +4,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from foldmark.analysis.growth import Point
 from foldmark.cli.plots import HEIGHT, GrowthPlot, thousands
-from foldmark.growth import Point
 
 COLOURS = {"blue": "\x1b[34m", "green": "\x1b[32m", "magenta": "\x1b[35m"}
 

@@ -14,8 +14,8 @@ import pytest
 
 import foldmark
 from foldmark.errors import StoreError
-from foldmark.io.schema import VERSION
-from foldmark.io.store import Store
+from foldmark.store.schema import VERSION
+from foldmark.store.store import Store
 
 from .sessions import bytes_of, exported, opened
 from .stores import new_database, postgres_server
@@ -124,13 +124,13 @@ def test_damaged_rows_are_told(database: str) -> None:
         session.compact("Folded.")
         session.user("More")
     for damage in (
-        "UPDATE foldmark.messages SET data = '\\x02ff'",
-        "UPDATE foldmark.messages SET data = '\\x07'",
-        "UPDATE foldmark.messages SET data = ''",
-        "UPDATE foldmark.messages SET data = '\\x00' || convert_to('{\"info\":1}', 'UTF8')",
+        "UPDATE foldmark.model.messages SET data = '\\x02ff'",
+        "UPDATE foldmark.model.messages SET data = '\\x07'",
+        "UPDATE foldmark.model.messages SET data = ''",
+        "UPDATE foldmark.model.messages SET data = '\\x00' || convert_to('{\"info\":1}', 'UTF8')",
         "DELETE FROM foldmark.bodies",
         "DELETE FROM foldmark.parts",
-        "UPDATE foldmark.acts SET memory = '\\x01'",
+        "UPDATE foldmark.model.operations SET memory = '\\x01'",
         "UPDATE foldmark.sessions SET info = '\\x02'",
     ):
         assert damaged(database, cast("Any", damage)), damage

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.asking import ModelReply, ModelRequest
-from foldmark.messages import AssistantInfo, Pending, TextPart, Tokens, ToolPart, UserInfo
+from foldmark.model.messages import AssistantInfo, Pending, TextPart, Tokens, ToolPart, UserInfo
+from foldmark.model.prompt_messages import message_texts
 from foldmark.policy import QUESTION
 from foldmark.presets import PRESETS
-from foldmark.prompting import prompt
 from foldmark.session.hooks import Compaction, CompactionChange
 from foldmark.session.session import Session
-from foldmark.shown import message_texts
+from foldmark.summary.prompting import prompt
+from foldmark.summary.protocol import ModelReply, ModelRequest
 from foldmark.testing import ScriptedModel
 
 SPEC = ("opencode-2025", "opencode-buffer", "opencode", "codelet", "codelet-usable")

@@ -1,9 +1,9 @@
 """Digests of history that refers to nothing: talk and reports."""
 
-from foldmark.digest import digest
-from foldmark.log import Log
-from foldmark.messages import AssistantInfo, Message, TextPart, UserInfo
-from foldmark.tokens import by_classes
+from foldmark.digest.digest import digest
+from foldmark.log.log import Log
+from foldmark.model.messages import AssistantInfo, Message, TextPart, UserInfo
+from foldmark.tokens.counters import by_classes
 
 ROOM = 1_000
 

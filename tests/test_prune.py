@@ -6,9 +6,10 @@ Sizes are tokens: an output of n tokens has 4 n characters.
 import pytest
 from msgspec.structs import replace
 
-from foldmark.log import Log
-from foldmark.marks import marked_messages
-from foldmark.messages import (
+from foldmark.compaction.prune import Prune, prune_plan
+from foldmark.log.log import Log
+from foldmark.log.marks import marked_messages
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     Completed,
@@ -24,8 +25,7 @@ from foldmark.messages import (
 )
 from foldmark.policy import Policy
 from foldmark.presets import CODELET, CODELET_USABLE, OPENCODE, OPENCODE_2025, OPENCODE_BUFFER
-from foldmark.prune import Prune, prune_plan
-from foldmark.tokens import round4
+from foldmark.tokens.counters import round4
 
 SINCE_2025 = pytest.mark.parametrize("policy", [OPENCODE_2025, OPENCODE], ids=lambda p: p.name)
 OF_SPEC = (OPENCODE_2025, OPENCODE, OPENCODE_BUFFER)

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.compaction.prune import Decision, Prune, Pruner, prune_plan
+from foldmark.log.log import Log
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     CompactionPart,
@@ -19,8 +20,7 @@ from foldmark.messages import (
     UserInfo,
 )
 from foldmark.presets import FOLDMARK
-from foldmark.prune import Decision, Prune, Pruner, prune_plan
-from foldmark.tokens import round4
+from foldmark.tokens.counters import round4
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

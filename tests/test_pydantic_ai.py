@@ -27,7 +27,7 @@ from pydantic_ai.usage import UsageLimits
 
 import foldmark
 from foldmark.adapters.pydantic_ai import Foldmark
-from foldmark.messages import AssistantInfo
+from foldmark.model.messages import AssistantInfo
 from foldmark.session.session import Session
 
 from .pydantic_ai_script import WINDOW, Script, check_pairs, equipped, own_loop, texts_of

@@ -26,7 +26,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import foldmark
 from foldmark.adapters.pydantic_ai import Foldmark
-from foldmark.shown import Text
+from foldmark.model.prompt_messages import Text
 
 from .pydantic_ai_script import own_loop, said
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from foldmark.io.files import write_private
+from foldmark.files import write_private
 from foldmark.lab.generate import generate
-from foldmark.messages import encode_transcript
+from foldmark.model.messages import encode_transcript
 from foldmark.session.settings import load_settings
 
 README = (Path(__file__).parents[1] / "README.md").read_text()

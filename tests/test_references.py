@@ -2,9 +2,9 @@
 
 import pytest
 
-from foldmark.messages import AssistantInfo, Completed, Message, TextPart, ToolPart
-from foldmark.needs import kept, needs
-from foldmark.references import references
+from foldmark.analysis.needs import kept, needs
+from foldmark.digest.references import references
+from foldmark.model.messages import AssistantInfo, Completed, Message, TextPart, ToolPart
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from foldmark.importers.reading import read_transcript
+from foldmark.analysis.replay import MOST_DEEDS, Rehearsal, rehearsal
+from foldmark.compaction.plan import session_plan
 from foldmark.lab.generate import generate
-from foldmark.limits import Limit
-from foldmark.log import Log
-from foldmark.marks import marked_messages
-from foldmark.messages import Message
-from foldmark.overflow import usable
-from foldmark.plan import session_plan
+from foldmark.log.log import Log
+from foldmark.log.marks import marked_messages
+from foldmark.log.view import Viewer
+from foldmark.model.messages import Message
 from foldmark.presets import FOLDMARK, PRESETS
-from foldmark.rehearsal import MOST_DEEDS, Rehearsal, rehearsal
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.tokens.budget import usable
+from foldmark.tokens.counters import counter
+from foldmark.tokens.limits import Limit
+from foldmark.transcripts.read import read_transcript
 
 from .pump import answer, asked, logged, pivot, ran, read
 from .strategies import sessions

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from foldmark.log import Log, ordinal_of
-from foldmark.messages import (
+from foldmark.log.log import Log, ordinal_of
+from foldmark.log.view import NO_REPLY, Viewer
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     Completed,
@@ -23,9 +24,7 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.policy import Policy
-from foldmark.presets import FOLDMARK, OPENCODE_2025, PRESETS
-from foldmark.shown import (
+from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
     Media,
@@ -36,9 +35,10 @@ from foldmark.shown import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD
-from foldmark.tokens import by_classes, counter
-from foldmark.view import NO_REPLY, Viewer
+from foldmark.policy import Policy
+from foldmark.presets import FOLDMARK, OPENCODE_2025, PRESETS
+from foldmark.tokens.counters import by_classes, counter
+from foldmark.tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD
 
 from .telling import shown, told
 

@@ -3,9 +3,9 @@
 import pytest
 
 import foldmark
-from foldmark.messages import FilePart, TextPart
+from foldmark.model.messages import FilePart, TextPart
+from foldmark.model.prompt_messages import ToolMessage, UserMessage
 from foldmark.presets import OPENCODE
-from foldmark.shown import ToolMessage, UserMessage
 
 from .faulty import asked_texts
 from .sessions import opened, step

@@ -8,20 +8,20 @@ import pytest
 from msgspec.structs import replace
 
 import foldmark
+from foldmark.digest.masking import masked_entry
+from foldmark.digest.outcomes import outcome
 from foldmark.errors import CompactionStopped, WindowTooSmall
-from foldmark.events import Event
-from foldmark.history import Cutting, record
-from foldmark.io.models import summarizer
-from foldmark.log import Log
-from foldmark.masking import masked_entry
-from foldmark.messages import Completed, Message, Pending, TextPart, ToolPart, UserInfo
-from foldmark.outcomes import outcome
+from foldmark.log.log import Log
+from foldmark.log.user_requests import Requests
+from foldmark.model.events import Event
+from foldmark.model.messages import Completed, Message, Pending, TextPart, ToolPart, UserInfo
 from foldmark.presets import FOLDMARK
-from foldmark.requests import Requests
-from foldmark.secrets import masked
+from foldmark.providers.models import summarizer
 from foldmark.session.session import Session
+from foldmark.summary.redaction import masked
+from foldmark.summary.transcript import Cutting, record
 from foldmark.testing import ScriptedModel
-from foldmark.tokens import by_classes
+from foldmark.tokens.counters import by_classes
 
 LONG = "The wheel turns and the mill grinds what the cart has brought. " * 40
 

@@ -4,11 +4,8 @@ import asyncio
 
 import pytest
 
-from foldmark.acceptance import Demand, flaw
-from foldmark.asking import Declared, ModelFailure, ModelReply, ModelRequest, Outcome
-from foldmark.messages import Pending, ReasoningPart, TextPart, Tokens, ToolPart
-from foldmark.prompting import SECTIONS
-from foldmark.shown import (
+from foldmark.model.messages import Pending, ReasoningPart, TextPart, Tokens, ToolPart
+from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
     Media,
@@ -18,9 +15,12 @@ from foldmark.shown import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.stepping import STEP, Calling, Piece, Stepped, Words
+from foldmark.summary.acceptance import Demand, flaw
+from foldmark.summary.prompting import SECTIONS
+from foldmark.summary.protocol import Declared, ModelFailure, ModelReply, ModelRequest, Outcome
+from foldmark.summary.steps import STEP, Calling, Piece, Stepped, Words
 from foldmark.testing import ScriptedModel, asked_tokens, call, thought
-from foldmark.tokens import counter
+from foldmark.tokens.counters import counter
 
 
 def ask(text: str = "Mend it", purpose: str = STEP) -> ModelRequest:

@@ -7,10 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import foldmark
-from foldmark.io.keeping import collect
-from foldmark.io.store import Store
-from foldmark.io.words import words
-from foldmark.messages import (
+from foldmark.model.messages import (
     AssistantInfo,
     Completed,
     FilePart,
@@ -20,6 +17,9 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
+from foldmark.store.maintenance import collect
+from foldmark.store.search_terms import words
+from foldmark.store.store import Store
 
 from .sessions import call, fill, opened, work
 from .stores import new_database

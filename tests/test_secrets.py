@@ -2,7 +2,7 @@
 
 import pytest
 
-from foldmark.secrets import masked
+from foldmark.summary.redaction import masked
 
 LETTERS = "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z"
 KEYS = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.messages import Pending, TextPart, ToolPart
+from foldmark.model.messages import Pending, TextPart, ToolPart
 from foldmark.session.hooks import Compaction, CompactionChange
 
 

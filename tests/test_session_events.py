@@ -11,16 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 import foldmark
-from foldmark import events
+from foldmark.compaction.prune import Prune
 from foldmark.errors import SessionOvertaken
-from foldmark.events import Event
-from foldmark.io.store import Store
-from foldmark.log import part_text
-from foldmark.messages import Message, SessionInfo, TextPart
-from foldmark.prune import Prune
+from foldmark.log.log import part_text
+from foldmark.log.view import View
+from foldmark.model import events
+from foldmark.model.events import Event
+from foldmark.model.messages import Message, SessionInfo, TextPart
+from foldmark.model.prompt_messages import Text, UserMessage
 from foldmark.session.hooks import Compaction, CompactionChange
-from foldmark.shown import Text, UserMessage
-from foldmark.view import View
+from foldmark.store.store import Store
 
 from .sessions import bytes_of, call, fill, opened, work
 

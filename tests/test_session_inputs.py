@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 import foldmark
-from foldmark.messages import Pending, ToolPart
+from foldmark.log.view import View
+from foldmark.model.messages import Pending, ToolPart
+from foldmark.model.prompt_messages import PromptMessage, Text, UserMessage
 from foldmark.session.diff import view_diff
-from foldmark.shown import PromptMessage, Text, UserMessage
-from foldmark.view import View
 
 Wrong = Callable[[foldmark.Session], object]
 ODD = cast("Any", 5)

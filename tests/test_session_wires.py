@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 import foldmark
-from foldmark.messages import (
+from foldmark.model.messages import (
     AssistantInfo,
     Cache,
     Completed,
@@ -20,7 +20,7 @@ from foldmark.messages import (
     ToolPart,
     told_error,
 )
-from foldmark.shown import UserMessage
+from foldmark.model.prompt_messages import UserMessage
 
 from .strategies import PNG
 from .taken import WIRES, assert_taken, blocks

@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from foldmark.errors import BadPolicy
-from foldmark.limits import Limit
-from foldmark.overflow import is_overflow, threshold_for, usable
 from foldmark.policy import Policy, Threshold
 from foldmark.presets import FOLDMARK, OPENCODE, PRESETS, preset
+from foldmark.tokens.budget import is_overflow, threshold_for, usable
+from foldmark.tokens.limits import Limit
 
 CLAUDE = Limit(context=200_000, output=8_192)
 AUTOCOMPACT = ("OPENCODE_DISABLE_AUTOCOMPACT", "FOLDMARK_DISABLE_AUTOCOMPACT")

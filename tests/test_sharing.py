@@ -18,11 +18,11 @@ import pytest
 from msgspec.structs import replace
 
 import foldmark
-from foldmark.io.keeping import collect
-from foldmark.io.rows import Stored, read_messages
-from foldmark.io.store import Store
-from foldmark.log import part_text
-from foldmark.messages import Message, TextPart
+from foldmark.log.log import part_text
+from foldmark.model.messages import Message, TextPart
+from foldmark.store.maintenance import collect
+from foldmark.store.rows import Stored, read_messages
+from foldmark.store.store import Store
 
 from .test_kill import all_events, check_pivots, check_sums
 from .victim import store_of

@@ -14,7 +14,7 @@ from foldmark.agent.calling import called
 from foldmark.agent.permissions import Gate, Permissions
 from foldmark.agent.shell import Ran, clean_environment, ran, shell_tool
 from foldmark.agent.tool import Context, Output, Refusal
-from foldmark.messages import Pending, ToolPart
+from foldmark.model.messages import Pending, ToolPart
 
 from .sessions import opened
 

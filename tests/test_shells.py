@@ -2,8 +2,8 @@
 
 import pytest
 
-from foldmark.shells import shell_target
-from foldmark.targets import Span
+from foldmark.digest.shells import shell_target
+from foldmark.log.tool_targets import Span
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from foldmark.io.snapshots import Snapshots
+from foldmark.snapshots.snapshots import Snapshots
 
 from .test_snapshots import calls, made
 
@@ -257,7 +257,7 @@ def test_after_many_looks_git_scans_whatever_is_believed(
 
 def test_a_large_folder_is_left_to_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, shots = made(tmp_path)
-    monkeypatch.setattr("foldmark.io.snapshots.MOST_FILES", 3)
+    monkeypatch.setattr("foldmark.snapshots.snapshots.MOST_FILES", 3)
     for name in "abcd":
         (folder / name).write_text("1\n")
     tree = settled(shots)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from foldmark.io.snapshots import Snapshots
+from foldmark.snapshots.snapshots import Snapshots
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from foldmark.errors import BadInput, StoreError
-from foldmark.filediffs import FileDiff
-from foldmark.io.snapshot_git import Git
-from foldmark.io.snapshots import Snapshots, snapshots
+from foldmark.model.file_diffs import FileDiff
+from foldmark.snapshots.git import Git
+from foldmark.snapshots.snapshots import Snapshots, snapshots
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -134,7 +134,7 @@ def test_files_with_the_time_of_the_index_are_read_until_it_is_settled(
     for number in range(120):
         (folder / f"{number}").write_text("same")
     tree = shots.take()
-    monkeypatch.setattr("foldmark.io.snapshot_index._SETTLED", -60.0)  # as if a minute had passed
+    monkeypatch.setattr("foldmark.snapshots.index._SETTLED", -60.0)  # as if a minute had passed
     called = calls(monkeypatch)
     (folder / "7").write_text("diff")
     (folder / "new").write_text("new")  # so that git scans

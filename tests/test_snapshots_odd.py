@@ -14,10 +14,10 @@ from random import Random
 
 import pytest
 
-from foldmark.filediffs import FileDiff
-from foldmark.io.snapshot_placing import delete_file, place_file
-from foldmark.io.snapshots import Snapshots
-from foldmark.values import encode
+from foldmark.model.file_diffs import FileDiff
+from foldmark.model.values import encode
+from foldmark.snapshots.placing import delete_file, place_file
+from foldmark.snapshots.snapshots import Snapshots
 
 from .test_snapshots import calls, files_of, made
 
@@ -278,7 +278,7 @@ def test_what_git_refuses_to_read_does_not_stop_the_rest(tmp_path: Path) -> None
 UNREADABLE = """
 import os, sys
 from pathlib import Path
-from foldmark.io.snapshots import Snapshots
+from foldmark.snapshots.snapshots import Snapshots
 if os.geteuid() == 0:  # who may read everything
     os.setgroups([])
     os.setresgid(65534, 65534, 65534)
@@ -405,7 +405,7 @@ def test_a_forked_child_does_not_write_its_parents_index(tmp_path: Path) -> None
 LOOP = """
 import sys
 from pathlib import Path
-from foldmark.io.snapshots import Snapshots
+from foldmark.snapshots.snapshots import Snapshots
 folder, home = Path(sys.argv[1]), Path(sys.argv[2])
 for number in range(100_000):
     for name in "abc":

@@ -13,8 +13,8 @@ import pytest
 import foldmark
 from foldmark.agent.summing import MOST_TOLD, summed_up
 from foldmark.errors import StoreError
-from foldmark.io.snapshot_git import Git
-from foldmark.io.snapshots import GitEnded, Snapshots, snapshots, stopped_by
+from foldmark.snapshots.git import Git
+from foldmark.snapshots.snapshots import GitEnded, Snapshots, snapshots, stopped_by
 
 from .test_snapshots import made
 
@@ -153,7 +153,7 @@ def test_what_is_quick_is_done_though_it_is_to_stop(tmp_path: Path) -> None:
 def test_a_scan_that_hangs_is_ended_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foldmark.io.snapshot_index.SCAN_SECONDS", 0.3)
+    monkeypatch.setattr("foldmark.snapshots.index.SCAN_SECONDS", 0.3)
     folder, shots = made(tmp_path)
     os.mkfifo(folder / ".gitignore")
     with pytest.raises(GitEnded, match="no answer"):

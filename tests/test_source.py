@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from foldmark.errors import BadInput
-from foldmark.importers.reading import read_file, read_sessions
-from foldmark.importers.source import Record, Source, Unrecognised, opened_source
+from foldmark.transcripts.read import read_file, read_sessions
+from foldmark.transcripts.source import Record, Source, Unrecognised, opened_source
 
 from .imported import Lines
 

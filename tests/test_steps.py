@@ -19,12 +19,12 @@ from pydantic_ai.models.function import (
     FunctionModel,
 )
 
-from foldmark.asking import Declared, ModelFailure, ModelRequest
 from foldmark.errors import BadPolicy
-from foldmark.io.models import kept_open, model_named, own_model
-from foldmark.messages import Pending, ReasoningPart, TextPart, ToolPart
-from foldmark.shown import AssistantMessage, Text, UserMessage
-from foldmark.stepping import STEP, Calling, Model, Piece, Stepped, Words
+from foldmark.model.messages import Pending, ReasoningPart, TextPart, ToolPart
+from foldmark.model.prompt_messages import AssistantMessage, Text, UserMessage
+from foldmark.providers.models import kept_open, model_named, own_model
+from foldmark.summary.protocol import Declared, ModelFailure, ModelRequest
+from foldmark.summary.steps import STEP, Calling, Model, Piece, Stepped, Words
 from foldmark.testing import ScriptedModel
 from foldmark.wire import request
 

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from foldmark.importers.reading import read_transcript
-from foldmark.io.store import Store
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
     AssistantInfo,
     CompactionPart,
     Completed,
@@ -28,11 +27,12 @@ from foldmark.messages import (
     UserInfo,
     decode_transcript,
 )
+from foldmark.model.values import Json
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, PRESETS
-from foldmark.tokens import COUNTERS, counter
-from foldmark.values import Json
-from foldmark.view import Viewer
+from foldmark.store.store import Store
+from foldmark.tokens.counters import COUNTERS, counter
+from foldmark.transcripts.read import read_transcript
 
 from .sessions import bytes_of, exported, fill, opened, plain
 from .stores import new_database

@@ -16,7 +16,7 @@ import pytest
 
 import foldmark
 from foldmark.errors import BadInput, FoldmarkError, StoreError
-from foldmark.io.store import Store
+from foldmark.store.store import Store
 
 from .sessions import bytes_of, exported, opened, work
 

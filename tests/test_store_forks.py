@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from foldmark.errors import BadInput, FoldmarkError, NoSession, StoreError
-from foldmark.io.keeping import collect
-from foldmark.io.store import Store
-from foldmark.messages import Message, SessionInfo, TextPart, UserInfo
-from foldmark.values import encode
+from foldmark.model.messages import Message, SessionInfo, TextPart, UserInfo
+from foldmark.model.values import encode
+from foldmark.store.maintenance import collect
+from foldmark.store.store import Store
 
 from .sessions import bytes_of, call, exported, fill, opened, plain, step, work
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from foldmark.errors import BadInput, SessionBusy
-from foldmark.importers.reading import opened_reading
-from foldmark.importers.storing import store_reading
-from foldmark.io.filling import Diverged
-from foldmark.io.store import Store
 from foldmark.presets import OPENCODE
+from foldmark.store.importing import Diverged
+from foldmark.store.store import Store
+from foldmark.transcripts.read import opened_reading
+from foldmark.transcripts.store import store_reading
 
 from .imported import SESSION, Lines, grown, imported, told, write
 from .sessions import bytes_of, opened
@@ -400,9 +400,9 @@ def test_a_bad_line_in_what_a_file_grew_by_changes_nothing(where: str, tmp_path:
 
 _KILLED = """
 import os, signal, sys
-from foldmark.importers.reading import opened_reading
-from foldmark.importers.storing import store_reading
-from foldmark.io.store import Store
+from foldmark.transcripts.read import opened_reading
+from foldmark.transcripts.store import store_reading
+from foldmark.store.store import Store
 where, path, most = sys.argv[1:]
 
 def watch(position):

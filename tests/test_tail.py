@@ -6,8 +6,19 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.plan import session_fold
+from foldmark.compaction.tail import (
+    Fold,
+    replayed,
+    suffix_measure,
+    tail_budget,
+    tail_start,
+    turn_starts,
+)
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
     AssistantInfo,
     Cache,
     CompactionPart,
@@ -21,16 +32,12 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.pivot import Made, marker_message, summary_message
-from foldmark.plan import session_fold
+from foldmark.model.values import to_plain
 from foldmark.policy import Policy, TailRules
 from foldmark.presets import CODELET, CODELET_USABLE, FOLDMARK, OPENCODE, OPENCODE_2025
 from foldmark.presets import OPENCODE_BUFFER as BUFFER
-from foldmark.tail import Fold, replayed, suffix_measure, tail_budget, tail_start, turn_starts
-from foldmark.tasks import latest
-from foldmark.tokens import counter, round4
-from foldmark.values import to_plain
-from foldmark.view import Viewer
+from foldmark.summary.tasks import latest
+from foldmark.tokens.counters import counter, round4
 
 PLAIN = TailRules()
 WITH_TAIL = pytest.mark.parametrize("policy", [OPENCODE, BUFFER, FOLDMARK], ids=lambda p: p.name)

@@ -6,7 +6,7 @@ import doctest
 import pytest
 
 import foldmark.testing
-from foldmark.asking import ModelFailure, ModelReply, ModelRequest, Outcome
+from foldmark.summary.protocol import ModelFailure, ModelReply, ModelRequest, Outcome
 from foldmark.testing import ScriptedModel
 
 

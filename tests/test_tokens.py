@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldmark.errors import BadPolicy
-from foldmark.messages import Completed, FilePart, TextPart, ToolPart
-from foldmark.sizes import part_size
-from foldmark.tokens import by_classes, ceil4, correction, counter, round4, utf16_length
+from foldmark.model.messages import Completed, FilePart, TextPart, ToolPart
+from foldmark.tokens.counters import by_classes, ceil4, correction, counter, round4, utf16_length
+from foldmark.tokens.sizes import part_size
 
 
 def test_halves_are_rounded_up_as_javascript_does() -> None:

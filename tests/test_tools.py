@@ -13,8 +13,8 @@ import pytest
 from foldmark.agent.functions import as_tool, tool, toolset
 from foldmark.agent.tool import Context, Output, Refusal
 from foldmark.errors import BadInput
-from foldmark.messages import SHOWN, FilePart
-from foldmark.values import Json
+from foldmark.model.messages import SHOWN, FilePart
+from foldmark.model.values import Json
 
 from .sessions import opened
 from .tooling import context_of, run

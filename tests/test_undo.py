@@ -40,7 +40,7 @@ def test_any_row_of_operations_in_postgres(
 
 def test_what_was_undone_last_is_redone_first(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However quick it all was."""
-    monkeypatch.setattr("foldmark.io.change.milliseconds", lambda: 1_700_000_000_000)
+    monkeypatch.setattr("foldmark.store.transaction.milliseconds", lambda: 1_700_000_000_000)
     with opened(where) as session:
         work(session)
         assert session.prune()

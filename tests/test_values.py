@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
-from foldmark.messages import (
+from foldmark.model.messages import (
     Message,
     TextPart,
     ToolPart,
@@ -17,7 +17,7 @@ from foldmark.messages import (
     decode_transcript,
     encode_transcript,
 )
-from foldmark.values import EXTRA, OTHER, Extra, Other, encode, from_plain, to_plain
+from foldmark.model.values import EXTRA, OTHER, Extra, Other, encode, from_plain, to_plain
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=8))
 plain = st.recursive(

@@ -3,20 +3,20 @@
 from collections.abc import Callable
 from typing import Any
 
-from foldmark.limits import Limit
-from foldmark.log import Log
-from foldmark.messages import Message, TextPart, Tokens, UserInfo
-from foldmark.overflow import is_overflow, usable, used
-from foldmark.pivot import Made, marker_message, summary_message
-from foldmark.plan import session_fold
+from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.plan import session_fold
+from foldmark.compaction.prune import prune_plan
+from foldmark.compaction.tail import Fold
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer, shown_places
+from foldmark.model.messages import Message, TextPart, Tokens, UserInfo
+from foldmark.model.values import from_plain
 from foldmark.policy import Policy
 from foldmark.presets import OPENCODE
-from foldmark.prune import prune_plan
-from foldmark.tail import Fold
-from foldmark.tasks import latest
-from foldmark.tokens import round4
-from foldmark.values import from_plain
-from foldmark.view import Viewer, shown_places
+from foldmark.summary.tasks import latest
+from foldmark.tokens.budget import is_overflow, usable, used
+from foldmark.tokens.counters import round4
+from foldmark.tokens.limits import Limit
 
 Vectors = Callable[[str], Any]
 

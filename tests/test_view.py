@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.log.view import BEGINNING, GO_ON, NO_REPLY, NOTE_TOKENS, Viewer
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     CompactionPart,
@@ -18,8 +19,7 @@ from foldmark.messages import (
 )
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, OPENCODE, OPENCODE_2025, PRESETS
-from foldmark.tokens import counter
-from foldmark.view import BEGINNING, GO_ON, NO_REPLY, NOTE_TOKENS, Viewer
+from foldmark.tokens.counters import counter
 
 from .telling import shown, told
 

@@ -1,8 +1,8 @@
-from foldmark.log import handle
+from foldmark.analysis.waste import repeats, superseded
+from foldmark.compaction.prune import prune_plan
+from foldmark.log.log import handle
 from foldmark.presets import FOLDMARK
-from foldmark.prune import prune_plan
-from foldmark.tokens import counter
-from foldmark.waste import repeats, superseded
+from foldmark.tokens.counters import counter
 
 from .pump import answer, asked, logged, ran, read, wrote
 

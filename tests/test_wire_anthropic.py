@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
     AssistantInfo,
     Cache,
     Completed,
@@ -28,8 +29,7 @@ from foldmark.messages import (
     UserInfo,
 )
 from foldmark.presets import OPENCODE
-from foldmark.tokens import by_classes
-from foldmark.view import Viewer
+from foldmark.tokens.counters import by_classes
 from foldmark.wire import decode, decode_reply, encode, encode_reply, request
 from foldmark.wire.anthropic import Anthropic
 from foldmark.wire.model import options

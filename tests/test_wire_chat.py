@@ -13,8 +13,9 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 from pydantic import ConfigDict, TypeAdapter
 
 from foldmark.errors import BadInput
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
     AssistantInfo,
     Completed,
     Message,
@@ -28,8 +29,7 @@ from foldmark.messages import (
     decode_transcript,
     encode_transcript,
 )
-from foldmark.presets import FOLDMARK
-from foldmark.shown import (
+from foldmark.model.prompt_messages import (
     AssistantMessage,
     Media,
     Output,
@@ -39,9 +39,9 @@ from foldmark.shown import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.shown import Call as ShownCall
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.model.prompt_messages import Call as ShownCall
+from foldmark.presets import FOLDMARK
+from foldmark.tokens.counters import counter
 from foldmark.wire import decode, decode_reply, encode, encode_reply, request
 from foldmark.wire.lists import VERBATIM
 from foldmark.wire.model import options

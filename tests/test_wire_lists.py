@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.messages import (
+from foldmark.model.messages import (
     Completed,
     Message,
     Origin,
@@ -24,8 +24,8 @@ from foldmark.messages import (
     has_result,
     with_part,
 )
-from foldmark.shown import PromptMessage
-from foldmark.values import encode as encoded
+from foldmark.model.prompt_messages import PromptMessage
+from foldmark.model.values import encode as encoded
 from foldmark.wire import (
     WIRES,
     candidates,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from openai.types.responses import Response
 
 from foldmark.errors import BadInput
-from foldmark.messages import (
+from foldmark.model.messages import (
     AssistantInfo,
     Completed,
     ReasoningPart,

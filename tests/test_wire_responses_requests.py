@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from openai.types.responses import ResponseInputParam
 from pydantic import TypeAdapter
 
-from foldmark.messages import (
+from foldmark.model.messages import (
     AssistantInfo,
     Completed,
     Message,
@@ -20,7 +20,7 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.shown import (
+from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
     Media,

@@ -12,7 +12,7 @@ from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from foldmark.errors import BadInput
-from foldmark.messages import Message, ReasoningPart, TextPart, ToolPart
+from foldmark.model.messages import Message, ReasoningPart, TextPart, ToolPart
 from foldmark.wire import WIRES, decode_reply
 from foldmark.wire.streams import Streamed, chunk_wire, joined
 

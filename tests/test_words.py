@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from foldmark.compaction import CompactionRequest
-from foldmark.limits import Limit
-from foldmark.log import Log, ordinal_of
-from foldmark.messages import (
+from foldmark.compaction.compact import CompactionRequest
+from foldmark.log.carryover import HEADING, REPEATED, fitted
+from foldmark.log.log import Log, ordinal_of
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
     AssistantInfo,
     CompactionPart,
     Completed,
@@ -18,13 +19,12 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
+from foldmark.model.prompt_messages import Media, Text, UserMessage
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, PRESETS
-from foldmark.session.once import Fitter
-from foldmark.shown import Media, Text, UserMessage
-from foldmark.tokens import by_classes, counter
-from foldmark.view import Viewer
-from foldmark.words import HEADING, REPEATED, fitted
+from foldmark.session.in_memory import Fitter
+from foldmark.tokens.counters import by_classes, counter
+from foldmark.tokens.limits import Limit
 
 ASKED = "What did we do so far?"
 

@@ -8,8 +8,8 @@ import foldmark
 from foldmark.agent.calling import called
 from foldmark.agent.permissions import Gate, Permissions
 from foldmark.agent.tool import Context, Output, Tool
-from foldmark.messages import Pending, ToolPart
-from foldmark.values import Json
+from foldmark.model.messages import Pending, ToolPart
+from foldmark.model.values import Json
 
 OPEN = Gate(Permissions([("*", "allow")]))
 

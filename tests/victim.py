@@ -16,11 +16,11 @@ from random import Random
 from typing import Any
 
 import foldmark
-from foldmark.acts import Operation
-from foldmark.io.engine import Engine
-from foldmark.io.store import Store
-from foldmark.messages import Message, Pending, TextPart, ToolPart
-from foldmark.values import encode
+from foldmark.model.messages import Message, Pending, TextPart, ToolPart
+from foldmark.model.operations import Operation
+from foldmark.model.values import encode
+from foldmark.store.engine import Engine
+from foldmark.store.store import Store
 
 SESSION = "victim"
 

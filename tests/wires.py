@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from foldmark.errors import BadInput
-from foldmark.log import Log
-from foldmark.messages import (
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     Completed,
@@ -23,10 +24,9 @@ from foldmark.messages import (
     decode_transcript,
     encode_transcript,
 )
+from foldmark.model.prompt_messages import PromptMessage
 from foldmark.presets import FOLDMARK
-from foldmark.shown import PromptMessage
-from foldmark.tokens import by_classes
-from foldmark.view import Viewer
+from foldmark.tokens.counters import by_classes
 from foldmark.wire import decode, decode_reply, encode, encode_reply, request, wire_named
 from foldmark.wire.lists import VERBATIM
 from foldmark.wire.model import options

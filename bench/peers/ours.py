@@ -17,16 +17,16 @@ from msgspec.structs import replace
 
 import foldmark
 from bench.measure import seconds
-from foldmark.compaction import CompactionRequest
-from foldmark.limits import Limit
-from foldmark.log import Log
-from foldmark.messages import Message, Pending, TextPart, ToolPart
-from foldmark.overflow import is_overflow
-from foldmark.plan import tokens_used
+from foldmark.compaction.compact import CompactionRequest
+from foldmark.compaction.plan import tokens_used
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import Message, Pending, TextPart, ToolPart
 from foldmark.presets import FOLDMARK
-from foldmark.session.once import Fitter
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.session.in_memory import Fitter
+from foldmark.tokens.budget import is_overflow
+from foldmark.tokens.counters import counter
+from foldmark.tokens.limits import Limit
 from foldmark.wire import decode
 
 from .synthetic import session, step

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
         UnknownModel,
         WindowTooSmall,
     )
-    from .events import Event
-    from .importers.reading import read_transcript
-    from .limits import Limit, model_limits
-    from .log import Log
-    from .messages import Message
+    from .fit.fit import fit
+    from .log.log import Log
+    from .log.view import Viewer
+    from .model.events import Event
+    from .model.messages import Message
     from .policy import Policy
     from .presets import preset
     from .refusals import is_context_overflow
     from .session.opening import aopen, open  # noqa: A004 - `foldmark.open` is its name
     from .session.session import Session
     from .session.settings import Settings
-    from .view import Viewer
-    from .wire.fitting import fit
+    from .tokens.limits import Limit, model_limits
+    from .transcripts.read import read_transcript
 
 __version__ = "0.1.0"
 
@@ -45,26 +45,26 @@ _HOMES = {
     "BadInput": "errors",
     "BadPolicy": "errors",
     "CompactionStopped": "errors",
-    "Event": "events",
+    "Event": "model.events",
     "FoldmarkError": "errors",
-    "Limit": "limits",
-    "Log": "log",
-    "Message": "messages",
+    "Limit": "tokens.limits",
+    "Log": "log.log",
+    "Message": "model.messages",
     "Policy": "policy",
     "Session": "session.session",
     "SessionBusy": "errors",
     "Settings": "session.settings",
     "StoreError": "errors",
     "UnknownModel": "errors",
-    "Viewer": "view",
+    "Viewer": "log.view",
     "WindowTooSmall": "errors",
     "aopen": "session.opening",
-    "fit": "wire.fitting",
+    "fit": "fit.fit",
     "is_context_overflow": "refusals",
-    "model_limits": "limits",
+    "model_limits": "tokens.limits",
     "open": "session.opening",
     "preset": "presets",
-    "read_transcript": "importers.reading",
+    "read_transcript": "transcripts.read",
     "tool": "agent.functions",
 }
 

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from .errors import BadPolicy
-from .values import Frozen
+from .model.values import Frozen
 
 Reserve = Literal["none", "output", "buffer"]
 Usage = Literal["input", "output", "cache.read", "cache.write"]

@@ -11,15 +11,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .asking import Delta, ModelFailure, ModelReply, ModelRequest, Outcome
-from .media import media_tokens
-from .messages import Pending, ReasoningPart, TextPart, Tokens, ToolPart
-from .prompting import SECTIONS
-from .shown import Call, Media, PromptMessage, Reasoning, Result, Text
-from .sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD
-from .stepping import Calling, Piece, Stepped, Tell, Words
-from .tokens import counter
-from .values import encode
+from .model.messages import Pending, ReasoningPart, TextPart, Tokens, ToolPart
+from .model.prompt_messages import Call, Media, PromptMessage, Reasoning, Result, Text
+from .model.values import encode
+from .summary.prompting import SECTIONS
+from .summary.protocol import Delta, ModelFailure, ModelReply, ModelRequest, Outcome
+from .summary.steps import Calling, Piece, Stepped, Tell, Words
+from .tokens.counters import counter
+from .tokens.media import media_tokens
+from .tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD
 
 # What an answer is made of: words, `call(…)` and `thought(…)`.
 Bit = str | TextPart | ReasoningPart | ToolPart

@@ -14,11 +14,11 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from msgspec.structs import replace
 
 from foldmark.errors import BadPolicy, CompactionStopped, FoldmarkError
-from foldmark.io.background import uncut
-from foldmark.messages import Message, TextPart, Tokens, ToolPart, has_result
+from foldmark.model.messages import Message, TextPart, Tokens, ToolPart, has_result
+from foldmark.model.prompt_messages import PromptMessage, ToolMessage
+from foldmark.providers.background import uncut
 from foldmark.refusals import is_context_overflow
 from foldmark.session.session import Session
-from foldmark.shown import PromptMessage, ToolMessage
 from foldmark.wire.lists import orphan
 from foldmark.wire.model import RESULT, Answer, Read, options
 

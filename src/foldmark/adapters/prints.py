@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from foldmark.messages import (
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     FilePart,
@@ -20,8 +20,8 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.shown import Call, Media, PromptMessage, Reasoning, Result, Text
-from foldmark.values import Json, encode
+from foldmark.model.prompt_messages import Call, Media, PromptMessage, Reasoning, Result, Text
+from foldmark.model.values import Json, encode
 from foldmark.wire.lists import as_shown
 from foldmark.wire.model import RESULT, Read, options, without
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 
 from foldmark.errors import FoldmarkError
-from foldmark.io.background import uncut
+from foldmark.providers.background import uncut
 from foldmark.session.session import Session
 
 _log = logging.getLogger("foldmark")

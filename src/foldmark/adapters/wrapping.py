@@ -15,17 +15,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar, cast
 
-from foldmark.asking import Declared
 from foldmark.errors import BadInput, FoldmarkError
-from foldmark.ladder import declared_tokens
-from foldmark.limits import model_limits
-from foldmark.messages import AssistantInfo, Tokens
+from foldmark.fit.fit import fit, list_tokens
+from foldmark.model.messages import AssistantInfo, Tokens
+from foldmark.model.values import encode
 from foldmark.refusals import is_context_overflow, stated_window
 from foldmark.session.session import Session
-from foldmark.tokens import counter
-from foldmark.values import encode
+from foldmark.summary.ladder import declared_tokens
+from foldmark.summary.protocol import Declared
+from foldmark.tokens.counters import counter
+from foldmark.tokens.limits import model_limits
 from foldmark.wire import decode_reply, wire_named
-from foldmark.wire.fitting import fit, list_tokens
 from foldmark.wire.plain import is_sdk_object, plain
 from foldmark.wire.recognising import wire_of, wires_of
 from foldmark.wire.tools import declared

@@ -7,16 +7,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from foldmark.compaction.pivot import AGENT as COMPACTION
 from foldmark.errors import BadInput, BadPolicy, StoreError
-from foldmark.io.files import harmless
-from foldmark.io.models import model_named
-from foldmark.io.snapshots import Snapshots, snapshots
-from foldmark.pivot import AGENT as COMPACTION
-from foldmark.prompting import prompt as prompt_named
+from foldmark.files import harmless
+from foldmark.providers.models import model_named
 from foldmark.session.maker import Content
 from foldmark.session.opening import open as open_session
 from foldmark.session.session import Session
-from foldmark.stepping import Model
+from foldmark.snapshots.snapshots import Snapshots, snapshots
+from foldmark.summary.prompting import prompt as prompt_named
+from foldmark.summary.steps import Model
 
 from .calls import Hands
 from .delegates import delegate

@@ -13,8 +13,8 @@ from typing import cast
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.messages import SHOWN, Completed, FilePart, Pending, ToolPart
-from foldmark.values import Json, decoder, encode, parsed
+from foldmark.model.messages import SHOWN, Completed, FilePart, Pending, ToolPart
+from foldmark.model.values import Json, decoder, encode, parsed
 
 from .functions import failure
 from .paths import printed

@@ -10,13 +10,13 @@ from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple, cast
 
-from foldmark import events
 from foldmark.errors import BadInput
-from foldmark.io.background import uncut
-from foldmark.messages import SHOWN, Running, Time, ToolPart
+from foldmark.model import events
+from foldmark.model.messages import SHOWN, Running, Time, ToolPart
+from foldmark.model.values import Json
+from foldmark.providers.background import uncut
 from foldmark.session.session import Session
-from foldmark.stepping import Stepped
-from foldmark.values import Json
+from foldmark.summary.steps import Stepped
 
 from .calling import called
 from .permissions import Gate

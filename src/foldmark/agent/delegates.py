@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from foldmark.errors import FoldmarkError
-from foldmark.io.background import uncut
-from foldmark.messages import Message, Pending, SubtaskPart, ToolPart
-from foldmark.stepping import Stepped
-from foldmark.values import Json
+from foldmark.model.messages import Message, Pending, SubtaskPart, ToolPart
+from foldmark.model.values import Json
+from foldmark.providers.background import uncut
+from foldmark.summary.steps import Stepped
 
 from .titles import first_words
 from .tool import Context, Output, Refusal, Tool

@@ -8,11 +8,11 @@ elsewhere. A revert hides messages, and what they did, from all of these.
 from collections.abc import Iterable, Iterator, Sequence
 
 from foldmark.errors import BadInput
-from foldmark.filediffs import FileDiff
-from foldmark.io.snapshots import Snapshots
-from foldmark.log import marker_part
-from foldmark.messages import Message, StepFinishPart, StepStartPart, TextPart
+from foldmark.log.log import marker_part
+from foldmark.model.file_diffs import FileDiff
+from foldmark.model.messages import Message, StepFinishPart, StepStartPart, TextPart
 from foldmark.session.session import Session
+from foldmark.snapshots.snapshots import Snapshots
 
 Trees = tuple[str, str]
 

@@ -15,10 +15,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
-from foldmark.io.files import size_text
-from foldmark.io.snapshot_git import UNFINISHED
-from foldmark.messages import FilePart
-from foldmark.values import Json
+from foldmark.files import size_text
+from foldmark.model.messages import FilePart
+from foldmark.model.values import Json
+from foldmark.snapshots.git import UNFINISHED
 
 from .functions import tool
 from .paths import Places, printed

@@ -12,16 +12,7 @@ from typing import Annotated
 
 from . import grepping
 from .functions import tool
-from .grepping import (
-    MOST_SEEN,
-    Entry,
-    Rules,
-    closed_note,
-    fits,
-    is_among,
-    is_closed,
-    walked,
-)
+from .grepping import MOST_SEEN, Entry, Rules, closed_note, fits, is_among, is_closed, walked
 from .paths import Places
 from .shell import ran
 from .tool import Context, Output, Refusal, Tool

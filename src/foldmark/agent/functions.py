@@ -30,9 +30,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from foldmark.errors import BadInput, FoldmarkError
-from foldmark.io.files import in_plain_words, size_text
-from foldmark.messages import FilePart
-from foldmark.values import Json
+from foldmark.files import in_plain_words, size_text
+from foldmark.model.messages import FilePart
+from foldmark.model.values import Json
 
 from .tool import SECONDS, SHOWN, Context, Output, Refusal, Tool
 

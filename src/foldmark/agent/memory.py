@@ -3,10 +3,10 @@
 from functools import cache
 from typing import Annotated
 
-from foldmark.io.words import is_data
-from foldmark.messages import FilePart
-from foldmark.session.looking import Found
-from foldmark.tokens import counter
+from foldmark.model.messages import FilePart
+from foldmark.session.reader import Found
+from foldmark.store.search_terms import is_data
+from foldmark.tokens.counters import counter
 
 from .functions import tool
 from .tool import Context, Output, Refusal, Tool

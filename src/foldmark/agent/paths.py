@@ -13,9 +13,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from foldmark.io.files import harmless
-from foldmark.io.sqlite import BESIDE
-from foldmark.values import Frozen
+from foldmark.files import harmless
+from foldmark.model.values import Frozen
+from foldmark.store.sqlite import BESIDE
 
 from .grepping import is_among
 from .tool import Refusal

@@ -18,8 +18,8 @@ from fnmatch import fnmatchcase, translate
 from typing import Literal, NamedTuple
 
 from foldmark.errors import BadPolicy
-from foldmark.io.files import harmless
-from foldmark.values import Frozen, Json
+from foldmark.files import harmless
+from foldmark.model.values import Frozen, Json
 
 from .functions import in_thread
 

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from foldmark import events
-from foldmark.ladder import added
-from foldmark.messages import (
+from foldmark.model import events
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     Cache,
@@ -22,7 +21,8 @@ from foldmark.messages import (
 )
 from foldmark.session.maker import Content
 from foldmark.session.session import Session
-from foldmark.stepping import Stepped
+from foldmark.summary.ladder import added
+from foldmark.summary.steps import Stepped
 
 from .calls import begun
 from .stepping import Answer

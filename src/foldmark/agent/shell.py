@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from foldmark.io.files import size_text
-from foldmark.values import Frozen
+from foldmark.files import size_text
+from foldmark.model.values import Frozen
 
 from .functions import tool
 from .tool import Output, Refusal, Tool

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
-from foldmark.values import Frozen
+from foldmark.model.values import Frozen
 
 from .functions import tool
 from .paths import inside, printed

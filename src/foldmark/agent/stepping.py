@@ -12,12 +12,12 @@ from typing import NamedTuple
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark import events
-from foldmark.asking import Cause, ModelFailure, ModelRequest
-from foldmark.io.driving import heard_out, jittered
-from foldmark.messages import ReasoningPart, RetryPart, TextPart, Time, ToolPart
+from foldmark.model import events
+from foldmark.model.messages import ReasoningPart, RetryPart, TextPart, Time, ToolPart
+from foldmark.providers.driver import heard_out, jittered
 from foldmark.session.session import Session
-from foldmark.stepping import Calling, Model, Piece, Stepped, Words
+from foldmark.summary.protocol import Cause, ModelFailure, ModelRequest
+from foldmark.summary.steps import Calling, Model, Piece, Stepped, Words
 
 _AGAIN: tuple[Cause, ...] = ("throttled", "timeout", "failed")
 _LONGEST_WAIT = 120.0  # seconds between two tries, whatever a provider says

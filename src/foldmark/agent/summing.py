@@ -3,10 +3,10 @@
 import logging
 
 from foldmark.errors import FoldmarkError
-from foldmark.filediffs import FileDiff
-from foldmark.io.snapshots import Snapshots
+from foldmark.model.file_diffs import FileDiff
+from foldmark.model.values import Json
 from foldmark.session.session import Session
-from foldmark.values import Json
+from foldmark.snapshots.snapshots import Snapshots
 
 _log = logging.getLogger("foldmark")
 START = "start"  # in a session's summary: the tree that its first turn found

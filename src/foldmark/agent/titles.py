@@ -2,9 +2,9 @@
 
 import asyncio
 
-from foldmark.asking import ModelReply, ModelRequest, Summarizer
-from foldmark.prompting import prompt
-from foldmark.shown import Text, UserMessage
+from foldmark.model.prompt_messages import Text, UserMessage
+from foldmark.summary.prompting import prompt
+from foldmark.summary.protocol import ModelReply, ModelRequest, Summarizer
 
 TITLE = "title"  # the purpose of an ask
 _LONGEST = 80  # characters

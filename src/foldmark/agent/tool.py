@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from foldmark.asking import Declared
-from foldmark.messages import FilePart
+from foldmark.model.messages import FilePart
+from foldmark.model.values import Frozen, Json
 from foldmark.session.session import Session
-from foldmark.values import Frozen, Json
+from foldmark.summary.protocol import Declared
 
 if TYPE_CHECKING:
     from .permissions import Gate

@@ -12,18 +12,18 @@ from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from foldmark import events
-from foldmark.acts import Operation
-from foldmark.asking import ModelFailure, ModelRequest
 from foldmark.errors import Aborted, BadInput, CompactionStopped, ModelFailed, WindowTooSmall
-from foldmark.io.background import uncut, waited
-from foldmark.io.models import kept_open
-from foldmark.io.snapshots import stopped_by
-from foldmark.messages import Message, TextPart, Tokens, ToolPart
+from foldmark.model import events
+from foldmark.model.messages import Message, TextPart, Tokens, ToolPart
+from foldmark.model.operations import Operation
+from foldmark.model.prompt_messages import AssistantMessage, PromptMessage
+from foldmark.providers.background import uncut, waited
+from foldmark.providers.models import kept_open
 from foldmark.session.maker import Content
 from foldmark.session.session import Session
-from foldmark.shown import AssistantMessage, PromptMessage
-from foldmark.stepping import STEP, Stepped
+from foldmark.snapshots.snapshots import stopped_by
+from foldmark.summary.protocol import ModelFailure, ModelRequest
+from foldmark.summary.steps import STEP, Stepped
 
 from . import calls
 from .delegates import handed_on

@@ -6,11 +6,11 @@ from itertools import islice
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from foldmark.ladder import ModelUsage
-from foldmark.log import handle
-from foldmark.overflow import pressure
-from foldmark.requests import UserRequest
+from foldmark.log.log import handle
+from foldmark.log.user_requests import UserRequest
 from foldmark.session.means import DIGEST
+from foldmark.summary.ladder import ModelUsage
+from foldmark.tokens.budget import pressure
 
 from .fitting import Compacted
 from .tables import (

@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 from msgspec import structs
 
-from foldmark.asking import Summarizer
 from foldmark.errors import BadInput
-from foldmark.io.files import MOST_BYTES, harmless
-from foldmark.io.models import summarizer as named_summarizer
-from foldmark.log import handle
-from foldmark.overflow import pressure
+from foldmark.files import MOST_BYTES, harmless
+from foldmark.log.log import handle
+from foldmark.model.values import Json, encode
+from foldmark.providers.models import summarizer as named_summarizer
 from foldmark.session.means import DIGEST
-from foldmark.values import Json, encode
+from foldmark.summary.protocol import Summarizer
+from foldmark.tokens.budget import pressure
 from foldmark.wire import WIRES, wire_named
 
 from .compacted import report

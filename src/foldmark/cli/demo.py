@@ -9,15 +9,15 @@ import msgspec
 import typer
 from rich.text import Text
 
-from foldmark.growth import sampled
-from foldmark.io.files import write_private
-from foldmark.io.store import Store
+from foldmark.analysis.growth import sampled
+from foldmark.files import write_private
 from foldmark.lab.generate import generate
-from foldmark.limits import Limit, model_limits
-from foldmark.messages import Transcript, encode_transcript
+from foldmark.model.messages import Transcript, encode_transcript
 from foldmark.presets import FOLDMARK
 from foldmark.session.means import DIGEST
 from foldmark.session.opening import open as open_session
+from foldmark.store.store import Store
+from foldmark.tokens.limits import Limit, model_limits
 
 from .demonstrated import story
 from .demonstration import Demonstration, Outcome

@@ -9,21 +9,21 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from foldmark.acts import Operation
-from foldmark.carried import REQUESTS
-from foldmark.growth import Point
-from foldmark.log import Entry, handle
-from foldmark.marks import unmarked
-from foldmark.messages import AssistantInfo, Message, Tokens
-from foldmark.overflow import pressure
-from foldmark.plan import Plan
-from foldmark.prune import Decision
+from foldmark.analysis.growth import Point
+from foldmark.analysis.token_usage import entry_tokens
+from foldmark.compaction.plan import Plan
+from foldmark.compaction.prune import Decision
+from foldmark.digest.previous import REQUESTS
+from foldmark.log.log import Entry, handle
+from foldmark.log.marks import unmarked
+from foldmark.model.messages import AssistantInfo, Message, Tokens
+from foldmark.model.operations import Operation
+from foldmark.model.prompt_messages import PromptMessage, ToolMessage
+from foldmark.model.values import Frozen, encode
 from foldmark.session.session import Session
-from foldmark.shown import PromptMessage, ToolMessage
-from foldmark.sizes import message_sizes
-from foldmark.spending import entry_tokens
-from foldmark.tokens import counter
-from foldmark.values import Frozen, encode
+from foldmark.tokens.budget import pressure
+from foldmark.tokens.counters import counter
+from foldmark.tokens.sizes import message_sizes
 
 _HANDLE = re.compile(r"\((h[0-9a-f]+)\)")
 _MOST_SHOWN = 5  # outputs of the first prune that are told

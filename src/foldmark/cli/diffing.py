@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from foldmark.acts import Operation
-from foldmark.io.loading import Slice
-from foldmark.io.rows import Loaded, read_messages
-from foldmark.io.store import Store
-from foldmark.log import Log
+from foldmark.log.log import Log
+from foldmark.log.view import View, Viewer
+from foldmark.model.operations import Operation
 from foldmark.session.diff import ViewDiff, view_diff
 from foldmark.session.session import Session
-from foldmark.tokens import counter
-from foldmark.view import View, Viewer
+from foldmark.store.loading import Slice
+from foldmark.store.rows import Loaded, read_messages
+from foldmark.store.store import Store
+from foldmark.tokens.counters import counter
 
 
 def act_diff(session: Session, store: Store, act: Operation, acts: Sequence[Operation]) -> ViewDiff:

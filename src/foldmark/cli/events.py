@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from foldmark.events import Event
+from foldmark.model.events import Event
+from foldmark.model.values import encode
 from foldmark.session.session import Session
-from foldmark.values import encode
 
 from .opening import opened_session
 from .options import SessionName, StorePlace

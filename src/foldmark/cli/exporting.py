@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from foldmark.errors import BadInput
-from foldmark.exporters.markdown import markdown
-from foldmark.exporters.wires import request_body, whole_view, wire_messages, wire_view
-from foldmark.io.files import MOST_BYTES, harmless, size_text, write_private
-from foldmark.messages import Transcript, encode_transcript
-from foldmark.shown import PromptMessage
-from foldmark.values import encode
-from foldmark.view import Viewer
+from foldmark.files import MOST_BYTES, harmless, size_text, write_private
+from foldmark.log.view import Viewer
+from foldmark.model.messages import Transcript, encode_transcript
+from foldmark.model.prompt_messages import PromptMessage
+from foldmark.model.values import encode
+from foldmark.transcripts.write_markdown import markdown
+from foldmark.transcripts.write_wires import request_body, whole_view, wire_messages, wire_view
 from foldmark.wire import WIRES, wire_named
 
 from .opening import opened_session

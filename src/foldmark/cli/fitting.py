@@ -10,28 +10,28 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from foldmark.asking import Declared, Summarizer
-from foldmark.carried import BEGINNING
-from foldmark.compaction import CompactionRequest
+from foldmark.analysis.inspection import newest_model
+from foldmark.analysis.token_usage import fixed_tokens
+from foldmark.compaction.compact import CompactionRequest
+from foldmark.compaction.plan import tokens_used
+from foldmark.digest.previous import BEGINNING
 from foldmark.errors import BadInput, WindowTooSmall
-from foldmark.exporters.wires import wire_view
-from foldmark.inspection import newest_model
-from foldmark.io.models import limits_name
-from foldmark.ladder import ModelUsage, added
-from foldmark.limits import Limit, limits_or_usual
-from foldmark.log import Log
-from foldmark.messages import SessionInfo, ToolPart, Transcript
-from foldmark.overflow import usable
-from foldmark.plan import tokens_used
+from foldmark.log.log import Log
+from foldmark.log.render import message_text
+from foldmark.log.view import BEGINNING as FIRST
+from foldmark.log.view import GO_ON, NO_REPLY, NOTE_TOKENS, Viewer
+from foldmark.model.messages import SessionInfo, ToolPart, Transcript
+from foldmark.model.prompt_messages import PromptMessage, ToolMessage, message_texts
+from foldmark.model.values import Frozen, Json
 from foldmark.policy import Policy
-from foldmark.prompting import SummaryInstructions
-from foldmark.render import message_text
-from foldmark.session.once import Fitted, Fitter
-from foldmark.shown import PromptMessage, ToolMessage, message_texts
-from foldmark.spending import fixed_tokens
-from foldmark.values import Frozen, Json
-from foldmark.view import BEGINNING as FIRST
-from foldmark.view import GO_ON, NO_REPLY, NOTE_TOKENS, Viewer
+from foldmark.providers.models import limits_name
+from foldmark.session.in_memory import Fitted, Fitter
+from foldmark.summary.ladder import ModelUsage, added
+from foldmark.summary.prompting import SummaryInstructions
+from foldmark.summary.protocol import Declared, Summarizer
+from foldmark.tokens.budget import usable
+from foldmark.tokens.limits import Limit, limits_or_usual
+from foldmark.transcripts.write_wires import wire_view
 from foldmark.wire import wire_named
 from foldmark.wire.tools import declared
 

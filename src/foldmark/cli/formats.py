@@ -1,6 +1,6 @@
 """`foldmark formats`: which transcripts can be read."""
 
-from foldmark.importers.format import formats as known
+from foldmark.transcripts.format import formats as known
 
 from .options import AsJson
 from .tables import About, listing, show, show_json, words

@@ -7,19 +7,19 @@ from hashlib import blake2b
 from pathlib import Path
 
 from foldmark.errors import BadInput, FoldmarkError, StoreError
-from foldmark.importers.reading import Reading, opened_reading
-from foldmark.importers.source import Unrecognised
-from foldmark.importers.storing import Apart, Imported, State, Watch, store_reading
-from foldmark.io.copying import copy_session
-from foldmark.io.files import STANDARD_INPUT, harmless
-from foldmark.io.filling import Diverged
-from foldmark.io.loading import Slice
-from foldmark.io.rows import SessionRow
-from foldmark.io.sqlite import Sqlite
-from foldmark.io.store import Store
+from foldmark.files import STANDARD_INPUT, harmless
+from foldmark.model.values import Frozen
 from foldmark.session.opening import DEFAULT_STORE
 from foldmark.session.settings import Settings
-from foldmark.values import Frozen
+from foldmark.store.copy import copy_session
+from foldmark.store.importing import Diverged
+from foldmark.store.loading import Slice
+from foldmark.store.rows import SessionRow
+from foldmark.store.sqlite import Sqlite
+from foldmark.store.store import Store
+from foldmark.transcripts.read import Reading, opened_reading
+from foldmark.transcripts.source import Unrecognised
+from foldmark.transcripts.store import Apart, Imported, State, Watch, store_reading
 
 from .opening import opened_store
 

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from foldmark.errors import BadInput
-from foldmark.io.files import MOST_BYTES
+from foldmark.files import MOST_BYTES
 from foldmark.presets import PRESETS
 from foldmark.session.settings import load_settings
 

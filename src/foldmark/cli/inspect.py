@@ -6,16 +6,16 @@ from msgspec.structs import asdict, replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from foldmark.growth import growth
-from foldmark.importers.reading import ReadFile, picked
-from foldmark.inspection import Inspection, inspected_together, inspection, newest_model
-from foldmark.io.files import MOST_BYTES
-from foldmark.limits import limits_or_usual
-from foldmark.log import Log
+from foldmark.analysis.growth import growth
+from foldmark.analysis.inspection import Inspection, inspected_together, inspection, newest_model
+from foldmark.analysis.replay import Rehearsal, rehearsal
+from foldmark.files import MOST_BYTES
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
 from foldmark.policy import Policy
-from foldmark.rehearsal import Rehearsal, rehearsal
-from foldmark.tokens import counter
-from foldmark.view import Viewer
+from foldmark.tokens.counters import counter
+from foldmark.tokens.limits import limits_or_usual
+from foldmark.transcripts.read import ReadFile, picked
 
 from .inspected import Inspected, report
 from .options import (

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from foldmark.growth import Growth, RecordedCompaction, RecordedPrune
-from foldmark.inspection import Inspection, Piece
-from foldmark.rehearsal import Rehearsal
-from foldmark.view import Viewer
-from foldmark.waste import Group as Repeated
-from foldmark.waste import Stale
+from foldmark.analysis.growth import Growth, RecordedCompaction, RecordedPrune
+from foldmark.analysis.inspection import Inspection, Piece
+from foldmark.analysis.replay import Rehearsal
+from foldmark.analysis.waste import Group as Repeated
+from foldmark.analysis.waste import Stale
+from foldmark.log.view import Viewer
 
 from .plots import GrowthPlot
 from .rehearsed import rehearsed_section

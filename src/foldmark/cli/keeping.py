@@ -9,10 +9,10 @@ import typer
 from rich.text import Text
 
 from foldmark.errors import BadInput
-from foldmark.io.files import harmless, size_text
-from foldmark.io.keeping import Freed, backup, collect
-from foldmark.io.store import Store
-from foldmark.values import Json
+from foldmark.files import harmless, size_text
+from foldmark.model.values import Json
+from foldmark.store.maintenance import Freed, backup, collect
+from foldmark.store.store import Store
 
 from .opening import existing_store
 from .options import AsJson, StorePlace

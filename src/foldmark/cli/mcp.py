@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from foldmark.errors import BadInput, FoldmarkError, NoStore
-from foldmark.importers.format import format_named, recognised
-from foldmark.importers.reading import Reading, opened_reading
-from foldmark.importers.source import Source
-from foldmark.importers.storing import store_reading
-from foldmark.io.files import MOST_BYTES, STANDARD_INPUT, harmless
-from foldmark.io.store import Store
+from foldmark.files import MOST_BYTES, STANDARD_INPUT, harmless
 from foldmark.session.opening import DEFAULT_STORE
 from foldmark.session.settings import Settings, load_settings
+from foldmark.store.store import Store
+from foldmark.transcripts.format import format_named, recognised
+from foldmark.transcripts.read import Reading, opened_reading
+from foldmark.transcripts.source import Source
+from foldmark.transcripts.store import store_reading
 
 from .importer import Importer
 from .options import FormatName, StorePlace

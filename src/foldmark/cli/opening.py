@@ -7,11 +7,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from foldmark.errors import BadInput, NoStore
-from foldmark.io.rows import SessionRow
-from foldmark.io.store import LATEST, Store
 from foldmark.session.opening import DEFAULT_STORE
 from foldmark.session.session import Session
 from foldmark.session.settings import Settings, load_settings
+from foldmark.store.rows import SessionRow
+from foldmark.store.store import LATEST, Store
 
 
 @contextmanager

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from foldmark.errors import BadInput
-from foldmark.importers.reading import ReadFile, picked, read_file
-from foldmark.io.files import MOST_BYTES, harmless, size_text
-from foldmark.log import Log
-from foldmark.messages import Transcript
+from foldmark.files import MOST_BYTES, harmless, size_text
+from foldmark.log.log import Log
+from foldmark.model.messages import Transcript
+from foldmark.model.values import Frozen
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, PRESETS, preset
-from foldmark.tokens import counter
-from foldmark.values import Frozen
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.read import ReadFile, picked, read_file
 
 from .text import plain
 

@@ -5,17 +5,17 @@ from typing import Annotated
 
 import typer
 
+from foldmark.analysis.inspection import newest_model
+from foldmark.compaction.plan import Plan, session_plan, tokens_used
+from foldmark.compaction.prune import Decision
 from foldmark.errors import BadInput, UnknownModel
-from foldmark.inspection import newest_model
-from foldmark.io.files import MOST_BYTES, harmless
-from foldmark.limits import Limit, model_limits
-from foldmark.log import handle
-from foldmark.messages import SessionInfo
-from foldmark.overflow import is_overflow, usable
-from foldmark.plan import Plan, session_plan, tokens_used
-from foldmark.prune import Decision
-from foldmark.values import Json
-from foldmark.view import Viewer
+from foldmark.files import MOST_BYTES, harmless
+from foldmark.log.log import handle
+from foldmark.log.view import Viewer
+from foldmark.model.messages import SessionInfo
+from foldmark.model.values import Json
+from foldmark.tokens.budget import is_overflow, usable
+from foldmark.tokens.limits import Limit, model_limits
 
 from .options import (
     DEFAULT_POLICY,

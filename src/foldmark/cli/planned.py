@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from foldmark.limits import Limit
-from foldmark.log import Log, handle
-from foldmark.messages import SessionInfo
-from foldmark.overflow import exceeds, pressure
-from foldmark.plan import Plan
+from foldmark.compaction.plan import Plan
+from foldmark.compaction.prune import Decision, by_reason
+from foldmark.log.log import Log, handle
+from foldmark.log.render import message_text
+from foldmark.model.messages import SessionInfo
 from foldmark.policy import Policy
-from foldmark.prune import Decision, by_reason
-from foldmark.render import message_text
+from foldmark.tokens.budget import exceeds, pressure
+from foldmark.tokens.limits import Limit
 
 from .tables import (
     QUIET,

@@ -11,10 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from foldmark.io.files import size_text
-from foldmark.io.rows import Stored
-from foldmark.log import handle
-from foldmark.messages import (
+from foldmark.files import size_text
+from foldmark.log.log import handle
+from foldmark.model.messages import (
     AnyPart,
     Completed,
     Failed,
@@ -23,7 +22,7 @@ from foldmark.messages import (
     TextPart,
     ToolPart,
 )
-from foldmark.shown import (
+from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
     Media,
@@ -32,8 +31,9 @@ from foldmark.shown import (
     Result,
     UserMessage,
 )
-from foldmark.shown import Text as Words
-from foldmark.values import encode
+from foldmark.model.prompt_messages import Text as Words
+from foldmark.model.values import encode
+from foldmark.store.rows import Stored
 
 from .tables import QUIET, words
 from .text import harmless_line, number

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from foldmark.overflow import pressure
-from foldmark.rehearsal import Rehearsal, SimulatedStep
+from foldmark.analysis.replay import Rehearsal, SimulatedStep
+from foldmark.tokens.budget import pressure
 
 from .tables import facts, pressure_colour, pressure_text, section, words
 from .text import number

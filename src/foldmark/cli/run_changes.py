@@ -15,13 +15,13 @@ from rich.text import Text
 
 from foldmark.agent.diffs import changed_trees
 from foldmark.errors import BadInput
-from foldmark.filediffs import FileDiff
-from foldmark.io.files import size_text
-from foldmark.io.rows import SessionRow
-from foldmark.io.snapshots import MOST_BYTES, Restored, Snapshots, snapshots, why_no_git
-from foldmark.io.store import Store
-from foldmark.log import ordinal_of
+from foldmark.files import size_text
+from foldmark.log.log import ordinal_of
+from foldmark.model.file_diffs import FileDiff
 from foldmark.session.session import Session
+from foldmark.snapshots.snapshots import MOST_BYTES, Restored, Snapshots, snapshots, why_no_git
+from foldmark.store.rows import SessionRow
+from foldmark.store.store import Store
 
 from .exporting import write_bytes
 from .opening import opened_session

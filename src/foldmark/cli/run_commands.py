@@ -15,11 +15,11 @@ from rich.text import Text
 from foldmark.agent.agent import Agent
 from foldmark.agent.diffs import changed_trees, tree_before
 from foldmark.errors import BadInput, FoldmarkError, UnknownModel
-from foldmark.io.snapshots import Restored
-from foldmark.io.words import words as split_words
-from foldmark.log import marker_part
-from foldmark.messages import Message, TextPart
+from foldmark.log.log import marker_part
+from foldmark.model.messages import Message, TextPart
 from foldmark.session.session import Session
+from foldmark.snapshots.snapshots import Restored
+from foldmark.store.search_terms import words as split_words
 
 from .opening import existing_store
 from .run_changes import LEFT_OUT, message_named, taken_snapshots, tell

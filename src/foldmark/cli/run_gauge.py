@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
-from foldmark import events
-from foldmark.acts import Operation
-from foldmark.events import Event
-from foldmark.messages import AssistantInfo, Tokens
-from foldmark.overflow import pressure
+from foldmark.model import events
+from foldmark.model.events import Event
+from foldmark.model.messages import AssistantInfo, Tokens
+from foldmark.model.operations import Operation
 from foldmark.session.session import Session
+from foldmark.tokens.budget import pressure
 
 from .tables import QUIET, pressure_colour, pressure_text
 

@@ -10,11 +10,11 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple, Protocol
 
-from foldmark import events
 from foldmark.agent.calls import Hands
 from foldmark.agent.turn import Ended
-from foldmark.events import Event
-from foldmark.values import Json, encode
+from foldmark.model import events
+from foldmark.model.events import Event
+from foldmark.model.values import Json, encode
 
 from .run_words import Harmless
 from .tables import QUIET

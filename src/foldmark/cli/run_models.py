@@ -5,13 +5,13 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from foldmark.errors import BadInput
-from foldmark.io.local import LOCAL, is_local, local_model
-from foldmark.io.models import model_named
-from foldmark.io.rows import SessionRow
-from foldmark.io.store import Store
-from foldmark.messages import AssistantInfo
-from foldmark.stepping import Model
-from foldmark.values import Frozen
+from foldmark.model.messages import AssistantInfo
+from foldmark.model.values import Frozen
+from foldmark.providers.local import LOCAL, is_local, local_model
+from foldmark.providers.models import model_named
+from foldmark.store.rows import SessionRow
+from foldmark.store.store import Store
+from foldmark.summary.steps import Model
 
 from .run_lines import Line
 from .tables import QUIET

@@ -12,20 +12,20 @@ from msgspec.structs import replace
 from foldmark.agent.agent import STEPS
 from foldmark.agent.permissions import Action
 from foldmark.agent.tool import Tool
-from foldmark.asking import Summarizer
 from foldmark.errors import BadInput, NoSession, NoStore
-from foldmark.io.files import harmless
-from foldmark.io.models import summarizer as named_summarizer
-from foldmark.io.rows import SessionRow
-from foldmark.io.store import Store
-from foldmark.messages import SessionInfo, Time
+from foldmark.files import harmless
+from foldmark.model.messages import SessionInfo, Time
+from foldmark.model.values import Frozen
+from foldmark.providers.models import summarizer as named_summarizer
 from foldmark.session.maker import Maker
 from foldmark.session.means import DIGEST
 from foldmark.session.opening import DEFAULT_STORE, open_store
 from foldmark.session.opening import open as open_session
 from foldmark.session.session import Session
 from foldmark.session.settings import Settings
-from foldmark.values import Frozen
+from foldmark.store.rows import SessionRow
+from foldmark.store.store import Store
+from foldmark.summary.protocol import Summarizer
 
 from .run_errors import line_of
 from .run_models import Reached, model_of

@@ -13,9 +13,9 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from foldmark import events
 from foldmark.agent.turn import Ended
-from foldmark.events import Event
+from foldmark.model import events
+from foldmark.model.events import Event
 
 from .run_gauge import Gauge
 from .run_lines import Calls, Line, outcome, told

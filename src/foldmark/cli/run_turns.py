@@ -12,8 +12,8 @@ import typer
 
 from foldmark.agent.agent import Agent
 from foldmark.agent.turn import Ended, Turn
-from foldmark.events import Event
-from foldmark.io.models import kept_open
+from foldmark.model.events import Event
+from foldmark.providers.models import kept_open
 from foldmark.session.session import Session
 
 from .run_lines import Screen

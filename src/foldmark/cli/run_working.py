@@ -11,23 +11,14 @@ from foldmark.agent.agent import Agent
 from foldmark.agent.permissions import Asker
 from foldmark.agent.workspace import workspace_tools
 from foldmark.errors import FoldmarkError
-from foldmark.messages import AssistantInfo
+from foldmark.model.messages import AssistantInfo
 from foldmark.session.opening import DEFAULT_STORE
 from foldmark.session.session import Session
 from foldmark.session.settings import Settings
 
 from .run_asking import Asking
 from .run_changes import checked_folder
-from .run_commands import (
-    COMMANDS,
-    Desk,
-    Leave,
-    helping,
-    is_command,
-    obey,
-    split_command,
-    unknown,
-)
+from .run_commands import COMMANDS, Desk, Leave, helping, is_command, obey, split_command, unknown
 from .run_errors import line_of
 from .run_gauge import Gauge
 from .run_lines import (

@@ -8,9 +8,9 @@ import typer
 from rich.text import Text
 
 from foldmark.errors import BadInput
-from foldmark.io.packing import as_bytes
-from foldmark.io.words import words as split_words
-from foldmark.session.looking import Found
+from foldmark.session.reader import Found
+from foldmark.store.encoding import as_bytes
+from foldmark.store.search_terms import words as split_words
 
 from .exporting import write_bytes
 from .opening import opened_session

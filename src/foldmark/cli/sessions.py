@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from foldmark.io.files import size_text
-from foldmark.io.leases import busy, has_died
-from foldmark.io.rows import SessionRow
-from foldmark.io.store import Store
-from foldmark.values import Json
+from foldmark.files import size_text
+from foldmark.model.values import Json
+from foldmark.store.leases import busy, has_died
+from foldmark.store.rows import SessionRow
+from foldmark.store.store import Store
 
 from .opening import existing_store
 from .options import AsJson, StorePlace

@@ -9,18 +9,18 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from foldmark.acts import Operation
 from foldmark.errors import BadInput
-from foldmark.io.leases import shown_holder
-from foldmark.io.loading import Slice, segments
-from foldmark.io.rows import SessionRow, Stored, read_messages
-from foldmark.io.store import Store
-from foldmark.log import handle
-from foldmark.messages import Number
+from foldmark.log.log import handle
+from foldmark.log.view import View
+from foldmark.model.messages import Number
+from foldmark.model.operations import Operation
+from foldmark.model.values import Json
 from foldmark.session.diff import ViewDiff
 from foldmark.session.session import Session
-from foldmark.values import Json
-from foldmark.view import View
+from foldmark.store.leases import shown_holder
+from foldmark.store.loading import Slice, segments
+from foldmark.store.rows import SessionRow, Stored, read_messages
+from foldmark.store.store import Store
 
 from .diffing import act_diff
 from .opening import opened_session

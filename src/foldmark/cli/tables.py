@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from foldmark.values import encode
+from foldmark.model.values import encode
 
 from .text import escaped, percent, plain
 

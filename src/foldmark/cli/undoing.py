@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from foldmark.acts import Operation
 from foldmark.agent.diffs import tree_after, tree_before
 from foldmark.errors import BadInput
-from foldmark.io.snapshots import Restored
+from foldmark.model.operations import Operation
 from foldmark.session.session import Session
+from foldmark.snapshots.snapshots import Restored
 
 from .opening import new_name, opened_session
 from .options import AsJson, SessionName, StorePlace

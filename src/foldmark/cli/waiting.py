@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.text import Text
 
-from foldmark.asking import Delta
+from foldmark.summary.protocol import Delta
 
 from .text import number, plain
 

@@ -10,7 +10,7 @@ from random import Random
 
 from msgspec import UNSET, UnsetType
 
-from ..messages import (
+from foldmark.model.messages import (
     AnyPart,
     CompactionPart,
     ModelRef,
@@ -19,6 +19,7 @@ from ..messages import (
     Time,
     Transcript,
 )
+
 from .mill.calls import Calls
 from .mill.chance import Deck, Sizes
 from .mill.project import ROOT, Project

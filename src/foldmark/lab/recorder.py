@@ -12,8 +12,8 @@ from random import Random
 import msgspec
 from msgspec.structs import replace
 
-from ..ids import Ids
-from ..messages import (
+from foldmark.model.ids import Ids
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     Completed,
@@ -33,7 +33,8 @@ from ..messages import (
     ToolPart,
     UserInfo,
 )
-from ..values import Json
+from foldmark.model.values import Json
+
 from .mill.calls import Call
 from .mill.project import ROOT
 from .usage import NONE, PLACEHOLDER, Meter, Output, Pruner, cost

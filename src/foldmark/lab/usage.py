@@ -6,9 +6,9 @@ Both are carried on from message to message. Knows parts and their tokens, not h
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ..messages import AnyPart, Cache, Completed, ReasoningPart, Tokens, ToolPart
-from ..sizes import MESSAGE_OVERHEAD, Size, part_size
-from ..tokens import by_classes
+from foldmark.model.messages import AnyPart, Cache, Completed, ReasoningPart, Tokens, ToolPart
+from foldmark.tokens.counters import by_classes
+from foldmark.tokens.sizes import MESSAGE_OVERHEAD, Size, part_size
 
 NONE = Tokens(total=0, input=0, output=0, reasoning=0, cache=Cache(read=0, write=0))
 PLACEHOLDER = 8  # tokens that are shown in a pruned output's place

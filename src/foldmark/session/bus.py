@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from foldmark.events import Event
+from foldmark.model.events import Event
 
 Subscriber = Callable[[Event], object]
 MOST_WAITING = 10_000  # events that one async subscriber may lag behind

@@ -12,32 +12,26 @@ from typing import NamedTuple, overload
 
 from msgspec.structs import replace
 
-from foldmark import events
-from foldmark.acts import Operation
-from foldmark.asking import ModelDialogue, Summarizer
-from foldmark.breaker import stop_reason, stopped
-from foldmark.compaction import CompactionRequest, Prepared, Summary, prepared, summarised
-from foldmark.errors import (
-    Aborted,
-    BadInput,
-    CompactionStopped,
-    FoldmarkError,
-    SessionOvertaken,
-)
-from foldmark.io.background import uncut
-from foldmark.io.change import Change
-from foldmark.io.driving import adrive, drive
-from foldmark.limits import Limit
-from foldmark.log import marker_part
-from foldmark.messages import Message, Tokens
-from foldmark.overflow import is_overflow
-from foldmark.plan import tokens_used
-from foldmark.prompting import SummaryInstructions
-from foldmark.shown import PromptMessage
-from foldmark.values import Json
-from foldmark.view import Viewer
+from foldmark.compaction.breaker import stop_reason, stopped
+from foldmark.compaction.compact import CompactionRequest, Prepared, Summary, prepared, summarised
+from foldmark.compaction.plan import tokens_used
+from foldmark.errors import Aborted, BadInput, CompactionStopped, FoldmarkError, SessionOvertaken
+from foldmark.log.carryover import open_request
+from foldmark.log.log import marker_part
+from foldmark.log.view import Viewer
+from foldmark.model import events
+from foldmark.model.messages import Message, Tokens
+from foldmark.model.operations import Operation
+from foldmark.model.prompt_messages import PromptMessage
+from foldmark.model.values import Json
+from foldmark.providers.background import uncut
+from foldmark.providers.driver import adrive, drive
+from foldmark.store.transaction import Change
+from foldmark.summary.prompting import SummaryInstructions
+from foldmark.summary.protocol import ModelDialogue, Summarizer
+from foldmark.tokens.budget import is_overflow
+from foldmark.tokens.limits import Limit
 from foldmark.wire import request, wire_named
-from foldmark.words import open_request
 
 from .folding import Completion
 from .hooks import Compaction

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from foldmark.shown import PromptMessage
-from foldmark.values import Frozen, encode
-from foldmark.view import View
+from foldmark.log.view import View
+from foldmark.model.prompt_messages import PromptMessage
+from foldmark.model.values import Frozen, encode
 
 Change = Literal["removed", "added"]
 _Place = tuple[int, int]  # in the old view, and in the new one

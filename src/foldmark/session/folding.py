@@ -5,21 +5,21 @@ from collections.abc import Callable, Mapping
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark import events
-from foldmark.acts import Operation
-from foldmark.compaction import USUAL_ROOM
+from foldmark.compaction.compact import USUAL_ROOM
+from foldmark.compaction.pivot import marker_message, summary_message
+from foldmark.compaction.plan import check_window, session_fold
+from foldmark.compaction.prune import Prune
+from foldmark.compaction.tail import Fold
 from foldmark.errors import BadInput
-from foldmark.io.change import Change
-from foldmark.log import marker_part
-from foldmark.messages import AnyPart, FilePart, Message, TextPart, Tokens, file_name
-from foldmark.pivot import marker_message, summary_message
-from foldmark.plan import check_window, session_fold
-from foldmark.prune import Prune
-from foldmark.shown import AssistantMessage, UserMessage
-from foldmark.sizes import message_sizes
-from foldmark.tail import Fold
-from foldmark.values import Frozen
-from foldmark.view import view_start
+from foldmark.log.log import marker_part
+from foldmark.log.view import view_start
+from foldmark.model import events
+from foldmark.model.messages import AnyPart, FilePart, Message, TextPart, Tokens, file_name
+from foldmark.model.operations import Operation
+from foldmark.model.prompt_messages import AssistantMessage, UserMessage
+from foldmark.model.values import Frozen
+from foldmark.store.transaction import Change
+from foldmark.tokens.sizes import message_sizes
 
 from .hooks import Compaction
 from .noting import Noting

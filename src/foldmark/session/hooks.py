@@ -21,12 +21,12 @@ from typing import Any, Protocol, TypeVar, cast
 
 from msgspec.structs import asdict, replace
 
+from foldmark.compaction.prune import Prune
 from foldmark.errors import BadInput, BadPolicy
-from foldmark.log import Pivot, ordinal_of
-from foldmark.prune import Prune
-from foldmark.shown import PromptMessage
-from foldmark.values import Frozen, from_plain
-from foldmark.view import View
+from foldmark.log.log import Pivot, ordinal_of
+from foldmark.log.view import View
+from foldmark.model.prompt_messages import PromptMessage
+from foldmark.model.values import Frozen, from_plain
 
 GROUP = "foldmark.hooks"  # of entry points
 MOST_KEPT = 1_000_000  # parts that one hook may name: what it answers could be without end

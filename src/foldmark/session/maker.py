@@ -7,10 +7,10 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from foldmark.compaction.pivot import Made
 from foldmark.errors import BadInput
-from foldmark.ids import Ids
-from foldmark.io.change import milliseconds
-from foldmark.messages import (
+from foldmark.model.ids import Ids
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     Completed,
@@ -26,8 +26,8 @@ from foldmark.messages import (
     decode_message,
     finish_of,
 )
-from foldmark.pivot import Made
-from foldmark.values import Json, Other, encode
+from foldmark.model.values import Json, Other, encode
+from foldmark.store.transaction import milliseconds
 
 Content = str | Sequence[AnyPart] | Message
 

@@ -4,12 +4,12 @@ import time
 
 from msgspec.structs import replace
 
-from foldmark.asking import Summarizer
 from foldmark.errors import UnknownModel
-from foldmark.io.models import limits_name
-from foldmark.ladder import USUAL_WINDOW, SummarizerLimits
-from foldmark.limits import Limit, model_limits
 from foldmark.policy import CompactRules
+from foldmark.providers.models import limits_name
+from foldmark.summary.ladder import USUAL_WINDOW, SummarizerLimits
+from foldmark.summary.protocol import Summarizer
+from foldmark.tokens.limits import Limit, model_limits
 
 DIGEST = "digest"  # in place of a model's name: nobody is asked
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from foldmark.acts import Operation
-from foldmark.asking import Declared, Summarizer
 from foldmark.errors import BadInput
-from foldmark.events import Event
-from foldmark.io.change import Change
-from foldmark.ladder import declared_tokens
-from foldmark.messages import AssistantInfo, Message, StepFinishPart, ToolPart, UserInfo
-from foldmark.sizes import message_sizes
-from foldmark.values import Frozen, Json
+from foldmark.model.events import Event
+from foldmark.model.messages import AssistantInfo, Message, StepFinishPart, ToolPart, UserInfo
+from foldmark.model.operations import Operation
+from foldmark.model.values import Frozen, Json
+from foldmark.store.transaction import Change
+from foldmark.summary.ladder import declared_tokens
+from foldmark.summary.protocol import Declared, Summarizer
+from foldmark.tokens.sizes import message_sizes
 
 from .saying import Saying, call_name
 

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from foldmark.asking import Summarizer
 from foldmark.errors import StoreError
-from foldmark.io.models import summarizer as named_summarizer
-from foldmark.io.rows import SessionRow
-from foldmark.io.store import LATEST, Store, checked_id
-from foldmark.ladder import declared_tokens
-from foldmark.messages import SessionInfo, Time
+from foldmark.model.messages import SessionInfo, Time
 from foldmark.policy import Policy
-from foldmark.tokens import counter
+from foldmark.providers.models import summarizer as named_summarizer
+from foldmark.store.rows import SessionRow
+from foldmark.store.store import LATEST, Store, checked_id
+from foldmark.summary.ladder import declared_tokens
+from foldmark.summary.protocol import Summarizer
+from foldmark.tokens.counters import counter
 from foldmark.wire.tools import declared
 
 from .hooks import useful_hooks

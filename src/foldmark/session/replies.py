@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from foldmark.errors import BadInput
-from foldmark.messages import AnyPart, AssistantInfo, Message
-from foldmark.values import Json
+from foldmark.model.messages import AnyPart, AssistantInfo, Message
+from foldmark.model.values import Json
 from foldmark.wire import WIRES, candidates, decode, decode_reply, reply_candidates, wire_named
 from foldmark.wire.plain import is_sdk_object, plain_object
 

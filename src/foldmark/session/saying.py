@@ -6,11 +6,10 @@ from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
-from foldmark import events
 from foldmark.errors import BadInput
-from foldmark.io.change import Change
-from foldmark.log import Entry, handle
-from foldmark.messages import (
+from foldmark.log.log import Entry, handle
+from foldmark.model import events
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     FilePart,
@@ -21,15 +20,16 @@ from foldmark.messages import (
     kind_of,
     with_part,
 )
-from foldmark.sizes import message_sizes
-from foldmark.values import Json
+from foldmark.model.values import Json
+from foldmark.store.transaction import Change
+from foldmark.tokens.sizes import message_sizes
 from foldmark.wire import recognised, wire_named
 from foldmark.wire.lists import take_list
 from foldmark.wire.model import Answer, Reader, Wire
 from foldmark.wire.plain import plain_objects
 from foldmark.wire.weaving import settled
 
-from .looking import Looking
+from .reader import Looking
 from .replies import answer_of, is_from_wire
 
 M = TypeVar("M")

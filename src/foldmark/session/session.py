@@ -9,13 +9,10 @@ from typing import Any, ParamSpec, TypeVar
 
 from msgspec import UNSET
 
-from foldmark.acts import Operation
-from foldmark.asking import Declared, Summarizer
-from foldmark.closing import AsyncClosing, Closing
-from foldmark.events import Event
-from foldmark.io.rows import SessionRow
-from foldmark.io.store import Store, checked_id, forked_info
-from foldmark.messages import (
+from foldmark.compaction.plan import Plan
+from foldmark.log.view import View
+from foldmark.model.events import Event
+from foldmark.model.messages import (
     AnyPart,
     FilePart,
     Message,
@@ -24,15 +21,18 @@ from foldmark.messages import (
     Tokens,
     Transcript,
 )
-from foldmark.plan import Plan
-from foldmark.values import Json
-from foldmark.view import View
+from foldmark.model.operations import Operation
+from foldmark.model.values import Json
+from foldmark.store.rows import SessionRow
+from foldmark.store.store import Store, checked_id, forked_info
+from foldmark.summary.protocol import Declared, Summarizer
 from foldmark.wire.model import Reader
 
+from .closing import AsyncClosing, Closing
 from .diff import ViewDiff
-from .listening import Listening
-from .looking import Found
 from .noting import OpenCall
+from .reader import Found
+from .streaming import Listening
 
 M = TypeVar("M")
 P = ParamSpec("P")

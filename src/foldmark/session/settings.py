@@ -24,15 +24,14 @@ from msgspec import inspect as shapes
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput, BadPolicy, UnknownModel
-from foldmark.io.files import harmless
-from foldmark.io.model_names import limits_name
-from foldmark.limits import Limit, model_limits
+from foldmark.files import harmless
+from foldmark.model.values import Frozen, Json
 from foldmark.policy import CompactRules, Policy, Threshold, WindowRules
 from foldmark.presets import FOLDMARK, preset
-from foldmark.tokens import counter
-from foldmark.values import Frozen, Json
-
-from .addresses import PAIRS, shown_store
+from foldmark.providers.names import limits_name
+from foldmark.store.address import PAIRS, shown_store
+from foldmark.tokens.counters import counter
+from foldmark.tokens.limits import Limit, model_limits
 
 OWN_FILE, SHARED_FILE = "foldmark.toml", "pyproject.toml"
 PREFIX = "FOLDMARK_"

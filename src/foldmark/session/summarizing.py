@@ -4,12 +4,12 @@ import logging
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from foldmark import events
-from foldmark.acts import Operation
-from foldmark.asking import Delta, Summarizer
 from foldmark.errors import BadPolicy
-from foldmark.io.models import summarizer
-from foldmark.secrets import masked
+from foldmark.model import events
+from foldmark.model.operations import Operation
+from foldmark.providers.models import summarizer
+from foldmark.summary.protocol import Delta, Summarizer
+from foldmark.summary.redaction import masked
 
 from .folding import Folding
 from .means import DIGEST

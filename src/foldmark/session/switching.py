@@ -2,14 +2,14 @@
 
 from msgspec.structs import replace
 
-from foldmark.acts import Operation
-from foldmark.breaker import stopped
+from foldmark.compaction.breaker import stopped
+from foldmark.compaction.plan import tokens_used
 from foldmark.errors import WindowTooSmall
-from foldmark.limits import Limit
-from foldmark.overflow import exceeds, usable
-from foldmark.plan import tokens_used
+from foldmark.log.view import Viewer
+from foldmark.model.operations import Operation
 from foldmark.refusals import is_context_overflow, stated_window
-from foldmark.view import Viewer
+from foldmark.tokens.budget import exceeds, usable
+from foldmark.tokens.limits import Limit
 
 from .compacting import Compacting, Wanted
 from .settings import Settings

@@ -13,9 +13,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.messages import AssistantInfo, Message, Origin
-from foldmark.shown import PromptMessage
-from foldmark.values import Json
+from foldmark.model.messages import AssistantInfo, Message, Origin
+from foldmark.model.prompt_messages import PromptMessage
+from foldmark.model.values import Json
 
 from .lists import Decoded, as_shown, read_list, write_list
 from .model import Wire, options

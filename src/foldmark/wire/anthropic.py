@@ -11,8 +11,7 @@ from typing import Any, cast
 from msgspec import UNSET
 
 from foldmark.errors import BadInput
-from foldmark.media import media_text
-from foldmark.messages import (
+from foldmark.model.messages import (
     BLOCK,
     AnyPart,
     Cache,
@@ -24,7 +23,7 @@ from foldmark.messages import (
     ToolPart,
     finish_of,
 )
-from foldmark.shown import (
+from foldmark.model.prompt_messages import (
     Call,
     Media,
     PromptMessage,
@@ -34,7 +33,8 @@ from foldmark.shown import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.values import Json
+from foldmark.model.values import Json
+from foldmark.tokens.media import media_text
 
 from .breakpoints import with_breakpoints
 from .files import data_url, url_parts

@@ -6,7 +6,7 @@ from typing import cast
 import msgspec
 
 from foldmark.errors import BadInput
-from foldmark.values import Json
+from foldmark.model.values import Json
 
 from .plain import plain_object
 

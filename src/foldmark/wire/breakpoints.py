@@ -7,7 +7,7 @@ paid for in full, the last message always has one if any had.
 
 from typing import cast
 
-from foldmark.values import Json
+from foldmark.model.values import Json
 
 MARK = "cache_control"
 _MOST = 4

@@ -13,9 +13,8 @@ from typing import Any, cast
 from msgspec import UNSET
 
 from foldmark.errors import BadInput
-from foldmark.media import media_text
-from foldmark.messages import BLOCK, AnyPart, Cache, Tokens, finish_of
-from foldmark.shown import (
+from foldmark.model.messages import BLOCK, AnyPart, Cache, Tokens, finish_of
+from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
     Media,
@@ -27,7 +26,8 @@ from foldmark.shown import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.values import Json
+from foldmark.model.values import Json
+from foldmark.tokens.media import media_text
 
 from .files import url_parts
 from .gemini_parts import (

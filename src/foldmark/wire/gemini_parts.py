@@ -10,9 +10,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.messages import AnyPart, FilePart, Pending, ReasoningPart, TextPart, ToolPart
-from foldmark.shown import Output
-from foldmark.values import Json
+from foldmark.model.messages import AnyPart, FilePart, Pending, ReasoningPart, TextPart, ToolPart
+from foldmark.model.prompt_messages import Output
+from foldmark.model.values import Json
 
 from .files import data_url
 from .model import Answer, kept, object_at, objects, opaque, options, text_at, without

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.messages import (
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     Completed,
@@ -28,7 +28,7 @@ from foldmark.messages import (
     UserInfo,
     told_error,
 )
-from foldmark.shown import (
+from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
     Media,
@@ -40,7 +40,7 @@ from foldmark.shown import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.values import Frozen, Json
+from foldmark.model.values import Frozen, Json
 
 from .model import JOINED, RESULT, Answer, Read, Reader, Wire, objects, opaque, options, without
 from .weaving import Weaver

@@ -12,9 +12,9 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 from msgspec import UNSET, UnsetType, field
 
 from foldmark.errors import BadInput
-from foldmark.messages import BLOCK, AnyPart, FilePart, TextPart, Tokens
-from foldmark.shown import PromptMessage, UserMessage
-from foldmark.values import Frozen, Json
+from foldmark.model.messages import BLOCK, AnyPart, FilePart, TextPart, Tokens
+from foldmark.model.prompt_messages import PromptMessage, UserMessage
+from foldmark.model.values import Frozen, Json
 
 M_contra = TypeVar("M_contra", contravariant=True)
 Role = Literal["user", "assistant", "system"]

@@ -13,8 +13,16 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.messages import AnyPart, Cache, FilePart, ReasoningPart, TextPart, Tokens, ToolPart
-from foldmark.shown import (
+from foldmark.model.messages import (
+    AnyPart,
+    Cache,
+    FilePart,
+    ReasoningPart,
+    TextPart,
+    Tokens,
+    ToolPart,
+)
+from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
     Media,
@@ -25,7 +33,7 @@ from foldmark.shown import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.values import Json
+from foldmark.model.values import Json
 
 from .breakpoints import with_breakpoints
 from .model import (

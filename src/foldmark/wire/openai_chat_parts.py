@@ -11,9 +11,9 @@ from typing import Any
 from msgspec import UNSET
 
 from foldmark.errors import BadInput
-from foldmark.messages import BLOCK, FilePart, Pending, TextPart, ToolPart
-from foldmark.shown import Call, Media, Result, Text
-from foldmark.values import Json
+from foldmark.model.messages import BLOCK, FilePart, Pending, TextPart, ToolPart
+from foldmark.model.prompt_messages import Call, Media, Result, Text
+from foldmark.model.values import Json
 
 from .arguments import ARGUMENTS, arguments_input, arguments_object, compact
 from .files import data_url, url_parts

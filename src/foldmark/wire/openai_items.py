@@ -12,8 +12,16 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.messages import BLOCK, AnyPart, FilePart, Pending, ReasoningPart, TextPart, ToolPart
-from foldmark.values import Json
+from foldmark.model.messages import (
+    BLOCK,
+    AnyPart,
+    FilePart,
+    Pending,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+)
+from foldmark.model.values import Json
 
 from .arguments import ARGUMENTS, arguments_input, compact
 from .files import url_parts

@@ -8,7 +8,7 @@ call. What must go leaves what can be read of it.
 from collections.abc import Sequence
 from typing import Any
 
-from foldmark.values import Json
+from foldmark.model.values import Json
 
 from .files import url_parts
 from .model import without

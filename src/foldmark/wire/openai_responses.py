@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, cast
 
-from foldmark.messages import BLOCK, AnyPart, Cache, Tokens, finish_of
-from foldmark.shown import (
+from foldmark.model.messages import BLOCK, AnyPart, Cache, Tokens, finish_of
+from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
     Media,
@@ -22,7 +22,7 @@ from foldmark.shown import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.values import Json
+from foldmark.model.values import Json
 
 from .arguments import ARGUMENTS, arguments_input, arguments_object, compact
 from .files import url_parts

@@ -8,8 +8,8 @@ pruned output has), and then the text goes back in one piece.
 from collections.abc import Sequence
 from typing import cast
 
-from foldmark.messages import FilePart
-from foldmark.values import Json
+from foldmark.model.messages import FilePart
+from foldmark.model.values import Json
 
 from .model import options
 

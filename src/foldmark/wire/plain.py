@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from foldmark.errors import BadInput
-from foldmark.values import Json
+from foldmark.model.values import Json
 
 _DEEPEST = 200
 

@@ -7,7 +7,7 @@ the same on all of them.
 from collections.abc import Sequence
 from typing import cast
 
-from foldmark.values import Json
+from foldmark.model.values import Json
 
 from . import candidates, recognised, wire_named
 from .model import Wire

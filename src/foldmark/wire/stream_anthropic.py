@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from foldmark.errors import BadInput
-from foldmark.values import Json, parsed
+from foldmark.model.values import Json, parsed
 
 from .model import options
 

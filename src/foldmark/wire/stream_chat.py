@@ -7,7 +7,7 @@ a call out, give one index to several, or repeat roles, ids and names in every c
 
 from typing import Any, cast
 
-from foldmark.values import Json
+from foldmark.model.values import Json
 
 from .arguments import arguments_object
 from .model import as_number, objects, options, without

@@ -9,7 +9,7 @@ import re
 from itertools import pairwise
 from typing import Any, cast
 
-from foldmark.values import Json
+from foldmark.model.values import Json
 
 from .gemini_parts import either
 from .model import as_number, objects, options, text_at, without

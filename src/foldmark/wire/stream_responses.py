@@ -7,7 +7,7 @@ empty: then the items that were done are the answer.
 
 from typing import Any, cast
 
-from foldmark.values import Json
+from foldmark.model.values import Json
 
 from .model import options
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from foldmark.errors import BadInput
-from foldmark.values import Frozen, Json
+from foldmark.model.values import Frozen, Json
 
 from . import WIRES, wire_named
 from .model import options

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
-from foldmark.asking import Declared
 from foldmark.errors import BadInput
-from foldmark.values import Json
+from foldmark.model.values import Json
+from foldmark.summary.protocol import Declared
 
 from .plain import plain
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.messages import AnyPart, Completed, Message, Number, Time, ToolPart, has_result
-from foldmark.values import Frozen, Json
+from foldmark.model.messages import AnyPart, Completed, Message, Number, Time, ToolPart, has_result
+from foldmark.model.values import Frozen, Json
 
 from .model import RESULT, Answer
 

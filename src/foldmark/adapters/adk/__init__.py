@@ -14,10 +14,10 @@ from urllib.parse import quote
 
 import foldmark
 from foldmark.errors import FoldmarkError, UnknownModel
-from foldmark.io.background import uncut
-from foldmark.io.model_names import limits_name
-from foldmark.limits import model_limits
+from foldmark.providers.background import uncut
+from foldmark.providers.names import limits_name
 from foldmark.session.session import Session
+from foldmark.tokens.limits import model_limits
 
 try:
     from google.adk.agents.callback_context import CallbackContext

@@ -13,9 +13,9 @@ from typing import cast
 from google.genai import types
 from msgspec.structs import replace
 
-from foldmark.messages import AnyPart, Tokens, ToolPart
-from foldmark.shown import PromptMessage, ToolMessage
-from foldmark.values import Json, encode
+from foldmark.model.messages import AnyPart, Tokens, ToolPart
+from foldmark.model.prompt_messages import PromptMessage, ToolMessage
+from foldmark.model.values import Json, encode
 from foldmark.wire import wire_named
 from foldmark.wire.gemini import usage_tokens
 from foldmark.wire.gemini_parts import CALL, KINDS, UNNAMED

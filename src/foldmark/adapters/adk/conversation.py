@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from foldmark.adapters.following import Following
 from foldmark.adapters.sharing import Shared
-from foldmark.ladder import declared_tokens
 from foldmark.refusals import is_context_overflow
 from foldmark.session.session import Session
-from foldmark.tokens import counter
+from foldmark.summary.ladder import declared_tokens
+from foldmark.tokens.counters import counter
 
 from .contents import AdkDialect, Measured, Turn, Turns, with_joined_results
 from .requests import Request, with_passing

@@ -8,10 +8,10 @@ written back as it came. Which message a block stands in is told in `dialect`.
 from collections.abc import Sequence
 from typing import cast
 
-from foldmark.messages import BLOCK, FilePart, ReasoningPart, TextPart
-from foldmark.shown import Media, Reasoning, Text
-from foldmark.sizes import EXPANDED
-from foldmark.values import Json
+from foldmark.model.messages import BLOCK, FilePart, ReasoningPart, TextPart
+from foldmark.model.prompt_messages import Media, Reasoning, Text
+from foldmark.model.values import Json
+from foldmark.tokens.sizes import EXPANDED
 from foldmark.wire.files import data_url, url_parts
 from foldmark.wire.model import kept, opaque, options, without
 

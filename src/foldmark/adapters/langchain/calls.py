@@ -10,9 +10,9 @@ from typing import Any, cast
 from langchain_core.messages import AIMessage
 from msgspec import UNSET
 
-from foldmark.messages import AnyPart, Pending, ToolPart
-from foldmark.shown import Call
-from foldmark.values import Json
+from foldmark.model.messages import AnyPart, Pending, ToolPart
+from foldmark.model.prompt_messages import Call
+from foldmark.model.values import Json
 from foldmark.wire.model import kept, options, without
 
 from .blocks import FORM, HOLE, KEY, filled, read_block

@@ -27,8 +27,8 @@ from langchain_core.messages import (
 )
 from msgspec.structs import replace
 
-from foldmark.messages import BLOCK, AnyPart, Cache, FilePart, TextPart, Tokens
-from foldmark.shown import (
+from foldmark.model.messages import BLOCK, AnyPart, Cache, FilePart, TextPart, Tokens
+from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
     Media,
@@ -38,10 +38,8 @@ from foldmark.shown import (
     Text,
     UserMessage,
 )
-from foldmark.shown import (
-    ToolMessage as ToolResults,
-)
-from foldmark.values import Json
+from foldmark.model.prompt_messages import ToolMessage as ToolResults
+from foldmark.model.values import Json
 from foldmark.wire.model import RESULT, Answer, Read, Role, as_number, options
 from foldmark.wire.pieces import Pieces, outlined, texts_of
 

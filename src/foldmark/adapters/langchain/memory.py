@@ -12,9 +12,9 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from foldmark.agent.memory import memory_tools as own_tools
 from foldmark.agent.tool import Context, Refusal
 from foldmark.errors import FoldmarkError
-from foldmark.io.background import waited
+from foldmark.model.values import Json
+from foldmark.providers.background import waited
 from foldmark.session.session import Session
-from foldmark.values import Json
 
 LookedAt = Callable[[Any], AbstractContextManager[Session]]
 

@@ -23,13 +23,13 @@ from langgraph.runtime import Runtime
 
 import foldmark
 from foldmark.adapters.checking import check_settings
-from foldmark.asking import Declared, Summarizer
-from foldmark.closing import Closing
 from foldmark.errors import BadInput
-from foldmark.io.background import uncut
+from foldmark.model.values import Json
+from foldmark.providers.background import uncut
+from foldmark.session.closing import Closing
 from foldmark.session.session import Session
-from foldmark.tokens import counter
-from foldmark.values import Json
+from foldmark.summary.protocol import Declared, Summarizer
+from foldmark.tokens.counters import counter
 from foldmark.wire.tools import declared
 
 from .memory import memory_tools

@@ -7,8 +7,8 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
 from langchain_core.runnables import RunnableConfig
 
-from foldmark.asking import Delta, Finish, ModelFailure, ModelReply, ModelRequest, Outcome
 from foldmark.refusals import THROTTLES, is_context_overflow, matches
+from foldmark.summary.protocol import Delta, Finish, ModelFailure, ModelReply, ModelRequest, Outcome
 
 from .dialect import LangChainDialect
 

@@ -9,8 +9,8 @@ from hashlib import blake2b
 from langchain_core.messages import BaseMessage
 
 from foldmark.errors import BadInput
-from foldmark.io.store import checked_id
-from foldmark.values import encode
+from foldmark.model.values import encode
+from foldmark.store.store import checked_id
 
 from .dialect import LangChainDialect
 

@@ -16,9 +16,9 @@ from langchain_core.messages import (
     convert_to_messages,
 )
 
-from foldmark.messages import ToolPart
-from foldmark.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD, part_size
-from foldmark.tokens import Counter
+from foldmark.model.messages import ToolPart
+from foldmark.tokens.counters import Counter
+from foldmark.tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD, part_size
 
 from .dialect import LangChainDialect
 

@@ -17,7 +17,7 @@ from langchain_core.messages import BaseMessage
 from foldmark.adapters.following import Following
 from foldmark.adapters.sharing import Shared
 from foldmark.errors import FoldmarkError
-from foldmark.io.background import uncut
+from foldmark.providers.background import uncut
 from foldmark.session.session import Session
 
 from .dialect import LangChainDialect

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, cast
 
-from foldmark.values import Json
+from foldmark.model.values import Json
 
 _BYTES, _TUPLE, _MEANT = "$bytes", "$tuple", "$dict"  # the last: a dict that looks like a mark
 _DEEPEST = 64

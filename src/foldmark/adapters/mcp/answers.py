@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from foldmark.io.files import harmless
-from foldmark.prompting import fenced
-from foldmark.values import Frozen
+from foldmark.files import harmless
+from foldmark.model.values import Frozen
+from foldmark.summary.prompting import fenced
 
 State = Literal["shown", "pruned", "folded", "reverted"]
 MOST_CHARACTERS = 20_000  # of a text in one answer

@@ -7,21 +7,21 @@ from collections.abc import Iterable
 
 from msgspec.structs import asdict, replace
 
+from foldmark.analysis.growth import RecordedCompaction
+from foldmark.analysis.inspection import Inspection, inspection, newest_model
+from foldmark.compaction.plan import Plan as SessionPlan
+from foldmark.compaction.plan import session_plan
+from foldmark.compaction.prune import Decision, by_reason
 from foldmark.errors import BadInput, UnknownModel
-from foldmark.growth import RecordedCompaction
-from foldmark.inspection import Inspection, inspection, newest_model
-from foldmark.io.loading import Slice
-from foldmark.io.words import words
-from foldmark.limits import USUAL_LIMIT, Limit
-from foldmark.log import handle, ordinal_of, part_text
-from foldmark.messages import AnyPart, FilePart, ToolPart, kind_of
-from foldmark.overflow import exceeds, usable
-from foldmark.plan import Plan as SessionPlan
-from foldmark.plan import session_plan
-from foldmark.prune import Decision, by_reason
-from foldmark.session.looking import Looking
-from foldmark.targets import target
-from foldmark.view import Viewer
+from foldmark.log.log import handle, ordinal_of, part_text
+from foldmark.log.tool_targets import target
+from foldmark.log.view import Viewer
+from foldmark.model.messages import AnyPart, FilePart, ToolPart, kind_of
+from foldmark.session.reader import Looking
+from foldmark.store.loading import Slice
+from foldmark.store.search_terms import words
+from foldmark.tokens.budget import exceeds, usable
+from foldmark.tokens.limits import USUAL_LIMIT, Limit
 
 from .answers import (
     File,

@@ -28,7 +28,7 @@ from mcp.types import (
 
 from foldmark import __version__
 from foldmark.errors import FoldmarkError
-from foldmark.values import Frozen, Json
+from foldmark.model.values import Frozen, Json
 
 from .answers import (
     Answer,

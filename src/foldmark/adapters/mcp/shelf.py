@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from foldmark.errors import BadInput, FoldmarkError, NoSession, StoreError
-from foldmark.io.files import harmless, opened_input
-from foldmark.io.rows import SessionRow
-from foldmark.io.schema import VERSION
-from foldmark.io.sqlite import Sqlite
-from foldmark.io.store import LATEST, Store
+from foldmark.files import harmless, opened_input
 from foldmark.session.settings import Settings
+from foldmark.store.rows import SessionRow
+from foldmark.store.schema import VERSION
+from foldmark.store.sqlite import Sqlite
+from foldmark.store.store import LATEST, Store
 
 from .answers import line
 from .look import Look

@@ -18,12 +18,12 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
-from foldmark.closing import AsyncClosing, Closing
 from foldmark.errors import FoldmarkError
-from foldmark.io.background import uncut
+from foldmark.model.values import Json
+from foldmark.providers.background import uncut
 from foldmark.session import opening
+from foldmark.session.closing import AsyncClosing, Closing
 from foldmark.session.session import Session
-from foldmark.values import Json
 from foldmark.wire.plain import plain_object
 
 try:
@@ -31,14 +31,7 @@ try:
     from agents.run_config import CallModelData, CallModelInputFilter, ModelInputData
 
     from .items import ItemsFollowing
-    from .model import (
-        Beside,
-        FoldmarkModel,
-        FoldmarkProvider,
-        Shown,
-        count_beside,
-        declared_tools,
-    )
+    from .model import Beside, FoldmarkModel, FoldmarkProvider, Shown, count_beside, declared_tools
 except ImportError as missing:
     raise ImportError(
         "the OpenAI Agents SDK is needed: pip install 'foldmark[openai-agents]'"

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from foldmark.adapters.following import Following, Item, number_of
 from foldmark.adapters.sharing import Shared
 from foldmark.errors import BadInput
-from foldmark.messages import (
+from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     FilePart,
@@ -31,10 +31,17 @@ from foldmark.messages import (
     ToolPart,
     UserInfo,
 )
+from foldmark.model.prompt_messages import (
+    AssistantMessage,
+    Media,
+    PromptMessage,
+    Text,
+    ToolMessage,
+    UserMessage,
+)
+from foldmark.model.values import Json
 from foldmark.session.session import Session
-from foldmark.shown import AssistantMessage, Media, PromptMessage, Text, ToolMessage, UserMessage
-from foldmark.sizes import EXPANDED
-from foldmark.values import Json
+from foldmark.tokens.sizes import EXPANDED
 from foldmark.wire import wire_named
 from foldmark.wire.lists import as_shown
 from foldmark.wire.model import RESULT, Read, options

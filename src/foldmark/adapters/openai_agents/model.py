@@ -21,12 +21,12 @@ from agents import (
 )
 from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 
-from foldmark.asking import Declared
 from foldmark.errors import BadInput
-from foldmark.ladder import declared_tokens
+from foldmark.model.values import Json
 from foldmark.session.session import Session
-from foldmark.tokens import counter
-from foldmark.values import Json
+from foldmark.summary.ladder import declared_tokens
+from foldmark.summary.protocol import Declared
+from foldmark.tokens.counters import counter
 from foldmark.wire.openai_responses import usage_tokens
 from foldmark.wire.plain import plain_object
 

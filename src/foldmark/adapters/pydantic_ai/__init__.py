@@ -21,8 +21,8 @@ except ImportError as missing:
     ) from missing
 
 from foldmark.adapters.checking import check_settings
-from foldmark.closing import Closing
-from foldmark.io.background import uncut
+from foldmark.providers.background import uncut
+from foldmark.session.closing import Closing
 
 from .standing import declared_tools, found_parts
 from .talks import Beside, Talk, Talks

@@ -14,10 +14,18 @@ from pydantic_ai import messages as theirs
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse
 
 from foldmark.adapters.following import VOLATILE
-from foldmark.io.model_outcomes import measured_tokens
-from foldmark.messages import BLOCK, AnyPart, FilePart, Pending, ReasoningPart, TextPart, ToolPart
-from foldmark.sizes import EXPANDED
-from foldmark.values import Json
+from foldmark.model.messages import (
+    BLOCK,
+    AnyPart,
+    FilePart,
+    Pending,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+)
+from foldmark.model.values import Json
+from foldmark.providers.outcomes import measured_tokens
+from foldmark.tokens.sizes import EXPANDED
 from foldmark.wire.arguments import ARGUMENTS, arguments_object, compact
 from foldmark.wire.files import data_url
 from foldmark.wire.model import Answer, Read

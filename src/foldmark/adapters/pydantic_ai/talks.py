@@ -18,12 +18,12 @@ from pydantic_ai.models import AbstractModel
 
 from foldmark.adapters.following import Following
 from foldmark.adapters.sharing import Shared
-from foldmark.asking import Declared
 from foldmark.errors import FoldmarkError, UnknownModel
-from foldmark.io.background import uncut
-from foldmark.limits import Limit, model_limits
+from foldmark.providers.background import uncut
 from foldmark.session.opening import open as open_session
 from foldmark.session.session import Session
+from foldmark.summary.protocol import Declared
+from foldmark.tokens.limits import Limit, model_limits
 
 from .standing import Standing
 from .writing import PydanticDialect

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from pydantic_ai.messages import ModelMessage
 
 from foldmark.adapters.following import VOLATILE
-from foldmark.messages import BLOCK
-from foldmark.shown import (
+from foldmark.model.messages import BLOCK
+from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
     Media,
@@ -24,7 +24,7 @@ from foldmark.shown import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.values import Json
+from foldmark.model.values import Json
 from foldmark.wire.arguments import ARGUMENTS, compact
 from foldmark.wire.files import url_parts
 from foldmark.wire.model import RESULT, Read, options

@@ -12,7 +12,8 @@ from random import Random
 
 from msgspec import field
 
-from ...values import Frozen, Json
+from foldmark.model.values import Frozen, Json
+
 from .chance import Deck, Sizes
 from .project import ROOT, THINGS, VERBS, Change, Project
 from .shell import Command, Shell

@@ -1,0 +1,248 @@
+"""A session in figures: its messages and calls, where its tokens are, and what became of them.
+
+All is told in full size, as if nothing were hidden, beside what the view shows of it. This module
+reads no file and draws no table.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from foldmark.log.log import Log, handle
+from foldmark.log.tool_targets import target
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
+    AssistantInfo,
+    Completed,
+    Failed,
+    FilePart,
+    Message,
+    Number,
+    ReasoningPart,
+    SessionInfo,
+    TextPart,
+    ToolPart,
+)
+from foldmark.model.values import Frozen
+
+from .growth import Growth, RecordedCompaction, RecordedPrune, growth
+from .token_usage import TokenUsage, spent, spent_together
+from .waste import Repeats, Superseded, repeats, repeats_together, superseded, superseded_together
+
+State = Literal["shown", "pruned", "folded"]
+
+FORMAT = "opencode"
+LARGEST = 10
+_LONGEST_LIFE = 10**11  # seconds; beyond it, times are nonsense
+_LABEL = 160
+
+
+class ViewSize(Frozen):
+    """What the view shows: how many messages of the log, and what they cost."""
+
+    messages: int
+    tokens: int
+
+
+class Piece(Frozen):
+    """One part, and what became of it."""
+
+    session: int
+    handle: str
+    name: str  # the tool, or the kind of any other part
+    target: str
+    tokens: int
+    state: State
+
+
+class Inspection(Frozen):
+    """A session in figures, or several summed up; places and times are never mixed."""
+
+    format: str
+    title: str
+    directory: str  # where the session worked
+    models: tuple[str, ...]  # in the order in which they came
+    seconds: float | None  # from the first to the last time that is known
+    sessions: int
+    messages: int  # these three as the transcript itself counts them, where it does
+    tool_calls: int
+    tool_results: int
+    log: int  # messages in the log
+    requests: int
+    pivots: int
+    pruned: int
+    tokens: TokenUsage
+    view: ViewSize
+    largest: tuple[Piece, ...]
+    duplicated: Repeats
+    superseded: Superseded
+    compactions: tuple[RecordedCompaction, ...]
+    prunes: tuple[RecordedPrune, ...]
+
+
+def inspection(
+    viewer: Viewer,
+    info: SessionInfo | None = None,
+    *,
+    session: int = 1,
+    grown: Growth | None = None,
+) -> Inspection:
+    """The figures of the session that a viewer shows; its growth may be known already."""
+    log = viewer.log
+    states = [part.state for part in _tool_parts(log)]
+    folder = (info.directory or "") if info else ""
+    if grown is None and (log.pivots or log.marks):
+        grown = growth(log, viewer.policy, session=session, folder=folder)
+    return Inspection(
+        format=(info.origin.format or FORMAT) if info and info.origin else FORMAT,
+        title=(info.title or "") if info else "",
+        directory=folder,
+        models=tuple(dict.fromkeys(model_names(log))),
+        seconds=_seconds(log),
+        sessions=1,
+        messages=len(log),
+        tool_calls=len(states),
+        tool_results=sum(isinstance(state, Completed | Failed) for state in states),
+        log=len(log),
+        requests=len(log.requests.all),
+        pivots=len(log.pivots),
+        pruned=len(log.marks),
+        tokens=spent(log, info),
+        view=ViewSize(
+            messages=sum(bool(cell.shown) for cell in viewer.cells.values()),
+            tokens=viewer.tokens,
+        ),
+        largest=_largest(viewer, session),
+        duplicated=repeats(log, session),
+        superseded=superseded(log, session),
+        compactions=grown.compactions if grown else (),
+        prunes=grown.prunes if grown else (),
+    )
+
+
+def inspected_together(found: Sequence[Inspection]) -> Inspection:
+    """The figures of several sessions as those of one."""
+    first = found[0]
+    if len(found) == 1:
+        return first
+    times = [one.seconds for one in found if one.seconds is not None]
+    pieces = (piece for one in found for piece in one.largest)
+    return Inspection(
+        format=first.format,
+        title="",
+        directory=first.directory if len({one.directory for one in found}) == 1 else "",
+        models=tuple(dict.fromkeys(name for one in found for name in one.models)),
+        seconds=sum(times) if times else None,
+        sessions=len(found),
+        messages=sum(one.messages for one in found),
+        tool_calls=sum(one.tool_calls for one in found),
+        tool_results=sum(one.tool_results for one in found),
+        log=sum(one.log for one in found),
+        requests=sum(one.requests for one in found),
+        pivots=sum(one.pivots for one in found),
+        pruned=sum(one.pruned for one in found),
+        tokens=spent_together(one.tokens for one in found),
+        view=ViewSize(
+            messages=sum(one.view.messages for one in found),
+            tokens=sum(one.view.tokens for one in found),
+        ),
+        largest=tuple(heapq.nlargest(LARGEST, pieces, key=lambda piece: piece.tokens)),
+        duplicated=repeats_together(one.duplicated for one in found),
+        superseded=superseded_together(one.superseded for one in found),
+        compactions=tuple(each for one in found for each in one.compactions),
+        prunes=tuple(each for one in found for each in one.prunes),
+    )
+
+
+# --- models and times ----------------------------------------------------------------------
+
+
+def model_names(log: Log) -> Iterator[str]:
+    """The model of every message that names one, oldest first; not those that wrote summaries."""
+    for entry in log.entries.values():
+        if name := _model_name(entry.message):
+            yield name
+
+
+def newest_model(log: Log) -> str | None:
+    """The model that the session has come to, as `provider:model`."""
+    return next(
+        filter(None, (_model_name(entry.message) for entry in reversed(log.entries.values()))), None
+    )
+
+
+def _model_name(message: Message) -> str | None:
+    info = message.info
+    if not isinstance(info, AssistantInfo):
+        return f"{info.model.provider_id}:{info.model.model_id}" if info.model else None
+    if info.summary or not info.model_id:
+        return None
+    return f"{info.provider_id}:{info.model_id}" if info.provider_id else info.model_id
+
+
+def _seconds(log: Log) -> float | None:
+    times: list[Number] = []
+    for entry in log.entries.values():
+        if time := entry.message.info.time:
+            times.extend(moment for moment in (time.created, time.completed) if moment)
+    seconds = (max(times) - min(times)) / 1000 if times else None
+    return seconds if seconds is not None and seconds < _LONGEST_LIFE else None
+
+
+# --- parts ---------------------------------------------------------------------------------
+
+
+def _tool_parts(log: Log) -> Iterator[ToolPart]:
+    for entry in log.entries.values():
+        for part in entry.message.parts:
+            if isinstance(part, ToolPart):
+                yield part
+
+
+def _largest(viewer: Viewer, session: int) -> tuple[Piece, ...]:
+    sized = (
+        (size.total, -entry.ordinal - offset)
+        for entry in viewer.log.entries.values()
+        for offset, size in enumerate(entry.sizes)
+    )
+    largest = heapq.nlargest(LARGEST, (pair for pair in sized if pair[0]))
+    return tuple(_pieces(viewer, largest, session))
+
+
+def _pieces(viewer: Viewer, sized: Iterable[tuple[int, int]], session: int) -> Iterator[Piece]:
+    log, places = viewer.log, viewer.cells
+    for tokens, negated in sized:
+        found = log.part_at(-negated)
+        if found is None:
+            continue
+        entry, offset = found
+        name, label = _named(entry.message, offset)
+        yield Piece(
+            session=session,
+            handle=handle(-negated),
+            name=name,
+            target=label,
+            tokens=tokens,
+            state=_state(log, -negated, is_shown=entry.index in places),
+        )
+
+
+def _state(log: Log, ordinal: int, *, is_shown: bool) -> State:
+    if not is_shown:
+        return "folded"
+    return "pruned" if ordinal in log.marks else "shown"
+
+
+def _named(message: Message, offset: int) -> tuple[str, str]:
+    """What a part is called, and what it is about."""
+    match message.parts[offset]:
+        case ToolPart() as part:
+            return part.tool, target(part.tool, part.state.input or {}).label
+        case ReasoningPart() as part:
+            return "reasoning", part.text[:_LABEL]
+        case FilePart() as part:
+            return "file", part.filename or part.mime
+        case TextPart() as part:
+            return "user" if message.is_user else "assistant", part.text[:_LABEL]
+        case _:
+            return "other", ""

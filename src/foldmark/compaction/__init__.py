@@ -1,0 +1,1 @@
+"""Prune and compact: what is hidden, what is folded, and why."""

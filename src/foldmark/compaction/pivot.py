@@ -1,0 +1,88 @@
+"""The two messages of a pivot: the marker that queues it, the summary that completes it."""
+
+from msgspec import UNSET
+
+from foldmark.model.messages import (
+    AssistantInfo,
+    CompactionPart,
+    Message,
+    ModelRef,
+    Number,
+    Path,
+    TextPart,
+    Time,
+    Tokens,
+    UserInfo,
+)
+from foldmark.model.values import Frozen
+
+AGENT = "compaction"
+
+
+class Made(Frozen):
+    """Where and when a message is made: ids and time come from outside."""
+
+    session: str
+    message: str
+    part: str
+    at: Number
+    path: Path | None = None
+
+
+def marker_message(  # noqa: PLR0913 - each is a field of a marker
+    made: Made,
+    *,
+    auto: bool,
+    overflow: bool = False,
+    tail_start: str | None = None,
+    words: int | None = None,
+    agent: str | None = None,
+    model: ModelRef | None = None,
+) -> Message:
+    """A user message that queues a compaction."""
+    part = CompactionPart(
+        id=made.part,
+        session_id=made.session,
+        message_id=made.message,
+        auto=auto,
+        overflow=True if overflow else UNSET,
+        tail_start_id=tail_start or UNSET,
+        words=UNSET if words is None else words,
+    )
+    info = UserInfo(
+        id=made.message,
+        session_id=made.session,
+        time=Time(created=made.at),
+        agent=agent or UNSET,
+        model=model or UNSET,
+    )
+    return Message(info=info, parts=(part,))
+
+
+def summary_message(
+    made: Made,
+    text: str,
+    *,
+    marker: str,
+    model: ModelRef | None = None,
+    tokens: Tokens | None = None,
+    cost: Number = 0,
+) -> Message:
+    """The assistant message that completes a marker's pivot."""
+    info = AssistantInfo(
+        id=made.message,
+        session_id=made.session,
+        parent_id=marker,
+        time=Time(created=made.at, completed=made.at),
+        agent=AGENT,
+        mode=AGENT,
+        summary=True,
+        finish="stop",
+        provider_id=model.provider_id if model else UNSET,
+        model_id=model.model_id if model else UNSET,
+        tokens=tokens or UNSET,
+        cost=cost,
+        path=made.path or UNSET,
+    )
+    part = TextPart(id=made.part, session_id=made.session, message_id=made.message, text=text)
+    return Message(info=info, parts=(part,))

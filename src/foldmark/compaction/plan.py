@@ -1,0 +1,272 @@
+"""The plan: what prune and compact would do to a session now, and why, before it is done."""
+
+from collections.abc import Sequence
+from typing import overload
+
+from foldmark.errors import WindowTooSmall
+from foldmark.log.carryover import (
+    REPEATED,
+    cut_request,
+    file_tokens,
+    open_request,
+    shown_files,
+    words,
+    words_room,
+)
+from foldmark.log.log import Log, Pivot
+from foldmark.log.render import Cell, output_tokens
+from foldmark.log.view import NOTE_TOKENS, Viewer, view_start
+from foldmark.model.messages import AnyPart, AssistantInfo, Completed, Message, ToolPart
+from foldmark.model.prompt_messages import ToolMessage
+from foldmark.model.values import Frozen, encode
+from foldmark.policy import Policy
+from foldmark.tokens.budget import is_overflow, pressure, usable, used
+from foldmark.tokens.counters import correction, round4_length, utf16_length
+from foldmark.tokens.limits import Limit
+from foldmark.tokens.sizes import MESSAGE_OVERHEAD, Size
+
+from .prune import Prune
+from .tail import Fold, Measure, replayed, suffix_measure, tail_budget, tail_start
+
+# Less than this is no summary.
+LEAST_SUMMARY = 100
+PLACEHOLDER_TOKENS = 30  # about, of what stands in place of a pruned output
+# More is no measurement.
+MOST_TOKENS = 2**53
+
+
+class Plan(Frozen):
+    """What would be done: figures, outputs to prune and keep, and where the tail would begin."""
+
+    overflow: bool
+    usable: int
+    tokens: int
+    pressure: float
+    prune: Prune
+    fold: Fold | None  # what a pivot would fold, where that was to be explained
+
+    @property
+    def tail_start(self) -> str | None:
+        """The first message that a pivot would keep verbatim."""
+        return self.fold.tail_start if self.fold else None
+
+    @property
+    def prune_is_enough(self) -> bool:
+        """Whether what can be pruned brings the view into its window."""
+        freed = self.prune.tokens - PLACEHOLDER_TOKENS * len(self.prune.prune)
+        return bool(self.prune) and self.tokens - freed < self.usable
+
+
+def tokens_used(viewer: Viewer, *, fixed: int = 0) -> int:
+    """The tokens of the next request: measured, and estimated where the policy asks for it.
+
+    `fixed` is what a request holds beside the view: the system prompt and the tools.
+    """
+    log, policy, shown = viewer.log, viewer.policy, viewer.tokens
+    if not policy.window.preflight:
+        return _measured(log, log.finished, policy)
+    if log.measured is None:
+        return shown + fixed
+    measured = _measured(log, log.measured, policy)
+    # The results of its calls came after the measured answer, though they stand in its message.
+    after = viewer.tokens_after(log.measured)
+    entry = log.entries[log.measured]
+    after += sum(
+        _result_tokens(part, size, viewer.longest)
+        for part, size in zip(entry.message.parts, entry.sizes, strict=True)
+    )
+    factor = correction(measured, shown - after + fixed)
+    return max(measured + after, int((shown + fixed) * factor))
+
+
+def _result_tokens(part: AnyPart, size: Size, longest: int) -> int:
+    """What the result of a call adds to a request, if the part is a call with a result."""
+    if isinstance(part, ToolPart) and isinstance(part.state, Completed):
+        return output_tokens(part.state, size.body, longest) + size.attached
+    return size.body + size.attached
+
+
+def _measured(log: Log, place: int | None, policy: Policy) -> int:
+    """What the provider measured for the answer at this place; nothing for a summary."""
+    if place is None:
+        return 0
+    info = log.entries[place].message.info
+    if not isinstance(info, AssistantInfo) or info.summary or not info.tokens:
+        return 0
+    return int(min(max(used(info.tokens, policy.window), 0), MOST_TOKENS))
+
+
+def session_plan(
+    viewer: Viewer, limit: Limit, *, model: str = "", fixed: int = 0, explain: bool = True
+) -> Plan:
+    """What prune and compact would do to a session with this model.
+
+    Without `explain` it says neither why outputs are kept nor what a pivot would fold: that is
+    for loops, which ask at every step. Raises WindowTooSmall where no pivot could help.
+    """
+    log, policy = viewer.log, viewer.policy
+    room = usable(policy, limit, model)
+    count = tokens_used(viewer, fixed=fixed)
+    overflow = is_overflow(policy, count, limit, model)
+    if overflow and policy.tail.capped:
+        check_window(log, policy, room, fixed=fixed)
+    return Plan(
+        overflow=overflow,
+        usable=room,
+        tokens=count,
+        pressure=pressure(count, room) if limit.context else 0.0,
+        prune=viewer.pruner.plan(start=view_start(log, policy.view), usable=room, explain=explain),
+        fold=session_fold(viewer, room, fixed=fixed) if explain else None,
+    )
+
+
+def session_fold(
+    viewer: Viewer,
+    room: int,
+    *,
+    fixed: int = 0,
+    overflow: bool = False,
+    before: int | None = None,
+    tight: bool = False,
+) -> Fold:
+    """What a pivot would fold and keep of a session now, or of what came before a place.
+
+    `tight`: the room is not a window's, but what the view shall have.
+    """
+    log, policy = viewer.log, viewer.policy
+    budget = most = tail_budget(policy.tail, room)
+    if policy.tail.capped:
+        left = room_for_tail(log, policy, room, fixed, tight=tight)
+        budget, most = min(budget, left), min(room * 2 // 5, left)
+    if tight:
+        budget = most = min(budget, int(room * policy.tail.share))
+    places = viewer.view().places
+    if before is not None:
+        places = tuple(place for place in places if place < before)
+    shown = LogSlice(log, places)
+    # Where the user's words are carried across a pivot, the open request is among them.
+    resent = replayed(shown) if overflow and not policy.view.words else None
+    history, previous = _without_pivots(log, shown if resent is None else shown[:resent])
+    measure = _measure(viewer, history)
+    start = tail_start(history, policy.tail, budget, measure)
+    kept = 0 if start is None else measure(start, len(history))
+    if kept < budget // 2 and most > budget:
+        # Rather a message too long than hardly any: what came last is what the work goes on with.
+        start = tail_start(history, policy.tail, most, measure) or start
+    while start is not None and log.reference(history.places[start]) is None:
+        start = start + 1 if start + 1 < len(history) else None  # it has no parts to be shown
+    return Fold(
+        history=history,
+        start=start,
+        tail_start=None if start is None else log.reference(history.places[start]),
+        replay=None if resent is None else shown[resent],
+        previous=previous,
+        places=history.places,
+    )
+
+
+def _without_pivots(log: Log, shown: "LogSlice") -> "tuple[LogSlice, Message | None]":
+    """The messages without earlier pivots, and the summary of the last of these."""
+    if not log.pivots:
+        return shown, None
+    hidden = {place for pivot in log.pivots for place in (pivot.marker, pivot.summary)}
+    kept = [place for place in shown.places if place not in hidden]
+    if len(kept) == len(shown):
+        return shown, None
+    return LogSlice(log, kept), log.entries[log.pivots[-1].summary].message
+
+
+def _measure(viewer: Viewer, history: "LogSlice") -> Measure:
+    cells, places = viewer.cells, history.places
+    if viewer.policy.tail.by_json:
+        lengths = suffix_measure(lambda i: _json_weight(cells[places[i]]), len(places))
+        return _estimated(lengths)
+    return suffix_measure(lambda i: shown_tokens(cells[places[i]]), len(places))
+
+
+def room_for_tail(log: Log, policy: Policy, room: int, fixed: int, *, tight: bool = False) -> int:
+    """What is left for a tail when all that must be shown is shown, and a summary beside it."""
+    # A tail that begins within an answered turn brings that turn's request along.
+    repeated = words_room(policy, room) // 3 + log.count(REPEATED)
+    left = room - fixed - _must_show(log, policy, room, tight=tight)
+    return left - repeated - _summary_share(policy, room, left)
+
+
+def summary_room(log: Log, policy: Policy, room: int, fixed: int = 0) -> int:
+    """The tokens that a summary may have."""
+    return _summary_share(policy, room, room - fixed - _must_show(log, policy, room))
+
+
+def _summary_share(policy: Policy, room: int, left: int) -> int:
+    return min(policy.view.summary, room // 4, left)
+
+
+def check_window(
+    log: Log, policy: Policy, room: int, *, fixed: int = 0, tight: bool = False
+) -> None:
+    """Raise WindowTooSmall where no pivot could bring the view into the window."""
+    shown = _must_show(log, policy, room, tight=tight)
+    needed = fixed + shown + LEAST_SUMMARY
+    if needed > room:
+        largest = "the system prompt and the tools" if fixed > shown else "the open request"
+        raise WindowTooSmall(usable=room, fixed=needed, largest=largest)
+
+
+def _must_show(log: Log, policy: Policy, room: int, *, tight: bool = False) -> int:
+    """The user's words that every view holds, with the marker's own text."""
+    tokens = log.count(policy.view.marker) + 4 * MESSAGE_OVERHEAD
+    if not policy.view.words:
+        return tokens
+    here = Pivot(marker=len(log), summary=len(log), tail_id=None)
+    said = words(log, here, None, words_room(policy, room))
+    pending = open_request(log, len(log))
+    if pending is None:
+        return tokens + log.count(said)
+    files = sum(file_tokens(held.part) for held in shown_files(pending, words_room(policy, room)))
+    names = sum(log.count(held.named) + 8 for held in pending.files)
+    text = cut_request(pending, words_room(policy, room), log.count) if tight else pending.text
+    return tokens + log.count(said) + log.count(f"{REPEATED}\n{text}") + files + names
+
+
+class LogSlice(Sequence[Message]):
+    """The messages of a view, without a list of them being made."""
+
+    def __init__(self, log: Log, places: Sequence[int]) -> None:
+        """Take the log and the places of the messages."""
+        self._log = log
+        self.places = places
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> "LogSlice": ...
+    def __getitem__(self, index: int | slice) -> "Message | LogSlice":
+        if isinstance(index, slice):
+            return LogSlice(self._log, self.places[index])
+        return self._log.entries[self.places[index]].message
+
+
+def shown_tokens(cell: Cell) -> int:
+    """The tokens of a cell among others, with the note that it may need after it."""
+    # An answer without calls, or none at all, may need a note after it (see `Flow`).
+    bare = cell.by_assistant and not (cell.shown and isinstance(cell.shown[-1], ToolMessage))
+    return cell.tokens + (NOTE_TOKENS if bare else 0)
+
+
+def _json_weight(cell: Cell) -> int:
+    """The length of the JSON of what a cell shows, with a comma after each message."""
+    texts = (encode(shown).decode() for shown in cell.shown)
+    return sum(utf16_length(text) + 1 for text in texts)
+
+
+def _estimated(lengths: Measure) -> Measure:
+    """The estimate of the JSON list of messages whose lengths, commas included, are measured."""
+
+    def measure(start: int, end: int) -> int:
+        length = lengths(start, end)
+        return round4_length(length + 1 if length else 2)
+
+    return measure

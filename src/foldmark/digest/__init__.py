@@ -1,0 +1,1 @@
+"""A summary made without a model."""

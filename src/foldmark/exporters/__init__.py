@@ -1,1 +1,0 @@
-"""Sessions for others to read: as any wire's messages, or as Markdown for people."""

@@ -1,0 +1,1 @@
+"""`foldmark.fit`: one call, no store."""

@@ -1,1 +1,0 @@
-"""Transcripts of other programs, each read by one small module over the wires' codecs."""

@@ -1,0 +1,480 @@
+"""The log: every message of a session, oldest first, and the marks on it.
+
+Nothing in it is ever changed or removed by pruning or compacting: a prune is a mark beside a
+part, a pivot is two messages more. What is derived from the messages (sizes, pivots, requests,
+the files that tools touched) is kept as they come, so that a step costs what is new and not
+what there is.
+
+A part is known by its ordinal, its place among all parts of the log; the ordinal in hexadecimal
+is its handle. Ids cannot serve for that: real transcripts repeat them.
+
+A log may begin in the middle, and leave places out: a store loads what the view shows, and says
+of the rest what is told in `LogCheckpoint`.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from msgspec import UNSET
+
+from foldmark.model.messages import (
+    AnyPart,
+    AssistantInfo,
+    CompactionPart,
+    Completed,
+    Failed,
+    FilePart,
+    Message,
+    Number,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+    UserInfo,
+    shown_limit,
+    with_part,
+)
+from foldmark.model.values import Frozen, encode
+from foldmark.tokens.counters import Counter
+from foldmark.tokens.sizes import Size, message_sizes
+
+from .tool_targets import Target, target
+from .user_requests import RequestMemory, Requests
+
+_LONGEST_HANDLE = 16  # what is longer names no part, and is beyond what databases count to
+
+
+class Entry(Frozen, gc=False):
+    """A message in its place, with the sizes of its parts."""
+
+    message: Message
+    index: int
+    ordinal: int  # of its first part
+    sizes: tuple[Size, ...]
+
+
+class CompletedCall(Frozen, gc=False):
+    """A completed tool call in its place."""
+
+    ordinal: int
+    index: int
+    part: ToolPart
+    state: Completed
+    tokens: int  # of the output's text, as far as its tool lets it be shown
+    attached: int  # and of the files that came with it
+    target: Target
+    failed: bool
+
+
+class Pivot(Frozen):
+    """A marker whose summary is complete, by their places in the log."""
+
+    marker: int
+    summary: int
+    tail_id: str | None
+
+
+class LogCheckpoint(Frozen):
+    """What a log that begins in the middle knows of what came before it, and of the marks."""
+
+    place: int = 0
+    ordinal: int = 0
+    memory: RequestMemory = RequestMemory()
+    pivots: tuple[Pivot, ...] = ()  # in force, as far as they are shown
+    undone: frozenset[int] = frozenset()  # markers of pivots that were taken back
+    put_by: frozenset[int] = frozenset()  # their summaries: a marker may lie before the log
+    marks: Mapping[int, Number] = {}
+
+
+def handle(ordinal: int) -> str:
+    """The short name by which hidden content is recalled."""
+    return f"h{ordinal:x}"
+
+
+def ordinal_of(name: str) -> int | None:
+    """The ordinal behind a handle; None where it is no handle."""
+    digits = name.strip().lower()
+    is_one = digits.startswith("h") and digits.isascii() and digits[1:].isalnum()
+    if not is_one or len(digits) > _LONGEST_HANDLE:
+        return None
+    try:
+        return int(digits[1:], 16)
+    except ValueError:
+        return None
+
+
+class Log:
+    """Messages and marks, with what is derived from them."""
+
+    def __init__(
+        self, count: Counter, messages: Iterable[Message] = (), past: LogCheckpoint | None = None
+    ) -> None:
+        """Take the function that counts tokens, and the messages so far."""
+        past = past or LogCheckpoint()
+        self.count = count
+        self.entries: dict[int, Entry] = {}  # by their places, in order
+        self.marks: dict[int, Number] = {}  # pruned parts: ordinal → time
+        self.tools: dict[int, CompletedCall] = {}  # completed calls not pruned, oldest first
+        self.hidden: dict[int, CompletedCall] = {}  # the pruned ones
+        self.calls: list[CompletedCall] = []  # both of these
+        self.users: list[int] = []
+        self.summaries: list[int] = []  # every message that calls itself a summary
+        self.pivots: list[Pivot] = list(past.pivots)
+        self.undone: set[int] = set(past.undone)  # markers of pivots that were taken back
+        # These markers and their summaries: never shown.
+        self.put_by: set[int] = set(past.put_by)
+        self.requests = Requests(past.memory)
+        self.touched: dict[str, list[tuple[int, Target]]] = {}  # by file: who read or wrote it
+        self.restored: int = 0  # how often pruned outputs were shown again
+        self.changes: list[int] = []  # places, in the order in which they came or changed
+        self.finished: int | None = None  # the newest finished answer
+        self.measured: int | None = None  # the same, where its tokens still tell of this view
+        self._places: dict[str, int] = {}
+        self._markers: dict[str, int] = {}
+        self._marked = past.marks  # of parts that are still to come
+        self._end = past.place
+        self._parts = past.ordinal
+        for message in messages:
+            self.append(message)
+
+    def __repr__(self) -> str:
+        """How much there is."""
+        return f"<Log: {len(self)} messages, {len(self.marks)} pruned, {len(self.pivots)} pivots>"
+
+    def __len__(self) -> int:
+        """How many messages there are, with those before it: the place of the next one."""
+        return self._end
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are: the ordinal of the next one."""
+        return self._parts
+
+    @property
+    def last(self) -> Entry | None:
+        """The newest message."""
+        return self.entries[next(reversed(self.entries))] if self.entries else None
+
+    @property
+    def pivot(self) -> Pivot | None:
+        """The latest pivot."""
+        return self.pivots[-1] if self.pivots else None
+
+    def append(self, message: Message, sizes: tuple[Size, ...] | None = None) -> Entry:
+        """Add a message at the end; its sizes may be known already."""
+        entry = Entry(
+            message=message,
+            index=self._end,
+            ordinal=self._parts,
+            sizes=message_sizes(message, self.count) if sizes is None else sizes,
+        )
+        self.entries[entry.index] = entry
+        self._end += 1
+        self._parts += len(message.parts)
+        self._places[message.id] = entry.index
+        self.changes.append(entry.index)
+        if isinstance(message.info, UserInfo):
+            self._take_user(entry)
+        else:
+            self._take_assistant(entry, message.info)
+        self.requests.take(entry.index, entry.ordinal, message)
+        return entry
+
+    def skip(self, place: int, ordinal: int) -> None:
+        """Leave places out: the next message stands at this one."""
+        if place < self._end or ordinal < self._parts:
+            raise ValueError(f"place {place} lies behind the end, {self._end}")
+        self._end, self._parts = place, ordinal
+
+    def replace(self, message: Message) -> Entry:
+        """Put a newer state of the last message in its place, as a stream goes on."""
+        last = self.last
+        if last is None or last.message.id != message.id or not self._is_at_end(last):
+            raise ValueError(f"only the last message can still change, not {message.id!r}")
+        self._forget_last(last)
+        return self.append(message)
+
+    def settle(self, ordinal: int, part: ToolPart) -> Entry:
+        """Put a tool call's newer state, its result as a rule, in its place."""
+        found = self.part_at(ordinal)
+        if found is None or not isinstance(found[0].message.parts[found[1]], ToolPart):
+            raise ValueError(f"{handle(ordinal)} is no tool call")
+        entry, offset = found
+        message = with_part(entry.message, offset, part)
+        if entry is self.last and self._is_at_end(entry):
+            return self.replace(message)
+        return self._settle_older(entry, message, offset)
+
+    def amend(self, message: Message) -> Entry:
+        """Put a message in its place whose unshown parts or fields say more now."""
+        index = self._places[message.id]
+        old = self.entries[index]
+        if len(old.sizes) != len(message.parts):
+            raise ValueError(f"message {message.id!r} has other parts than before")
+        newer = Entry(message=message, index=index, ordinal=old.ordinal, sizes=old.sizes)
+        self.entries[index] = newer
+        return newer
+
+    def _is_at_end(self, entry: Entry) -> bool:
+        """Whether no places after it are left out."""
+        return entry.index + 1 == self._end
+
+    def _settle_older(self, entry: Entry, message: Message, offset: int) -> Entry:
+        """What came since stays as it is; the call is put among the others in its order."""
+        ordinal = entry.ordinal + offset
+        if ordinal in self.tools or ordinal in self.hidden:
+            raise ValueError(f"{handle(ordinal)} has its result already")
+        newer = Entry(
+            message=message,
+            index=entry.index,
+            ordinal=entry.ordinal,
+            sizes=message_sizes(message, self.count),
+        )
+        self.entries[entry.index] = newer
+        part = message.parts[offset]
+        if isinstance(part, ToolPart) and isinstance(part.state, Completed):
+            self._take_tool(newer, offset, part, part.state)
+            insort(self.calls, self.calls.pop(), key=_ordinal)
+            for file in self.calls[bisect_left(self.calls, ordinal, key=_ordinal)].target.files:
+                self.touched.get(file, []).sort(key=_first)
+            self._put_in_order()
+        self.changes.append(entry.index)
+        return newer
+
+    def mark(self, ordinals: Iterable[int], at: Number) -> None:
+        """Hide the outputs of these tool calls; what is none, or hidden already, is passed over."""
+        if at <= 0:
+            raise ValueError(f"a mark is a time in milliseconds, not {at}: 0 means unmarked")
+        for ordinal in ordinals:
+            tool = self.tools.pop(ordinal, None)
+            if tool is not None:
+                self.hidden[ordinal] = tool
+                self.marks[ordinal] = at
+                self.changes.append(tool.index)
+                self.measured = None
+
+    def unmark(self, ordinals: Iterable[int]) -> None:
+        """Show the outputs of these tool calls again."""
+        for ordinal in ordinals:
+            if (tool := self.hidden.pop(ordinal, None)) is not None:
+                del self.marks[ordinal]
+                self.tools[ordinal] = tool
+                self.changes.append(tool.index)
+                self.measured = None
+        self._put_in_order()
+
+    def _put_in_order(self) -> None:
+        self.tools = dict(sorted(self.tools.items()))
+        self.restored += 1
+
+    def forget_measured(self, before: int) -> None:
+        """What was measured before this place tells nothing of what is shown now."""
+        if self.measured is not None and self.measured < before:
+            self.measured = None
+
+    def unfold(self) -> Pivot | None:
+        """Take the latest pivot back: the view is what it was before, and what came since."""
+        if not self.pivots:
+            return None
+        pivot = self.pivots.pop()
+        self.undone.add(pivot.marker)
+        self.put_by |= {pivot.marker, pivot.summary}
+        self._pivot_changed(pivot)
+        return pivot
+
+    def refold(self, pivot: Pivot) -> None:
+        """Put a pivot that was taken back in force again, if none was made since."""
+        if self.pivot is not None and self.pivot.marker >= pivot.marker:
+            raise ValueError("a newer pivot is in force; take that back first")
+        self.undone.discard(pivot.marker)
+        self.put_by -= {pivot.marker, pivot.summary}
+        self.pivots.append(pivot)
+        self._pivot_changed(pivot)
+
+    def _pivot_changed(self, pivot: Pivot) -> None:
+        self.changes.append(pivot.marker)
+        self.measured = None
+
+    def place(self, message_id: str, below: int | None = None) -> int | None:
+        """Where the message of this id or handle stands; the newest of several, below a place."""
+        found = self._places.get(message_id)
+        if found is None:
+            ordinal = ordinal_of(message_id)
+            held = None if ordinal is None else self.part_at(ordinal)
+            found = None if held is None else held[0].index
+            return None if found is None or (below is not None and found >= below) else found
+        if below is None or found < below:
+            return found
+        for entry in reversed(self.entries.values()):
+            if entry.index < below and entry.message.id == message_id:
+                return entry.index
+        return None
+
+    def reference(self, place: int) -> str | None:
+        """A name by which `place` finds this message: its id, or a handle where ids repeat."""
+        entry = self.entries[place]
+        if self.place(entry.message.id) == place:
+            return entry.message.id
+        return handle(entry.ordinal) if entry.sizes else None
+
+    def recall(self, name: str) -> str | None:
+        """The content behind a handle, hidden or not; None where there is none."""
+        ordinal = ordinal_of(name)
+        found = None if ordinal is None else self.part_at(ordinal)
+        return None if found is None else part_text(found[0].message.parts[found[1]])
+
+    def part_at(self, ordinal: int) -> tuple[Entry, int] | None:
+        """The entry that holds a part, and the part's place in it."""
+        if not 0 <= ordinal < self._parts or not self.entries:
+            return None
+        # Messages without parts share an ordinal with the next; the last of them holds it.
+        places = range(next(iter(self.entries)), self._end)
+        found = places[max(bisect_right(places, ordinal, key=self.ordinal_at) - 1, 0)]
+        entry = self.entries.get(found)
+        held = entry is not None and entry.ordinal <= ordinal < entry.ordinal + len(entry.sizes)
+        return (entry, ordinal - entry.ordinal) if entry is not None and held else None
+
+    def ordinal_at(self, place: int) -> int:
+        """The ordinal of the first part at a place or after it."""
+        if place >= self._end:
+            return self._parts
+        entry = self.entries.get(place)
+        if entry is not None:
+            return entry.ordinal
+        later = (entry.ordinal for index, entry in self.entries.items() if index >= place)
+        return next(later, self._parts)
+
+    def _take_user(self, entry: Entry) -> None:
+        self.users.append(entry.index)
+        part = marker_part(entry.message)
+        if part is not None:
+            self._markers[entry.message.id] = entry.index
+            if part.undone:
+                self.undone.add(entry.index)
+            if entry.index in self.undone:
+                self.put_by.add(entry.index)
+
+    def _take_assistant(self, entry: Entry, info: AssistantInfo) -> None:
+        for offset, part in enumerate(entry.message.parts):
+            if isinstance(part, ToolPart) and isinstance(part.state, Completed):
+                self._take_tool(entry, offset, part, part.state)
+        if info.summary:
+            self.summaries.append(entry.index)
+            if self._markers.get(info.parent_id or "") in self.undone:
+                self.put_by.add(entry.index)
+            else:
+                self._take_summary(entry, info)
+        elif info.finish and info.tokens:
+            self.measured = entry.index
+        if info.finish:
+            self.finished = entry.index
+
+    def _take_tool(self, entry: Entry, offset: int, part: ToolPart, state: Completed) -> None:
+        ordinal = entry.ordinal + offset
+        about = target(part.tool, state.input or {})
+        tool = CompletedCall(
+            ordinal=ordinal,
+            index=entry.index,
+            part=part,
+            state=state,
+            tokens=min(entry.sizes[offset].body, shown_limit(state) or entry.sizes[offset].body),
+            attached=entry.sizes[offset].attached,
+            target=about,
+            failed=_has_failed(state),
+        )
+        self.calls.append(tool)
+        at = self._marked.get(ordinal) or (state.time.compacted if state.time else None)
+        if at:
+            self.hidden[ordinal] = tool
+            self.marks[ordinal] = at
+        else:
+            self.tools[ordinal] = tool
+        for file in () if tool.failed else about.files:
+            self.touched.setdefault(file, []).append((ordinal, about))
+
+    def _take_summary(self, entry: Entry, info: AssistantInfo) -> None:
+        if not is_complete(info) or info.parent_id is UNSET:
+            return
+        marker = self._markers.get(info.parent_id)
+        if marker is None or (self.pivot is not None and marker <= self.pivot.marker):
+            return
+        part = cast("CompactionPart", marker_part(self.entries[marker].message))
+        tail = part.tail_start_id or None
+        self.pivots.append(Pivot(marker=marker, summary=entry.index, tail_id=tail))
+        self.measured = None
+
+    def _forget_last(self, last: Entry) -> None:
+        """Take the last message's own traces back, so that its newer state can be appended."""
+        del self.entries[last.index]
+        self._end, self._parts = last.index, last.ordinal
+        while self.calls and self.calls[-1].index == last.index:
+            tool = self.calls.pop()
+            for held in (self.tools, self.hidden, self.marks):
+                held.pop(tool.ordinal, None)
+            for file in () if tool.failed else tool.target.files:
+                self.touched[file].pop()
+        for places in (self.users, self.summaries):
+            if places and places[-1] == last.index:
+                places.pop()
+        if self.pivot is not None and self.pivot.summary == last.index:
+            self.pivots.pop()
+        self._markers.pop(last.message.id, None)
+        self.put_by.discard(last.index)
+        # What was measured before the last message is not looked up again: it is not far.
+        self.measured = None if self.measured == last.index else self.measured
+        if self.finished == last.index:
+            answers = (
+                entry for entry in reversed(self.entries.values()) if is_finished(entry.message)
+            )
+            self.finished = next((entry.index for entry in answers), None)
+        self.requests.forget(last.index)
+
+
+def _has_failed(state: Completed) -> bool:
+    """Whether a call that came to its end says that it failed."""
+    told = state.metadata
+    if not told:
+        return False
+    status = told.get("exit", told.get("exit_code"))
+    return bool(status or told.get("isError") or told.get("is_error"))
+
+
+def part_text(part: AnyPart) -> str:
+    """The content of a part, as it can be read."""
+    match part:
+        case TextPart() | ReasoningPart():
+            return part.text
+        case ToolPart(state=Completed(output=output)):
+            return output
+        case ToolPart(state=Failed(error=error)):
+            return error
+        case FilePart():
+            return part.url
+        case _:
+            return encode(part).decode()
+
+
+def marker_part(message: Message) -> CompactionPart | None:
+    """The part that makes a user message a marker."""
+    for part in message.parts:
+        if isinstance(part, CompactionPart):
+            return part
+    return None
+
+
+def is_finished(message: Message) -> bool:
+    """Whether a message is an answer that came to its end."""
+    return isinstance(message.info, AssistantInfo) and bool(message.info.finish)
+
+
+def is_complete(info: AssistantInfo) -> bool:
+    """Whether a summary was written to its end."""
+    return bool(info.summary and info.finish and not info.error)
+
+
+def _ordinal(tool: CompletedCall) -> int:
+    return tool.ordinal
+
+
+def _first(touch: tuple[int, Target]) -> int:
+    return touch[0]

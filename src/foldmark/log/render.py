@@ -1,0 +1,288 @@
+"""How one message of the log looks to a model: a cell of the view, with its tokens.
+
+What a cell looks like depends on its own message and marks, and, where a call id is repeated, on
+who had it before; never on what came after it: so the bytes of a request begin with the bytes of
+the one before.
+"""
+
+from typing import cast
+
+from msgspec import UNSET
+
+from foldmark.model.messages import (
+    AnyPart,
+    AssistantInfo,
+    Completed,
+    Failed,
+    FilePart,
+    Message,
+    ReasoningPart,
+    StepStartPart,
+    SubtaskPart,
+    TextPart,
+    ToolPart,
+    is_opaque,
+    shown_limit,
+    told_error,
+)
+from foldmark.model.prompt_messages import (
+    AssistantMessage,
+    Call,
+    Media,
+    Output,
+    PromptMessage,
+    Reasoning,
+    Result,
+    Text,
+    ToolMessage,
+    UserMessage,
+)
+from foldmark.model.values import Frozen, Json
+from foldmark.policy import ViewRules
+from foldmark.tokens.sizes import EXPANDED, MESSAGE_OVERHEAD
+
+from .carryover import fitted
+from .log import Entry, Log, handle, marker_part
+
+SUBTASK = "The following tool was executed by the user"
+
+
+class Cell(Frozen):
+    """A message of the log as it is shown: nothing, one message, or a message and its results."""
+
+    index: int
+    shown: tuple[PromptMessage, ...]
+    tokens: int
+    by_assistant: bool
+
+
+class Renderer:
+    """Makes cells; remembers which part first used a call id, as providers refuse a second."""
+
+    def __init__(self, log: Log, rules: ViewRules, model: str = "", longest: int = 0) -> None:
+        """Take the log, the rules, and, if known, who will read it and an output's most tokens."""
+        self._longest = longest
+        self._log = log
+        self._rules = rules
+        self._model = model
+        self._owners: dict[str, int] = {}
+        self._claims: dict[int, list[str]] = {}  # the call ids of each message
+
+    def forget(self, index: int) -> None:
+        """Let the call ids of a message go, before it is rendered anew."""
+        for name in self._claims.pop(index, ()):
+            self._owners.pop(name, None)
+
+    def cell(self, entry: Entry) -> Cell:
+        """The cell of one message that is neither marker nor summary of the latest pivot."""
+        if isinstance(entry.message.info, AssistantInfo):
+            return self._assistant(entry, entry.message.info)
+        return self._user(entry)
+
+    def summary(self, entry: Entry) -> Cell:
+        """The cell of a pivot's summary that its provider made, and wants back as it was."""
+        said = [part for part in entry.message.parts if isinstance(part, TextPart)]
+        content = tuple(_text(part) for part in said if self._is_shown(part))
+        tokens = sum(size.total for size in entry.sizes) + MESSAGE_OVERHEAD
+        shown = (AssistantMessage(content=content),)
+        return Cell(index=entry.index, shown=shown, tokens=tokens, by_assistant=True)
+
+    def _user(self, entry: Entry) -> Cell:
+        content: list[Text | Media] = []
+        tokens = MESSAGE_OVERHEAD
+        for part, size in zip(entry.message.parts, entry.sizes, strict=True):
+            match part:
+                case TextPart() if self._is_shown(part):
+                    content.append(_text(part))
+                    tokens += size.fixed
+                case FilePart() if part.mime not in EXPANDED:
+                    content.append(media(part))
+                    tokens += size.fixed
+                case SubtaskPart():
+                    content.append(Text(text=SUBTASK))
+                    tokens += self._log.count(SUBTASK)
+                case _:
+                    pass
+        if not content:
+            return Cell(index=entry.index, shown=(), tokens=0, by_assistant=False)
+        wire = entry.message.info.wire or None
+        shown = (UserMessage(content=tuple(content), wire=wire),)
+        return Cell(index=entry.index, shown=shown, tokens=tokens, by_assistant=False)
+
+    def _assistant(self, entry: Entry, info: AssistantInfo) -> Cell:
+        if info.summary and not self._rules.old_pivots:
+            # A pivot's summary is shown by the view; one that failed or is half written, never.
+            return Cell(index=entry.index, shown=(), tokens=0, by_assistant=False)
+        if info.error and not _was_cut_short(info, entry.message):
+            return Cell(index=entry.index, shown=(), tokens=0, by_assistant=True)
+        content: list[Text | Media | Reasoning | Call] = []
+        results: list[Result] = []
+        tokens = 0
+        own = self._is_own(info)
+        for offset, part in enumerate(entry.message.parts):
+            if isinstance(part, ToolPart):
+                call, result, cost = self._tool(entry, offset, part, own=own)
+                content.append(call)
+                results.append(result)
+                tokens += cost
+            elif said := self._said(part, own=own):
+                content.append(said)
+                tokens += entry.sizes[offset].fixed
+        shown: list[PromptMessage] = []
+        if content:
+            wire = (info.wire or None) if own else None
+            shown.append(AssistantMessage(content=tuple(content), wire=wire))
+            tokens += MESSAGE_OVERHEAD
+        if results:
+            shown.append(ToolMessage(content=tuple(results)))
+            tokens += MESSAGE_OVERHEAD
+        return Cell(index=entry.index, shown=tuple(shown), tokens=tokens, by_assistant=True)
+
+    def _is_own(self, info: AssistantInfo) -> bool:
+        """Whether the model that will read the view may have written this; an unnamed one may."""
+        return not self._model or not info.model_id or self._model == _model_name(info)
+
+    def _said(self, part: AnyPart, *, own: bool) -> Text | Media | Reasoning | None:
+        """What a part of an answer says, if anything; what is opaque, to its own model only."""
+        match part:
+            case ReasoningPart():
+                return self._reasoning(part, own=own)
+            case TextPart() if own and self._is_shown(part):
+                return _text(part)
+            case TextPart() if not part.ignored and self._says(part.text):
+                return Text(text=part.text)
+            case FilePart() if self._rules.valid:
+                return media(part)
+            case _:
+                return None
+
+    def _is_shown(self, part: TextPart) -> bool:
+        return not part.ignored and (self._says(part.text) or is_opaque(part))
+
+    def _says(self, text: str) -> bool:
+        """Whether a text may be shown: some providers refuse one of white space alone."""
+        return bool(text.strip()) if self._rules.valid else text != ""
+
+    def _reasoning(self, part: ReasoningPart, *, own: bool) -> Text | Reasoning | None:
+        """The thinking of another model is words like any other: its signature is not valid."""
+        if not own:
+            return Text(text=part.text) if self._says(part.text) else None
+        if not part.metadata and not self._says(part.text):
+            return None
+        return Reasoning(text=part.text, provider_options=part.metadata or None)
+
+    def _tool(
+        self, entry: Entry, offset: int, part: ToolPart, *, own: bool
+    ) -> tuple[Call, Result, int]:
+        ordinal = entry.ordinal + offset
+        size = entry.sizes[offset]
+        call_id = self._call_id(part, ordinal)
+        self._claims.setdefault(entry.index, []).append(call_id)
+        attached: tuple[Media, ...] = ()
+        tokens = size.total
+        match part.state:
+            case Completed() if ordinal in self._log.marks:
+                text = self._placeholder(part, part.state, ordinal)
+                output = Output(type="text", value=text)
+                tokens = size.fixed + self._log.count(text)
+            case Completed():
+                kind = "error-text" if told_error(part.state) else "text"
+                text = part.state.output
+                most = output_tokens(part.state, size.body, self._longest)
+                if most < size.body:
+                    text = fitted(text, most, self._log.count, handle(ordinal))
+                    tokens += self._log.count(text) - size.body
+                output = Output(type=kind, value=text)
+                if part.state.attachments is not UNSET:
+                    attached = tuple(media(held) for held in part.state.attachments)
+            case Failed():
+                output = Output(type="error-text", value=part.state.error)
+            case _:
+                output = Output(type="error-text", value=self._rules.interrupted)
+        options = (part.metadata or None) if own else None
+        call = Call(
+            tool_call_id=call_id,
+            tool_name=part.tool,
+            input=part.state.input or {},
+            provider_options=options,
+        )
+        result = Result(
+            tool_call_id=call_id,
+            tool_name=part.tool,
+            output=output,
+            attachments=attached,
+            provider_options=options,
+        )
+        return call, result, tokens
+
+    def _call_id(self, part: ToolPart, ordinal: int) -> str:
+        named = part.call_id or f"call_{handle(ordinal)}"
+        while self._rules.valid and self._owners.setdefault(named, ordinal) != ordinal:
+            named = f"{named}_{handle(ordinal)}"
+        return named
+
+    def _placeholder(self, part: ToolPart, state: Completed, ordinal: int) -> str:
+        template = self._rules.placeholder
+        if "{" not in template:
+            return template
+        fields = {
+            "what": f"{part.tool} {self._log.hidden[ordinal].target.label}".strip(),
+            "size": size_text(state.output),
+            "handle": handle(ordinal),
+        }
+        return template.format_map(fields)
+
+
+def output_tokens(state: Completed, tokens: int, longest: int) -> int:
+    """How many tokens of an output are shown: all, what the window allows, what its tool wished."""
+    limits = (limit for limit in (longest, shown_limit(state)) if limit > 0)
+    return min(tokens, *limits, tokens)
+
+
+def size_text(text: str) -> str:
+    """How large a text is, for people and models."""
+    length = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    lines = text.count("\n") + 1
+    size = f"{length / 1000:.1f} kB" if length >= 1000 else f"{length} B"
+    return f"{size}, {lines} lines" if lines > 1 else size
+
+
+def message_text(message: Message) -> str:
+    """All that a message says in words."""
+    return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
+
+
+def is_marker(message: Message) -> bool:
+    """Whether a message queues a compaction."""
+    return message.is_user and marker_part(message) is not None
+
+
+def is_summary(message: Message) -> bool:
+    """Whether a message calls itself a summary, complete or not."""
+    return isinstance(message.info, AssistantInfo) and bool(message.info.summary)
+
+
+def _text(part: TextPart) -> Text:
+    return Text(text=part.text, provider_options=part.metadata or None)
+
+
+def media(part: FilePart) -> Media:
+    """A file as a model is shown it."""
+    return Media(
+        data=part.url,
+        media_type=part.mime,
+        filename=part.filename or None,
+        provider_options=part.metadata or None,
+    )
+
+
+def _model_name(info: AssistantInfo) -> str:
+    return f"{info.provider_id or ''}:{info.model_id or ''}"
+
+
+def _was_cut_short(info: AssistantInfo, message: Message) -> bool:
+    """Whether an answer was aborted by the user when it already said something."""
+    error = cast("Json", info.error) if isinstance(info.error, dict) else {}
+    return error.get("name") == "MessageAbortedError" and any(
+        not isinstance(part, StepStartPart | ReasoningPart) for part in message.parts
+    )

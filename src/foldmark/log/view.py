@@ -1,0 +1,381 @@
+"""The view: what the model is shown of a log.
+
+The latest pivot's marker and summary, its tail, and all that came since. Built once and then
+carried on message by message: a step costs what is new. It reads the log and changes nothing.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+
+from msgspec import UNSET, UnsetType
+
+from foldmark.compaction.prune import Pruner
+from foldmark.model.messages import AssistantInfo, is_opaque
+from foldmark.model.prompt_messages import (
+    AssistantMessage,
+    Media,
+    PromptMessage,
+    Reasoning,
+    Text,
+    ToolMessage,
+    UserMessage,
+)
+from foldmark.model.values import Frozen
+from foldmark.policy import Policy, ViewRules
+from foldmark.tokens.sizes import MESSAGE_OVERHEAD
+
+from .carryover import bridge, bridge_files, file_tokens, words, words_room
+from .log import Entry, Log, Pivot, marker_part
+from .render import Cell, Renderer, is_marker, is_summary, media, message_text
+
+NO_REPLY = "[No reply came to this.]"
+GO_ON = "[Go on.]"
+BEGINNING = "[The session begins with the assistant.]"
+NOTE_TOKENS = 16  # of any of these notes, with what a message costs
+
+
+class View(Frozen):
+    """What a model is shown, which messages of the log that is, and what it costs."""
+
+    messages: tuple[PromptMessage, ...]
+    places: tuple[int, ...]
+    tokens: int
+    pivot: Pivot | None
+
+
+class Viewer:
+    """Keeps the view of a log up to date, and what a plan remembers of it."""
+
+    def __init__(self, log: Log, policy: Policy, *, model: str = "", usable: int = 0) -> None:
+        """Take the log; the model and the room it has are known only where a request is made."""
+        self.log = log
+        self.policy = policy
+        self.pruner = Pruner(log, policy.prune)
+        self._rules = policy.view
+        self._model = model
+        self.longest = int(usable * (self._rules.longest or 0))  # tokens of an output; 0: any
+        self._renderer = Renderer(log, self._rules, model, self.longest)
+        self._words = words_room(policy, usable)
+        self._pivot: Pivot | None = None
+        self._cells: dict[int, Cell] = {}
+        self._flow = MessageSequence(valid=self._rules.valid)
+        self._seen = 0
+        self._end = 0  # messages from here on have no cell yet
+        self._view: View | None = None
+        self.bridge_tokens = 0
+        self._rebuild()
+
+    def view(self) -> View:
+        """The view of the log as it is now."""
+        self._catch_up()
+        if self._view is None:
+            self._view = View(
+                messages=self._flow.messages(),
+                places=tuple(self._cells),
+                tokens=self._flow.tokens,
+                pivot=self._pivot,
+            )
+        return self._view
+
+    @property
+    def tokens(self) -> int:
+        """What the view costs now."""
+        self._catch_up()
+        return self._flow.tokens
+
+    @property
+    def cells(self) -> Mapping[int, Cell]:
+        """The cells of the view in their order, by their places in the log."""
+        self._catch_up()
+        return self._cells
+
+    def tokens_after(self, place: int) -> int:
+        """The tokens of what the view shows after a place in the log."""
+        self._catch_up()
+        tokens = 0
+        for index in reversed(self._cells):
+            if index <= place:
+                break
+            tokens += self._cells[index].tokens
+        return tokens
+
+    def _catch_up(self) -> None:
+        if self._seen == len(self.log.changes):
+            return
+        self._view = None
+        changed = self.log.changes[self._seen :]
+        if self.log.pivot != self._pivot or self._may_reorder(changed):
+            self._rebuild()
+            return
+        self._seen = len(self.log.changes)
+        updated = [self._updated(index) for index in dict.fromkeys(changed)]
+        self._end = len(self.log)
+        if not all(updated):
+            self._reflow()
+
+    def _may_reorder(self, changed: list[int]) -> bool:
+        """Where old pivots are shown, even what failed may put a marker before its tail."""
+        if not self._rules.old_pivots:
+            return False
+        entries = self.log.entries
+        messages = (entries[index].message for index in changed if index in entries)
+        return any(is_marker(message) or is_summary(message) for message in messages)
+
+    def _updated(self, index: int) -> bool:
+        """Bring one message of the view up to date; False where the flow must be made anew."""
+        if index in self._cells:
+            self._renderer.forget(index)
+            old, new = self._cells[index], self._cell(index)
+            self._cells[index] = new
+            return self._flow.swap(old, new)
+        if self._is_new(index):
+            cell = self._cell(index)
+            self._cells[index] = cell
+            self._flow.add(cell)
+        return True
+
+    def _is_new(self, index: int) -> bool:
+        return self._end <= index < len(self.log) and index not in self.log.put_by
+
+    def _rebuild(self) -> None:
+        self._pivot = self.log.pivot
+        self._seen = len(self.log.changes)
+        self._end = len(self.log)
+        self._renderer = Renderer(self.log, self._rules, self._model, self.longest)
+        self._cells = {}
+        for index in shown_places(self.log, self._rules):
+            self._cells[index] = self._cell(index)
+        self._reflow()
+
+    def _reflow(self) -> None:
+        self._flow = MessageSequence(valid=self._rules.valid)
+        self.bridge_tokens = 0  # of the request that is repeated after a summary
+        for index, cell in self._cells.items():
+            self._flow.add(cell)
+            if self._words and self._pivot is not None and index == self._pivot.summary:
+                bridged = self._bridge_cell(self._pivot)
+                self.bridge_tokens = bridged.tokens
+                self._flow.add(bridged)
+
+    def _cell(self, index: int) -> Cell:
+        entry = self.log.entries[index]
+        if is_marker(entry.message) and _has_summary(self.log, index):
+            return self._marker_cell(entry)
+        if self._pivot is not None and index == self._pivot.summary:
+            if self._rules.valid and any(is_opaque(part) for part in entry.message.parts):
+                return self._renderer.summary(entry)
+            text = message_text(entry.message)
+            return _text_cell(index, text, self.log.count(text), by_assistant=True)
+        return self._renderer.cell(entry)
+
+    def _marker_cell(self, entry: Entry) -> Cell:
+        """A complete marker asks what was done; what the user said beside it goes along."""
+        text = self._rules.marker
+        if self._words and self._pivot is not None and entry.index == self._pivot.marker:
+            room = self._room_for_words(self._pivot)
+            text = words(self.log, self._pivot, _tail_start(self.log, self._pivot), room)
+            text = f"{text}\n\n{self._rules.marker}" if text else self._rules.marker
+        asked = _text_cell(entry.index, text, self.log.count(text), by_assistant=False)
+        beside = self._renderer.cell(entry)
+        return Cell(
+            index=entry.index,
+            shown=asked.shown + beside.shown,
+            tokens=asked.tokens + beside.tokens,
+            by_assistant=False,
+        )
+
+    def _room_for_words(self, pivot: Pivot) -> int:
+        """What the window gives them, or less where a smaller view was asked for."""
+        asked = self._asked_words(pivot)
+        return self._words if asked is UNSET else min(self._words, asked)
+
+    def _asked_words(self, pivot: Pivot) -> int | UnsetType:
+        part = marker_part(self.log.entries[pivot.marker].message)
+        return part.words if part else UNSET
+
+    def _bridge_cell(self, pivot: Pivot) -> Cell:
+        """The request on which the first messages after the summary work, where it was folded."""
+        tail, room = _tail_start(self.log, pivot), self._room_for_words(pivot)
+        text = bridge(self.log, pivot, tail, room, whole=self._asked_words(pivot) is UNSET)
+        cell = _text_cell(-1, text, self.log.count(text), by_assistant=False)
+        files = bridge_files(self.log, pivot, tail, room)
+        if not files:
+            return cell
+        content = (Text(text=text), *map(media, files))
+        tokens = cell.tokens + sum(map(file_tokens, files))
+        return Cell(
+            index=-1, shown=(UserMessage(content=content),), tokens=tokens, by_assistant=False
+        )
+
+
+class MessageSequence:
+    """Shown messages in a row, mended where a provider would refuse them.
+
+    Mending adds short notes rather than merging what was sent before: bytes of an earlier
+    request stay as they were. Two messages of the user are merged only where none was sent
+    between them.
+    """
+
+    def __init__(self, *, valid: bool) -> None:
+        """Say whether to mend."""
+        self._valid = valid
+        self._shown: list[PromptMessage] = []
+        self._starts: dict[int, int] = {}  # cells that stand as they are, by where they begin
+        self._assistant_between = False
+        self._merged: list[Text | Media] = []  # the content that the last message will have
+        self.tokens = 0
+
+    def add(self, cell: Cell) -> None:
+        """Add what a cell shows."""
+        self.tokens += cell.tokens
+        if cell.by_assistant:
+            self._assistant_between = True
+        for message in cell.shown:
+            if self._valid:
+                self._add_valid(message)
+            else:
+                self._shown.append(message)
+        start = len(self._shown) - len(cell.shown)
+        if cell.shown and start >= 0 and self._shown[start] is cell.shown[0]:
+            self._starts[cell.index] = start
+        if cell.shown and not cell.by_assistant:
+            self._assistant_between = False
+
+    def swap(self, old: Cell, new: Cell) -> bool:
+        """Show a cell's newer state in its place, if only the results of its calls differ."""
+        start = self._starts.get(old.index)
+        alike = len(old.shown) == len(new.shown) == 2 and old.shown[0] == new.shown[0]
+        if start is None or not alike:
+            return old.shown == new.shown
+        self._shown[start + 1] = new.shown[1]
+        self.tokens += new.tokens - old.tokens
+        return True
+
+    def messages(self) -> tuple[PromptMessage, ...]:
+        """What has been added; an answer of thoughts alone is left out at the end."""
+        self._settle()
+        if self._valid and self._shown and _only_thinks(self._shown[-1]):
+            return tuple(self._shown[:-1])
+        return tuple(self._shown)
+
+    def _settle(self) -> None:
+        """Put what was merged into the last message; many merges cost one."""
+        if self._merged:
+            self._shown[-1] = UserMessage(content=tuple(self._merged))
+            self._merged = []
+
+    def _add_valid(self, message: PromptMessage) -> None:
+        last = self._shown[-1] if self._shown else None
+        if isinstance(message, ToolMessage) or isinstance(last, ToolMessage):
+            self._shown.append(message)
+            return
+        if not isinstance(message, UserMessage) or self._assistant_between:
+            self._settle()
+        match last, message:
+            case None, AssistantMessage():
+                self._shown.append(UserMessage(content=(Text(text=BEGINNING),)))
+                self.tokens += NOTE_TOKENS
+            case UserMessage(), UserMessage() if self._assistant_between:
+                self._shown.append(AssistantMessage(content=(Text(text=NO_REPLY),)))
+                self.tokens += NOTE_TOKENS
+            case UserMessage(), UserMessage():
+                self._merged = self._merged or list(last.content)
+                self._merged += message.content
+                return
+            case AssistantMessage(), AssistantMessage() if _only_thinks(last):
+                self._shown[-1] = AssistantMessage(content=last.content + message.content)
+                return
+            case AssistantMessage(), AssistantMessage():
+                self._shown.append(UserMessage(content=(Text(text=GO_ON),)))
+                self.tokens += NOTE_TOKENS
+            case AssistantMessage(), UserMessage() if _only_thinks(last):
+                self._shown[-1] = AssistantMessage(content=(Text(text=NO_REPLY),))
+                self.tokens += NOTE_TOKENS
+            case _:
+                pass
+        self._shown.append(message)
+
+
+def shown_places(log: Log, rules: ViewRules) -> list[int]:
+    """The places of the messages that a view shows, in its order."""
+    pivot = log.pivot
+    start = view_start(log, rules)
+    here = [i for i in range(start, len(log)) if i in log.entries and i not in log.put_by]
+    if pivot is None or rules.old_pivots:
+        return _reordered(log, here, rules)
+    old = _old_pivots(log)
+    first = bisect_left(here, pivot.marker)
+    kept = (index for index in here[:first] if index not in old)
+    since = (index for index in here[first:] if index not in old)
+    return [pivot.marker, pivot.summary, *kept, *since]
+
+
+def view_start(log: Log, rules: ViewRules) -> int:
+    """The oldest place that a view shows, beside the latest pivot."""
+    pivot = log.pivot
+    if pivot is None:
+        return 0
+    tail = _tail_start(log, pivot)
+    if tail is not None:
+        return tail
+    return 0 if pivot.tail_id and rules.dangling_tail == "everything" else pivot.marker
+
+
+def _reordered(log: Log, places: list[int], rules: ViewRules) -> list[int]:
+    """The newest marker with a tail goes before its tail, with all up to its summary."""
+    if not rules.old_pivots:
+        return places
+    for index in reversed(places):
+        part = marker_part(log.entries[index].message)
+        if part is None or not part.tail_start_id or not log.entries[index].message.is_user:
+            continue
+        summary = _first_summary(log, index)
+        tail = next((i for i in places if log.entries[i].message.id == part.tail_start_id), None)
+        if summary is None or tail is None or tail >= index:
+            break
+        return [
+            *(place for place in places if index <= place <= summary),
+            *(place for place in places if tail <= place < index),
+            *(place for place in places if place > summary),
+        ]
+    return places
+
+
+def _first_summary(log: Log, marker: int) -> int | None:
+    """The first message that calls itself the summary of a marker."""
+    wanted = log.entries[marker].message.id
+    for index in log.summaries:
+        info = log.entries[index].message.info
+        if index > marker and isinstance(info, AssistantInfo) and info.parent_id == wanted:
+            return index
+    return None
+
+
+def _tail_start(log: Log, pivot: Pivot) -> int | None:
+    if pivot.tail_id is None:
+        return None
+    return log.place(pivot.tail_id, below=pivot.marker)
+
+
+def _old_pivots(log: Log) -> set[int]:
+    """The places of markers and summaries; the latest's are shown first, the others never."""
+    return {place for pivot in log.pivots for place in (pivot.marker, pivot.summary)}
+
+
+def _has_summary(log: Log, marker: int) -> bool:
+    return any(pivot.marker == marker for pivot in reversed(log.pivots))
+
+
+def _text_cell(index: int, text: str, tokens: int, *, by_assistant: bool) -> Cell:
+    if not text.strip():
+        return Cell(index=index, shown=(), tokens=0, by_assistant=by_assistant)
+    content = (Text(text=text),)
+    shown = AssistantMessage(content=content) if by_assistant else UserMessage(content=content)
+    tokens += MESSAGE_OVERHEAD
+    return Cell(index=index, shown=(shown,), tokens=tokens, by_assistant=by_assistant)
+
+
+def _only_thinks(message: PromptMessage) -> bool:
+    return isinstance(message, AssistantMessage) and all(
+        isinstance(block, Reasoning) for block in message.content
+    )

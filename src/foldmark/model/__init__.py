@@ -1,0 +1,1 @@
+"""The data model: values, messages, and the records kept beside them."""

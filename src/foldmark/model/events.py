@@ -1,0 +1,64 @@
+"""Events: what happened in a session. Who is told of one cannot change what it tells of."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from foldmark.errors import BadInput
+
+from .values import Frozen, Json
+
+MESSAGE_WRITTEN = "message.written"
+PART_WRITTEN = "part.written"
+PRUNED = "session.pruned"
+QUEUED = "compaction.queued"
+STARTED = "compaction.started"
+DELTA = "compaction.delta"
+FAILED = "compaction.failed"
+COMPACTED = "session.compacted"
+UNDONE = "session.undone"
+REDONE = "session.redone"
+REVERTED = "session.reverted"
+FORKED = "session.forked"
+IMPORTED = "session.imported"
+HOOK_FAILED = "hook.failed"
+
+# What an agent's loop tells as it goes on; like `compaction.delta`, these are not kept.
+TURN_STARTED = "turn.started"
+TURN_FINISHED = "turn.finished"
+STEP_STARTED = "step.started"
+STEP_DELTA = "step.delta"
+STEP_RETRIED = "step.retried"
+STEP_FINISHED = "step.finished"
+TOOL_CALLED = "tool.called"
+TOOL_STARTED = "tool.started"
+TOOL_FINISHED = "tool.finished"
+
+KINDS = tuple(kind for name, kind in sorted(globals().items()) if name.isupper())
+
+
+class Event(Frozen):
+    """Something that happened."""
+
+    number: int  # its place in the session's stream, from 1, without gaps
+    session: str
+    kind: str
+    at: int  # milliseconds
+    data: Json
+
+
+def known_kinds(kinds: Iterable[str]) -> tuple[str, ...]:
+    """These kinds, one or several; BadInput for one that never happens.
+
+    Programs may tell of kinds of their own; what is all but one of ours is meant as that.
+    """
+    asked = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+    families = {f"{kind.partition('.')[0]}." for kind in KINDS}
+    for kind in asked:
+        if kind in KINDS or kind in families:
+            continue
+        near = get_close_matches(kind, [*KINDS, *sorted(families)], n=1, cutoff=0.8)
+        family = f"{kind.partition('.')[0]}."
+        near = near or sorted(known for known in KINDS if known.startswith(family))
+        if near:
+            raise BadInput(f"there is no event {kind!r}; there is {', '.join(near)}")
+    return asked

@@ -1,0 +1,94 @@
+"""Names of models as people write them, and as the limits and the library of providers know them.
+
+`provider:model` everywhere; who the provider is has more than one word. This module asks nobody.
+"""
+
+import re
+from difflib import get_close_matches
+
+from foldmark.errors import BadPolicy, UnknownModel
+from foldmark.tokens.limits import known_models, model_limits
+
+# The words of pydantic-ai for what the snapshot of limits has under another name.
+_IN_LIMITS = {
+    "azure-responses": "azure",
+    "bedrock": "amazon-bedrock",
+    "bedrock-mantle": "amazon-bedrock",
+    "fireworks": "fireworks-ai",
+    "google-cloud": "google-vertex",
+    "google-gla": "google",
+    "meta": "llama",
+    "openai-chat": "openai",
+    "openai-chatgpt": "openai",
+    "openai-codex": "openai",
+    "openai-responses": "openai",
+    "together": "togetherai",
+}
+# Who else offers the same model, where a provider's own row is not in the snapshot.
+_ELSEWHERE = {"google-vertex": ("google-vertex-anthropic", "google"), "azure": ("openai",)}
+# Words of earlier versions of pydantic-ai, and of the snapshot, that it has no more.
+_RENAMED = {
+    "amazon-bedrock": "bedrock",
+    "fireworks-ai": "fireworks",
+    "google-gla": "google",
+    "google-vertex": "google-cloud",
+    "togetherai": "together",
+}
+_PROVIDERS = (
+    *("alibaba", "anthropic", "azure", "bedrock", "cerebras", "cohere", "deepseek", "fireworks"),
+    *("github-copilot", "google", "google-cloud", "groq", "huggingface", "litellm", "meta"),
+    *("mistral", "moonshotai", "ollama", "openai", "openai-chat", "openai-responses"),
+    *("openrouter", "together", "vercel", "vllm", "xai", "zai"),
+)
+# Bedrock's names begin with the part of the world whose machines may answer.
+_REGION = re.compile(r"^(?:us|us-gov|eu|apac|jp|au|ca|global)\.(?=[a-z])")
+
+
+def limits_name(name: str) -> str:
+    """The same model as `limits` names it; as it was given where that is not known."""
+    provider, colon, model = name.partition(":")
+    if not colon:
+        return name
+    provider = provider.removeprefix("gateway/")
+    own = _IN_LIMITS.get(provider, provider)
+    models = (model, _REGION.sub("", model))
+    homes = dict.fromkeys((provider, own, *_ELSEWHERE.get(own, ())))
+    offers = [f"{home}:{called}" for home in homes for called in models]
+    return next((offer for offer in offers if _is_known(offer)), f"{own}:{model}")
+
+
+def provider_and_model(name: str) -> tuple[str, str]:
+    """The two halves of a name, the first in today's words; BadPolicy where it has no halves."""
+    provider, colon, model = name.partition(":")
+    if not (provider and colon and model):
+        raise BadPolicy(f"a model is named provider:model, not {name!r}.{_hint(_offers(name))}")
+    return _RENAMED.get(provider, provider), model
+
+
+def unknown_provider(provider: str) -> BadPolicy:
+    """The error for a provider that nobody knows, with those whose names are near."""
+    near = get_close_matches(provider, _PROVIDERS, cutoff=0.5)
+    return BadPolicy(
+        f"there is no provider {provider!r}.{_hint(near)} "
+        "Give base_url=… for a server that talks as OpenAI's does."
+    )
+
+
+def _offers(model: str) -> list[str]:
+    """Models of this name, by whoever offers them; else those whose names are near."""
+    own = {offer: offer.partition(":")[2] for offer in known_models()}
+    same = [offer for offer, called in own.items() if called == model]
+    near = get_close_matches(model, list(own.values()), n=1)
+    return (same or [offer for offer, called in own.items() if called in near])[:3]
+
+
+def _hint(names: list[str]) -> str:
+    return f" Did you mean {', '.join(names)}?" if names else ""
+
+
+def _is_known(name: str) -> bool:
+    try:
+        model_limits(name)
+    except UnknownModel:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The working folder's files, kept in a git repository of our own."""

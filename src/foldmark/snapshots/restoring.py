@@ -1,0 +1,166 @@
+"""A folder taken back to a tree: what is written, what is deleted, and what is left alone.
+
+Of a file that the tree does not hold it is not known that it was not there: it may have been
+ignored then, or large. Such a file stays. Who takes the snapshot before this is told elsewhere.
+"""
+
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from foldmark.files import write_private
+from foldmark.model.values import Frozen
+
+from .git import Git, zero_ended
+from .placing import delete_file, place_file, remove_empty_folders
+from .reading import LINK, Changed, blobs, entries
+from .scanning import Rules
+from .stores import is_store_data
+
+_AT_ONCE = 64  # files that are held in memory while they are written
+
+
+class Restored(Frozen):
+    """What a restore did, by paths; `before` is the snapshot by which it is taken back."""
+
+    before: str
+    written: tuple[str, ...]
+    deleted: tuple[str, ...]
+    skipped: tuple[str, ...] = ()  # left as they are: maybe there unseen, or not to be written
+
+
+class Restoring:
+    """One restore of a folder."""
+
+    def __init__(self, git: Git, home: Path, rules: Rules, born: set[bytes]) -> None:
+        """Take git, the home of the snapshots, which files they hold, and which tools made."""
+        self._git = git
+        self._born = born
+        self._home = home
+        self._rules = rules
+        self._written: list[bytes] = []
+        self._deleted: list[bytes] = []
+        self._skipped: list[bytes] = []
+
+    def done(self, before: str, tree: str, found: list[Changed]) -> Restored:
+        """Make the folder as the tree is; `found` is how that differs from the one before."""
+        blocked = in_the_way(self._rules, found)
+        back = [change for change in found if change.change != "deleted"]
+        gone = [change.path for change in found if change.change == "deleted"]
+        kept = self._maybe_unseen(tree, gone, [change.path for change in back])
+        self._note_absent(before, [change.path for change in back if change.change == "added"])
+        for path in gone:
+            self._skipped.append(path) if path in kept else self._delete(path)
+        self._skipped += [change.path for change in back if change.path in blocked]
+        self._write_all([change for change in back if change.path not in blocked])
+        for path in self._deleted:
+            remove_empty_folders(self._rules.folder, path)
+        return Restored(
+            before=before,
+            written=_names(self._written),
+            deleted=_names(self._deleted),
+            skipped=_names(self._skipped),
+        )
+
+    def _delete(self, path: bytes) -> None:
+        try:
+            if self._rules.may_hold(path) and not self._rules.is_store(path):
+                delete_file(self._rules.folder, path)
+                self._deleted.append(path)
+        except OSError:
+            self._skipped.append(path)
+
+    def _write_all(self, wanted: list[Changed]) -> None:
+        for start in range(0, len(wanted), _AT_ONCE):
+            some = wanted[start : start + _AT_ONCE]
+            held = blobs(self._git, [change.new for change in some])
+            for change in some:
+                self._write(change, held[change.new or ""])
+
+    def _write(self, change: Changed, data: bytes) -> None:
+        try:
+            if self._may_write(change.path, data):
+                place_file(self._rules.folder, change.path, change.mode, data)
+                self._written.append(change.path)
+        except OSError:
+            self._skipped.append(change.path)
+
+    def _may_write(self, path: bytes, data: bytes) -> bool:
+        """What people said is not taken back: no store is written, nor written over."""
+        rules = self._rules
+        return rules.may_hold(path) and not rules.is_store(path) and not is_store_data(data)
+
+    # --- what may have been there ---
+
+    def _maybe_unseen(self, tree: str, gone: list[bytes], back: list[bytes]) -> set[bytes]:
+        """Files that the tree would not hold, had they been there when it was taken."""
+        sure = self._absent(tree).union(self._born, *(_above(path) for path in back))
+        files = set(back)
+        doubtful = [path for path in gone if path not in sure and files.isdisjoint(_above(path))]
+        if not doubtful:
+            return set()
+        sizes = ((path, self._rules.status(path)) for path in doubtful)
+        most = self._rules.most_bytes
+        large = {path for path, status in sizes if status and status.st_size > most}
+        return large | self._ignored(tree, doubtful)
+
+    def _ignored(self, tree: str, paths: list[bytes]) -> set[bytes]:
+        """Paths that the .gitignore files of a tree ignore."""
+        rules = [
+            (blob, path)
+            for mode, blob, path in entries(self._git, tree)
+            if mode != LINK and path.rpartition(b"/")[2] == b".gitignore"
+        ]
+        held = blobs(self._git, [blob for blob, _ in rules])
+        with tempfile.TemporaryDirectory(dir=self._home, prefix="rules-") as made:
+            folder = Path(made)
+            for blob, path in rules:
+                place_file(folder, path, "100644", held[blob])
+            ask = ("check-ignore", "--no-index", "-z", "--stdin")
+            # A name that begins with a colon would be taken for more than a name.
+            given = zero_ended(b"./" + path for path in paths)
+            told = self._git.output(*ask, given=given, folder=folder, fine=(0, 1))
+        return {path.removeprefix(b"./") for path in told.split(b"\0")}
+
+    def _note_absent(self, before: str, paths: list[bytes]) -> None:
+        """Note what a restore brings back, so that to take it back is to delete that."""
+        if paths:
+            known = self._absent(before)
+            (self._home / "absent").mkdir(mode=0o700, exist_ok=True)
+            write_private(self._home / "absent" / before, zero_ended(sorted(known.union(paths))))
+
+    def _absent(self, tree: str) -> set[bytes]:
+        """What is known not to have been there when a tree was taken."""
+        with suppress(OSError):
+            return set((self._home / "absent" / tree).read_bytes().split(b"\0"))
+        return set()
+
+
+def in_the_way(rules: Rules, found: list[Changed]) -> dict[bytes, bytes]:
+    """Paths that come back, each with the file there or above it that no snapshot holds."""
+    known = {change.path for change in found if change.change != "added"}
+    blocked: dict[bytes, bytes] = {}
+    for change in found:
+        if change.change == "added":
+            places = (*_above(change.path), change.path)
+            file = next((place for place in places if _is_file(rules, place)), None)
+            if file is not None and file not in known:
+                blocked[change.path] = file
+    return blocked
+
+
+def _is_file(rules: Rules, place: bytes) -> bool:
+    status = rules.status(place)
+    return status is not None and not stat.S_ISDIR(status.st_mode)
+
+
+def _above(path: bytes) -> list[bytes]:
+    """The folders above a path, the outermost first."""
+    parts = path.split(b"/")
+    return [b"/".join(parts[:n]) for n in range(1, len(parts))]
+
+
+def _names(paths: list[bytes]) -> tuple[str, ...]:
+    return tuple(sorted(map(os.fsdecode, paths)))

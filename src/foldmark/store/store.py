@@ -1,0 +1,405 @@
+"""The store: sessions in a database, whole, and quick to open.
+
+Knows rows and transactions. What a prune or a pivot means is told in `session`; how a database is
+spoken to, in `sqlite` and `postgres`.
+"""
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from foldmark.errors import BadInput, NoSession, StoreError
+from foldmark.log.log import Log
+from foldmark.model.events import FORKED, Event
+from foldmark.model.messages import SessionInfo, Transcript
+from foldmark.model.operations import Operation
+from foldmark.model.values import Extra, Json, encode
+
+from . import leases
+from .encoding import packed
+from .engine import Engine, open_engine
+from .loading import Slice, load, segments, wishes
+from .rows import (
+    ACT,
+    PART,
+    SESSION,
+    Loaded,
+    SessionRow,
+    Stored,
+    act_row,
+    read_acts,
+    read_messages,
+    read_told,
+    session_row,
+)
+from .schema import key_at
+from .search_terms import clean
+from .transaction import CALL, Change, milliseconds
+
+LATEST = "latest"
+
+
+class Outdated(Exception):
+    """The session has been changed by another since it was read; nothing was written."""
+
+
+class Store:
+    """All sessions of one database."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Take the database."""
+        self.engine = engine
+
+    @classmethod
+    def open(
+        cls, where: str | Path, *, durable: bool = True, wait: float = 10.0, make: bool = True
+    ) -> "Store":
+        """The store at a path or an address; where there is none it is made, or NoStore raised."""
+        return cls(open_engine(where, durable=durable, wait=wait, make=make))
+
+    @property
+    def name(self) -> str:
+        """The store as it can be shown."""
+        return self.engine.name
+
+    def close(self) -> None:
+        """Let the database go."""
+        self.engine.close()
+
+    def __enter__(self) -> "Store":
+        """Use it in a `with`, and it is closed at the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    # --- sessions ---
+
+    def sessions(self) -> list[SessionRow]:
+        """All sessions, the one that was last written to first."""
+        rows = self.engine.read(f"SELECT {SESSION} FROM sessions ORDER BY updated DESC, key DESC")  # noqa: S608
+        return [session_row(row) for row in rows]
+
+    def find(self, name: str) -> SessionRow | None:
+        """The session of this id."""
+        rows = self.engine.read(f"SELECT {SESSION} FROM sessions WHERE id = ?", (clean(name),))  # noqa: S608
+        return session_row(rows[0]) if rows else None
+
+    def named(self, name: str) -> SessionRow:
+        """The session of this id, or of the only id that begins so; `latest` is the newest."""
+        found = self._latest() if name == LATEST else self.find(name)
+        if found is not None:
+            return found
+        ids = [row[0] for row in self.engine.read("SELECT id FROM sessions ORDER BY id")]
+        begins = [known for known in ids if known.startswith(clean(name))] if name else []
+        if len(begins) == 1:
+            return self.named(begins[0])
+        near = begins[:3] or get_close_matches(name, ids, n=3)
+        raise NoSession(self.name, name, tuple(near))
+
+    def _latest(self) -> SessionRow | None:
+        sql = f"SELECT {SESSION} FROM sessions ORDER BY updated DESC, key DESC LIMIT 1"  # noqa: S608
+        rows = self.engine.read(sql)
+        return session_row(rows[0]) if rows else None
+
+    def create(self, info: SessionInfo, *, estimate: str) -> SessionRow:
+        """A new session; StoreError where there is one of this id."""
+        with self.engine.writing():
+            return self.begin(info, estimate)
+
+    def begin(
+        self, info: SessionInfo, estimate: str, extra: Extra | UnsetType = UNSET
+    ) -> SessionRow:
+        """The same within a transaction of the caller's."""
+        shell = Transcript(info=info, messages=(), extra=extra)
+        now = milliseconds()
+        made = self.engine.run(
+            "INSERT INTO sessions (id, info, estimate, created, updated, places, parts, tokens, "
+            "size, acts, events, indexed, settled, version) "
+            "VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT (id) DO NOTHING",
+            (clean(info.id), packed(encode(shell)), estimate, now, now),
+        )
+        row = self.find(info.id)
+        if made != 1 or row is None:
+            raise StoreError(self.name, f"session {info.id} is there already; give another id")
+        return row
+
+    def entitle(self, row: SessionRow, info: SessionInfo) -> None:
+        """Say something else of a session: its title, as a rule; the caller holds a transaction."""
+        shell = Transcript(info=info, messages=(), extra=row.extra)
+        data = packed(encode(shell))
+        self.engine.run("UPDATE sessions SET info = ? WHERE key = ?", (data, row.key))
+
+    def has_imported(self, path: str, size: int, modified: int, format: str | None = None) -> bool:
+        """Whether a file was imported as it is now, in this format if one is given."""
+        rows = self.engine.read(
+            "SELECT size, modified, format FROM sources WHERE path = ?", (clean(path),)
+        )
+        if not rows or tuple(rows[0][:2]) != (size, modified):
+            return False
+        return format is None or rows[0][2] == format
+
+    def note_import(self, path: str, size: int, modified: int, format: str) -> None:
+        """Remember how a file was when it was imported."""
+        self.engine.run(
+            "INSERT INTO sources (path, size, modified, format) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (path) DO UPDATE SET size = excluded.size, "
+            "modified = excluded.modified, format = excluded.format",
+            (clean(path), size, modified, format),
+        )
+
+    def row(self, key: int) -> SessionRow:
+        """A session as it is now."""
+        rows = self.engine.read(f"SELECT {SESSION} FROM sessions WHERE key = ?", (key,))  # noqa: S608
+        if not rows:
+            raise NoSession(self.name, f"number {key}")
+        return session_row(rows[0])
+
+    def version(self, key: int) -> int:
+        """Counts every change of a session."""
+        rows = self.engine.read("SELECT version FROM sessions WHERE key = ?", (key,))
+        return rows[0][0] if rows else -1
+
+    # --- reading ---
+
+    def load(self, key: int, part: Slice, *, estimate: str) -> Loaded:
+        """A session as far as is asked for; counted sizes only where they were counted so."""
+        with self.engine.reading():
+            row = self.row(key)
+            return load(self.engine, row, part, sized=row.estimate == estimate)
+
+    def message_at(self, key: int, place: int) -> Stored | None:
+        """The message at a place, shown or not."""
+        found = read_messages(self.engine, key, place, place + 1, sized=False)
+        return found[0] if found else None
+
+    def holding(self, key: int, ordinal: int) -> Stored | None:
+        """The message that holds a part."""
+        rows = self.engine.read(
+            "SELECT place FROM parts WHERE session = ? AND ordinal = ?", (key, ordinal)
+        )
+        return self.message_at(key, rows[0][0]) if rows else None
+
+    def waiting(self, key: int, before: int) -> Iterator[tuple[Stored, int]]:
+        """Calls below an ordinal that wait for their results, the newest first."""
+        rows = self.engine.read(
+            "SELECT ordinal FROM parts WHERE session = ? AND ordinal < ? AND kind = ? "
+            "ORDER BY ordinal DESC",
+            (key, before, CALL),
+        )
+        for (ordinal,) in rows:
+            held = self.holding(key, ordinal)
+            if held is not None:
+                yield held, ordinal - held.ordinal
+
+    def gaps(self, key: int) -> list[range]:
+        """The places that reverts hide."""
+        reverts = (act for act in self.acts(key, "revert") if act.in_force)
+        return [range(act.tail or 0, act.marker or 0) for act in reverts]
+
+    def hidden(self, key: int, place: int) -> bool:
+        """Whether a revert hides a place."""
+        return any(place in gap for gap in self.gaps(key))
+
+    def place_of(self, key: int, message_id: str) -> int | None:
+        """Where a message stands, by its id; the newest of several that is not hidden."""
+        rows = self.engine.read(
+            "SELECT place FROM messages WHERE key >= ? AND key < ? AND id = ? ORDER BY key DESC",
+            (key_at(key, 0), key_at(key + 1, 0), clean(message_id)),
+        )
+        gaps = self.gaps(key)
+        shown = (place for (place,) in rows if not any(place in gap for gap in gaps))
+        return next(shown, None)
+
+    def acts(self, key: int, kind: str | None = None) -> list[Operation]:
+        """What was done to a session, oldest first."""
+        return read_acts(self.engine, key, kind)
+
+    def queued(self, key: int) -> list[Operation]:
+        """The pivots without a summary that nobody has given up or taken back, oldest first."""
+        sql = (
+            f"SELECT {ACT} FROM acts WHERE session = ? AND kind = 'pivot' AND summary IS NULL "  # noqa: S608
+            "AND failed IS NULL AND undone IS NULL AND reverted IS NULL ORDER BY number"
+        )
+        return [act_row(row) for row in self.engine.read(sql, (key,))]
+
+    def act(self, key: int, number: int) -> Operation | None:
+        """An act by its number."""
+        sql = f"SELECT {ACT} FROM acts WHERE session = ? AND number = ?"  # noqa: S608 - constants
+        rows = self.engine.read(sql, (key, number))
+        return act_row(rows[0]) if rows else None
+
+    def wishes(self, session: int, act: int) -> Json:
+        """What was wished for when a compaction was queued."""
+        return wishes(self.engine, session, act)
+
+    def events(self, row: SessionRow, after: int, most: int = 1_000) -> list[Event]:
+        """What happened to a session after an event, in order."""
+        rows = self.engine.read(
+            "SELECT number, at, data FROM events "
+            "WHERE session = ? AND number > ? ORDER BY number LIMIT ?",
+            (row.key, after, max(most, 0)),
+        )
+        found = [event for held in rows for event in _events(row.id, *held)]
+        return [event for event in found if event.number > after][: max(most, 0)]
+
+    # --- writing ---
+
+    @contextmanager
+    def change(self, row: SessionRow, holder: str, seconds: float) -> Generator[Change]:
+        """One transaction on a session, by the one who holds its lease and knows it as it is.
+
+        Raises SessionOvertaken or Outdated, before anything is written, where that is not so.
+        """
+        engine = self.engine
+        with engine.writing():
+            engine.lock_session(row.key)
+            now = engine.read("SELECT version, holder FROM sessions WHERE key = ?", (row.key,))
+            if not now:
+                raise NoSession(self.name, row.id)
+            if now[0][1] != holder:
+                raise leases.overtaken(engine, row.key, row.id)
+            if now[0][0] != row.version:
+                raise Outdated
+            change = Change(engine, row)
+            yield change
+            change.finish(lease=int(seconds * 1000))
+
+    def _locked(self, key: int) -> SessionRow:
+        self.engine.lock_session(key)
+        return self.row(key)
+
+    def take_lease(self, key: int, holder: str, seconds: float) -> bool:
+        """Try to become, or stay, the one who may write."""
+        return leases.take(self.engine, key, holder, seconds)
+
+    def fill(
+        self,
+        info: SessionInfo,
+        log: Log,
+        *,
+        estimate: str,
+        extra: Extra | UnsetType = UNSET,
+    ) -> SessionRow:
+        """A new session with all that a log holds: messages, marks and pivots."""
+        from .importing import fill  # noqa: PLC0415 - it needs this module
+
+        with self.engine.writing():
+            row = self.begin(info, estimate, extra)
+            fill(self.engine, row, log)
+        return self.row(row.key)
+
+    def index(self, key: int) -> None:
+        """Let all messages of a session be found by their words."""
+        with self.engine.writing():
+            change = Change(self.engine, self._locked(key))
+            change.index_all()
+            change.finish()
+
+    def fork(self, key: int, info: SessionInfo, place: int | None) -> SessionRow:
+        """A new session that begins as another one was at a place; bodies are shared."""
+        with self.engine.writing():
+            old = self._locked(key)
+            change = Change(self.engine, old)
+            change.index_all()
+            change.finish()
+            new = self.begin(info, old.estimate, old.extra)
+            last = old.places - 1 if place is None else place
+            self._copy(old, new, last, whole=place is None)
+            begun = Change(self.engine, self.row(new.key))
+            begun.event(FORKED, origin=old.id, messages=last + 1)
+            begun.finish()
+        return self.row(new.key)
+
+    def _copy(self, old: SessionRow, new: SessionRow, last: int, *, whole: bool) -> None:
+        run = self.engine.run
+        acts = _acts_until(old.key, last, whole=whole)
+        gaps = [(gap.start, gap.stop) for gap in self.gaps(old.key)]
+        for first, end in segments(0, last + 1, gaps):
+            span = (new.key, old.key, first, end)
+            where = "WHERE session = ? AND place >= ? AND place < ?"
+            run(_COPY_MESSAGES, (key_at(new.key, 0), new.key, *_keys(old.key, first, end)))
+            for table, columns in _COPIED.items():
+                run(
+                    f"INSERT INTO {table} (session, {columns}) SELECT ?, {columns} "  # noqa: S608
+                    f"FROM {table} {where}",
+                    span,
+                )
+        names = f"{ACT}, memory, marks, last_mark"
+        condition, args = acts
+        run(
+            f"INSERT INTO acts (session, {names}) SELECT ?, {names} FROM acts WHERE {condition}",  # noqa: S608
+            (new.key, *args),
+        )
+        self._count(old, new, last)
+
+    def _count(self, old: SessionRow, new: SessionRow, last: int) -> None:
+        sums = self.engine.read(
+            "SELECT coalesce(max(ordinal) + 1, 0), coalesce(sum(fixed + body + attached), 0) "
+            "FROM parts WHERE session = ?",
+            (new.key,),
+        )
+        share = (last + 1) / max(1, old.places)
+        self.engine.run(
+            "UPDATE sessions SET places = ?, parts = ?, tokens = ?, size = ?, acts = ?, "
+            "indexed = ?, settled = ? WHERE key = ?",
+            (
+                *(last + 1, int(sums[0][0]), int(sums[0][1]), int(old.size * share), old.acts),
+                *(last + 1, min(old.settled, last + 1), new.key),
+            ),
+        )
+
+
+_COPY_MESSAGES = (
+    "INSERT INTO messages (key, session, place, ordinal, id, role, doc, data) "
+    "SELECT ? + place, ?, place, ordinal, id, role, coalesce(doc, key), data "
+    "FROM messages WHERE key >= ? AND key < ?"
+)
+_COPIED = {
+    "parts": PART,
+    "refs": "place, body",
+}
+
+
+def _keys(session: int, first: int, end: int) -> tuple[int, int]:
+    return key_at(session, first), key_at(session, end)
+
+
+def _acts_until(key: int, last: int, *, whole: bool) -> tuple[str, tuple[int, ...]]:
+    """The acts in force that were done by the time a place was written; a revert is not copied."""
+    # A pivot that was undone is: its messages are there, and would make it a pivot again.
+    condition = "session = ? AND reverted IS NULL AND "
+    condition += "((kind = 'prune' AND undone IS NULL) OR (kind = 'pivot' AND summary IS NOT NULL))"
+    if whole:
+        return condition, (key,)
+    return (
+        f"{condition} AND ((kind = 'pivot' AND summary <= ?) OR (kind <> 'pivot' AND place <= ?))",
+        (key, last, last + 1),
+    )
+
+
+def _events(session: str, last: int, at: int, data: bytes) -> Iterator[Event]:
+    """The events of one transaction, which are kept under the number of the last."""
+    told = read_told(data)
+    for number, (kind, held) in enumerate(told, start=last - len(told) + 1):
+        yield Event(number=number, session=session, kind=kind, at=at, data=held)
+
+
+def checked_id(name: str) -> str:
+    """A name that a session may have; BadInput where it may not."""
+    if not isinstance(name, str) or not name.strip() or name == LATEST or name != clean(name):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
+        raise BadInput(f"{name!r} cannot be the id of a session; give another")
+    return name
+
+
+def forked_info(info: SessionInfo, session_id: str, at: int) -> SessionInfo:
+    """What is said of a fork: as of its origin, and which that was."""
+    time = info.time
+    if time is not UNSET:
+        time = replace(time, created=at, updated=at)
+    return replace(info, id=session_id, parent_id=info.id, time=time)

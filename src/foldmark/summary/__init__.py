@@ -1,0 +1,1 @@
+"""How a summary is asked for, and what to do if it fails."""

@@ -1,0 +1,367 @@
+"""The ladder: ways to get a summary from a model, from the best to the most modest.
+
+A generator that yields asks and is sent their outcomes. Each rung asks once, and once more where
+the answer can be mended; what went wrong decides which rung is next. All is bounded: the calls,
+the time, the cost. Where no rung holds, nothing is returned, and the digest stands alone.
+"""
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from foldmark.log.log import Log
+from foldmark.model.messages import Cache, Tokens
+from foldmark.model.prompt_messages import Call, PromptMessage
+from foldmark.model.values import Frozen, encode
+from foldmark.policy import CompactRules, Rung
+from foldmark.tokens.counters import Counter
+from foldmark.tokens.limits import Limit
+
+from .acceptance import Demand, flaw
+from .prompting import (
+    SummaryInstructions,
+    asked_sections,
+    fenced,
+    filled,
+    final_request,
+    in_words,
+    prompt,
+    repair,
+    system_prompt,
+    with_request,
+)
+from .protocol import (
+    AT_ONCE,
+    Declared,
+    ModelDialogue,
+    ModelFailure,
+    ModelReply,
+    ModelRequest,
+    Outcome,
+)
+from .redaction import masked
+from .transcript import Cutting, chunks, record
+
+# A window of which nothing is known is taken to be of this size.
+USUAL_WINDOW = 128_000
+# Of a window, what a request leaves free: estimates are not exact.
+_MARGIN = 0.1
+_LEAST_ROOM = 300  # a request with less room for the record is not worth sending
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_AGAIN = frozenset({"throttled", "failed"})
+
+
+class SummaryInput(Frozen):
+    """What is to be summarised, in the forms that rungs send it."""
+
+    log: Log
+    places: Sequence[int]  # of the folded messages
+    view: tuple[PromptMessage, ...]  # all that the session's own model is shown now
+    view_tokens: int
+    digest: Callable[[int], str]  # a digest of so many tokens
+    previous: str = ""  # the summary that the new one replaces
+    system: str = ""  # of the session's own requests, with which they begin
+    tools: tuple[Declared, ...] = ()
+    fixed: int = 0  # tokens of these two
+
+
+class SummarizerLimits(Frozen):
+    """Who is asked, and within which bounds."""
+
+    rules: CompactRules
+    limit: Limit  # of the model that summarises
+    own: bool  # whether it is the session's own model, whose cache holds the session's prefix
+    overflowed: bool = False  # the provider has just refused the view for its length
+    clock: Callable[[], float] = lambda: 0.0
+
+
+class ModelUsage(Frozen):
+    """What was used up, and what went wrong on the way."""
+
+    calls: int = 0
+    tokens: Tokens | None = None
+    cost: float = 0.0
+    flaws: tuple[str, ...] = ()
+
+
+class Written(Frozen):
+    """A model's summary that was accepted, and the rung on which it was got."""
+
+    text: str
+    rung: Rung
+
+
+class Ladder:
+    """Climbs down, rung by rung, until a summary is accepted."""
+
+    def __init__(
+        self, material: SummaryInput, means: SummarizerLimits, wish: SummaryInstructions, most: int
+    ) -> None:
+        """Take what is to be summarised, who may be asked, and the tokens of a summary."""
+        self._material = material
+        self._means = means
+        self._rules = means.rules
+        self._wish = wish
+        self._demand = Demand(most=most, sections=asked_sections(means.rules, wish))
+        self._count: Counter = material.log.count
+        self._window = means.limit.input or means.limit.context or USUAL_WINDOW
+        self._deadline = means.clock() + means.rules.seconds
+        self._gone = False  # no further ask makes sense
+        self.spent = ModelUsage()
+
+    def climb(self) -> ModelDialogue[Written | None]:
+        """The first summary that is accepted; None where none is."""
+        ways = {
+            "prefix": self._prefix,
+            "serial": self._serial,
+            "chunks": self._chunks,
+            "tight": self._tight,
+        }
+        for rung in self._rules.rungs:
+            text = yield from ways[rung]()
+            if text is not None:
+                return Written(text=text.strip(), rung=rung)
+            if self._gone:
+                return None
+        return None
+
+    # --- rungs ---
+
+    def _prefix(self) -> ModelDialogue[str | None]:
+        """The session's own request with one message more, so that the cache is read."""
+        held, request = self._material, self._request()
+        bare = not held.tools and any(_has_calls(message) for message in held.view)
+        # Some providers refuse calls in a request that declares no tools.
+        if not self._means.own or self._means.overflowed or bare or not held.view:
+            return None
+        tokens = held.view_tokens + held.fixed + self._count(request)
+        if tokens + self._answer_room() > self._window:
+            return None
+        ask = self._ask(with_request(held.view, request), system=held.system)
+        return (yield from self._answer(replace(ask, tools=held.tools), self._demand))
+
+    def _serial(self) -> ModelDialogue[str | None]:
+        """The record as text, its outputs cut."""
+        blocks = self._record(self._cutting())
+        if not blocks or self._tokens(blocks) > self._room():
+            return None
+        return (yield from self._answer(self._about(blocks), self._demand))
+
+    def _chunks(self) -> ModelDialogue[str | None]:
+        """Notes on each part of the record, then notes on these notes."""
+        groups = self._groups()
+        if len(groups) < 2:
+            return None
+        notes = yield from self._notes(groups)
+        while notes and self._tokens(notes) > self._room():
+            groups = chunks(notes, self._room(), self._count)
+            if len(groups) >= len(notes) or not self._may_ask(len(groups) + 1):
+                return None
+            notes = yield from self._notes(groups)
+        if not notes:
+            return None
+        ask = self._about(notes, about=prompt("merge"))
+        return (yield from self._answer(ask, self._demand))
+
+    def _tight(self) -> ModelDialogue[str | None]:
+        """The digest in place of the record: what is left out was chosen with care."""
+        room = min(self._room(), max(4 * self._demand.most, _LEAST_ROOM)) // 2
+        if room < _LEAST_ROOM // 2:
+            return None
+        return (yield from self._answer(self._about([self._material.digest(room)]), self._demand))
+
+    # --- what they are made of ---
+
+    def _request(self) -> str:
+        return final_request(self._rules, self._wish, self._demand.most)
+
+    def _cutting(self) -> Cutting:
+        return Cutting(output=self._rules.cut, both_ends=self._rules.both_ends)
+
+    def _record(self, cutting: Cutting) -> list[str]:
+        blocks = record(self._material.log, self._material.places, cutting)
+        if self._rules.mask:
+            blocks = [masked(block) for block in blocks]
+        previous = self._material.previous
+        return [f"{prompt('previous')}\n\n{previous}", *blocks] if previous else blocks
+
+    def _groups(self) -> list[list[str]]:
+        """The record in parts, cut until there are few enough of them."""
+        most = self._calls_left() - 2  # one puts them together, one may mend that
+        room = self._room()
+        if most < 2 or room < _LEAST_ROOM:
+            return []
+        cutting = self._cutting()
+        while True:
+            groups = chunks(self._record(cutting), room, self._count)
+            if len(groups) <= most:
+                return groups
+            if cutting.tightest:
+                return []
+            cutting = cutting.tighter()
+
+    def _notes(self, groups: Sequence[Sequence[str]]) -> ModelDialogue[list[str]]:
+        """Notes on each group, asked for at the same time; nothing where one is missing."""
+        share = min(self._room() // (2 * len(groups)), 2 * self._demand.most)
+        demand = Demand(most=max(share, 100))
+        asks = tuple(
+            self._about(group, request=self._chunk_request(number, len(groups), demand.most))
+            for number, group in enumerate(groups, 1)
+        )
+        asks = tuple(replace(ask, purpose="chunk") for ask in asks)
+        if not self._may_ask(len(asks)):
+            return []
+        outcomes = yield self._sent(asks)
+        for outcome in outcomes:  # all were paid for, whichever of them is of use
+            self._note(outcome)
+        notes: list[str] = []
+        for ask, outcome in zip(asks, outcomes, strict=True):
+            again = yield from self._again(ask, outcome)
+            if isinstance(again, ModelFailure):
+                self._learn(again)
+                return []
+            text = again.text.strip()
+            # Notes that were cut are notes still: what stands in them was read.
+            if not text or self._count(text) > 4 * demand.most:
+                self._flawed(f"notes on a part: {flaw(again, demand, self._count)}")
+                return []
+            notes.append(text)
+        return notes
+
+    def _chunk_request(self, number: int, total: int, tokens: int) -> str:
+        return filled("chunk", number=number, total=total, words=in_words(tokens))
+
+    def _about(
+        self, blocks: Sequence[str], request: str | None = None, about: str = ""
+    ) -> ModelRequest:
+        asked = self._request() if request is None else request
+        text = "\n\n".join(piece for piece in (fenced(blocks), about, asked) if piece)
+        return self._ask(with_request((), text), system=system_prompt(self._rules))
+
+    def _ask(self, messages: tuple[PromptMessage, ...], system: str) -> ModelRequest:
+        seconds = self._rules.request_seconds
+        return ModelRequest(
+            messages=messages, system=system, most=self._answer_room(), seconds=seconds
+        )
+
+    def _answer_room(self) -> int:
+        """Tokens for an answer: several times what is asked for, as some models think first."""
+        most = max(1_000, 4 * self._demand.most)
+        return max(64, min(most, self._means.limit.output or most, self._window // 4))
+
+    def _room(self) -> int:
+        """Tokens of the record that a request can hold."""
+        overhead = self._count(self._request()) + self._count(system_prompt(self._rules)) + 200
+        return int(self._window * (1 - _MARGIN)) - self._answer_room() - overhead
+
+    def _tokens(self, blocks: Sequence[str]) -> int:
+        return sum(self._count(block) + 1 for block in blocks)
+
+    # --- asking ---
+
+    def _answer(self, ask: ModelRequest, demand: Demand) -> ModelDialogue[str | None]:
+        """An answer that is accepted, at once or after one repair."""
+        for last in (False, True):
+            if not self._may_ask():
+                self._flawed("no calls, seconds or dollars were left to go on")
+                return None
+            (outcome,) = yield self._sent((ask,))
+            self._note(outcome)
+            outcome = yield from self._again(ask, outcome)
+            if isinstance(outcome, ModelFailure):
+                self._learn(outcome)
+                return None
+            wrong = flaw(outcome, demand, self._count)
+            if wrong is None:
+                return outcome.text
+            self._flawed(wrong)
+            if not last:
+                # What is far too long is not sent back: it would not fit.
+                said = outcome.text[: 4 * max(demand.most, 100)]
+                ask = replace(ask, messages=repair(ask.messages, said, wrong), purpose="repair")
+        return None
+
+    def _again(self, ask: ModelRequest, outcome: Outcome) -> ModelDialogue[Outcome]:
+        """The outcome, after further tries where these may help."""
+        pause = _FIRST_PAUSE
+        for _ in range(self._rules.retries):
+            if isinstance(outcome, ModelReply) or outcome.cause not in _AGAIN:
+                break
+            wait = max(pause, outcome.retry_after or 0.0)
+            if not self._may_ask() or wait > min(_LONGEST_PAUSE, self._seconds_left()):
+                break
+            self._flawed(outcome.message)
+            (outcome,) = yield self._sent((replace(ask, after=wait),))
+            self._note(outcome)
+            pause *= 2
+        return outcome
+
+    def _learn(self, refused: ModelFailure) -> None:
+        """What a refusal says about the rungs below."""
+        self._flawed(f"{refused.cause}: {refused.message}")
+        if refused.cause == "overflow":
+            # The window is smaller than it was taken to be.
+            self._window //= 2
+        elif refused.cause != "timeout":
+            self._gone = True
+
+    def _sent(self, asks: tuple[ModelRequest, ...]) -> tuple[ModelRequest, ...]:
+        self.spent = replace(self.spent, calls=self.spent.calls + len(asks))
+        # Those that wait for others, or before they are sent, have what is left then.
+        left = self._seconds_left() / -(-len(asks) // AT_ONCE)
+        return tuple(
+            replace(ask, seconds=max(0.1, min(ask.seconds, left - 1.25 * ask.after)))
+            for ask in asks
+        )
+
+    def _note(self, outcome: Outcome) -> None:
+        if isinstance(outcome, ModelReply):
+            self.spent = replace(
+                self.spent,
+                tokens=added(self.spent.tokens, outcome.tokens),
+                cost=self.spent.cost + (outcome.cost or 0.0),
+            )
+
+    def _flawed(self, what: str) -> None:
+        line = masked(" ".join(what.split()))[:200]  # a provider may repeat what it was sent
+        self.spent = replace(self.spent, flaws=(*self.spent.flaws, line))
+
+    def _may_ask(self, times: int = 1) -> bool:
+        cost = self._rules.cost
+        return (
+            self._calls_left() >= times
+            and self._seconds_left() > 0
+            and (cost is None or self.spent.cost < cost)
+        )
+
+    def _calls_left(self) -> int:
+        return self._rules.calls - self.spent.calls
+
+    def _seconds_left(self) -> float:
+        return self._deadline - self._means.clock()
+
+
+def added(one: Tokens | None, other: Tokens | None) -> Tokens | None:
+    """The tokens of two answers together."""
+    if one is None or other is None:
+        return one or other
+    first, second = one.cache or Cache(), other.cache or Cache()
+    return Tokens(
+        input=(one.input or 0) + (other.input or 0),
+        output=(one.output or 0) + (other.output or 0),
+        reasoning=(one.reasoning or 0) + (other.reasoning or 0),
+        cache=Cache(
+            read=(first.read or 0) + (second.read or 0),
+            write=(first.write or 0) + (second.write or 0),
+        ),
+    )
+
+
+def declared_tokens(system: str, tools: Sequence[Declared], count: Counter) -> int:
+    """What a system prompt and tools cost in each request."""
+    said = count(system) if system else 0
+    return said + sum(count(encode(tool).decode()) for tool in tools)
+
+
+def _has_calls(message: PromptMessage) -> bool:
+    return any(isinstance(block, Call) for block in message.content)

@@ -1,0 +1,1 @@
+"""Counting tokens, and how many a window holds."""

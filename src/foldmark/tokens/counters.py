@@ -1,0 +1,114 @@
+"""How many tokens a text has: the estimators of the spec, and one by classes of characters.
+
+A counter is any function from a text to a number; tiktoken's is one where it is installed.
+Estimates are corrected by what a provider measured (`correction`). Files are priced in `media`.
+"""
+
+from collections.abc import Callable
+from string import ascii_lowercase, ascii_uppercase, digits
+
+from foldmark.errors import BadPolicy
+
+Counter = Callable[[str], int]
+
+# Tokens per character, fitted to o200k over source, logs, listings, JSON, prose and base64.
+_LOWER, _UPPER_OR_DIGIT, _SPACE, _PUNCTUATION, _BEYOND_ASCII = 0.20, 0.85, 0.02, 0.47, 1.0
+_LOWER_BYTES = ascii_lowercase.encode()
+_UPPER_OR_DIGIT_BYTES = (ascii_uppercase + digits).encode()
+_BEYOND_ASCII_BYTES = bytes(range(128, 256))
+# Text without white space (base64, minified code) splits into more tokens than its letters say.
+_UNBROKEN, _UNBROKEN_FROM = 1.2, 200
+# A long text is judged by four samples, so that counting costs the same for 2 kB and for 8 MB.
+_SAMPLES, _SAMPLE = 4, 512
+# Of a few letters, classes say nothing.
+_TOO_SHORT = 24
+
+# An estimate is never lowered: a provider that reports too little must not switch overflow off.
+# Beyond the upper bound, a provider reports nonsense, and it is not that we estimate badly.
+CORRECTION = (1.0, 4.0)
+
+
+def utf16_length(text: str) -> int:
+    """The length of a text as JavaScript counts it."""
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def round4(text: str) -> int:
+    """A quarter of the length, halves rounded up: OpenCode's estimate."""
+    return round4_length(utf16_length(text))
+
+
+def round4_length(length: int) -> int:
+    """The same of a text with this length."""
+    return (length + 2) // 4
+
+
+def ceil4(text: str) -> int:
+    """A quarter of the length, rounded up: the estimate of the buffer variant."""
+    return (utf16_length(text) + 3) // 4
+
+
+def by_classes(text: str) -> int:
+    """An estimate by the classes of characters that a text is made of."""
+    length = len(text)
+    if length < _TOO_SHORT and text.isascii():
+        return (length + 3) // 4
+    if length <= _SAMPLES * _SAMPLE:
+        return round(_weight(text))
+    step = (length - _SAMPLE) // (_SAMPLES - 1)
+    sample = "".join(text[i * step : i * step + _SAMPLE] for i in range(_SAMPLES))
+    return round(_weight(sample) * length / len(sample))
+
+
+def _weight(text: str) -> float:
+    if text.isascii():
+        data, beyond = text.encode(), 0
+    else:
+        data = text.encode("utf-8", "surrogatepass").translate(None, _BEYOND_ASCII_BYTES)
+        beyond = len(text) - len(data)
+    length = len(data)
+    # One class after the other is taken out, so that each pass has less to look at.
+    without_lower = data.translate(None, _LOWER_BYTES)
+    others = without_lower.translate(None, _UPPER_OR_DIGIT_BYTES)
+    lower, upper = length - len(without_lower), len(without_lower) - len(others)
+    space = others.count(b" ")
+    rest = len(others) - space
+    tokens = lower * _LOWER + upper * _UPPER_OR_DIGIT + space * _SPACE + rest * _PUNCTUATION
+    if space * 50 < length and length > _UNBROKEN_FROM and others.count(b"\n") * 50 < length:
+        tokens *= _UNBROKEN
+    return tokens + beyond * _BEYOND_ASCII
+
+
+COUNTERS: dict[str, Counter] = {"round4": round4, "ceil4": ceil4, "classes": by_classes}
+
+
+def counter(name: str) -> Counter:
+    """The counter of this name; `tiktoken:ENCODING` is exact where tiktoken is installed."""
+    if name in COUNTERS:
+        return COUNTERS[name]
+    if name.startswith("tiktoken:"):
+        return _exact(name.partition(":")[2])
+    valid = ", ".join(sorted(COUNTERS))
+    raise BadPolicy(f"no token counter is called {name!r}; there are {valid}, tiktoken:ENCODING")
+
+
+def _exact(encoding: str) -> Counter:
+    try:
+        import tiktoken  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError:
+        raise BadPolicy("exact tokens need tiktoken: pip install 'foldmark[exact]'") from None
+    try:
+        encode = tiktoken.get_encoding(encoding).encode_ordinary
+    except (ValueError, OSError) as error:  # unknown, or its vocabulary cannot be fetched
+        cause = str(error).partition("\n")[0]
+        raise BadPolicy(f"tiktoken has no encoding {encoding!r} here: {cause}") from None
+    return lambda text: len(encode(text))
+
+
+def correction(measured: int, estimated: int) -> float:
+    """The factor that makes an estimate agree with what was measured, if that makes sense."""
+    low, high = CORRECTION
+    factor = measured / estimated if estimated > 0 else 1.0
+    return factor if low <= factor <= high else 1.0

@@ -1,0 +1,188 @@
+"""How many tokens a model takes, and what they cost.
+
+Reads a dated snapshot that is packaged with Foldmark, on the first question and once only.
+It does not know how much of a window is usable, asks no provider, and never guesses: a model
+that is in neither the snapshot nor the overrides is an `UnknownModel`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from foldmark.errors import BadPolicy, UnknownModel
+
+# Providers that sell what they make: theirs are the limits of a model named without a provider.
+MAKERS = frozenset(
+    {
+        *("alibaba", "anthropic", "cohere", "deepseek", "google", "llama", "minimax", "mistral"),
+        *("moonshotai", "openai", "perplexity", "stepfun", "xai", "xiaomi", "zai", "zhipuai"),
+    }
+)
+
+# Only full dates: a shorter one may be another model (gpt-4-1106 has 16 times the window of gpt-4).
+_RELEASE = re.compile(r"-(?:latest|20\d\d(-?)(?:0[1-9]|1[0-2])\1(?:0[1-9]|[12]\d|3[01]))$")
+
+
+def _check_tokens(field: str, tokens: object) -> None:
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
+        raise BadPolicy(f"{field} must be a whole number of tokens, 0 or more, not {tokens!r}")
+
+
+class Limit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A model's window in tokens; `context` 0 is unlimited, `output` 0 is not known."""
+
+    context: int
+    output: int = 0
+    input: int | None = None
+
+    def __post_init__(self) -> None:
+        for field, tokens in (("context", self.context), ("output", self.output)):
+            _check_tokens(field, tokens)
+        if self.input is not None:
+            _check_tokens("input", self.input)
+
+
+# What is assumed where nobody has told a window, and no model whose window is known.
+USUAL_LIMIT = Limit(context=200_000)
+
+
+class Prices(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Dollars per million tokens; None is not known."""
+
+    input: float | None = None
+    output: float | None = None
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
+class KnownModel(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A model as one provider offers it, named `provider:model`."""
+
+    name: str
+    limit: Limit
+    prices: Prices | None = None
+
+
+class _Snapshot(msgspec.Struct, frozen=True):
+    dated: str
+    source: str
+    models: tuple[KnownModel, ...]
+
+
+class _Index(NamedTuple):
+    full: dict[str, KnownModel]
+    bare: dict[str, list[KnownModel]]
+
+
+def model_limits(name: str, overrides: Mapping[str, Limit] | None = None) -> Limit:
+    """The limits of a model: from the overrides (exact, then longest pattern), or the snapshot."""
+    model = _resolved(name.lower())
+    if overrides:
+        names = (folded_name(name), folded_name(model.name)) if model else (folded_name(name),)
+        if (limit := _overriding(names, overrides)) is not None:
+            return limit
+    if model is None:
+        raise UnknownModel(name, _nearest(name.lower()))
+    return model.limit
+
+
+def limits_or_usual(name: str, *, is_given: bool) -> Limit:
+    """The limits of a model, else the usual ones; UnknownModel where the user has named it."""
+    try:
+        return model_limits(name)
+    except UnknownModel:
+        if is_given:
+            raise
+        return USUAL_LIMIT
+
+
+def model_prices(name: str) -> Prices | None:
+    """The prices of a model; None where they are not known, or its providers disagree."""
+    model = _resolved(name.lower())
+    return model.prices if model else None
+
+
+def known_models() -> tuple[str, ...]:
+    """Every name in the snapshot, as `provider:model`, sorted."""
+    return tuple(model.name for model in _snapshot().models)
+
+
+def snapshot_date() -> str:
+    """The day to which the snapshot is true, as YYYY-MM-DD."""
+    return _snapshot().dated
+
+
+@cache
+def _snapshot() -> _Snapshot:
+    data = Path(__file__).with_name("limits.json").read_bytes()
+    return msgspec.json.decode(data, type=_Snapshot)
+
+
+@cache
+def _index() -> _Index:
+    index = _Index({}, {})
+    for model in _snapshot().models:
+        name = model.name.lower()
+        index.full[name] = model
+        index.bare.setdefault(name.partition(":")[2], []).append(model)
+    return index
+
+
+def folded_name(name: str) -> str:
+    """The name in lower case, its provider before a colon: `OpenAI/gpt-5` as `openai:gpt-5`."""
+    provider, slash, model = name.lower().partition("/")
+    return f"{provider}:{model}" if slash and ":" not in provider else name.lower()
+
+
+@lru_cache(maxsize=1024)
+def _resolved(name: str) -> KnownModel | None:
+    model = _named(name)
+    if model is None and (release := _RELEASE.search(name)):
+        model = _named(name[: release.start()])
+    return model
+
+
+def _named(name: str) -> KnownModel | None:
+    index = _index()
+    return index.full.get(folded_name(name)) or _agreed(name, index.bare.get(name, []))
+
+
+def _agreed(name: str, offers: list[KnownModel]) -> KnownModel | None:
+    """The one model behind several offers: its maker's, or what all of them say."""
+    offers = [offer for offer in offers if _maker_made(offer)] or offers
+    if len(offers) == 1:
+        return offers[0]
+    limits, prices = {offer.limit for offer in offers}, {offer.prices for offer in offers}
+    if len(limits) != 1:
+        return None
+    return KnownModel(name, limits.pop(), prices.pop() if len(prices) == 1 else None)
+
+
+def _maker_made(model: KnownModel) -> bool:
+    return model.name.partition(":")[0] in MAKERS
+
+
+def _overriding(names: Iterable[str], overrides: Mapping[str, Limit]) -> Limit | None:
+    folded = {folded_name(key): limit for key, limit in overrides.items()}
+    for name in names:
+        if name in folded:
+            return folded[name]
+    patterns = [key for key in folded if any(fnmatchcase(name, key) for name in names)]
+    return folded[max(patterns, key=lambda key: (len(key), key))] if patterns else None
+
+
+def _nearest(name: str) -> tuple[str, ...]:
+    index = _index()
+    if rivals := index.bare.get(name):
+        return tuple(model.name for model in rivals[:3])
+    if ":" in folded_name(name):
+        near = get_close_matches(folded_name(name), index.full)
+        return tuple(index.full[key].name for key in near)
+    near = get_close_matches(name, index.bare)
+    return tuple(max(index.bare[key], key=_maker_made).name for key in near)

@@ -1,0 +1,1 @@
+"""Transcripts of other programs: reading, storing and writing them."""

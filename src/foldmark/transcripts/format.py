@@ -1,0 +1,179 @@
+"""What an importer is: how one program's transcripts become messages, step by step.
+
+An importer takes records one by one and tells what they say as steps; it opens no file and knows
+no store. One that is installed elsewhere is found by the entry point `foldmark.formats`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Protocol, TypeVar, cast
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from foldmark.errors import BadInput
+from foldmark.model.messages import Message, Number, SessionInfo
+from foldmark.model.values import Extra, Frozen, parsed
+from foldmark.wire.weaving import Late
+
+from .source import Head, Unrecognised
+
+ENTRY_POINTS = "foldmark.formats"
+T = TypeVar("T")
+
+
+class Opened(Frozen):
+    """What follows is of this session: a new one, or one that was opened before."""
+
+    info: SessionInfo
+    extra: Extra | UnsetType = UNSET
+
+
+class Pruned(Frozen):
+    """The outputs of these calls are no longer shown."""
+
+    calls: tuple[str, ...]
+    at: Number | None
+
+
+class Reverted(Frozen):
+    """All after this message was taken back by the user."""
+
+    message: str | None  # None: everything
+
+
+Step = Opened | Message | Late | Pruned | Reverted
+
+
+class Tally:
+    """How many messages, calls and results a file has by its own count."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.messages = 0
+        self.calls = 0
+        self.results = 0
+
+
+class Importer(Protocol):
+    """Reads one file."""
+
+    tally: Tally
+
+    @property
+    def decode(self) -> Callable[[bytes], Any]:
+        """Turns a record's bytes into what `take` wants; see `decoder`."""
+        ...
+
+    def take(self, record: Any, line: int) -> Iterable[Step]:
+        """What a record says; BadInput where it cannot be read."""
+        ...
+
+    def end(self) -> Iterable[Step]:
+        """What is left to say."""
+        ...
+
+
+class Format(Frozen):
+    """A format: its name, how it is recognised, and how its files are read."""
+
+    name: str
+    about: str  # for people: which program writes it
+    recognises: Callable[[Head], bool]
+    importer: Callable[[str], Importer]  # of the file's name, where nothing else names a session
+
+
+def decoder(kind: type[T]) -> Callable[[bytes], T]:
+    """Decodes records into a type; what the type does not name is passed over."""
+    strict = msgspec.json.Decoder(kind)
+
+    def decode(data: bytes) -> T:
+        try:
+            return strict.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # The slower way tells what is wrong, and takes half characters as JavaScript does.
+            return converted(parsed(data), kind)
+
+    return decode
+
+
+def converted(value: object, kind: type[T]) -> T:
+    """Plain JSON data as a type; BadInput says what does not fit."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        cause, _, path = str(error).partition(" - at ")
+        raise BadInput(cause, place=path.strip("`") or None) from None
+    except UnicodeEncodeError:
+        raise BadInput("half of a character where none is expected") from None
+
+
+_HOMES = (
+    "opencode",
+    "claude_code",
+    "codex",
+    "pi",
+    "copilot_cli",
+    "gemini_cli",
+    "swe_agent",
+    "mini_swe_agent",
+    "openhands",
+    "claude_trace",
+    "anthropic_list",
+    "responses_list",
+    "openai_chat",
+    "tau_bench",
+    "tau2_bench",
+    "aider",
+    "entire_compact",
+)
+
+
+@cache
+def formats() -> tuple[Format, ...]:
+    """All formats that are known, our own first."""
+    own = [cast("Format", import_module(f".formats.{home}", __package__).FORMAT) for home in _HOMES]
+    return (*own, *_installed({format.name for format in own}))
+
+
+def _installed(taken: set[str]) -> Iterator[Format]:
+    for found in entry_points(group=ENTRY_POINTS):
+        try:
+            loaded = found.load()
+        except Exception as error:
+            raise BadInput(f"the format {found.name!r} cannot be loaded: {error}") from error
+        if not isinstance(loaded, Format) or loaded.name in taken:
+            raise BadInput(f"{found.value} is no new format: {found.name!r}")
+        taken.add(loaded.name)
+        yield loaded
+
+
+def format_named(name: str) -> Format:
+    """The format of this name."""
+    for format in formats():
+        if format.name == name:
+            return format
+    near = get_close_matches(name, [held.name for held in formats()], n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise BadInput(f"there is no format {name!r}.{hint} There are: {_names(formats())}")
+
+
+def recognised(head: Head) -> Format:
+    """The one format that a file can be of; BadInput where there is none, or more than one."""
+    found = [format for format in formats() if format.recognises(head)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise BadInput(
+            f"it can be of {_names(found, ' or ')}; say which: --format NAME, format=… in Python"
+        )
+    tried = _names(formats())
+    cause = f"not a transcript of a format that is known; if it is one, give --format NAME: {tried}"
+    raise Unrecognised(cause)
+
+
+def _names(held: Sequence[Format], between: str = ", ") -> str:
+    return between.join(format.name for format in held)

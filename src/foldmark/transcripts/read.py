@@ -1,0 +1,309 @@
+"""Reading a transcript of any format: as steps, or whole.
+
+Says which line is wrong, and goes on after it only where that is wanted.
+"""
+
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from foldmark.errors import BadInput
+from foldmark.files import MOST_BYTES, harmless, in_plain_words, text_problem
+from foldmark.model.messages import (
+    Completed,
+    Message,
+    Number,
+    Origin,
+    SessionInfo,
+    Time,
+    ToolPart,
+    Transcript,
+    has_result,
+    with_part,
+)
+from foldmark.model.operations import Kind, Operation, taken_back
+from foldmark.model.values import Extra, Frozen
+from foldmark.wire.weaving import Late, settled
+
+from .format import Format, Importer, Opened, Pruned, Reverted, Step, format_named, recognised
+from .source import Record, Source, opened_source
+
+OPENCODE = "opencode"
+_UNFINISHED = "the file ends within it; it is taken once it is written to its end"
+
+
+class Skipped(Frozen):
+    """A record that could not be read, and was left out."""
+
+    line: int
+    cause: str
+
+
+class Reading:
+    """A file being read in its format."""
+
+    def __init__(self, source: Source, format: Format, *, lenient: bool) -> None:
+        """Take an open source, its format, and whether to go on after what cannot be read."""
+        self.source = source
+        self.format = format
+        self.skipped: list[Skipped] = []
+        self._lenient = lenient
+        self._importer = format.importer(source.name)
+
+    @property
+    def importer(self) -> Importer:
+        """What reads the records; its tally counts them."""
+        return self._importer
+
+    def steps(self) -> Iterator[Step]:
+        """What the file says."""
+        for record in self.source.records():
+            try:
+                # All of a record or nothing: what is skipped leaves no half behind.
+                steps = list(self._taken(record))
+            except BadInput as error:
+                self._skip(record, error)
+                continue
+            yield from steps
+        yield from self._importer.end()
+        if self.source.unfinished is not None:
+            self.skipped.append(Skipped(line=self.source.unfinished, cause=_UNFINISHED))
+
+    def _taken(self, record: Record) -> Iterable[Step]:
+        try:
+            yield from self._importer.take(self._importer.decode(record.data), record.line)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            if type(self._importer).__module__.startswith("foldmark."):
+                raise
+            # An importer of another's making must not take the program down.
+            cause = f"the format {self.format.name} cannot read it: {error!r}"
+            raise BadInput(cause) from error
+
+    def _skip(self, record: Record, error: BadInput) -> None:
+        told = text_problem(record.data) or in_plain_words(error)
+        alone = self.source.head.document is not None
+        line = told.place if alone and told.place else _line(record, told.place)
+        if not self._lenient:
+            hint = "" if alone else "; --lenient leaves such lines out"
+            raise BadInput(f"{told.cause}{hint}", source=self.source.name, place=line)
+        self.skipped.append(Skipped(line=record.line, cause=told.cause))
+
+
+def _line(record: Record, place: str | None) -> str:
+    """Where it is: the line of the file, and where in it, as far as that is known."""
+    whole = place or ""
+    if whole.startswith("line "):
+        number, found, more = whole.removeprefix("line ").partition(", ")
+        if number.isdecimal():
+            return f"line {int(number) + record.line - 1}{found}{more}"
+    return f"line {record.line}, {whole}" if whole else f"line {record.line}"
+
+
+@contextmanager
+def opened_reading(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    lenient: bool = False,
+    most_bytes: int = MOST_BYTES,
+) -> Generator[Reading]:
+    """A file to be read, its format recognised from its content where none is given."""
+    named = format_named(format) if format else None
+    with opened_source(path, most_bytes=most_bytes) as source:
+        yield Reading(source, named or recognised(source.head), lenient=lenient)
+
+
+# --- whole sessions ------------------------------------------------------------------------
+
+
+class Sessions:
+    """Puts steps together to whole sessions."""
+
+    def __init__(self, format: str) -> None:
+        """Take the format's name."""
+        self._format = format
+        self._infos: dict[str, SessionInfo] = {}
+        self._extras: dict[str, Extra] = {}
+        self._told: dict[str, _Told] = {}
+        self._now = _Told()
+
+    def take(self, step: Step) -> None:
+        """Take one step."""
+        match step:
+            case Opened(info=info, extra=extra):
+                self._infos[info.id] = with_origin(info, self._format)
+                if extra:
+                    self._extras[info.id] = extra
+                self._now = self._told.setdefault(info.id, _Told())
+            case Message():
+                self._now.add(step)
+            case Late(answer=answer, key=key, at=at):
+                self._now.settle(answer.call_id, lambda part: settled(part, answer, key, at))
+            case Pruned(calls=calls, at=at):
+                self._now.prune(calls, at)
+            case Reverted(message=message):
+                self._now.revert(message)
+
+    def transcripts(self) -> list[Transcript]:
+        """The sessions so far."""
+        return [
+            Transcript(
+                info=info,
+                messages=tuple(self._told[name].shown()),
+                extra=self._extras.get(name, UNSET),
+            )
+            for name, info in self._infos.items()
+        ]
+
+
+class _Told:
+    """What was told of one session, and what of it is left once reverts have had their way."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._calls: dict[str, tuple[int, int]] = {}  # the newest of each id: message, part
+        self._acts: list[Operation] = []
+        self._marks: dict[int, dict[tuple[int, int], Number]] = {}  # by the numbers of prunes
+
+    def add(self, message: Message) -> None:
+        place = len(self._messages)
+        for offset, part in enumerate(message.parts):
+            if isinstance(part, ToolPart) and part.call_id:
+                self._calls[part.call_id] = (place, offset)
+        self._messages.append(message)
+
+    def settle(self, call: str, change: Callable[[ToolPart], ToolPart]) -> None:
+        place, offset = self._calls.get(call, (0, -1))
+        if offset >= 0 and not has_result(self._messages[place].parts[offset]):
+            self._change(self._messages, (place, offset), change)
+
+    def prune(self, calls: Iterable[str], at: Number | None) -> None:
+        found = [self._calls[call] for call in calls if call in self._calls]
+        ended = [
+            (place, offset)
+            for place, offset in found
+            if has_result(self._messages[place].parts[offset])
+        ]
+        self._marks[self._act("prune").number] = dict.fromkeys(ended, at or 1)
+
+    def revert(self, message: str | None) -> None:
+        places = range(len(self._messages) - 1, -1, -1)
+        found = (place for place in places if self._messages[place].id == message)
+        place = -1 if message is None else next(found, None)
+        if place is not None:
+            self._act("revert", tail=place + 1, marker=len(self._messages))
+
+    def shown(self) -> Iterator[Message]:
+        messages = list(self._messages)
+        reverted = taken_back(self._acts)
+        left = [act for act in self._acts if reverted[act.number] is None]
+        marks: dict[tuple[int, int], Number] = {}
+        for act in left:
+            marks = self._marks.get(act.number, {}) | marks  # the first mark is the one that counts
+        for place, at in marks.items():
+            self._change(messages, place, lambda part, at=at: _pruned(part, at))
+        gaps = [range(act.tail or 0, act.marker or 0) for act in left if act.kind == "revert"]
+        for place, message in enumerate(messages):
+            if not any(place in gap for gap in gaps):
+                yield message
+
+    def _act(self, kind: Kind, tail: int | None = None, marker: int | None = None) -> Operation:
+        number, place = len(self._acts) + 1, len(self._messages)
+        act = Operation(number=number, kind=kind, at=0, place=place, tail=tail, marker=marker)
+        self._acts.append(act)
+        return act
+
+    @staticmethod
+    def _change(
+        messages: list[Message], place: tuple[int, int], change: Callable[[ToolPart], ToolPart]
+    ) -> None:
+        number, offset = place
+        part = messages[number].parts[offset]
+        if isinstance(part, ToolPart):
+            messages[number] = with_part(messages[number], offset, change(part))
+
+
+def with_origin(info: SessionInfo, format: str) -> SessionInfo:
+    """What is said of a session, and which format it came from; OpenCode's is our own."""
+    if format == OPENCODE:
+        return info
+    return replace(info, origin=replace(info.origin or Origin(), format=format))
+
+
+def _pruned(part: ToolPart, at: Number | None) -> ToolPart:
+    if not isinstance(part.state, Completed):
+        return part
+    time = replace(part.state.time or Time(), compacted=at or 1)
+    return replace(part, state=replace(part.state, time=time))
+
+
+class ReadFile(Frozen):
+    """All that a file says: its sessions, and its own count of what is in them."""
+
+    format: str
+    sessions: list[Transcript]
+    messages: int
+    calls: int
+    results: int
+    skipped: tuple[Skipped, ...]
+
+
+def read_file(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    lenient: bool = False,
+    most_bytes: int = MOST_BYTES,
+) -> ReadFile:
+    """A file of any format, whole."""
+    with opened_reading(path, format=format, lenient=lenient, most_bytes=most_bytes) as reading:
+        sessions = Sessions(reading.format.name)
+        for step in reading.steps():
+            sessions.take(step)
+    tally = reading.importer.tally
+    return ReadFile(
+        format=reading.format.name,
+        sessions=sessions.transcripts(),
+        messages=tally.messages,
+        calls=tally.calls,
+        results=tally.results,
+        skipped=tuple(reading.skipped),
+    )
+
+
+def read_sessions(path: str | os.PathLike[str], *, format: str | None = None) -> list[Transcript]:
+    """All sessions of a file."""
+    return read_file(path, format=format).sessions
+
+
+def read_transcript(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    pick: int | None = None,
+    lenient: bool = False,
+    most_bytes: int = MOST_BYTES,
+) -> Transcript:
+    """The session in a file of any format; `-` is standard input.
+
+    Of several sessions in one file it is the one that `pick` tells, counted from 1, or the one
+    with the most messages.
+    """
+    read = read_file(path, format=format, lenient=lenient, most_bytes=most_bytes)
+    return read.sessions[picked(read, pick, os.fspath(path))]
+
+
+def picked(read: ReadFile, pick: int | None, name: str) -> int:
+    """The place of the session that is meant, counted from 0."""
+    found = read.sessions
+    if not found:
+        raise BadInput("there is no session in it", source=harmless(name))
+    if pick is None:
+        return max(range(len(found)), key=lambda place: len(found[place].messages))
+    if not 1 <= pick <= len(found):
+        held = "1 session" if len(found) == 1 else f"{len(found)} sessions"
+        raise BadInput(f"it holds {held}; there is no number {pick}", source=harmless(name))
+    return pick - 1
