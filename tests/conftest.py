@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,24 @@ os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent / "no-settings")
 BESIDE = Path(__file__).parents[2] / "shared"
 VECTORS = Path(os.environ.get("FOLDMARK_VECTORS", BESIDE / "vectors"))
 CORPUS = Path(os.environ.get("FOLDMARK_CORPUS", BESIDE / "corpus"))
+
+
+_homes = count()
+
+
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the data and the settings of all tests."""
+    return tmp_path_factory.mktemp("homes")
+
+
+@pytest.fixture(autouse=True)
+def own_home(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep each test apart from the user's own store, snapshots and settings."""
+    home = homes / str(next(_homes))
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    return home
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from foldmark.store.store import Store
 from foldmark.tokens.counters import counter
 
 FOLDMARK = Path(sys.executable).with_name("foldmark")
+STORE = Path("data", "foldmark", "foldmark.db")  # where XDG_DATA_HOME is `data` in this folder
 STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 
 

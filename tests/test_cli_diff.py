@@ -15,14 +15,14 @@ from foldmark.cli.run_names import shown_name
 from foldmark.session.opening import open as open_session
 from foldmark.testing import ScriptedModel, call
 
-from .program import FOLDMARK, called, ended, printed, refused
+from .program import FOLDMARK, STORE, called, ended, printed, refused
 
 BEFORE, AFTER = "wheel = 0\r\n\tteeth = 8\n", "wheel = 1\r\n\tteeth = 8\nlast"
 
 
 @pytest.fixture
 def mill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which two turns were taken; the session is in foldmark.db beside it."""
+    """A folder in which two turns were taken; the session is in the user's own store."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "mill"
@@ -36,7 +36,7 @@ def mill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         name="scripted:mill",
     )
     agent = Agent(model, tools=workspace_tools(folder), folder=folder, titles=False)
-    with open_session("foldmark.db", model="scripted:mill", window=20_000) as session:
+    with open_session(STORE, model="scripted:mill", window=20_000) as session:
         agent.run("Mend the wheel", session)
         agent.run("Make a file", session)
     return folder
@@ -136,7 +136,7 @@ def test_a_patch_has_modes_odd_names_and_files_that_are_no_text(
         titles=False,
         permissions={"shell": "allow"},
     )
-    with open_session("foldmark.db", model="scripted:mill", window=20_000) as session:
+    with open_session(STORE, model="scripted:mill", window=20_000) as session:
         agent.run("Do it", session)
     table = printed("diff", "latest", "--stat")
     assert '"a\\nb\\t\\"é"' in table

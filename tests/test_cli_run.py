@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 import foldmark
 from foldmark.agent.permissions import Permissions
@@ -18,12 +20,32 @@ from foldmark.cli.run_gauge import Gauge, cached_share, dollars, short
 from foldmark.cli.run_opening import Wished, rules
 from foldmark.cli.run_words import Harmless, Lines, wrapped
 from foldmark.model import events
-from foldmark.model.messages import Cache, TextPart, Tokens
+from foldmark.model.messages import (
+    AssistantInfo,
+    Cache,
+    Message,
+    SessionInfo,
+    TextPart,
+    Tokens,
+    Transcript,
+)
 from foldmark.store.store import Store
 
 from .chat_server import MODEL, TITLE, Call, ChatServer, Step, chat_server
 from .localmodel import weights
-from .program import FOLDMARK, STEERING, answered, ended, environment, refused, worked
+from .program import (
+    FOLDMARK,
+    STEERING,
+    STORE,
+    answered,
+    ended,
+    environment,
+    printed,
+    refused,
+    session,
+    stored,
+    worked,
+)
 
 LOOK: Step = ("I look. ", Call("read", {"path": "mill.py"}))
 WRITE: Step = ("I write.", Call("write", {"path": "wheel.py", "content": "turns = True\n"}))
@@ -65,7 +87,7 @@ def test_words_go_to_standard_output_and_all_else_to_standard_error(
     assert "✓ write wheel.py" in errors
     assert "done after 3 steps, 1 file changed" in errors
     assert (mill / "wheel.py").read_text() == "turns = True\n"
-    with Store.open("foldmark.db") as store:
+    with Store.open(STORE) as store:
         info = store.named(session_of(errors)).info
     assert (info.directory, info.title) == (str(mill), TITLE)
 
@@ -197,7 +219,7 @@ def test_a_command_that_fails_is_no_success_and_its_code_is_told(
         (["  ", "--model", MODEL], ["the task is empty"]),
         (["Mend it", "--json", "-q"], ["--json and --quiet"]),
         (["Mend it", "--cost", "0"], ["--cost"]),
-        (["-c", "--model", MODEL, "--window", "9000"], ["no session of this folder"]),
+        (["-c", "--model", MODEL, "--window", "9000"], ["no earlier run in this folder"]),
         (["-c", "--session", "nix", "--model", MODEL, "--window", "9000"], ["no session 'nix'"]),
         (["x", "--session", "nix", "--model", MODEL, "--window", "9000"], ["no session 'nix'"]),
         (["x", "--model", MODEL, "--folder", "mill/mill.py"], ["mill.py' is a file, not a folder"]),
@@ -217,7 +239,7 @@ def test_what_cannot_be_done_is_told_in_one_line(
     line = refused(capsys, "run", *given)
     assert all(word in line for word in words), line
     assert "in Python" not in line
-    assert not Path("foldmark.db").exists()
+    assert not STORE.exists()
 
 
 def test_a_provider_that_refuses_is_an_error_and_the_session_stays_free(
@@ -233,7 +255,7 @@ def test_a_provider_that_refuses_is_an_error_and_the_session_stays_free(
     assert (last["kind"], last["data"]["ended"]) == ("run.ended", "failed")
     assert last["session"] == turn["session"]
     assert last["data"]["error"] in errors
-    with foldmark.open("foldmark.db", session="latest") as session:
+    with foldmark.open(STORE, session="latest") as session:
         assert session.user("It is free").id
 
 
@@ -272,6 +294,35 @@ def test_a_session_goes_on_by_its_name_or_as_the_newest_of_its_folder(
     assert session_of(again) == session_of(errors)
     assert "Mend the wheel" in json.dumps(server.asked[2]["messages"])
     assert "Something else" in json.dumps(server.asked[3]["messages"])
+
+
+def test_only_what_run_created_in_this_folder_goes_on_and_the_newest_of_it_first(
+    mill: Path, capsys: pytest.CaptureFixture[str]
+):
+    copy = stored(mill, session(calls=2, model=""))
+    with chat_server(DONE) as server:
+        line = refused(capsys, *arguments(server, mill, "--continue"))
+        assert "no earlier run in this folder to go on with; give a task" in line
+        _, _, first = ended(capsys, *arguments(server, mill, "Mend the wheel"))
+        _, _, second = ended(capsys, *arguments(server, mill, "Mend the sluice"))
+        # Newer than both, and of this folder; one says of no answer who gave it.
+        transcript = Transcript(
+            info=SessionInfo(id="imported", directory=str(mill)),
+            messages=tuple(
+                Message(
+                    info=replace(held.info, provider_id=UNSET, model_id=UNSET), parts=held.parts
+                )
+                if isinstance(held.info, AssistantInfo)
+                else held
+                for held in session(calls=2).messages
+            ),
+        )
+        printed("import", copy, stored(mill, transcript, "other.json"))
+        code, _, again = ended(capsys, *arguments(server, mill, "-c"))
+    assert (code, session_of(again)) == (0, session_of(second))
+    assert session_of(first) != session_of(second)
+    told = refused(capsys, "run", "Go on", "--session", "imported", "--folder", mill)
+    assert "no model is set" in told
 
 
 def test_the_hint_is_a_whole_command_and_the_model_is_that_of_the_session(

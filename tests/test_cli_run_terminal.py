@@ -29,7 +29,7 @@ from foldmark.model.events import Event
 from foldmark.store.store import Store
 
 from .chat_server import MODEL, Call, ChatServer, Step, Thought, chat_server
-from .program import FOLDMARK, environment
+from .program import FOLDMARK, STORE, environment
 
 CONTROL_C, CONTROL_D = "\x03", "\x04"
 PROMPT = "› "  # noqa: RUF001 - the sign of the program
@@ -182,7 +182,7 @@ def test_control_c_stops_a_turn_and_the_prompt_comes_back(mill: Path):
         assert "go on with: foldmark run --continue --session ses_" in screen.text
         assert f"--model {MODEL} --base-url {server.url} --window 16000 --folder " in screen.text
         assert not COLOUR.search(screen.raw)
-    with Store.open("foldmark.db") as store:
+    with Store.open(STORE) as store:
         assert store.named("latest").holder is None
     with chat_server(DONE) as server, terminal(server, mill, "-c") as screen:
         screen.until(PROMPT)  # the turn had ended: the user is asked
@@ -236,7 +236,7 @@ def test_a_second_control_c_leaves_at_once(mill: Path):
         time.sleep(0.1)
         os.kill(screen.program.pid, signal.SIGINT)
         assert screen.leave() == 130
-    with foldmark.open("foldmark.db", session="latest", wait_seconds=0) as session:
+    with foldmark.open(STORE, session="latest", wait_seconds=0) as session:
         assert session.user("It is free").id
 
 

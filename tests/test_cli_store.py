@@ -70,17 +70,44 @@ def test_every_command_on_a_store_has_help_with_an_example(command: str):
 
 @pytest.mark.parametrize("command", READING)
 def test_only_import_makes_a_store(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    command: str,
+    tmp_path: Path,
+    own_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
 ):
     monkeypatch.chdir(tmp_path)
+    own = own_home / "data" / "foldmark" / "foldmark.db"
     line = refused(capsys, command, *READING[command])
-    assert line == "foldmark: no store at foldmark.db; begin with: foldmark import FILE\n"
+    assert not own.parent.exists()
+    assert line == f"foldmark: no store at {own}; begin with: foldmark import FILE\n"
     Path("empty.db").touch()
     assert "no store at empty.db" in refused(
         capsys, command, *READING[command], "--store", "empty.db"
     )
     assert list(tmp_path.iterdir()) == [tmp_path / "empty.db"]
     assert not Path("empty.db").stat().st_size
+
+
+def test_the_users_own_store_is_private_and_the_same_in_every_folder(
+    tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    monkeypatch.chdir(here)
+    printed("import", stored(tmp_path, named("kept")))
+    own = own_home / "data" / "foldmark" / "foldmark.db"
+    assert stat.S_IMODE(own.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(own.stat().st_mode) == 0o600
+    monkeypatch.chdir(there)
+    assert "kept" in printed("sessions")
+    assert not [*here.iterdir(), *there.iterdir()]
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")  # by its specification to be ignored
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert answered("import", stored(tmp_path, named("kept")))["store"] == str(
+        tmp_path / ".local" / "share" / "foldmark" / "foldmark.db"
+    )
 
 
 def test_a_database_without_our_tables_stays_without_them(where: str, capsys: Capture):

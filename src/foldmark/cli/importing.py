@@ -12,10 +12,9 @@ from rich.text import Text
 from foldmark.errors import BadInput
 from foldmark.files import MOST_BYTES
 from foldmark.presets import PRESETS
-from foldmark.session.settings import load_settings
 
 from .importer import Importer, Kept, Refused
-from .opening import new_name
+from .opening import new_name, store_settings
 from .options import AsJson, FormatName, Lenient, MaxSize, StorePlace
 from .progress import progress
 from .sessions import WIDE, short_names
@@ -68,7 +67,7 @@ def import_files(  # noqa: PLR0913 - each is an option of the command
     """
     if new_name(name) and len(files) > 1:
         raise BadInput("--as names one session, but there are several files")
-    settings = load_settings(store=store, policy=policy)
+    settings = store_settings(store=store, policy=policy)
     with ExitStack() as stack:
         importer = Importer(settings, stack, name=name, max_size=max_size)
         importer.format, importer.lenient = format, lenient

@@ -11,8 +11,7 @@ import typer
 
 from foldmark.errors import BadInput, FoldmarkError, NoStore
 from foldmark.files import MOST_BYTES, STANDARD_INPUT, harmless
-from foldmark.session.opening import DEFAULT_STORE
-from foldmark.session.settings import Settings, load_settings
+from foldmark.session.settings import Settings
 from foldmark.store.store import Store
 from foldmark.transcripts.format import format_named, recognised
 from foldmark.transcripts.read import Reading, opened_reading
@@ -20,6 +19,7 @@ from foldmark.transcripts.source import Source
 from foldmark.transcripts.store import store_reading
 
 from .importer import Importer
+from .opening import store_place, store_settings
 from .options import FormatName, StorePlace
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def opened_shelf(
     path: str | None, *, store: str | None, session: str | None, format: str | None
 ) -> "Shelf":
     """The sessions that the command was pointed at."""
-    settings = load_settings(store=store)
+    settings = store_settings(store=store)
     if path is None:
         if format is not None:
             raise BadInput("--format is for a transcript; give its path, or leave it out")
@@ -107,7 +107,7 @@ def _ended_by_interrupts() -> Generator[None]:
 def _stored(settings: Settings, session: str | None) -> "Shelf":
     from foldmark.adapters.mcp.shelf import StoreShelf, read_only_store  # noqa: PLC0415
 
-    place = settings.store or DEFAULT_STORE
+    place = store_place(settings)
     try:
         store = read_only_store(place, wait=max(settings.wait_seconds, 1.0))
     except NoStore as error:

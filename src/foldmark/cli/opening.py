@@ -3,22 +3,44 @@
 A command that only reads makes no store, and takes no lease.
 """
 
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
 
 from foldmark.errors import BadInput, NoStore
-from foldmark.session.opening import DEFAULT_STORE
 from foldmark.session.session import Session
 from foldmark.session.settings import Settings, load_settings
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import LATEST, Store
 
 
+def user_store() -> Path:
+    """The user's own store, outside of any project; `Store.open` makes it private."""
+    given = Path(os.environ.get("XDG_DATA_HOME", ""))
+    data = given if given.is_absolute() else Path.home() / ".local" / "share"
+    return data / "foldmark" / "foldmark.db"
+
+
+def store_settings(**given: Any) -> Settings:
+    """The settings of a command on a store; without another choice it is the user's own."""
+    settings = load_settings(**given)
+    return replace(settings, store=store_place(settings))
+
+
+def store_place(settings: Settings) -> str:
+    """The path or the address of a command's store."""
+    return settings.store or str(user_store())
+
+
 @contextmanager
 def opened_store(settings: Settings, *, make: bool = False) -> Generator[Store]:
     """The store that the settings name; only a command that fills it may make it."""
     wait = max(settings.wait_seconds, 1.0)
-    place = settings.store or DEFAULT_STORE
+    place = store_place(settings)
     try:
         store = Store.open(place, durable=settings.durable, wait=wait, make=make)
     except NoStore as error:
@@ -33,18 +55,18 @@ def opened_store(settings: Settings, *, make: bool = False) -> Generator[Store]:
 @contextmanager
 def existing_store(where: str | None) -> Generator[Store]:
     """The store at a place, or the one of the settings."""
-    with opened_store(load_settings(store=where)) as store:
+    with opened_store(store_settings(store=where)) as store:
         yield store
 
 
 @contextmanager
 def opened_session(where: str | None, name: str) -> Generator[tuple[Session, Store, SessionRow]]:
     """A session that is in the store, by its name, with the store and its row."""
-    settings = load_settings(store=where)
+    settings = store_settings(store=where)
     with opened_store(settings) as store:
         row = store.named(name)
         with Session(store, row, settings, settings.rules()) as session:
-            session.prepare(settings.store or DEFAULT_STORE, ())
+            session.prepare(store_place(settings), ())
             yield session, store, row
 
 

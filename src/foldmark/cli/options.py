@@ -84,8 +84,8 @@ StorePlace = Annotated[
     typer.Option(
         "--store",
         metavar="WHERE",
-        help="The store: a file, or a postgresql:// address. Else the one of the settings "
-        "(foldmark.toml, FOLDMARK_STORE), else foldmark.db.",
+        help="The store: a file or a postgresql:// address (default: FOLDMARK_STORE, `store` in "
+        "your settings, or foldmark/foldmark.db in $XDG_DATA_HOME or ~/.local/share).",
         show_default=False,
     ),
 ]

@@ -20,8 +20,7 @@ from .text import plain
 LOCAL_WINDOW = 8_192
 NO_MODEL = (
     "no model is set: give --model PROVIDER:NAME, or set `model` in "
-    "~/.config/foldmark/foldmark.toml; "
-    "--model local runs a small one on this machine"
+    "~/.config/foldmark/foldmark.toml; --model local runs a small one on this machine"
 )
 _WEIGHTS = ".gguf"
 _NEAR = 0.75  # how alike a misspelt `local` must be
@@ -101,7 +100,9 @@ def model_of(store: Store, row: SessionRow) -> str | None:
     for place in reversed(range(row.places)):
         held = store.message_at(row.key, place)
         info = held.message.info if held else None
-        if isinstance(info, AssistantInfo) and not info.summary and info.model_id:
+        if not isinstance(info, AssistantInfo) or info.summary:
+            continue
+        if info.provider_id and info.model_id:
             # Weights are known to a session by their name, and not by where they lie.
             return LOCAL if info.provider_id == LOCAL else f"{info.provider_id}:{info.model_id}"
     return None

@@ -14,24 +14,28 @@ from foldmark.agent.permissions import Action
 from foldmark.agent.tool import Tool
 from foldmark.errors import BadInput, NoSession, NoStore
 from foldmark.files import harmless
-from foldmark.model.messages import SessionInfo, Time
+from foldmark.model.messages import Origin, SessionInfo, Time
 from foldmark.model.values import Frozen
 from foldmark.providers.models import summarizer as named_summarizer
 from foldmark.session.maker import Maker
 from foldmark.session.means import DIGEST
-from foldmark.session.opening import DEFAULT_STORE, open_store
 from foldmark.session.opening import open as open_session
+from foldmark.session.opening import open_store
 from foldmark.session.session import Session
 from foldmark.session.settings import Settings
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store
 from foldmark.summary.protocol import Summarizer
 
+from .opening import store_place
 from .run_errors import line_of
 from .run_models import Reached, model_of
 
 STANDARD_INPUT = "-"
-_NO_SESSION = "there is no session of this folder to go on with; say what is to be done"
+_NO_SESSION = (
+    "no earlier run in this folder to go on with; give a task, or --session ID for another session"
+)
+_RUN = "foldmark run"  # the origin of sessions that are created here
 _OURS = "ses_"  # with which the ids begin that are made here
 
 
@@ -75,14 +79,14 @@ def known_session(settings: Settings, wished: Wished) -> Known | None:
             return Known(row=row, model=model_of(store, row))
     if wished.session is None:
         raise BadInput(_NO_SESSION)
-    where = harmless(settings.store or DEFAULT_STORE)
+    where = harmless(store_place(settings))
     raise BadInput(f"there is no session {wished.session!r}, as there is no store {where}")
 
 
 @contextmanager
 def _read_store(settings: Settings) -> Generator[Store | None]:
     """The store, if there is one: none is made."""
-    place, wait = settings.store or DEFAULT_STORE, max(settings.wait_seconds, 1.0)
+    place, wait = store_place(settings), max(settings.wait_seconds, 1.0)
     try:
         store = Store.open(place, durable=settings.durable, wait=wait, make=False)
     except NoStore:
@@ -106,7 +110,7 @@ def opened(
         with open_store(settings) as store:
             name = _created(store, wished, rules.estimate).id
     return open_session(
-        settings.store or DEFAULT_STORE,
+        store_place(settings),
         session=name,
         policy=settings.policy,
         summarizer=summarizer,
@@ -132,9 +136,10 @@ def _row(store: Store, wished: Wished) -> SessionRow:
 
 
 def _newest(store: Store, folder: Path) -> SessionRow:
-    """The session of this folder that was last written to; where none says where, any counts."""
+    """The session that `run` created in this folder and that was last written to."""
     for row in store.sessions():
-        if row.places and (row.info.directory or str(folder)) == str(folder):
+        origin = row.info.origin or Origin()
+        if row.places and origin.format == _RUN and row.info.directory == str(folder):
             return row
     raise BadInput(_NO_SESSION)
 
@@ -146,6 +151,7 @@ def _created(store: Store, wished: Wished, estimate: str) -> SessionRow:
         id=maker.session_id(),
         directory=str(wished.folder),
         time=Time(created=now, updated=now),
+        origin=Origin(format=_RUN),
     )
     return store.create(info, estimate=estimate)
 

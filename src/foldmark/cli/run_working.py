@@ -12,10 +12,10 @@ from foldmark.agent.permissions import Asker
 from foldmark.agent.workspace import workspace_tools
 from foldmark.errors import FoldmarkError
 from foldmark.model.messages import AssistantInfo
-from foldmark.session.opening import DEFAULT_STORE
 from foldmark.session.session import Session
 from foldmark.session.settings import Settings
 
+from .opening import store_place
 from .run_asking import Asking
 from .run_changes import checked_folder
 from .run_commands import COMMANDS, Desk, Leave, helping, is_command, obey, split_command, unknown
@@ -63,7 +63,7 @@ class Bench:
     @property
     def where(self) -> str:
         """The store."""
-        return self.settings.store or DEFAULT_STORE
+        return store_place(self.settings)
 
     def session(self) -> Session:
         """The session, which is closed with the run."""

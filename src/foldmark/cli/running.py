@@ -14,8 +14,8 @@ import typer
 
 from foldmark.agent.agent import STEPS
 from foldmark.errors import BadInput
-from foldmark.session.settings import load_settings
 
+from .opening import store_settings
 from .options import BaseUrl, StorePlace
 from .plan import Window
 from .run_opening import Wished, read_prompt, read_task, refuse_id
@@ -163,7 +163,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
             ask=tuple(ask),
             deny=tuple(deny),
         )
-        settings = load_settings(
+        settings = store_settings(
             store=store, model=model, window=window, policy=policy, summarizer=summarizer
         )
         refuse_id(settings, task, goes_on=goes_on)
