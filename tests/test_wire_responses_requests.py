@@ -97,13 +97,24 @@ answers = st.sampled_from([pair[:1] for pair in PAIRS[:-1]] + PAIRS[:-1])
 stretches = st.lists(st.sampled_from([(held,) for held in sendable]) | answers, max_size=12)
 
 
+def without_tomorrow(item: Json) -> Json:
+    """The same without blocks of tomorrow, which go back as they came, too."""
+
+    def known(held: object) -> object:
+        blocks = cast("list[Json]", held) if isinstance(held, list) else []
+        today = [block for block in blocks if "tomorrow" not in str(block.get("type"))]
+        return cast("object", held) if len(today) == len(blocks) else today or "none"
+
+    return {**item, **{name: known(item[name]) for name in ("content", "output") if name in item}}
+
+
 @given(stretches)
 def test_what_came_from_the_api_is_taken_by_it_again(found: list[tuple[Json, ...]]) -> None:
     sent = again([held for items in found for held in items])
     for held in sent:
         if held["type"] == "reasoning":
             held.setdefault("id", f"rs_{id(held)}")  # Codex leaves it out, as the API allows
-    assert_taken(sent)
+    assert_taken([without_tomorrow(held) for held in sent])
 
 
 def test_recorded_sessions_are_taken_by_the_api(corpus: Path) -> None:

@@ -1,6 +1,7 @@
 """Any callable that takes messages: the official clients' own, and one's own."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -247,6 +248,85 @@ def test_a_session_knows_the_wire_of_the_client(tmp_path: Path, wire: str) -> No
             responses_loop(fitting(client.responses.create, session=session), 30)
         check(server, wire, 30)
         assert session.acts()
+
+
+def fields(value: object) -> set[str]:
+    """The names of all fields in it."""
+    if isinstance(value, list):
+        return {name for held in cast("list[Any]", value) for name in fields(held)}
+    if not isinstance(value, dict):
+        return set()
+    held = cast("dict[str, Any]", value)
+    return held.keys() | {name for inner in held.values() for name in fields(inner)}
+
+
+WORKING: dict[str, Callable[[int], list[Any]]] = {
+    "openai-chat": lambda n: [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": f"c{n}", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": f"c{n}", "content": TEXT},
+    ],
+    "openai-responses": lambda n: [
+        {"type": "function_call", "call_id": f"c{n}", "name": "ls", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": f"c{n}", "output": TEXT},
+    ],
+    "anthropic": lambda n: [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "Well."},
+                {"type": "tool_use", "id": f"c{n}", "name": "ls", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": f"c{n}",
+                    "content": [{"type": "text", "text": TEXT}],
+                }
+            ],
+        },
+    ],
+    "gemini": lambda n: [
+        {"role": "model", "parts": [{"functionCall": {"id": f"c{n}", "name": "ls", "args": {}}}]},
+        {
+            "role": "user",
+            "parts": [
+                {
+                    "functionResponse": {
+                        "id": f"c{n}",
+                        "name": "ls",
+                        "response": {"output": TEXT},
+                    }
+                }
+            ],
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize("wire", WORKING)
+def test_nothing_that_a_session_notes_is_sent(tmp_path: Path, wire: str) -> None:
+    first = {"role": "user", "content": "Go."}
+    if wire == "gemini":
+        first = {"role": "user", "parts": [{"text": "Go."}]}
+    talk: list[Any] = [first]
+    sent: list[Any] = []
+    with foldmark.open(tmp_path / "a.db", window=WINDOW, output=500) as session:
+        ask = fitting(sent.extend, session=session, wire=wire)
+        for step in range(40):
+            talk += WORKING[wire](step)
+            ask(talk)
+        assert session.acts()
+    theirs = {"content", "type", "text"}  # of summaries, as their wire writes them
+    assert fields(sent) <= fields(talk) | theirs
 
 
 def anthropic_loop(create: Any, steps: int) -> None:

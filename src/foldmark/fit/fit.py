@@ -29,7 +29,7 @@ from foldmark.wire.recognising import wire_of
 from foldmark.wire.tools import declared
 
 from .outline import LeftOut, outline
-from .scan import Glance, Glancer
+from .scan import Glance, Glancer, any_tokens
 
 # Of the room: messages as they are, at least and at most; those without outputs; the outline.
 _LEAST, _MOST, _MASKED, _OUTLINE = 0.2, 0.62, 0.15, 0.1  # an open request: 0.1 more
@@ -87,7 +87,12 @@ def fit(  # noqa: PLR0913 - each is a choice of the caller's
     room = usable(policy, limit, model or "") - fixed
     if limit.context == 0 or not messages:
         return messages
-    codec = wire_named(wire) if wire else wire_of(messages)
+    try:
+        codec = wire_named(wire) if wire else wire_of(messages)
+    except BadInput:  # what fits is never refused, whatever it is
+        if sum(any_tokens(message, by_classes) for message in messages) < room and not wire:
+            return messages
+        raise
     fitting = _Fitting(messages, codec, room)
     return messages if fitting.fits() else fitting.fitted()
 

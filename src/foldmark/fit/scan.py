@@ -20,7 +20,7 @@ from foldmark.tokens.counters import Counter
 from foldmark.tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD, part_size
 from foldmark.wire.lists import as_shown
 from foldmark.wire.model import JOINED, RESULT, Answer, Wire
-from foldmark.wire.plain import plain_object
+from foldmark.wire.plain import plain, plain_object
 
 _CHAT = "openai-chat"
 _USERS = ("user", None)
@@ -44,7 +44,7 @@ _FILES = (
 class Glance(Frozen, kw_only=False, gc=False):
     """What is seen of a message."""
 
-    role: str  # system, user, assistant or tool
+    role: str  # system, user, assistant, tool or other
     tokens: int  # of all but outputs
     output: int = 0  # tokens of the outputs in it
     calls: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Glancer:
         self._seen_roughly: dict[int, Glance] = {}
 
     def at(self, place: int) -> Glance:
-        """What is seen of the message there; BadInput names one that is none."""
+        """What is seen of the message there."""
         found = self._seen.get(place)
         if found is None:
             found = self._usual(place, self._count) or self._looked(place)
@@ -85,8 +85,8 @@ class Glancer:
     def _looked(self, place: int) -> Glance:
         try:
             return self._read(self._plain(place))
-        except BadInput as error:
-            raise BadInput(error.cause, place=f"message {place + 1}") from None
+        except BadInput:  # no codec knows it; it costs what its JSON does
+            return Glance("other", any_tokens(self._messages[place], self._count))
 
     def _plain(self, place: int) -> Json:
         return plain_object(self._messages[place])
@@ -215,6 +215,15 @@ class Glancer:
         return self._wire.write(
             (ToolMessage(content=results), *(held if read.parts else ())), as_is=False
         )
+
+
+def any_tokens(message: object, count: Counter) -> int:
+    """The tokens of a message that no codec knows."""
+    try:
+        text = encode(plain(message)).decode()
+    except (BadInput, ValueError):
+        text = repr(message)
+    return MESSAGE_OVERHEAD + count(text)
 
 
 def _about(function: Json) -> tuple[str, Target]:

@@ -70,8 +70,17 @@ def wire_named(name: str) -> Wire:
 
 
 def candidates(messages: Sequence[Json]) -> list[Wire]:
-    """The wires that a list can be of."""
-    return [_codec(name) for name in WIRES if _codec(name).recognises(messages)]
+    """The wires that a list can be of; prompts and what is of none leave it to the others."""
+    codecs = [_codec(name) for name in WIRES]
+    found = [codec for codec in codecs if codec.recognises(messages)]
+    if found or not messages:
+        return found
+    telling = [
+        held
+        for held in messages
+        if held.get("role") != "system" and any(codec.recognises([held]) for codec in codecs)
+    ]
+    return [codec for codec in codecs if telling and codec.recognises(telling)]
 
 
 def decode(messages: Iterable[object], wire: str | None = None) -> Decoded:

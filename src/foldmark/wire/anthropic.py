@@ -38,7 +38,6 @@ from foldmark.tokens.media import media_text
 
 from .breakpoints import with_breakpoints
 from .files import data_url, url_parts
-from .lists import ORDER
 from .model import (
     RESULT,
     Answer,
@@ -52,6 +51,9 @@ from .model import (
     opaque,
     options,
     text_at,
+    unknown_role,
+    whole_message,
+    with_whole_messages,
     without,
 )
 from .names import NOTHING_TO_READ, Names
@@ -59,7 +61,7 @@ from .pieces import Pieces, outlined, texts_of
 
 _KEY = "anthropic"
 _FORM = "form"  # whether the content was a text or a list, where that is not the usual
-_REST = "rest"  # what else a message said
+_REST = "rest"  # what else a message or a result said
 _OUTLINE = "outline"
 _FINISH = {
     "end_turn": "stop",
@@ -78,7 +80,6 @@ _PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp", "im
 _PDF = "application/pdf"
 # The halves of a call: without the other half, they are refused.
 _HALVES = ("tool_use", "tool_result")
-_NOTES = (_FORM, _OUTLINE, ORDER)  # beside what a result says itself
 _NO_WORDS = "[The tool failed without a word.]"
 
 
@@ -106,7 +107,7 @@ class Anthropic:
         """One message."""
         role = text_at(message, "role")
         if role not in ("user", "assistant"):
-            raise BadInput(f"'{role}' is no role of an Anthropic message")
+            return unknown_role(_KEY, message)
         content = message.get("content")
         others = without(message, "role", "content")
         rest: Json = {_REST: others} if others else {}
@@ -149,7 +150,13 @@ class Anthropic:
         names = None if as_is else Names(longest=128)
         written: list[Json] = []
         last: PromptMessage | None = None
-        for message in shown:
+        passed: list[Json] = []
+        for message in with_whole_messages(shown, lambda block: whole_message(block, _KEY)):
+            if isinstance(message, dict):
+                written.append(message)
+                passed.append(message)
+                last = None
+                continue
             wrote = _message(message, names)
             if isinstance(last, ToolMessage) and _goes_along(message, as_is=as_is):
                 # What the user says after results stands in one message with them.
@@ -160,9 +167,11 @@ class Anthropic:
             last = message
         if as_is:
             return written
-        for message in written:
+        ours = [message for message in written if not any(message is held for held in passed)]
+        for message in ours:
             message["content"] = message["content"] or [{"type": "text", "text": NOTHING_TO_READ}]
-        return with_breakpoints(written)
+        with_breakpoints(ours)
+        return written
 
     def system(self, text: str) -> list[Json]:
         """None: it stands beside the messages."""
@@ -237,10 +246,8 @@ def read_block(block: Json) -> AnyPart:
             )
         case "image" | "document" if (file := _file(block)) is not None:
             return file
-        case str():
-            return opaque(_KEY, block, _readable(block))
         case _:
-            raise BadInput("a block of content has no type")
+            return opaque(_KEY, block, _readable(block))
 
 
 def _readable(block: Json) -> str:
@@ -276,10 +283,11 @@ def _file(block: Json) -> FilePart | None:
 
 def _answer(block: Json) -> Answer:
     content = block.get("content", UNSET)
-    rest = without(block, "type", "tool_use_id", "content", *_NOTES)
+    fields = without(block, "type", "tool_use_id", "content")
     is_error = block.get("is_error") is True
     if is_error:
-        del rest["is_error"]
+        del fields["is_error"]
+    rest: Json = {_REST: fields} if fields else {}
     call_id = text_at(block, "tool_use_id")
     if isinstance(content, str):
         return Answer(call_id=call_id, output=content, is_error=is_error, rest=rest, raw=block)
@@ -416,7 +424,7 @@ def _result(result: Result, names: Names | None) -> Json:
         block["is_error"] = True
         if names is not None and (content is UNSET or not content):
             block["content"] = _NO_WORDS  # an error must say something
-    return block | without(own, *_NOTES)
+    return block | options(own, _REST)
 
 
 def _content(result: Result, own: Json, *, as_is: bool) -> Any:

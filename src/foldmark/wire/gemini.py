@@ -60,6 +60,9 @@ from .model import (
     object_at,
     objects,
     options,
+    unknown_role,
+    whole_message,
+    with_whole_messages,
     without,
 )
 from .names import NOTHING_TO_READ, Names
@@ -104,8 +107,9 @@ class Gemini:
         """One content."""
         role = message.get("role")
         if role not in ("user", "model", "function", None):
-            told = f"'{role}'" if isinstance(role, str) else kind_words(role)
-            raise BadInput(f"{told} is no role of a Gemini content")
+            if isinstance(role, str):
+                return unknown_role(KEY, message)
+            raise BadInput(f"{kind_words(role)} is no role of a Gemini content")
         given = message.get("parts")
         reader = PartsReader(by_model=role == "model")
         for part in [] if given is None else objects(given, "'parts'"):
@@ -146,7 +150,11 @@ class Gemini:
         names = None if as_is else Names(longest=64, also=".:")
         written: list[Json] = []
         last: PromptMessage | None = None
-        for message in shown:
+        for message in with_whole_messages(shown, lambda block: whole_message(block, KEY)):
+            if isinstance(message, dict):
+                written.append(message)
+                last = None
+                continue
             wrote = _content(message, names)
             if as_is:
                 along = isinstance(last, ToolMessage) and _is_joined(message)
@@ -159,7 +167,8 @@ class Gemini:
             last = message
         if not as_is:
             for content in written:
-                content["parts"] = content["parts"] or [{"text": NOTHING_TO_READ}]
+                if content["role"] in ("user", "model") and not content["parts"]:
+                    content["parts"] = [{"text": NOTHING_TO_READ}]
         return written
 
     def system(self, text: str) -> list[Json]:

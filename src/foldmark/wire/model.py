@@ -6,23 +6,27 @@ the codec's key in `metadata`, on a message in `info.wire`; a block of a kind it
 a text whose metadata holds it whole. What is under another wire's key it never writes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from msgspec import UNSET, UnsetType, field
+from msgspec.structs import replace
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import BLOCK, AnyPart, FilePart, TextPart, Tokens
-from foldmark.model.prompt_messages import PromptMessage, UserMessage
+from foldmark.model.prompt_messages import Block, PromptMessage, UserMessage
 from foldmark.model.values import Frozen, Json
 
 M_contra = TypeVar("M_contra", contravariant=True)
-Role = Literal["user", "assistant", "system"]
+# `other`: a role that the codec does not know; the message passes through as it came.
+Role = Literal["user", "assistant", "system", "other"]
 
 # Under a codec's key in the metadata of a call: what it keeps of the call's result.
 RESULT = "result"
 # In `info.wire`: that the results before it stood in the same message.
 JOINED = "joined"
+_WHOLE = "message"  # beside BLOCK: that it is a message, not a block of one
 
 
 class Answer(Frozen):
@@ -183,6 +187,49 @@ def is_joined(message: UserMessage) -> bool:
 def opaque(key: str, block: Json, text: str = "") -> TextPart:
     """A block of a kind that only its own wire can write, with what others may read of it."""
     return TextPart(text=text, metadata={key: {BLOCK: block}})
+
+
+def unknown_role(key: str, message: Json) -> Read:
+    """A message of a role that a codec does not know: it is kept whole, in its place."""
+    own = {key: {BLOCK: message, _WHOLE: True}}
+    return Read(role="other", parts=(TextPart(text=_words(message), synthetic=True, metadata=own),))
+
+
+def _words(message: Json) -> str:
+    """What a message of any form says in words."""
+    content = message.get("content", message.get("parts"))
+    if isinstance(content, str):
+        return content
+    blocks = cast("list[object]", content) if isinstance(content, list) else []
+    texts = [cast("Json", block).get("text") for block in blocks if isinstance(block, dict)]
+    return "\n\n".join(text for text in texts if isinstance(text, str))
+
+
+def whole_message(block: Block, key: str) -> Json | None:
+    """The message of an unknown role that a shown text stands for, if it does."""
+    own = options(block.provider_options, key)
+    return dict(options(own, BLOCK)) if own.get(_WHOLE) is True and BLOCK in own else None
+
+
+def with_whole_messages(
+    shown: Sequence[PromptMessage], whole: Callable[[Block], Json | None]
+) -> Iterator[PromptMessage | Json]:
+    """Shown messages, and as JSON those that pass through whole, which stand among their texts."""
+    for message in shown:
+        found = [whole(block) for block in message.content]
+        if not any(found) or not isinstance(message, UserMessage):
+            yield message
+            continue
+        for is_whole, group in groupby(zip(found, message.content, strict=True), _is_whole):
+            held = list(group)
+            if is_whole:
+                yield from (json for json, _ in held if json is not None)
+            else:
+                yield replace(message, content=tuple(block for _, block in held))
+
+
+def _is_whole(held: tuple[Json | None, Block]) -> bool:
+    return held[0] is not None
 
 
 def as_number(value: object) -> int:

@@ -7,6 +7,7 @@ a system prompt is a message and may stand anywhere.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 from msgspec import UNSET
@@ -24,6 +25,7 @@ from foldmark.model.messages import (
 )
 from foldmark.model.prompt_messages import (
     AssistantMessage,
+    Block,
     Call,
     Media,
     PromptMessage,
@@ -46,6 +48,9 @@ from .model import (
     objects,
     options,
     text_at,
+    unknown_role,
+    whole_message,
+    with_whole_messages,
     without,
 )
 from .names import NOTHING_TO_READ
@@ -59,6 +64,7 @@ from .openai_chat_parts import (
     UNDER,
     fitting_id,
     is_old,
+    lone_result,
     noted,
     old_id,
     read_call,
@@ -66,7 +72,6 @@ from .openai_chat_parts import (
     read_old_call,
     read_part,
     returned,
-    whole_message,
     written_calls,
     written_file,
     written_parts,
@@ -147,7 +152,7 @@ class OpenAIChat:
                     return Read(role="user", parts=tuple(parts), rest=rest)
                 return Read(role="system", parts=_by_program(parts), rest={_ROLE: role, **rest})
             case _:
-                raise BadInput(f"'{role}' is no role of a chat message")
+                return unknown_role(KEY, message)
 
     def read_reply(self, response: Json) -> Reply:
         """A whole response, of which the first choice is the answer."""
@@ -171,10 +176,14 @@ class OpenAIChat:
     def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
         """Shown messages on this wire."""
         written: list[Json] = []
-        for message in shown:
+        passed: list[Json] = []
+        for message in with_whole_messages(shown, partial(_whole, as_is=as_is)):
             match message:
+                case dict():
+                    written.append(message)
+                    passed.append(message)
                 case UserMessage():
-                    written += _from_user(message, as_is=as_is)
+                    written.append(_from_user(message, as_is=as_is))
                 case AssistantMessage():
                     written.append(_from_assistant(message, as_is=as_is))
                 case ToolMessage():
@@ -182,7 +191,8 @@ class OpenAIChat:
                     written += [] if as_is else _files_of(message)
         if not as_is:
             # Servers that pass requests on to Anthropic take its breakpoints.
-            with_breakpoints([message for message in written if message.get("content")])
+            ours = [held for held in written if not any(held is whole for whole in passed)]
+            with_breakpoints([message for message in ours if message.get("content")])
         return written
 
     def system(self, text: str) -> list[Json]:
@@ -341,16 +351,18 @@ def _take_pieces(pieces: Pieces, blocks: list[Json]) -> None:
 # --- writing -------------------------------------------------------------------------------
 
 
-def _from_user(message: UserMessage, *, as_is: bool) -> list[Json]:
+def _whole(block: Block, *, as_is: bool) -> Json | None:
+    """A message that passes through: of an unknown role, or a result without a call."""
+    found = whole_message(block, KEY)
+    return lone_result(block) if found is None and as_is else found
+
+
+def _from_user(message: UserMessage, *, as_is: bool) -> Json:
     own = options(message.wire, KEY)
     role = own[_ROLE] if own.get(_ROLE) in _PROMPTS else "user"
-    alone = [held for block in message.content if as_is and (held := whole_message(block))]
-    said = [block for block in message.content if not (as_is and whole_message(block))]
-    if alone and not said:
-        return alone
-    parts = written_parts(said, as_is=as_is, files=as_is or role == "user")
+    parts = written_parts(message.content, as_is=as_is, files=as_is or role == "user")
     content = _content(parts, own) if parts or as_is else NOTHING_TO_READ
-    return [*alone, _message(role, content) | returned(own, as_is=as_is)]
+    return _message(role, content) | returned(own, as_is=as_is)
 
 
 def _message(role: str, content: Any) -> Json:

@@ -10,9 +10,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from foldmark.errors import BadInput
 from foldmark.model.messages import BLOCK, FilePart, Pending, TextPart, ToolPart
-from foldmark.model.prompt_messages import Call, Media, Result, Text
+from foldmark.model.prompt_messages import Block, Call, Media, Result, Text
 from foldmark.model.values import Json
 
 from .arguments import ARGUMENTS, arguments_input, arguments_object, compact
@@ -26,6 +25,7 @@ UNDER = "under"  # the fields in which a text stood that is no content
 # A call of the kind that came before `tool_calls`: one to a message, and without an id.
 OLD = "function_call"
 _KIND = "kind"
+_UNKNOWN = "unknown"  # a call whose input stands under its kind
 
 FILES = ("image_url", "input_audio", "file")
 # Thinking that can be read, by the fields that vendors have for it.
@@ -58,11 +58,9 @@ def read_part(block: Json) -> TextPart | FilePart:
             return TextPart(text=text_at(block, "text"), metadata=kept(KEY, own))
         case "image_url" | "input_audio" | "file" if (file := read_file(block)) is not None:
             return file
-        case str() as kind:
+        case kind:
             said = block.get("refusal" if kind == "refusal" else "text")
             return opaque(KEY, block, said if isinstance(said, str) else "")
-        case _:
-            raise BadInput("a part of the content has no type")
 
 
 def noted(fields: Json, inner: Json | None = None) -> Json:
@@ -101,6 +99,8 @@ def _usual_kind(mime: str) -> str:
 def read_call(call: Json) -> ToolPart:
     """A call: of a function, whose arguments are JSON, or of a tool that takes any text."""
     kind = call.get("type")
+    if isinstance(kind, str) and kind not in ("function", "custom") and "function" not in call:
+        return _unknown_call(call, kind)
     place, held = ("custom", "input") if kind == "custom" else ("function", "arguments")
     body = object_at(call, place)
     own = noted(without(call, "id", "type", place), without(body, "name", held))
@@ -111,6 +111,18 @@ def read_call(call: Json) -> ToolPart:
         return _called(name, call_id, given, own)
     state = Pending(input={"input": given})
     return ToolPart(tool=name, call_id=call_id, state=state, metadata={KEY: own})
+
+
+def _unknown_call(call: Json, kind: str) -> ToolPart:
+    """A call of a kind that we do not know: its input is all that stands under its kind."""
+    body = options(call, kind)
+    name = body.get("name")
+    return ToolPart(
+        tool=name if isinstance(name, str) and name else kind,
+        call_id=text_at(call, "id"),
+        state=Pending(input=body),
+        metadata={KEY: {_KIND: kind, _UNKNOWN: True, **noted(without(call, "id", "type", kind))}},
+    )
 
 
 def read_old_call(call: Json) -> ToolPart:
@@ -144,7 +156,7 @@ def written_parts(said: Sequence[Text | Media], *, as_is: bool, files: bool) -> 
         if isinstance(held, Media):
             is_sent = files and (as_is or _can_be_sent(held))
             written.append(written_file(held, as_is=as_is) if is_sent else _note(held))
-        elif isinstance(own.get(BLOCK), dict) and not whole_message(held):
+        elif isinstance(own.get(BLOCK), dict) and not lone_result(held):
             written.append(dict(own[BLOCK]))
         elif as_is or held.text.strip():
             fields = {} if UNDER in own else returned(own, as_is=as_is, known=MARKS)
@@ -152,7 +164,7 @@ def written_parts(said: Sequence[Text | Media], *, as_is: bool, files: bool) -> 
     return written
 
 
-def whole_message(block: Text | Media) -> Json | None:
+def lone_result(block: Block) -> Json | None:
     """The message that a result without a call was, if it is one."""
     held = options(options(block.provider_options, KEY), BLOCK)
     return dict(held) if held.get("role") in ("tool", "function") else None
@@ -239,6 +251,8 @@ def _written_call(call: Call, *, as_is: bool) -> Json:
         del written["type"]  # it was absent
     if kind == "custom":
         return {**written, "custom": {"name": name, "input": text, **inner}}
+    if isinstance(kind, str) and own.get(_UNKNOWN) is True:
+        return {**written, kind: call.input}
     arguments = _arguments(call, own, as_is=as_is)
     return {**written, "function": {"name": name, "arguments": arguments, **inner}}
 

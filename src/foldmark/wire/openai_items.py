@@ -25,7 +25,7 @@ from foldmark.model.values import Json
 
 from .arguments import ARGUMENTS, arguments_input, compact
 from .files import url_parts
-from .model import Answer, Read, kept, kind_words, objects, opaque, text_at, without
+from .model import Answer, Read, kept, kind_words, objects, opaque, text_at, unknown_role, without
 from .pieces import Pieces
 
 KEY = "openai"
@@ -38,6 +38,7 @@ AS_JSON, ALONE = "json", "alone"  # an output: any JSON, or one block that is no
 
 CUSTOM = "custom_tool_call"
 ABOVE = ("system", "developer")  # roles above the user's
+ROLES = ("user", "assistant", *ABOVE)
 TEXT_BLOCKS = frozenset(
     {"input_text", "output_text", "refusal", "text", "summary_text", "reasoning_text"}
 )
@@ -108,8 +109,8 @@ def is_answer(item: Json) -> bool:
 
 def _message(item: Json) -> Read:
     role, content = text_at(item, "role"), item.get("content")
-    if role not in ("user", "assistant", *ABOVE):
-        raise BadInput(f"'{role}' is no role of a message")
+    if role not in ROLES:
+        return unknown_role(KEY, item)
     by_model = role == "assistant"
     usual = "output_text" if by_model else "input_text"
     if isinstance(content, str):
@@ -136,8 +137,8 @@ def _message(item: Json) -> Read:
 
 def _block(block: Json, usual: str) -> TextPart | FilePart:
     """One block of a message; `usual` is the kind of text that its role speaks in."""
-    kind = text_at(block, "type")
-    if kind in TEXT_BLOCKS:
+    kind = block.get("type")
+    if isinstance(kind, str) and kind in TEXT_BLOCKS:
         name = "refusal" if kind == "refusal" else "text"
         own = _noted(without(block, "type", name), kind if kind != usual else "")
         return TextPart(text=text_at(block, name), metadata=kept(KEY, own))

@@ -13,7 +13,7 @@ from foldmark.model.values import Json
 from .files import url_parts
 from .model import without
 from .names import NOTHING_TO_READ
-from .openai_items import CUSTOM, TEXT_BLOCKS, is_answer, read_answer
+from .openai_items import CUSTOM, ROLES, TEXT_BLOCKS, is_answer, read_answer
 
 _LONGEST_ID = 64
 # How the ids of items begin; others are refused.
@@ -51,6 +51,8 @@ class Request:
         for item in items:
             if _kind(item) != "message":
                 found += self._whole(item, "user", linked=True)
+            elif item["role"] not in ROLES:
+                found.append(item)
             elif content := _content(item["content"]):
                 found.append({"type": "message", "role": item["role"], "content": content})
         return found
@@ -96,7 +98,8 @@ class Request:
         named = self._id(item, "message") if linked else {}
         if not named:
             # Without an id it is taken only as the short form of a message.
-            texts = [str(block.get("text") or block.get("refusal")) for block in blocks]
+            told = [block.get("text") or block.get("refusal") for block in blocks]
+            texts = [text for text in told if isinstance(text, str)]
             return [{**message, "content": "\n\n".join(texts)}]
         status = item.get("status")
         message["status"] = status if status in _STATES else "completed"
@@ -190,14 +193,15 @@ def _heard(block: Json) -> Json | None:
         is_said = isinstance(text, str) and text.strip()
         cached = {name: block[name] for name in _CACHED if name in block}
         return {"type": "input_text", "text": text, **cached} if is_said else None
+    if kind not in ("input_image", "input_file", "computer_screenshot"):
+        # What we do not know passes through; this the API has no place for.
+        return None if kind == "input_audio" else dict(block)
     address = block.get("image_url") or block.get("file_url") or block.get("file_data") or ""
     if block.get("file_id") is None and not str(address).startswith(("data:", "https:", "http:")):
         return _note(block) if kind in ("input_image", "input_file") else None
     if kind in ("input_image", "computer_screenshot"):
         return {**block, "type": "input_image", "detail": block.get("detail") or "auto"}
-    if kind == "input_file":
-        return {**_named(block), **block}
-    return None
+    return {**_named(block), **block}
 
 
 def _named(block: Json) -> Json:
@@ -215,7 +219,9 @@ def _spoken(block: Json) -> Json | None:
     text = block.get(name)
     if kind in ("input_image", "input_file"):
         return {**_note(block), "type": "output_text", "annotations": []}
-    if kind not in TEXT_BLOCKS or not isinstance(text, str) or not text.strip():
+    if kind not in TEXT_BLOCKS:
+        return None if kind == "input_audio" else dict(block)
+    if not isinstance(text, str) or not text.strip():
         return None
     if kind == "refusal":
         return {"type": kind, name: text}

@@ -44,6 +44,7 @@ from .openai_items import (
     OUTLINE,
     REST,
     ROLE,
+    ROLES,
     TEXT_BLOCKS,
     UNTYPED,
     is_answer,
@@ -54,7 +55,6 @@ from .openai_items import (
 from .openai_request import Request
 from .pieces import FILE, outlined, texts_of
 
-_ROLES = ("user", "assistant", *ABOVE)
 _BLOCKS = TEXT_BLOCKS - {"text"} | {"input_image", "input_file", "input_audio"}
 # Items beside messages, calls and their results by which a list is known to be of this wire.
 _KINDS = frozenset(
@@ -150,7 +150,7 @@ def _can_be(item: Json) -> bool:
     kind = item.get("type")
     if isinstance(kind, str) and kind != "message":
         return kind in _KINDS or kind.endswith(("_call", "_call_output"))
-    if kind not in (None, "message") or item.get("role") not in _ROLES or "tool_calls" in item:
+    if kind not in (None, "message") or item.get("role") not in ROLES or "tool_calls" in item:
         return False
     content = item.get("content")
     if not isinstance(content, list):
