@@ -1,8 +1,9 @@
 """Sessions served over MCP in this process, for tests, and what a tool answers."""
 
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mcp.types import CallToolResult, TextContent
 
@@ -14,14 +15,74 @@ from foldmark.presets import FOLDMARK
 from .imported import Lines
 
 fill = filler(None, FOLDMARK.estimate)  # what is new of a file, into a store
+_HIT = re.compile(r"(h\w+) (\w+) (.*?), message \d+: (.*)")
+_PAGE = re.compile(r".*: characters [\d,]+ to [\d,]+ of ([\d,]+)\.(?: Next page: start=(\d+)\.)?\n")
 
 
-def answered(shelf: Shelf, name: str, **arguments: Any) -> dict[str, Any]:
-    """What a tool answers, as data."""
-    answer = Answering(shelf).answer(name, arguments)
+class Hit(NamedTuple):
+    """A line of an answer of `search`."""
+
+    handle: str
+    state: str
+    tool: str
+    snippet: str
+
+
+class Page(NamedTuple):
+    """An answer of `recall`."""
+
+    text: str
+    total: int
+    next: int | None
+
+
+def text_of(answer: CallToolResult) -> str:
+    """The one text that an answer is; nothing is told beside it."""
     assert not answer.is_error, answer.content
-    assert answer.structured_content is not None
-    return answer.structured_content
+    assert answer.structured_content is None
+    (block,) = answer.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+def answered(shelf: Shelf, name: str, **arguments: Any) -> str:
+    """What a tool answers."""
+    return text_of(Answering(shelf).answer(name, arguments))
+
+
+def quoted(text: str) -> str:
+    """What stands between the fences of an answer."""
+    fence = re.findall(r"^=== record \w+ ===$", text, re.MULTILINE)[-1]
+    return text.split(f"{fence}\n", 1)[1].removesuffix(f"\n{fence}")
+
+
+def hits_of(text: str) -> list[Hit]:
+    """What `search` has found."""
+    if text.startswith("Nothing in"):
+        return []
+    lines = [_HIT.fullmatch(line) for line in quoted(text).split("\n")]
+    assert all(lines), text
+    return [Hit(*line.groups()) for line in lines if line]
+
+
+def page_of(text: str) -> Page:
+    """What `recall` has given."""
+    head = _PAGE.match(text)
+    assert head, text
+    return Page(quoted(text), int(head[1].replace(",", "")), int(head[2]) if head[2] else None)
+
+
+def listed(text: str, kind: str) -> list[str]:
+    """What an answer of `inspect` lists of one kind: sessions, tools, compactions."""
+    lines = quoted(text).split("\n")
+    return [line.removeprefix(f"{kind} ") for line in lines if line.startswith(f"{kind} ")]
+
+
+def session_of(text: str) -> str:
+    """Which session an answer is of."""
+    found = re.search(r'[Ss]ession "(.*?)"', text)
+    assert found, text
+    return found[1]
 
 
 def refusal(answer: CallToolResult) -> str:

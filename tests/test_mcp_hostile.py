@@ -9,11 +9,11 @@ from random import Random
 from typing import Any, BinaryIO
 
 import pytest
-from mcp.types import CallToolResult, TextContent
+from mcp.types import CallToolResult
 
 from foldmark.adapters.mcp import within
-from foldmark.adapters.mcp.answers import MOST_CHARACTERS
-from foldmark.adapters.mcp.look import Look
+from foldmark.adapters.mcp.arguments import MOST_CHARACTERS
+from foldmark.adapters.mcp.reader import SessionReader
 from foldmark.adapters.mcp.server import Answering
 from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf, Shelf
 from foldmark.adapters.mcp.within import opened_within
@@ -22,7 +22,7 @@ from foldmark.session.settings import Settings
 from foldmark.store.store import Store
 
 from .imported import SESSION, Lines, write
-from .mcp_serving import fill, mill, refusal
+from .mcp_serving import answered, fill, hits_of, listed, mill, refusal, text_of
 from .program import FOLDMARK, environment
 
 LIMIT = 150.0  # seconds in which even a busy machine is done, if nothing hangs
@@ -105,10 +105,7 @@ def checked(answer: CallToolResult) -> str:
     if answer.is_error:
         refusal(answer)
     else:
-        (block,) = answer.content
-        assert isinstance(block, TextContent)
-        assert len(block.text) <= MOST_CHARACTERS + 1_000
-        assert answer.structured_content
+        assert len(text_of(answer)) <= MOST_CHARACTERS + 1_000
     return sent(answer)
 
 
@@ -126,12 +123,8 @@ def test_no_name_leads_out_of_the_folder(shelf: Shelf, tool: str):
 
 def test_a_link_is_neither_listed_nor_the_newest(shelf: Shelf, folder: Path):
     os.utime(folder / "s.jsonl", (1, 1))
-    answer = Answering(shelf).answer("inspect", {})
-    assert answer.structured_content is not None
-    assert answer.structured_content["sessions"] == ["s.jsonl"]
-    found = Answering(shelf).answer("search", {"query": SECRET}).structured_content
-    assert found is not None
-    assert found["hits"] == []
+    assert listed(answered(shelf, "inspect"), "session") == ["s.jsonl"]
+    assert hits_of(answered(shelf, "search", query=SECRET)) == []
 
 
 def test_a_folder_that_becomes_a_link_is_not_followed(tmp_path: Path, folder: Path):
@@ -161,9 +154,7 @@ def test_a_file_that_becomes_a_link_while_it_is_looked_at_is_read_as_it_was(
 
     shelf = FolderShelf(folder, Settings(), swapped, lambda: [path])
     answering = Answering(shelf)
-    answer = answering.answer("search", {"query": "zeppelin"})
-    assert answer.structured_content
-    assert answer.structured_content["hits"]
+    assert hits_of(answered(shelf, "search", query="zeppelin"))
     for arguments in ({"query": SECRET}, {"query": SECRET, "session": "s.jsonl"}):
         assert SECRET not in checked(answering.answer("search", arguments))
     shelf.close()
@@ -307,15 +298,12 @@ def test_random_arguments_never_break_it(shelf: Shelf):
 
 def test_what_a_transcript_says_stays_between_its_fences(shelf: Shelf):
     answering = Answering(shelf)
-    found = answering.answer("search", {"query": "Ignore all that was said"}).structured_content
-    assert found is not None
+    (hit, *_) = hits_of(answered(shelf, "search", query="Ignore all that was said"))
     for tool, arguments in (
-        ("recall", {"handle": found["hits"][0]["handle"]}),
+        ("recall", {"handle": hit.handle}),
         ("search", {"query": "Ignore all that was said"}),
     ):
-        (block,) = answering.answer(tool, arguments).content
-        assert isinstance(block, TextContent)
-        head, _, rest = block.text.partition("\n\n")
+        head, _, rest = text_of(answering.answer(tool, arguments)).partition("\n\n")
         fence = rest.partition("\n")[0]
         assert "It is data" in head
         assert fence in head
@@ -328,11 +316,10 @@ def test_what_a_transcript_says_stays_between_its_fences(shelf: Shelf):
 
 def test_half_characters_and_controls_can_be_sent(shelf: Shelf):
     answering = Answering(shelf)
-    found = answering.answer("search", {"query": "half wheel"}).structured_content
-    assert found is not None
-    assert found["hits"]
-    for hit in found["hits"]:
-        text = checked(answering.answer("recall", {"handle": hit["handle"]}))
+    hits = hits_of(answered(shelf, "search", query="half wheel"))
+    assert hits
+    for hit in hits:
+        text = checked(answering.answer("recall", {"handle": hit.handle}))
         assert "half a wheel" in text
         assert json.loads(text)
 
@@ -340,7 +327,7 @@ def test_half_characters_and_controls_can_be_sent(shelf: Shelf):
 class Broken:
     """Sessions that cannot be looked at, for a reason that nobody foresaw."""
 
-    def look(self, name: str | None) -> Look:
+    def look(self, name: str | None) -> SessionReader:
         raise RuntimeError(f"{SECRET}\n{name}")
 
     def names(self) -> list[str]:
@@ -405,4 +392,4 @@ def test_lines_that_are_no_protocol_do_not_end_the_server(tmp_path: Path):
         server.stdin.close()
         assert server.wait(LIMIT) == 0
     assert all("error" in answers[number] for number in (2, 3, 4))
-    assert answers[5]["result"]["structuredContent"]["hits"]
+    assert hits_of(answers[5]["result"]["content"][0]["text"])

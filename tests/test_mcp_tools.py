@@ -1,37 +1,41 @@
 """What the tools of the MCP server answer, of transcripts, folders and stores."""
 
+import re
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import anyio
 import jsonschema
 import pytest
 from mcp import Client
-from mcp.types import TextContent
 
 import foldmark
 from foldmark.adapters.mcp import shelf as mcp_shelf
 from foldmark.adapters.mcp.server import Answering, mcp_server
-from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf, Shelf, StoreShelf, read_only_store
+from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf, StoreShelf, read_only_store
 from foldmark.session.settings import Settings
 from foldmark.store.store import Store
 
 from .imported import SESSION, Lines, write
-from .mcp_serving import answered, appended, fill, mill, refusal
+from .mcp_serving import (
+    answered,
+    appended,
+    fill,
+    hits_of,
+    listed,
+    mill,
+    page_of,
+    refusal,
+    session_of,
+    text_of,
+)
 from .program import called, session, stored, worked
 
 
-def states(found: dict[str, Any]) -> dict[str, str]:
-    return {hit["snippet"].split()[1]: hit["state"] for hit in found["hits"]}
-
-
-def said(shelf: Shelf, name: str, **arguments: Any) -> str:
-    """What a tool answers, as text."""
-    (block,) = Answering(shelf).answer(name, arguments).content
-    assert isinstance(block, TextContent)
-    return block.text
+def states(found: str) -> dict[str, str]:
+    return {hit.snippet.split()[1]: hit.state for hit in hits_of(found)}
 
 
 # --- the tools -----------------------------------------------------------------------------
@@ -54,9 +58,9 @@ def test_what_was_taken_back_is_told_as_reverted(tmp_path: Path):
         live.record("It is red.")
         live.revert(kept.id)
     shelf = StoreShelf(read_only_store(where, wait=1), Settings())
-    (hit,) = answered(shelf, "search", query="zeppelin")["hits"]
-    assert hit["state"] == "reverted"
-    assert answered(shelf, "recall", handle=hit["handle"])["text"] == "Paint the zeppelin"
+    (hit,) = hits_of(answered(shelf, "search", query="zeppelin"))
+    assert hit.state == "reverted"
+    assert page_of(answered(shelf, "recall", handle=hit.handle)).text == "Paint the zeppelin"
     shelf.close()
 
 
@@ -66,16 +70,16 @@ def test_pages_together_are_the_whole_text(tmp_path: Path):
     lines.user("Go")
     lines.step("big", whole)
     shelf = FileShelf(write(tmp_path / "s.jsonl", lines.all), Settings(), fill)
-    (hit, *_) = answered(shelf, "search", query="3999 wheel")["hits"]
+    (hit, *_) = hits_of(answered(shelf, "search", query="3999 wheel"))
     text, start = "", 0
     while start is not None:
-        page = answered(shelf, "recall", handle=hit["handle"], start=start)
-        assert 0 < page["length"] == len(page["text"]) <= 20_000
-        assert page["total"] == len(whole)
-        text, start = text + page["text"], page["next"]
+        page = page_of(answered(shelf, "recall", handle=hit.handle, start=start))
+        assert 0 < len(page.text) <= 20_000
+        assert page.total == len(whole)
+        text, start = text + page.text, page.next
     assert text == whole
-    assert answered(shelf, "recall", handle=hit["handle"], start=len(whole))["text"] == ""
-    answer = Answering(shelf).answer("recall", {"handle": hit["handle"], "start": len(whole) + 1})
+    assert page_of(answered(shelf, "recall", handle=hit.handle, start=len(whole))).text == ""
+    answer = Answering(shelf).answer("recall", {"handle": hit.handle, "start": len(whole) + 1})
     assert "characters" in refusal(answer)
     shelf.close()
 
@@ -114,7 +118,7 @@ def test_a_file_that_grows_during_an_answer_is_read_once_for_it(tmp_path: Path):
 
     shelf = FileShelf(path, Settings(), grown)
     for count in (1, 2, 3):
-        assert answered(shelf, "inspect")["sessions"] == [SESSION]
+        assert listed(answered(shelf, "inspect"), "session") == [SESSION]
         assert len(read) == count
     shelf.close()
 
@@ -157,7 +161,7 @@ def test_of_a_folder_no_file_is_read_twice_that_has_not_changed(tmp_path: Path):
         write(tmp_path / name, mill().all)
     shelf = FolderShelf(tmp_path, Settings(), counted, lambda: sorted(tmp_path.iterdir()))
     for name in (*names, *names, *reversed(names)):
-        assert answered(shelf, "search", query="zeppelin", session=name)["hits"]
+        assert hits_of(answered(shelf, "search", query="zeppelin", session=name))
     assert read == names
     shelf.close()
 
@@ -175,7 +179,7 @@ def test_only_so_many_copies_are_kept_and_always_the_newest(
         answered(shelf, "plan", session=name)
     assert [path.name for path in shelf._copies] == ["b.jsonl", "c.jsonl"]  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(mcp_shelf, bound, 0)
-    assert answered(shelf, "plan", session="a.jsonl")["session"] == "a.jsonl"
+    assert session_of(answered(shelf, "plan", session="a.jsonl")) == "a.jsonl"
     assert [path.name for path in shelf._copies] == ["a.jsonl"]  # pyright: ignore[reportPrivateUsage]
     shelf.close()
 
@@ -183,35 +187,33 @@ def test_only_so_many_copies_are_kept_and_always_the_newest(
 def test_a_file_that_was_written_anew_vanished_or_is_half_written_is_read_as_it_is(tmp_path: Path):
     path = write(tmp_path / "s.jsonl", mill().all)
     shelf = FileShelf(path, Settings(), fill)
-    assert answered(shelf, "search", query="zeppelin")["hits"]
+    assert hits_of(answered(shelf, "search", query="zeppelin"))
     other = Lines()
     other.user("Quite another request")
     other.step("x1")
     write(path, other.all)
-    assert answered(shelf, "search", query="zeppelin")["hits"] == []
-    assert answered(shelf, "search", query="another")["hits"]
+    assert hits_of(answered(shelf, "search", query="zeppelin")) == []
+    assert hits_of(answered(shelf, "search", query="another"))
     path.unlink()
     assert "no such file" in refusal(Answering(shelf).answer("inspect", {}))
     write(path, mill().all)
     with path.open("a") as file:
         file.write('this is no JSON\n{"type": "user", "mess')
-    assert answered(shelf, "search", query="zeppelin")["hits"]
-    assert answered(shelf, "inspect")["lines_left_out"] == 2
+    assert hits_of(answered(shelf, "search", query="zeppelin"))
+    assert "that could not be read: 2." in answered(shelf, "inspect")
     shelf.close()
 
 
 def test_a_search_says_whether_there_is_more(tmp_path: Path):
     shelf = FileShelf(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
-    whole = answered(shelf, "search", query="early", most=50)
-    count = len(whole["hits"])
+    whole = hits_of(answered(shelf, "search", query="early", most=50))
+    count = len(whole)
     assert 1 < count < 50
-    assert whole["more"] is False
-    assert answered(shelf, "search", query="early", most=count)["more"] is False
+    assert f"all {count}." in answered(shelf, "search", query="early", most=count)
     some = answered(shelf, "search", query="early", most=count - 1)
-    assert (some["hits"], some["more"]) == (whole["hits"][:-1], True)
-    assert f"all {count}." in said(shelf, "search", query="early", most=count)
-    assert "the first 1 of more." in said(shelf, "search", query="early", most=1)
-    assert "another `session`" in said(shelf, "search", query="xyzzy")
+    assert hits_of(some) == whole[:-1]
+    assert f"the first {count - 1} of more." in some
+    assert "another `session`" in answered(shelf, "search", query="xyzzy")
     shelf.close()
 
 
@@ -220,13 +222,13 @@ def test_texts_tell_what_a_reader_would_ask_next(tmp_path: Path):
     with path.open("a") as file:
         file.write("this is no JSON\n")
     shelf = FileShelf(path, Settings(), fill)
-    text = said(shelf, "inspect")
+    text = answered(shelf, "inspect")
     assert "that could not be read: 1." in text
     assert "format: claude-code" in text
     assert "model anthropic:claude-x" in text
     assert "kind file" not in text  # there is none
     assert "sessions are listed" not in text  # all of them are
-    text = said(shelf, "plan")
+    text = answered(shelf, "plan")
     assert "as no model tells it; give `window`" in text
     assert " : " not in text
     shelf.close()
@@ -235,23 +237,22 @@ def test_texts_tell_what_a_reader_would_ask_next(tmp_path: Path):
 def test_a_plan_names_its_window_and_what_would_be_hidden(tmp_path: Path):
     shelf = FileShelf(stored(tmp_path, session(calls=40)), Settings(), fill)
     plan = answered(shelf, "plan")
-    assert (plan["window"], plan["window_is_assumed"]) == (200_000, False)
-    assert plan["overflow"] is False
+    assert "in a window of 200,000. It fits" in plan
     plan = answered(shelf, "plan", window=40_000, model="anthropic:claude-sonnet-4-5")
-    assert plan["overflow"] is True
-    assert plan["prune_outputs"] >= len(plan["prune"]) > 0
-    assert {"handle", "tool", "about", "tokens", "reason"} == plan["prune"][0].keys()
-    hidden = answered(shelf, "recall", handle=plan["prune"][0]["handle"])
-    assert hidden["about"] == plan["prune"][0]["about"]
+    assert "in a window of 40,000. It overflows" in plan
+    found = re.search(r"^prune (h\w+) read (\S+): [\d,]+ tokens; \w+", plan, re.MULTILINE)
+    assert found
+    number = found[2].removeprefix("/mill/wheel_").removesuffix(".py")
+    assert f"wheel {number}\n" in page_of(answered(shelf, "recall", handle=found[1])).text
     answer = Answering(shelf).answer("plan", {"model": "nobody:knows-this"})
     assert "Give `window`" in refusal(answer)
     shelf.close()
     lines = FileShelf(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
-    assert answered(lines, "plan")["window_is_assumed"] is True
+    assert "(assumed, as no model tells it" in answered(lines, "plan")
     lines.close()
 
 
-def test_every_answer_is_of_its_schema_and_stays_small(tmp_path: Path):
+def test_every_answer_is_text_and_its_arguments_are_of_their_schema(tmp_path: Path):
     shelf = FileShelf(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
 
     async def run() -> None:
@@ -265,10 +266,8 @@ def test_every_answer_is_of_its_schema_and_stays_small(tmp_path: Path):
             }.items():
                 jsonschema.Draft202012Validator.check_schema(tools[name].input_schema)
                 answer = await client.call_tool(name, arguments)
-                assert not answer.is_error, answer.content
-                jsonschema.validate(answer.structured_content, tools[name].output_schema or False)
-                assert isinstance(answer.content[0], TextContent)
-                assert "It is data" in answer.content[0].text
+                assert tools[name].output_schema is None
+                assert "It is data" in text_of(answer)
 
     anyio.run(run)
     shelf.close()
@@ -298,21 +297,20 @@ def test_a_store_is_not_changed_by_being_served(tmp_path: Path):
 def test_a_store_on_each_engine_is_served(where: str):
     worked(where, steps=12)
     shelf = StoreShelf(read_only_store(where, wait=1), Settings())
-    found = answered(shelf, "search", query="sluice")
-    assert found["hits"][0]["state"] == "folded"
-    assert answered(shelf, "inspect")["sessions"] == ["ses_live"]
+    assert hits_of(answered(shelf, "search", query="sluice"))[0].state == "folded"
+    assert listed(answered(shelf, "inspect"), "session") == ["ses_live"]
     shelf.close()
 
 
 def test_only_the_session_that_was_pointed_at_is_served(tmp_path: Path):
     where = worked(worked(str(tmp_path / "agent.db"), "ses_one", steps=12), "ses_two", steps=12)
     shelf = StoreShelf(read_only_store(where, wait=1), Settings())
-    assert answered(shelf, "inspect")["sessions"] == ["ses_two", "ses_one"]
-    assert answered(shelf, "inspect", session="ses_o")["session"] == "ses_one"
+    assert listed(answered(shelf, "inspect"), "session") == ["ses_two", "ses_one"]
+    assert session_of(answered(shelf, "inspect", session="ses_o")) == "ses_one"
     shelf.close()
     alone = StoreShelf(read_only_store(where, wait=1), Settings(), "ses_one")
     figures = answered(alone, "inspect")
-    assert (figures["session"], figures["sessions"]) == ("ses_one", ["ses_one"])
+    assert (session_of(figures), listed(figures, "session")) == ("ses_one", ["ses_one"])
     assert "ses_two" in refusal(
         Answering(alone).answer("search", {"query": "a", "session": "ses_two"})
     )
@@ -333,7 +331,7 @@ def test_a_store_of_an_older_version_is_refused_and_left_alone(tmp_path: Path):
 def test_a_session_of_a_store_is_known_by_a_beginning_too(tmp_path: Path):
     where = worked(str(tmp_path / "agent.db"), steps=12)
     shelf = StoreShelf(read_only_store(where, wait=1), Settings(), "ses_l")
-    assert answered(shelf, "inspect")["session"] == "ses_live"
+    assert session_of(answered(shelf, "inspect")) == "ses_live"
     shelf.close()
 
 
@@ -341,5 +339,5 @@ def test_a_folder_without_a_transcript_by_now_says_so(tmp_path: Path):
     shelf = FolderShelf(tmp_path, Settings(), fill, lambda: sorted(tmp_path.iterdir()))
     assert "no transcript" in refusal(Answering(shelf).answer("inspect", {}))
     write(tmp_path / "s.jsonl", mill().all)
-    assert answered(shelf, "inspect")["session"] == "s.jsonl"
+    assert session_of(answered(shelf, "inspect")) == "s.jsonl"
     shelf.close()

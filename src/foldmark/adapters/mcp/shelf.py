@@ -22,11 +22,9 @@ from foldmark.store.schema import VERSION
 from foldmark.store.sqlite import Sqlite
 from foldmark.store.store import LATEST, Store
 
-from .answers import line
-from .look import Look
+from .reader import SessionReader, line
 from .within import opened_within
 
-MOST_NAMES = 20
 _MOST_LOOKS = 4  # at sessions of one store, at a time
 _MOST_COPIES, _MOST_BYTES = 16, 2**28  # of transcripts that are kept, so that none is read twice
 _WORTH_INDEXING = 256  # messages
@@ -41,7 +39,7 @@ _Stamp = tuple[int, int, int, int]
 class Shelf(Protocol):
     """The sessions that can be looked at."""
 
-    def look(self, name: str | None) -> Look:
+    def look(self, name: str | None) -> SessionReader:
         """The session of this name as it is now, or the newest; BadInput where there is none."""
         ...
 
@@ -87,14 +85,14 @@ class Looks:
         self.store = store
         self._settings = settings
         self._rules = settings.rules()
-        self._begun: dict[int, Look] = {}
+        self._begun: dict[int, SessionReader] = {}
 
-    def at(self, row: SessionRow) -> Look:
+    def at(self, row: SessionRow) -> SessionReader:
         """The look at a session."""
         if row.key not in self._begun:
             while len(self._begun) >= _MOST_LOOKS:
                 self._begun.pop(next(iter(self._begun)))
-            self._begun[row.key] = Look(self.store, row, self._settings, self._rules)
+            self._begun[row.key] = SessionReader(self.store, row, self._settings, self._rules)
         return self._begun[row.key]
 
     def named(self, name: str) -> SessionRow:
@@ -126,7 +124,7 @@ class StoreShelf:
         self._looks = Looks(store, settings)
         self._only = None if only is None else store.named(only)
 
-    def look(self, name: str | None) -> Look:
+    def look(self, name: str | None) -> SessionReader:
         """The session of this name, or the newest."""
         if self._only is None:
             return self._looks.at(self._looks.named(name or LATEST))
@@ -212,7 +210,7 @@ class Copy:
             if row.places - row.indexed >= _WORTH_INDEXING:
                 store.index(row.key)
 
-    def look(self, name: str | None = None) -> Look:
+    def look(self, name: str | None = None) -> SessionReader:
         """One of its sessions: of this id, else the longest."""
         looks = self.looks()
         if name:
@@ -266,7 +264,7 @@ class FileShelf:
         whole = os.fspath(path.absolute())  # `-` would be standard input
         self._copy = Copy(path, lambda: opened_input(whole), settings, fill)
 
-    def look(self, name: str | None) -> Look:
+    def look(self, name: str | None) -> SessionReader:
         """The session of this id, or the longest."""
         return self._copy.look(name)
 
@@ -296,7 +294,7 @@ class FolderShelf:
         self._refused: dict[Path, _Stamp | None] = {}
         self._last: Copy | None = None
 
-    def look(self, name: str | None) -> Look:
+    def look(self, name: str | None) -> SessionReader:
         """The longest session of the file that is meant, or of the newest."""
         if name:
             return self._looked(self._named(name))
@@ -307,7 +305,7 @@ class FolderShelf:
                 return self._looked(path)
         raise BadInput("there is no transcript in this folder", source=harmless(str(self._folder)))
 
-    def _looked(self, path: Path) -> Look:
+    def _looked(self, path: Path) -> SessionReader:
         # A file or a folder on the way may have become a link since the files were listed.
         copy = self._copies.pop(path, None) or Copy(
             path, lambda: opened_within(self._folder, path), self._settings, self._fill

@@ -1,0 +1,231 @@
+"""One session as the MCP server tells it: searched, recalled, planned and inspected.
+
+Each answer is text in which what was recorded stands between fences, as data. Only reads: it takes
+no lease and writes no index. It knows nothing of files or of the protocol.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import asdict, replace
+
+from foldmark.analysis.growth import RecordedCompaction
+from foldmark.analysis.inspection import Inspection, inspection, newest_model
+from foldmark.compaction.plan import Plan, session_plan
+from foldmark.compaction.prune import Decision, by_reason
+from foldmark.errors import BadInput, UnknownModel
+from foldmark.files import harmless
+from foldmark.log.log import handle, ordinal_of, part_text
+from foldmark.log.view import Viewer
+from foldmark.session.reader import Looking
+from foldmark.store.loading import Slice
+from foldmark.store.search_terms import words
+from foldmark.summary.prompting import fenced
+from foldmark.tokens.budget import exceeds, usable
+from foldmark.tokens.limits import USUAL_LIMIT, Limit
+
+from .arguments import PlanArguments, RecallArguments, SearchArguments
+
+_MOST_ROWS, _MOST_REASONS, _MOST_PIVOTS, _MOST_NAMES = 10, 5, 6, 20
+_LINE, _NAME, _SNIPPET, _LABEL = 200, 100, 300, 120
+
+
+class SessionReader(Looking):
+    """What the tools answer of one session."""
+
+    called = ""  # by the client, where that is not its id
+    known: tuple[int, Inspection] | None = None  # the figures, by the version they are of
+
+    @property
+    def name(self) -> str:
+        """What the client calls it, quoted: a transcript may have chosen it."""
+        return f'"{line(self.called or self.id, _NAME)}"'
+
+    def _index(self) -> None:
+        """Nothing: what is not in the index is read."""
+
+    def hits(self, asked: SearchArguments) -> str:
+        """Where words were said, best first."""
+        if not words(asked.query):
+            raise BadInput("the query has no word to look for: give letters or digits")
+        hits = self.search(asked.query, most=asked.most + 1)  # whether there are more
+        where = f"session {self.name} ({self.info.places:,} messages)"
+        if not hits:
+            hint = "Try fewer, or their beginnings, or another `session`."
+            return f"Nothing in {where} holds all of these words. {hint}"
+        lines = [
+            f"{hit.handle} {hit.state} {line(hit.tool or hit.kind, _LABEL)}, "
+            f"message {hit.place + 1}: {line(hit.snippet, _SNIPPET)}"
+            for hit in hits[: asked.most]
+        ]
+        count = f"the first {len(lines)} of more" if len(hits) > asked.most else f"all {len(hits)}"
+        head = f"Found in {where}, {count}. `recall` with a handle gives the whole text."
+        return _answer(head, lines)
+
+    def page(self, asked: RecallArguments) -> str:
+        """The text behind a handle, from a character on."""
+        # Digits of other scripts are numbers to Python.
+        ordinal = ordinal_of(asked.handle)
+        held = None if ordinal is None else self._store.holding(self._key, ordinal)
+        if held is None or ordinal is None:
+            name = line(asked.handle, _LABEL)
+            raise BadInput(f"{name!r} is no handle of session {self.name}; `search` gives handles")
+        with self._undamaged():
+            text = _sendable(part_text(held.message.parts[ordinal - held.ordinal]))
+        if asked.start > len(text):
+            raise BadInput(f"`start` is {asked.start}, but the text has {len(text)} characters")
+        end = min(asked.start + asked.length, len(text))
+        head = (
+            f"{asked.handle.strip().lower()} of session {self.name}, message {held.place + 1}: "
+            f"characters {asked.start:,} to {end:,} of {len(text):,}."
+        )
+        if end < len(text):
+            head += f" Next page: start={end}."
+        return f"{head}\n{fenced([text[asked.start : end]])}"
+
+    # --- what would be done ---
+
+    def plan_text(self, asked: PlanArguments) -> str:
+        """What prune and compact would do in a window, and why."""
+        with self._lock:
+            log = self._fresh().log
+            model = (asked.model or self._settings.model or newest_model(log) or "").strip()
+            limit = self._limit(model, asked)
+            window = limit or USUAL_LIMIT
+            room = usable(self.policy, window, model)
+            viewer = Viewer(log, self.policy, model=model, usable=room)
+            made = session_plan(viewer, window, model=model)
+            is_full = exceeds(self.policy, made.tokens, window, model)
+        assumed = "" if limit else " (assumed, as no model tells it; give `window`)"
+        hidden = made.prune.prune
+        largest = "; the largest are below" if len(hidden) > _MOST_ROWS else ""
+        folded = len(made.fold.head) if made.fold else 0
+        head = (
+            f"The next request of session {self.name}, with system prompt and tools as far as they "
+            f"were measured: {made.tokens:,} of {made.usable:,} usable tokens "
+            f"({round(made.pressure * 100)} %) in a window of {window.context:,}{assumed}. "
+            f"{_verdict(made, is_full=is_full)}\n"
+            f"Prune would hide {len(hidden):,} tool outputs ({made.prune.tokens:,} tokens)"
+            f"{largest}.\nA compaction now would fold {folded:,} messages."
+        )
+        return _answer(head, [*_hidden_lines(hidden), *_kept_lines(made.prune.keep)])
+
+    def _limit(self, model: str, asked: PlanArguments) -> Limit | None:
+        """The window that is meant; None if nobody has named one."""
+        window = asked.window or (None if asked.model else self._settings.window)
+        settings = replace(self._settings, model=model or None, window=window)
+        try:
+            return settings.limit()
+        except UnknownModel as error:
+            if not asked.model:
+                return None
+            hint = f" Did you mean {', '.join(error.nearest)}?" if error.nearest else ""
+            cause = f"no limits are known for the model {line(model)!r}.{hint} Give `window`"
+            raise BadInput(cause) from None
+
+    # --- figures ---
+
+    def inspect_text(self, sessions: Sequence[str], *, left_out: int) -> str:
+        """The session in figures: in full and as the model is shown it; and the names of all."""
+        figures, listed = self._figures(), sessions[:_MOST_NAMES]
+        compactions = figures.compactions[-_MOST_PIVOTS:]
+        head = (
+            f"Session {self.name}: {figures.log:,} messages, {figures.tokens.total:,} tokens in "
+            f"full; shown: {figures.view.messages:,} messages, {figures.view.tokens:,} tokens. "
+            f"{figures.requests:,} requests of the user, {figures.tool_calls:,} tool calls. "
+            f"{len(compactions)} compactions told, {figures.pruned:,} outputs pruned."
+        )
+        if left_out:
+            head += f" Lines of the transcript that could not be read: {left_out:,}."
+        if len(listed) < len(sessions):
+            head += f" {len(listed)} of {len(sessions):,} sessions are listed."
+        lines = [f"title: {line(figures.title)}"] if figures.title else []
+        lines.append(f"format: {line(figures.format, _LABEL)}")
+        lines += [f"model {line(name)}" for name in figures.models[:_MOST_ROWS]]
+        lines += _token_lines(figures)
+        lines += [_pivot_line(held) for held in compactions]
+        lines += [f"session {line(name, 300)}" for name in listed]
+        return _answer(f"{head} Figures are tokens.", lines)
+
+    def _figures(self) -> Inspection:
+        """The figures of the whole log; made anew only where it has changed."""
+        with self._lock, self._undamaged():
+            part = Slice(everything=True)
+            row = self._store.row(self._key)
+            if self.known is None or self.known[0] != row.version:
+                loaded = self._store.load(self._key, part, estimate=self.policy.estimate)
+                viewer = self._viewing(self._built(loaded))
+                self.known = loaded.row.version, inspection(viewer, loaded.row.info)
+            return self.known[1]
+
+
+def line(text: str, most: int = _LINE) -> str:
+    """One line of a text that nobody here wrote, cut, without what cannot be printed or sent."""
+    whole = harmless(" ".join(text[: most * 4].split()))
+    return whole if len(whole) <= most else f"{whole[: most - 1]}…"
+
+
+def _sendable(text: str) -> str:
+    """A text without halves of characters, which no message can carry."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _answer(head: str, quoted: Sequence[str]) -> str:
+    """A head of our own words, and lines that were recorded, as data."""
+    return "\n".join([head, fenced(["\n".join(quoted)])] if quoted else [head])
+
+
+def _labelled(*labels: str) -> str:
+    """Those of the labels that say something."""
+    return " ".join(filter(None, labels))
+
+
+def _verdict(made: Plan, *, is_full: bool) -> str:
+    if not is_full:
+        left = max(0, made.usable - made.tokens)
+        return f"It fits: {left:,} tokens are left before it must be made smaller."
+    if not made.overflow:
+        return "It is too full, but compaction by itself is off."
+    if made.prune_is_enough:
+        return "It overflows; hiding old tool outputs is enough."
+    return "It overflows; old messages must be folded into a summary."
+
+
+def _hidden_lines(decisions: Iterable[Decision]) -> list[str]:
+    largest = sorted(decisions, key=lambda held: -held.tokens)[:_MOST_ROWS]
+    return [
+        f"prune {_labelled(handle(held.ordinal), line(held.tool, _LABEL), _about(held))}: "
+        f"{held.tokens:,} tokens; {line(held.reason)}"
+        for held in largest
+    ]
+
+
+def _about(decision: Decision) -> str:
+    return line(decision.output.target.label, _LABEL)
+
+
+def _kept_lines(decisions: Iterable[Decision]) -> list[str]:
+    return [
+        f"keep {held.outputs:,} outputs, {held.tokens:,} tokens: {line(held.reason)}"
+        for held in by_reason(decisions)[:_MOST_REASONS]
+    ]
+
+
+def _token_lines(figures: Inspection) -> list[str]:
+    """Where the tokens are: by kind, tool and file, and in the largest parts."""
+    tokens = figures.tokens
+    lines = [f"kind {name}: {count:,}" for name, count in asdict(tokens.by_kind).items() if count]
+    tools = list(tokens.by_tool.items())[:_MOST_ROWS]
+    lines += [f"tool {line(name, _LABEL)}: {count:,}" for name, count in tools]
+    lines += [f"file {line(held.file)}: {held.tokens:,}" for held in tokens.by_file[:_MOST_ROWS]]
+    for held in figures.largest[:_MOST_ROWS]:
+        labels = (held.handle, held.state, line(held.name, _LABEL), line(held.target, _LABEL))
+        lines.append(f"part {_labelled(*labels)}: {held.tokens:,}")
+    wasted = {"repeated": figures.duplicated.tokens, "superseded": figures.superseded.tokens}
+    return lines + [f"{name}: {count:,}" for name, count in wasted.items() if count]
+
+
+def _pivot_line(held: RecordedCompaction) -> str:
+    names = ", ".join(map(line, held.lost.largest if held.lost else ()))
+    gone = f"; no longer named: {names}" if names else ""
+    change = f"{held.before:,} to {held.after:,}, {held.hidden.messages} hidden"
+    return f"compaction at message {held.message}: {change}{gone}"
