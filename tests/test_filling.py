@@ -33,8 +33,15 @@ from foldmark.presets import FOLDMARK, OPENCODE
 from foldmark.store.importing import Filling
 from foldmark.store.store import Store
 from foldmark.tokens.counters import counter
-from foldmark.transcripts.build import assistant_message, folded, user_message
-from foldmark.transcripts.format import Opened, Pruned, Reverted, Step
+from foldmark.transcripts.build import (
+    Opened,
+    Pruned,
+    Reverted,
+    Step,
+    assistant_message,
+    folded,
+    user_message,
+)
 from foldmark.transcripts.read import Sessions
 from foldmark.wire.model import Answer
 from foldmark.wire.weaving import Late, settled

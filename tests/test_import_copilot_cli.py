@@ -22,7 +22,7 @@ from foldmark.model.messages import (
     told_error,
 )
 from foldmark.tokens.counters import counter
-from foldmark.transcripts.format import Opened
+from foldmark.transcripts.build import Opened
 from foldmark.transcripts.formats.copilot_cli import FORMAT
 from foldmark.transcripts.read import opened_reading, read_file, read_sessions
 from foldmark.transcripts.source import opened_source

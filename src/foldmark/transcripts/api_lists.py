@@ -28,8 +28,7 @@ from foldmark.wire import decode_reply
 from foldmark.wire.lists import Decoded, read_list
 from foldmark.wire.model import JOINED, Read, Wire, objects, options
 
-from .build import assistant_message, moment, user_message, with_info
-from .format import Opened, Step, Tally
+from .build import Opened, Step, Tally, assistant_message, moment, user_message, with_info
 from .formats.litellm import named_model
 from .woven import Woven
 

@@ -12,50 +12,15 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from foldmark.errors import BadInput
-from foldmark.model.messages import Message, Number, SessionInfo
-from foldmark.model.values import Extra, Frozen, parsed
-from foldmark.wire.weaving import Late
+from foldmark.model.values import Frozen, parsed
 
+from .build import Step, Tally
 from .source import Head, Unrecognised
 
 ENTRY_POINTS = "foldmark.formats"
 T = TypeVar("T")
-
-
-class Opened(Frozen):
-    """What follows is of this session: a new one, or one that was opened before."""
-
-    info: SessionInfo
-    extra: Extra | UnsetType = UNSET
-
-
-class Pruned(Frozen):
-    """The outputs of these calls are no longer shown."""
-
-    calls: tuple[str, ...]
-    at: Number | None
-
-
-class Reverted(Frozen):
-    """All after this message was taken back by the user."""
-
-    message: str | None  # None: everything
-
-
-Step = Opened | Message | Late | Pruned | Reverted
-
-
-class Tally:
-    """How many messages, calls and results a file has by its own count."""
-
-    def __init__(self) -> None:
-        """Begin with none."""
-        self.messages = 0
-        self.calls = 0
-        self.results = 0
 
 
 class Importer(Protocol):

@@ -28,7 +28,8 @@ from foldmark.model.operations import Kind, Operation, taken_back
 from foldmark.model.values import Extra, Frozen
 from foldmark.wire.weaving import Late, settled
 
-from .format import Format, Importer, Opened, Pruned, Reverted, Step, format_named, recognised
+from .build import Opened, Pruned, Reverted, Step
+from .format import Format, Importer, format_named, recognised
 from .source import Record, Source, opened_source
 
 OPENCODE = "opencode"

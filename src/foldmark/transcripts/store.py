@@ -19,7 +19,7 @@ from foldmark.store.store import LATEST, Store
 from foldmark.tokens.counters import Counter, counter
 from foldmark.wire.weaving import Late, settled
 
-from .format import Opened, Pruned, Reverted, Step
+from .build import Opened, Pruned, Reverted, Step
 from .read import OPENCODE, Reading, with_origin
 
 State = Literal["new", "grown", "same"]

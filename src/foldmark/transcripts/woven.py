@@ -7,8 +7,7 @@ from foldmark.wire.lists import orphan
 from foldmark.wire.model import Answer
 from foldmark.wire.weaving import Weaver
 
-from .build import user_message
-from .format import Step, Tally
+from .build import Step, Tally, user_message
 
 
 class Woven:

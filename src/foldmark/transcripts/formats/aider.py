@@ -16,8 +16,17 @@ from msgspec import UNSET
 from foldmark.errors import BadInput
 from foldmark.model.messages import Message, SessionInfo, TextPart, Time
 from foldmark.model.values import Extra, Json
-from foldmark.transcripts.build import assistant_message, moment, note, user_message, with_info
-from foldmark.transcripts.format import Format, Opened, Step, Tally
+from foldmark.transcripts.build import (
+    Opened,
+    Step,
+    Tally,
+    assistant_message,
+    moment,
+    note,
+    user_message,
+    with_info,
+)
+from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 
 Kind = Literal["start", "header", "user", "output", "answer", "blank", "begun", "end"]

@@ -19,6 +19,11 @@ from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, Message, SessionInfo, TextPart, Time
 from foldmark.model.values import Json, encode
 from foldmark.transcripts.build import (
+    Opened,
+    Pruned,
+    Reverted,
+    Step,
+    Tally,
     assistant_message,
     folded,
     moment,
@@ -26,7 +31,7 @@ from foldmark.transcripts.build import (
     user_message,
     with_info,
 )
-from foldmark.transcripts.format import Format, Opened, Pruned, Reverted, Step, Tally, decoder
+from foldmark.transcripts.format import Format, decoder
 from foldmark.transcripts.source import Head
 from foldmark.transcripts.woven import Woven
 from foldmark.wire.anthropic import Anthropic, finish_of_stop, usage_tokens

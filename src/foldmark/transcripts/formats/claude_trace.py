@@ -15,8 +15,8 @@ from msgspec import UNSET, Raw
 from foldmark.model.messages import Origin, SessionInfo, Time
 from foldmark.model.values import Json
 from foldmark.transcripts.api_lists import with_prompt
-from foldmark.transcripts.build import moment
-from foldmark.transcripts.format import Format, Opened, Step, Tally
+from foldmark.transcripts.build import Opened, Step, Tally, moment
+from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 from foldmark.wire.model import options
 

@@ -13,8 +13,16 @@ from msgspec.structs import replace
 
 from foldmark.model.messages import AnyPart, SessionInfo, TextPart
 from foldmark.model.values import Json
-from foldmark.transcripts.build import assistant_message, folded, user_message, with_info
-from foldmark.transcripts.format import Pruned, Reverted, Step, Tally
+from foldmark.transcripts.build import (
+    Pruned,
+    Reverted,
+    Step,
+    Tally,
+    assistant_message,
+    folded,
+    user_message,
+    with_info,
+)
 from foldmark.transcripts.woven import Woven
 from foldmark.wire.anthropic import Anthropic
 from foldmark.wire.model import JOINED, Read, Reply, without

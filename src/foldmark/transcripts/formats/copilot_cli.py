@@ -14,8 +14,16 @@ from msgspec.structs import replace
 
 from foldmark.model.messages import Message, Origin, SessionInfo, TextPart, Tokens, ToolPart
 from foldmark.model.values import Json
-from foldmark.transcripts.build import assistant_message, folded, moment, user_message
-from foldmark.transcripts.format import Format, Opened, Step, Tally, decoder
+from foldmark.transcripts.build import (
+    Opened,
+    Step,
+    Tally,
+    assistant_message,
+    folded,
+    moment,
+    user_message,
+)
+from foldmark.transcripts.format import Format, decoder
 from foldmark.transcripts.source import Head
 from foldmark.transcripts.woven import Woven
 from foldmark.wire.model import Answer, as_number, options, text_at, without

@@ -25,8 +25,16 @@ from foldmark.model.messages import (
     finish_of,
 )
 from foldmark.model.values import Json, encode
-from foldmark.transcripts.build import assistant_message, moment, user_message, with_info
-from foldmark.transcripts.format import Format, Opened, Step, Tally, decoder
+from foldmark.transcripts.build import (
+    Opened,
+    Step,
+    Tally,
+    assistant_message,
+    moment,
+    user_message,
+    with_info,
+)
+from foldmark.transcripts.format import Format, decoder
 from foldmark.transcripts.source import Head
 from foldmark.transcripts.woven import Woven
 from foldmark.wire.model import as_number

@@ -3,251 +3,394 @@
 Facts of this format: an older session is one document; a newer one is lines, in which a message is
 written again with all that is added to it, `$rewindTo` takes a message and all after it back, and
 `$set` tells of the session, or puts another history in the place of all messages: one that was
-folded, or in which results were masked. `/chat save` writes the bare contents of the API.
+folded, or in which results were masked. `/chat save` writes the bare contents of the API. Content
+is a text or Gemini's own parts; a call may stand among them and again in `toolCalls`, where its
+result is what the model was told, with a copy for the screen.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from pathlib import Path
 from typing import Any, cast
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.model.messages import SessionInfo, TextPart, Time
-from foldmark.model.values import Json
-from foldmark.transcripts.build import folded, moment, with_info
-from foldmark.transcripts.format import Format, Opened, Pruned, Reverted, Step, Tally, decoder
+from foldmark.errors import BadInput
+from foldmark.model.messages import (
+    AnyPart,
+    Cache,
+    Message,
+    Pending,
+    ReasoningPart,
+    SessionInfo,
+    TextPart,
+    Time,
+    Tokens,
+    ToolPart,
+)
+from foldmark.model.values import Frozen, Json, parsed
+from foldmark.transcripts.build import (
+    FormatReader,
+    as_list,
+    as_object,
+    assistant_message,
+    by_program,
+    moment,
+    optional_text,
+    user_message,
+    with_info,
+)
+from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
-from foldmark.transcripts.woven import Woven
+from foldmark.wire.gemini import Gemini
 from foldmark.wire.gemini_parts import KINDS
 from foldmark.wire.lists import read_list
-
-from .gemini_records import WIRE, Built, Patch, Record, Said, built, is_content, is_shown
+from foldmark.wire.model import Answer, as_number, kind_words, objects, options, text_at
 
 _NAME = "gemini-cli"
 _MOST_HELD = 8  # messages that may still be written again
 _LOOKED_AT = 8  # contents by which a history is recognised
 _HEADER = {"sessionId", "projectHash"}
+_SNAPSHOT, _MASKED = "<state_snapshot>", "<tool_output_masked>"
+_SETUP = "<session_context>"  # by it the program begins what it tells of where it works
+_wire = Gemini()
 
-_decode = cast("Callable[[bytes], Record | list[Json]]", decoder(cast("Any", Record | list[Json])))
+
+class _Draft(Frozen):
+    """A message of ours, which may still be written again, and the results told with it."""
+
+    message: Message
+    answers: tuple[Answer, ...]
+    at: int | None
+
+    @property
+    def texts(self) -> list[TextPart]:
+        """What it says in words."""
+        return [part for part in self.message.parts if isinstance(part, TextPart)]
+
+    @property
+    def calls(self) -> set[str]:
+        """The calls that it makes."""
+        calls = (part for part in self.message.parts if isinstance(part, ToolPart))
+        return {part.call_id for part in calls if part.call_id}
+
+    @property
+    def masked(self) -> set[str]:
+        """The calls whose results the program took out of the context."""
+        return {answer.call_id for answer in self.answers if _MASKED in answer.output}
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether it stands for messages that were folded."""
+        return any(_SNAPSHOT in part.text for part in self.texts)
 
 
-class GeminiCli:
+class GeminiCli(FormatReader):
     """Reads one file."""
+
+    key = _wire.key
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for a history that names no session."""
-        self.decode = _decode
-        self.tally = Tally()
-        self._name = Path(name).stem
-        self._info = SessionInfo(id=self._name)
-        self._opened: SessionInfo | None = None
-        self._woven = Woven(WIRE.key, self.tally)
-        self._held: dict[str, Built] = {}
+        super().__init__(name)
+        self._is_open = False
+        self._drafts: dict[str, _Draft] = {}
         # The records of the history as it stands: their messages, and the newest after each.
-        self._told: dict[str, tuple[str | None, str | None]] = {}
-        self._last: str | None = None
+        self._history: dict[str, tuple[str | None, str | None]] = {}
         self._ids: set[str] = set()
         self._answered: set[str] = set()
         self._masked: set[str] = set()
-        self._folds = self._histories = 0
+        self._folds = self._saved = 0
 
-    def take(self, record: Record | list[Json], line: int) -> Iterator[Step]:
-        """What a line or a document says."""
-        del line
+    def decode(self, data: bytes) -> Json:
+        """A record, or bare contents as one."""
+        record = parsed(data)
         if isinstance(record, list):
-            yield from self._contents(record)
-        elif record.history or record.contents:
-            told = record.system_instruction or None
-            yield from self._contents(record.history or record.contents or [], told)
-        elif record.rewind:
-            yield from self._rewound(record.rewind)
-        elif record.id and record.type:
-            if is_shown(record):
-                yield from self._said(built(record, record.id))
-        elif record.patch:
-            yield from self._patched(record.patch)
-        elif record.session_id:
-            yield from self._began(record, record.session_id)
+            return {"history": record}
+        if not isinstance(record, dict):
+            raise BadInput(f"a record is an object or a list, not {kind_words(record)}")
+        return cast("Json", record)
 
-    def end(self) -> Iterator[Step]:
-        """What is held."""
-        yield from self._settled()
-        yield from self._woven.flush()
-        if self._opened is not None:
-            yield from self._open()
+    def read(self, record: Json, line: int) -> None:
+        """Tell what a line or a document says."""
+        del line
+        contents = next((name for name in ("history", "contents") if record.get(name)), "")
+        if contents or record.get("history") == []:
+            listed = objects(record[contents or "history"], f"'{contents}'")
+            self._saved_contents(listed, record.get("systemInstruction"))
+        elif rewound := optional_text(record, "$rewindTo"):
+            self._rewind(rewound)
+        elif optional_text(record, "id") and optional_text(record, "type"):
+            if _is_shown(record):
+                self._say(_draft(record, record["id"]))
+        elif patch := options(record, "$set"):
+            self._patch(patch)
+        elif session := optional_text(record, "sessionId"):
+            self._begin(record, session)
 
-    # --- the session ---
+    def finish(self) -> None:
+        """Tell the messages that are held."""
+        self._settle_all()
+        self.talk.flush()
+        if self._is_open:
+            self.talk.open()
 
-    def _open(self) -> Iterator[Step]:
-        if self._opened != self._info:
-            self._opened = self._info
-            yield Opened(info=self._info)
+    # --- sessions ---
 
-    def _began(self, record: Record, session: str) -> Iterator[Step]:
-        history = _all(record.messages, session)
-        created, updated = moment(record.start_time), moment(record.last_updated)
-        if self._opened is None:
-            self._info = SessionInfo(
+    def _open(self) -> None:
+        self._is_open = True
+        self.talk.open()
+
+    def _begin(self, record: Json, session: str) -> None:
+        drafts = _drafts(record.get("messages"), session)
+        if not self._is_open:
+            created, updated = moment(record.get("startTime")), moment(record.get("lastUpdated"))
+            self.talk.info = SessionInfo(
                 id=session,
-                project_id=record.project_hash or UNSET,
-                title=record.summary or UNSET,
+                project_id=optional_text(record, "projectHash") or UNSET,
+                title=optional_text(record, "summary") or UNSET,
                 time=Time(created=created or UNSET, updated=updated or created or UNSET),
             )
-            yield from self._open()
-        for held in history:
-            yield from self._said(held)
+            self._open()
+        for draft in drafts:
+            self._say(draft)
 
-    def _patched(self, patch: Patch) -> Iterator[Step]:
-        history = _all(patch.messages, self._info.id)
-        if updated := moment(patch.last_updated):
-            time = replace(self._info.time or Time(), updated=updated)
-            self._info = replace(self._info, time=time)
-        if patch.summary:
-            self._info = replace(self._info, title=patch.summary)
-            yield from self._open()
-        if patch.messages is not UNSET:
-            yield from self._replaced(history)
+    def _patch(self, patch: Json) -> None:
+        drafts, info = _drafts(patch.get("messages"), self.talk.info.id), self.talk.info
+        if updated := moment(patch.get("lastUpdated")):
+            self.talk.info = replace(info, time=replace(info.time or Time(), updated=updated))
+        if title := optional_text(patch, "summary"):
+            self.talk.info = replace(self.talk.info, title=title)
+            self._open()
+        if "messages" in patch:
+            self._replace(drafts)
 
-    def _contents(self, contents: list[Json], system: Json | None = None) -> Iterator[Step]:
+    def _saved_contents(self, contents: list[Json], system: object) -> None:
         """Bare contents, which are written back as they came; with the prompt of a request."""
-        read = read_list(WIRE, contents)
+        read = read_list(_wire, contents)
         origin = read.origin
-        if system is not None:
-            texts = [part.text for part in WIRE.read(system).parts if isinstance(part, TextPart)]
-            origin = replace(
-                origin, system="\n\n".join(texts), wire={WIRE.name: {"system": system}}
-            )
-        self._histories += 1
-        name = self._name if self._histories == 1 else f"{self._name}-{self._histories}"
-        self._info = SessionInfo(id=name, origin=origin)
-        yield from self._open()
+        if system := as_object(system):
+            parts = _wire.read(system).parts
+            text = "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
+            origin = replace(origin, system=text, wire={_wire.name: {"system": system}})
+        self._saved += 1
+        name = self.stem if self._saved == 1 else f"{self.stem}-{self._saved}"
+        self.talk.info = SessionInfo(id=name, origin=origin)
+        self._open()
         self.tally.messages += len(contents)
         parts = [part for content in contents for part in content.get("parts") or ()]
         kinds = Counter(KINDS.get(field) for part in parts for field in part)
         self.tally.calls += kinds["call"]
         self.tally.results += kinds["result"]
-        yield from read.messages
+        self.tell(self.talk, *read.messages)
 
     # --- messages ---
 
-    def _said(self, new: Built) -> Iterator[Step]:
-        if self._opened is None:
-            yield from self._open()
-        name = new.message.id
-        if name in self._held and new.masked:
-            yield from self._settled()  # as it was before
-        if name in self._told:
-            yield from self._answers(new)
+    def _say(self, draft: _Draft) -> None:
+        if not self._is_open:
+            self._open()
+        name = draft.message.id
+        if name in self._drafts and draft.masked:
+            self._settle_all()  # as it was before
+        if name in self._history:
+            self._answer(draft)
             return
-        self.tally.messages += name not in self._held
-        self._held[name] = new
-        if len(self._held) > _MOST_HELD:
-            yield from self._settle(next(iter(self._held)))
+        self.tally.messages += name not in self._drafts
+        self._drafts[name] = draft
+        if len(self._drafts) > _MOST_HELD:
+            self._settle(next(iter(self._drafts)))
 
-    def _settled(self) -> Iterator[Step]:
-        for name in tuple(self._held):
-            yield from self._settle(name)
+    def _settle_all(self) -> None:
+        for name in tuple(self._drafts):
+            self._settle(name)
 
-    def _settle(self, name: str) -> Iterator[Step]:
+    def _settle(self, name: str) -> None:
         """Hand on a message that will not be written again."""
-        held = self._held.pop(name)
-        if held.message.parts or not held.answers:
+        draft = self._drafts.pop(name)
+        if draft.message.parts or not draft.answers:
             # One that was folded or taken back may be told again.
-            self._last = name if name not in self._ids else f"{name}-{len(self._ids) + 1}"
-            self._ids.add(self._last)
-            yield from self._woven.add(with_info(held.message, id=self._last))
-        self._told[name] = (self._last, self._last)
-        self._answered -= held.calls
-        self._masked -= held.calls
-        yield from self._answers(held)
+            own = name if name not in self._ids else f"{name}-{len(self._ids) + 1}"
+            self._ids.add(own)
+            self.talk.add(with_info(draft.message, id=own))
+        self._history[name] = (self.talk.last_id, self.talk.last_id)
+        self._answered -= draft.calls
+        self._masked -= draft.calls
+        self._answer(draft)
 
-    def _answers(self, held: Built) -> Iterator[Step]:
+    def _answer(self, draft: _Draft) -> None:
         """Results, once only: they are told with the call, and as a message of their own."""
-        masked = held.masked & self._answered - self._masked
-        for answer in held.answers:
+        masked = draft.masked & self._answered - self._masked
+        for answer in draft.answers:
             if answer.call_id not in self._answered:
                 self._answered.add(answer.call_id)
-                yield from self._woven.answer(answer, held.at)
+                self.talk.answer(answer, draft.at)
         if masked:
             self._masked |= masked
-            yield from self._woven.flush()
-            yield Pruned(calls=tuple(sorted(masked)), at=held.at)
+            self.talk.prune(sorted(masked), draft.at)
 
     # --- another history ---
 
-    def _rewound(self, name: str) -> Iterator[Step]:
+    def _rewind(self, name: str) -> None:
         """All from this message on is taken back; all there is, where it is not known."""
-        yield from self._settled()
-        told = list(self._told)
-        if told:
-            yield from self._reverted(told.index(name) if name in told else 0)
+        self._settle_all()
+        names = list(self._history)
+        if names:
+            self._revert(names.index(name) if name in names else 0)
 
-    def _reverted(self, count: int) -> Iterator[Step]:
+    def _revert(self, count: int) -> None:
         """Only the first records still stand."""
-        yield from self._woven.flush()
-        self._told = dict(list(self._told.items())[:count])
-        self._last = next(reversed(self._told.values()), (None, None))[1]
-        yield Reverted(message=self._last)
+        self._history = dict(list(self._history.items())[:count])
+        self.talk.revert(next(reversed(self._history.values()), (None, None))[1])
 
-    def _replaced(self, history: list[Built]) -> Iterator[Step]:
+    def _replace(self, drafts: list[_Draft]) -> None:
         """A history in the place of the one that was told."""
-        yield from self._settled()
-        told, names = list(self._told), [held.message.id for held in history]
+        self._settle_all()
+        told, names = list(self._history), [draft.message.id for draft in drafts]
         pairs = zip(told, names, strict=False)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        rest = history
+        rest = drafts
         if same < len(told):
             later = set(told[same:])
             tail = next((place for place, name in enumerate(names) if name in later), len(names))
-            if tail < len(names) or any(held.is_snapshot for held in history[same:]):
-                yield from self._folded(history[:tail], names[tail:])
-                rest = history[tail:]
+            if tail < len(names) or any(draft.is_snapshot for draft in drafts[same:]):
+                self._fold(drafts[:tail], names[tail:])
+                rest = drafts[tail:]
             else:
-                yield from self._reverted(same)
-        for held in rest:
-            yield from self._said(held)
+                self._revert(same)
+        for draft in rest:
+            self._say(draft)
 
-    def _folded(self, head: list[Built], tail: list[str]) -> Iterator[Step]:
+    def _fold(self, head: list[_Draft], tail: list[str]) -> None:
         """What now stands before the tail stands for all that was before it."""
-        yield from self._woven.flush()
         self._folds += 1
-        self.tally.messages += sum(held.message.id not in self._told for held in head)
-        pivot = folded(
-            f"{self._info.id}-fold-{self._folds}",
-            [text for held in head for text in held.texts],
+        self.tally.messages += sum(draft.message.id not in self._history for draft in head)
+        self.talk.fold(
+            f"{self.talk.info.id}-fold-{self._folds}",
+            [text for draft in head for text in draft.texts],
             head[-1].at if head else None,
             auto=True,
-            tail=self._told[tail[0]][0] if tail else None,
+            tail=self._history[tail[0]][0] if tail else None,
         )
-        last = self._last = pivot[1].id
-        places = {held.message.id: last for held in head}
-        places |= {name: self._told[name][0] or last for name in tail if name in self._told}
-        self._told = {name: (place, last) for name, place in places.items()}
-        yield from pivot
+        last = self.talk.last_id
+        places = {draft.message.id: last for draft in head}
+        places |= {name: self._history[name][0] or last for name in tail if name in self._history}
+        self._history = {name: (place, last) for name, place in places.items()}
 
 
-def _all(messages: list[Said] | UnsetType | None, session: str) -> list[Built]:
+# --- records -------------------------------------------------------------------------------
+
+
+def _is_shown(said: Json) -> bool:
+    """Whether the model sees it; of what the program says, only files that a tool gave."""
+    if said.get("type") in ("user", "gemini"):
+        return True
+    given = as_list(said.get("content"))
+    return said.get("type") == "info" and any("inlineData" in as_object(part) for part in given)
+
+
+def _drafts(messages: object, session: str) -> list[_Draft]:
     """What the model sees of a whole history."""
     return [
-        built(said, said.id or f"{session}-{number}")
-        for number, said in enumerate(messages or (), 1)
-        if is_shown(said)
+        _draft(said, optional_text(said, "id") or f"{session}-{number}")
+        for number, said in enumerate(objects(messages or [], "'messages'"), 1)
+        if _is_shown(said)
     ]
+
+
+def _draft(said: Json, id: str) -> _Draft:
+    """A record as a message of this id."""
+    by_model, at = said.get("type") == "gemini", moment(said.get("timestamp"))
+    content = {"role": "model" if by_model else "user", "parts": _api_parts(said.get("content"))}
+    read = _wire.read(content)
+    if not by_model:
+        parts = [part for held in read.parts for part in _told_apart(held)]
+        return _Draft(message=user_message(id, parts, at), answers=read.answers, at=at)
+    listed = objects(said.get("toolCalls") or [], "'toolCalls'")
+    calls = {optional_text(call, "id") or f"{id}-{n}": call for n, call in enumerate(listed, 1)}
+    model, tokens = optional_text(said, "model"), options(said, "tokens")
+    message = assistant_message(
+        id,
+        (*_thoughts(said.get("thoughts")), *_with_calls(read.parts, calls)),
+        at,
+        model=(_wire.provider, model) if model else ("", ""),
+        tokens=_tokens(tokens) if tokens else None,
+    )
+    answers = (_answer(call_id, call) for call_id, call in calls.items() if call.get("result"))
+    return _Draft(message=message, answers=tuple(answers), at=at)
+
+
+def _api_parts(content: object) -> list[Json]:
+    """Content in the one form that the API takes."""
+    listed = as_list(content) if isinstance(content, list) else [content]
+    parts: list[Any] = [{"text": part} if isinstance(part, str) else part for part in listed]
+    return [part for part in parts if part and part != {"text": ""}]
+
+
+def _told_apart(part: AnyPart) -> tuple[AnyPart, ...]:
+    is_setup = isinstance(part, TextPart) and part.text.startswith(_SETUP)
+    return by_program((part,)) if is_setup else (part,)
+
+
+def _thoughts(thoughts: object) -> Iterator[ReasoningPart]:
+    for thought in objects(thoughts or [], "'thoughts'"):
+        subject, more = optional_text(thought, "subject"), optional_text(thought, "description")
+        yield ReasoningPart(text=" ".join(filter(None, (subject and f"**{subject}**", more))))
+
+
+def _with_calls(parts: Sequence[AnyPart], calls: dict[str, Json]) -> Iterator[AnyPart]:
+    """All that was said, and the calls that do not stand in it already."""
+    yield from parts
+    told = {part.call_id for part in parts if isinstance(part, ToolPart)}
+    for call_id, call in calls.items():
+        if call_id not in told:
+            state = Pending(input=options(call, "args"))
+            yield ToolPart(tool=text_at(call, "name"), call_id=call_id, state=state)
+
+
+def _answer(call_id: str, call: Json) -> Answer:
+    """The result of a call; where it was changed later, those of its neighbours stand with it."""
+    result = call.get("result")
+    read = _wire.read({"role": "user", "parts": _api_parts(result)})
+    for answer in read.answers:
+        if answer.call_id == call_id or len(read.answers) == 1:
+            return replace(answer, call_id=call_id)
+    text = "".join(part.text for part in read.parts if isinstance(part, TextPart))
+    tool = text_at(call, "name")
+    return Answer(call_id=call_id, output=text, tool=tool, raw={"result": result})
+
+
+def _tokens(told: Json) -> Tokens:
+    given, cached, thought, made, total = (
+        as_number(told.get(name)) for name in ("input", "cached", "thoughts", "output", "total")
+    )
+    made, cached = made + thought, min(cached, given)
+    return Tokens(
+        input=given - cached,
+        output=made,
+        reasoning=thought,
+        total=total or given + made,
+        cache=Cache(read=cached, write=0),
+    )
+
+
+def _is_content(item: object) -> bool:
+    """Whether it is a content of the API; others that have parts tell the kind of each."""
+    content = as_object(item)
+    if content.get("role") not in ("user", "model") or not isinstance(content.get("parts"), list):
+        return False
+    return all(isinstance(part, dict) and "type" not in part for part in as_list(content["parts"]))
 
 
 def _recognises(head: Head) -> bool:
     if any(fields.keys() >= _HEADER for fields in (head.fields, *head.lines)):
         return True
     name = next((name for name in ("history", "contents") if name in head.fields), "")
-    history = head.field(name) if name else None
-    if isinstance(history, list):
-        items = cast("list[object]", history)[:_LOOKED_AT]
-    else:
+    history: object = head.field(name) if name else None
+    items = as_list(history)[:_LOOKED_AT]
+    if not isinstance(history, list):
         items = [head.item(place) for place in range(min(len(head.items), _LOOKED_AT))]
-    return bool(items) and all(is_content(item) for item in items)
+    return bool(items) and all(_is_content(item) for item in items)
 
 
 FORMAT = Format(

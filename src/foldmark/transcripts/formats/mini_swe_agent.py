@@ -13,8 +13,16 @@ from pathlib import Path
 
 from foldmark.model.messages import Message, TextPart, ToolPart, has_result
 from foldmark.model.values import Json
-from foldmark.transcripts.build import assistant_message, moment, user_message, with_info
-from foldmark.transcripts.format import Format, Opened, Step, Tally, decoder
+from foldmark.transcripts.build import (
+    Opened,
+    Step,
+    Tally,
+    assistant_message,
+    moment,
+    user_message,
+    with_info,
+)
+from foldmark.transcripts.format import Format, decoder
 from foldmark.transcripts.source import Head
 from foldmark.transcripts.woven import Woven
 from foldmark.wire.model import Answer, options

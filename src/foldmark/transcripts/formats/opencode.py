@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from foldmark.log.marks import hidden_ranges
 from foldmark.model.messages import ToolPart, Transcript, decode_transcript, has_result
-from foldmark.transcripts.format import Format, Opened, Reverted, Step, Tally
+from foldmark.transcripts.build import Opened, Reverted, Step, Tally
+from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 
 

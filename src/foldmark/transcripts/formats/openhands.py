@@ -13,8 +13,17 @@ from pathlib import Path
 from msgspec import UNSET
 
 from foldmark.model.messages import Message, Origin, Pending, SessionInfo, TextPart, Time, ToolPart
-from foldmark.transcripts.build import assistant_message, folded, note, user_message, with_info
-from foldmark.transcripts.format import Format, Opened, Step, Tally, decoder
+from foldmark.transcripts.build import (
+    Opened,
+    Step,
+    Tally,
+    assistant_message,
+    folded,
+    note,
+    user_message,
+    with_info,
+)
+from foldmark.transcripts.format import Format, decoder
 from foldmark.transcripts.source import Head
 from foldmark.transcripts.woven import Woven
 from foldmark.wire.model import Answer, options, without

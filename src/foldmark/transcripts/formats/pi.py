@@ -7,113 +7,171 @@ branch is taken up again, only what it shares with the newer one is there. A com
 first entry that was kept, which need not be a message.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from foldmark.model.messages import Message, SessionInfo, TextPart, Time
+from foldmark.errors import BadInput
+from foldmark.model.messages import (
+    AnyPart,
+    Cache,
+    FilePart,
+    Message,
+    Pending,
+    ReasoningPart,
+    TextPart,
+    Tokens,
+    ToolPart,
+)
 from foldmark.model.values import Frozen, Json
-from foldmark.transcripts.build import folded, moment
-from foldmark.transcripts.format import Format, Opened, Reverted, Step, Tally, decoder
+from foldmark.transcripts.build import (
+    FormatReader,
+    assistant_message,
+    by_program,
+    moment,
+    note,
+    optional_text,
+    session_time,
+    text_or_empty,
+    user_message,
+)
+from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
-from foldmark.transcripts.woven import Woven
-from foldmark.wire.model import Answer
+from foldmark.wire.files import data_url
+from foldmark.wire.model import Answer, as_number, object_at, objects, opaque, options, text_at
 
-from .pi_entries import NAME, Chosen, Line, Summary, chosen_after, read_entry, time_of
-
+_NAME = "pi"
 _MOST_ENTRIES = 20_000
-_decode = decoder(Line)
+_FINISH = {"stop": "stop", "toolUse": "tool-calls", "length": "length"}
+_ERRORS = {"aborted": "MessageAbortedError", "error": "APIError"}
+_COMPACTION = ("tokensBefore", "fromHook", "details")  # what is kept of one beside its summary
 
 
-class Pi:
+class Pi(FormatReader):
     """Reads one file."""
+
+    key = _NAME
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for a file that names no session."""
-        self.decode = _decode
-        self.tally = Tally()
-        self._name = Path(name).stem
-        self._info = SessionInfo(id=self._name)
+        super().__init__(name)
         self._is_open = False
-        self._woven = Woven(NAME, self.tally)
         self._tree = _Tree()
-        self._last: str | None = None  # the newest message's id
-        self._chosen = Chosen()
+        self._model = ("", "")  # that the user chose
+        self._level = ""  # how much it shall think
 
-    def take(self, record: Line, line: int) -> Iterator[Step]:
-        """What an entry says."""
+    def read(self, record: Json, line: int) -> None:
+        """Tell what an entry says."""
+        kind = text_at(record, "type")
         if not self._is_open:
-            self._info = self._told(record)
-            yield Opened(info=self._info)
-        if record.type != "message":
-            self._chosen = chosen_after(self._chosen, record)
-        if record.type != "session":
-            yield from self._entry(record, line)
+            self._open(record, is_header=kind == "session")
+        if kind != "message":
+            self._choose(record)
+        if kind != "session":
+            self._entry(record, kind, line)
         self._is_open = True  # not before: of a line that cannot be read nothing is told
 
-    def end(self) -> Iterator[Step]:
-        """What is held."""
-        yield from self._woven.flush()
-
-    def _entry(self, record: Line, line: int) -> Iterator[Step]:
-        name = record.id or f"{self._info.id}-{line}"
-        held = read_entry(record, name, self._chosen)  # first of all: it may be unreadable
-        if record.type == "message":
-            self.tally.messages += 1
-        if record.parent_id is not UNSET:
-            yield from self._taken_back(record.parent_id)
-        if isinstance(held, Message):
-            self._last = held.id
-            yield from self._woven.add(held)
-        elif isinstance(held, Answer):
-            yield from self._woven.answer(held, time_of(record))
-        elif isinstance(held, Summary):
-            yield from self._folded(record, name, held)
-        else:
-            yield from self._entitle(record)
-        # In version 1 entries have no names, and are told by where they stand in the file.
-        entry = record.id or str(line - 1)
-        self._tree.add(entry, self._last, is_message=isinstance(held, Answer | Message))
-
-    # --- the session ---
-
-    def _told(self, record: Line) -> SessionInfo:
-        is_header = record.type == "session"
-        at = moment(record.timestamp)
-        return SessionInfo(
-            id=(record.id if is_header else "") or self._name,
-            directory=record.cwd if isinstance(record.cwd, str) else UNSET,
-            time=UNSET if at is None else Time(created=at, updated=at),
+    def _open(self, record: Json, *, is_header: bool) -> None:
+        cwd = record.get("cwd")
+        self.talk.open(
+            id=(optional_text(record, "id") if is_header else "") or self.stem,
+            directory=cwd if isinstance(cwd, str) else UNSET,
+            time=session_time(moment(record.get("timestamp"))),
         )
 
-    def _entitle(self, record: Line) -> Iterator[Step]:
-        if record.type == "session_info" and isinstance(record.name, str):
-            self._info = replace(self._info, title=record.name or UNSET)
-            yield Opened(info=self._info)
+    def _choose(self, record: Json) -> None:
+        provider, model, level = map(record.get, ("provider", "modelId", "thinkingLevel"))
+        if isinstance(provider, str) and isinstance(model, str):
+            self._model = (provider, model)
+        if isinstance(level, str):
+            self._level = level
+
+    def _entry(self, record: Json, kind: str, line: int) -> None:
+        own = optional_text(record, "id")
+        name, at = own or f"{self.talk.info.id}-{line}", _time(record)
+        said = self._said(record, kind, name, at)  # first of all: it may be unreadable
+        self.tally.messages += kind == "message"
+        if "parentId" in record:
+            self._take_back(optional_text(record, "parentId") or None)
+        if isinstance(said, Message):
+            self.talk.add(said)
+        elif isinstance(said, Answer):
+            self.talk.answer(said, at)
+        elif kind == "compaction":
+            self._fold(record, name, at)
+        elif kind == "session_info" and isinstance(record.get("name"), str):
+            self.talk.open(title=record["name"] or UNSET)
+        # In version 1 entries have no names, and are told by where they stand in the file.
+        self._tree.add(own or str(line - 1), self.talk.last_id, is_message=said is not None)
+
+    def _said(self, record: Json, kind: str, name: str, at: int | None) -> Message | Answer | None:
+        """The message or result of an entry; None where the model sees none."""
+        match kind:
+            case "message":
+                return self._message(object_at(record, "message"), name, at)
+            case "custom_message":
+                return user_message(name, by_program(_parts(record, {})), at)
+            case "branch_summary":
+                left = f"What was done on a branch that was left:\n\n{_summary(record)}"
+                return user_message(name, (note(left),), at)
+            case "compaction":
+                _summary(record)
+                return None
+            case _:
+                return None
+
+    def _message(self, said: Json, name: str, at: int | None) -> Message | Answer | None:
+        match text_at(said, "role"):
+            case "user":
+                return user_message(name, _parts(said, said), at)
+            case "assistant":
+                return self._answer(said, name, at)
+            case "toolResult":
+                return _result(said)
+            case "bashExecution":
+                return user_message(name, (_ran(said),), at)
+            case "custom" | "hookMessage":
+                return user_message(name, by_program(_parts(said, {})), at)
+            case _:
+                return None  # an extension's, for the screen: the model never sees it
+
+    def _answer(self, said: Json, name: str, at: int | None) -> Message:
+        stop, usage = optional_text(said, "stopReason"), options(said, "usage")
+        provider, model = optional_text(said, "provider"), optional_text(said, "model")
+        about: Json = {"finish": _FINISH.get(stop, "other") if stop else ""}
+        if stop in _ERRORS:
+            data = {"message": optional_text(said, "errorMessage")}
+            about = {"finish": UNSET, "error": {"name": _ERRORS[stop], "data": data}}
+        return assistant_message(
+            name,
+            _parts(said, said),
+            at,
+            model=(provider or self._model[0], model or self._model[1]),
+            tokens=_tokens(usage),
+            cost=_cost(usage),
+            variant=self._level or UNSET,
+            **about,
+        )
 
     # --- what changes the past ---
 
-    def _folded(self, record: Line, name: str, summary: Summary) -> Iterator[Step]:
-        yield from self._woven.flush()
-        pivot = folded(
+    def _fold(self, record: Json, name: str, at: int | None) -> None:
+        first = record.get("firstKeptEntryId", record.get("firstKeptEntryIndex", UNSET))
+        told = {field: record[field] for field in _COMPACTION if field in record}
+        self.talk.fold(
             name,
-            (TextPart(text=summary.text),),
-            time_of(record),
+            (TextPart(text=_summary(record)),),
+            at,
             auto=False,  # it is not told
-            tail=self._tree.message_from(summary.first_kept),
-            wire={NAME: summary.told} if summary.told else None,
+            tail=self._tree.message_from(str(first)),
+            wire={_NAME: told} if told else None,
         )
-        self._last = pivot[1].id
-        yield from pivot
 
-    def _taken_back(self, parent: str | None) -> Iterator[Step]:
-        target = self._tree.gone_back_to(parent)
-        if target is not UNSET and target != self._last:
-            yield from self._woven.flush()
-            yield Reverted(message=target)
-            self._last = target
+    def _take_back(self, parent: str | None) -> None:
+        target = self._tree.go_back_to(parent)
+        if not isinstance(target, UnsetType) and target != self.talk.last_id:
+            self.talk.revert(target)
 
 
 class _Place(Frozen, gc=False):
@@ -145,17 +203,17 @@ class _Tree:
             del self._places[oldest]
             self._live.discard(oldest)
 
-    def gone_back_to(self, parent: str | None) -> str | UnsetType | None:
+    def go_back_to(self, parent: str | None) -> str | UnsetType | None:
         """The message that is the last again; UNSET where the parent is not known."""
-        found = parent
-        while found is not None and found not in self._live:
-            if found not in self._places:
+        entry = parent
+        while entry is not None and entry not in self._live:
+            if entry not in self._places:
                 return UNSET  # its line was skipped, or it is too long ago
-            found = self._places[found].parent
-        while self._leaf is not None and self._leaf != found:
+            entry = self._places[entry].parent
+        while self._leaf is not None and self._leaf != entry:
             self._live.discard(self._leaf)
             self._leaf = self._places[self._leaf].parent if self._leaf in self._places else None
-        return None if found is None else self._places[found].message
+        return None if entry is None else self._places[entry].message
 
     def message_from(self, entry: str) -> str | None:
         """The first message on the branch at an entry or after it."""
@@ -167,6 +225,120 @@ class _Tree:
         return None
 
 
+# --- what an entry says --------------------------------------------------------------------
+
+
+def _time(record: Json) -> int | None:
+    """When an entry was made."""
+    return moment(options(record, "message").get("timestamp")) or moment(record.get("timestamp"))
+
+
+def _summary(record: Json) -> str:
+    if not isinstance(record.get("summary"), str):
+        raise BadInput("'summary' is missing, or no text")
+    return record["summary"]
+
+
+def _result(said: Json) -> Answer:
+    """The result of a call; what is told to the screen beside it is passed over."""
+    call, tool = text_at(said, "toolCallId"), optional_text(said, "toolName")
+    parts = _parts(said, said)
+    return Answer(
+        call_id=call,
+        tool=tool,
+        output="\n".join(part.text for part in parts if isinstance(part, TextPart)),
+        files=tuple(part for part in parts if isinstance(part, FilePart)),
+        is_error=said.get("isError") is True,
+        raw={"toolCallId": call, "toolName": tool},
+    )
+
+
+def _ran(said: Json) -> TextPart:
+    """What the user ran, and what came of it."""
+    text = f"Ran `{optional_text(said, 'command')}`\n"
+    output = optional_text(said, "output")
+    text += f"```\n{output}\n```" if output else "(no output)"
+    if said.get("cancelled"):
+        text += "\n(cancelled)"
+    elif said.get("exitCode"):
+        text += f"\n(exit code {said['exitCode']})"
+    if path := optional_text(said, "fullOutputPath"):
+        text += f"\n(cut short; all of it is in {path})"
+    return replace(note(text), ignored=True if said.get("excludeFromContext") else UNSET)
+
+
+def _tokens(usage: Json) -> Tokens | None:
+    given, made, read, write = (
+        as_number(usage.get(name)) for name in ("input", "output", "cacheRead", "cacheWrite")
+    )
+    total = given + made + read + write
+    if not total:
+        return None  # it was broken off before anything was measured
+    cache = Cache(read=read, write=write)
+    return Tokens(input=given, output=made, reasoning=0, total=total, cache=cache)
+
+
+def _cost(usage: Json) -> float | UnsetType:
+    total = options(usage, "cost").get("total")
+    return total if isinstance(total, int | float) and not isinstance(total, bool) else UNSET
+
+
+# --- content -------------------------------------------------------------------------------
+
+
+def _parts(record: Json, said: Json) -> tuple[AnyPart, ...]:
+    """The content of a record; `said` is the message, where it is one that a model may sign."""
+    content = record.get("content")
+    if isinstance(content, str):
+        return (TextPart(text=content),)
+    return tuple(_block(block, said) for block in objects(content, "'content'"))
+
+
+def _block(block: Json, said: Json) -> AnyPart:
+    match block.get("type"):
+        case "text":
+            metadata = _signature(said, block, "textSignature")
+            return TextPart(text=text_at(block, "text"), metadata=metadata)
+        case "thinking":
+            field = "redactedData" if block.get("redacted") is True else "signature"
+            metadata = _signature(said, block, "thinkingSignature", field)
+            return ReasoningPart(text=text_at(block, "thinking"), metadata=metadata)
+        case "image":
+            mime = text_at(block, "mimeType")
+            return FilePart(mime=mime, url=data_url(mime, text_at(block, "data")))
+        case "toolCall" if said.get("role") == "assistant":
+            return ToolPart(
+                tool=text_at(block, "name"),
+                call_id=text_at(block, "id"),
+                state=Pending(
+                    input=object_at(block, "arguments"),
+                    raw=_text_or_unset(block.get("partialJson")),
+                ),
+                metadata=_signature(said, block, "thoughtSignature"),
+            )
+        case str():
+            return opaque(_NAME, block)
+        case _:
+            raise BadInput("a block of content has no type")
+
+
+def _text_or_unset(value: Any) -> str | UnsetType:
+    return value if isinstance(value, str) else UNSET
+
+
+def _signature(said: Json, block: Json, name: str, field: str = "signature") -> Json | UnsetType:
+    """What goes back to its provider only, named as that provider's codec names it."""
+    signature = text_or_empty(block.get(name))
+    if not signature:
+        return UNSET
+    api, provider = optional_text(said, "api"), optional_text(said, "provider")
+    if api == "anthropic-messages" or provider == "anthropic":
+        return {"anthropic": {field: signature}}
+    if api.startswith("google"):
+        return {"google": {"thoughtSignature": signature}}
+    return {provider or _NAME: {"signature": signature}}
+
+
 def _recognises(head: Head) -> bool:
     first: Json = head.lines[0] if head.lines else {}
     is_header = first.get("type") == "session" and isinstance(first.get("id"), str)
@@ -174,7 +346,7 @@ def _recognises(head: Head) -> bool:
 
 
 FORMAT = Format(
-    name=NAME,
+    name=_NAME,
     about="pi, ~/.pi/agent/sessions",
     recognises=_recognises,
     importer=Pi,

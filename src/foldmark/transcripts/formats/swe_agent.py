@@ -16,8 +16,8 @@ from msgspec import UNSET, Struct, UnsetType
 from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, Message, Pending, TextPart, ToolPart
 from foldmark.model.values import Json, parsed
-from foldmark.transcripts.build import assistant_message, user_message
-from foldmark.transcripts.format import Format, Opened, Step, Tally, decoder
+from foldmark.transcripts.build import Opened, Step, Tally, assistant_message, user_message
+from foldmark.transcripts.format import Format, decoder
 from foldmark.transcripts.source import Head
 from foldmark.transcripts.woven import Woven
 from foldmark.wire.anthropic import read_block

@@ -24,8 +24,17 @@ from foldmark.model.messages import (
     ToolPart,
 )
 from foldmark.model.values import Extra, Json, encode
-from foldmark.transcripts.build import assistant_message, moment, note, user_message, with_info
-from foldmark.transcripts.format import Format, Opened, Step, Tally, decoder
+from foldmark.transcripts.build import (
+    Opened,
+    Step,
+    Tally,
+    assistant_message,
+    moment,
+    note,
+    user_message,
+    with_info,
+)
+from foldmark.transcripts.format import Format, decoder
 from foldmark.transcripts.source import Head
 from foldmark.transcripts.woven import Woven
 from foldmark.wire.model import Answer, options

@@ -13,7 +13,8 @@ from msgspec import UNSET, Struct
 from foldmark.model.messages import SessionInfo
 from foldmark.model.values import Extra, Json
 from foldmark.transcripts.api_lists import told_list
-from foldmark.transcripts.format import Format, Opened, Step, Tally, decoder
+from foldmark.transcripts.build import Opened, Step, Tally
+from foldmark.transcripts.format import Format, decoder
 from foldmark.transcripts.source import Head
 from foldmark.wire.model import options
 from foldmark.wire.openai_chat import OpenAIChat
