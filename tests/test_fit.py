@@ -9,8 +9,8 @@ from google.genai import types
 from openai.types.chat.chat_completion_message_function_tool_call import Function
 
 import foldmark
-from foldmark.fit.fit import small_or_more
-from foldmark.fit.scan import Glancer
+from foldmark.fitting.fit import small_or_more
+from foldmark.fitting.scan import Glancer
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,

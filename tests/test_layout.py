@@ -22,7 +22,7 @@ LAYERS = (
     {"compaction"},
     {"summary", "digest", "analysis"},
     {"wire"},
-    {"fit"},
+    {"fitting"},
     {"store", "providers", "snapshots"},
     {"session"},
     {"agent", "testing"},

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         UnknownModel,
         WindowTooSmall,
     )
-    from .fit.fit import fit
+    from .fitting.fit import fit
     from .log.log import Log
     from .log.view import Viewer
     from .model.events import Event
@@ -59,7 +59,7 @@ _HOMES = {
     "Viewer": "log.view",
     "WindowTooSmall": "errors",
     "aopen": "session.opening",
-    "fit": "fit.fit",
+    "fit": "fitting.fit",
     "is_context_overflow": "refusals",
     "model_limits": "tokens.limits",
     "open": "session.opening",

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar, cast
 
 from foldmark.errors import BadInput, FoldmarkError
-from foldmark.fit.fit import fit, list_tokens
+from foldmark.fitting.fit import fit, list_tokens
 from foldmark.model.messages import AssistantInfo, Tokens
 from foldmark.model.values import encode
 from foldmark.refusals import is_context_overflow, stated_window

@@ -1,1 +1,0 @@
-"""`foldmark.fit`: one call, no store."""
