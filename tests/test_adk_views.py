@@ -15,7 +15,7 @@ import foldmark
 from foldmark.adapters.adk.contents import AdkDialect, Turns
 from foldmark.adapters.adk.conversation import Conversation
 from foldmark.adapters.adk.requests import Passing, Request, with_passing
-from foldmark.adapters.following import Following
+from foldmark.session.history_mirror import HistoryMirror
 from foldmark.session.session import Session
 
 from .test_adk import called, chance, check_pairs, refusal, said, texts
@@ -115,11 +115,11 @@ def every_field() -> list[types.Content]:
 def test_every_field_survives_a_restart_without_adks_own_history(tmp_path: Path) -> None:
     given = every_field()
     with foldmark.open(tmp_path / "a.db", session="s", window=100_000) as session:
-        view = Following(session, AdkDialect())
+        view = HistoryMirror(session, AdkDialect())
         view.take(Turns().of(given, ()))
         assert [turn.content for turn in view.view()] == given
     with foldmark.open(tmp_path / "a.db", session="s", window=100_000) as session:
-        written = [turn.content for turn in Following(session, AdkDialect()).view()]
+        written = [turn.content for turn in HistoryMirror(session, AdkDialect()).view()]
     assert texts(written) == texts(given)
 
 

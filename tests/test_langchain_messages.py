@@ -18,9 +18,9 @@ from langchain_core.messages import (
 )
 
 import foldmark
-from foldmark.adapters.following import Following
 from foldmark.adapters.langchain.dialect import LangChainDialect
 from foldmark.adapters.langchain.values import is_json, restored, stored
+from foldmark.session.history_mirror import HistoryMirror
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kg=="
 MORE: dict[str, Any] = {
@@ -145,9 +145,9 @@ RESULTS: list[BaseMessage] = [
 def once_more(messages: list[BaseMessage], folder: Path) -> list[BaseMessage]:
     """What a view shows of messages after a restart, when their objects are gone."""
     with foldmark.open(folder / "a.db", session="one", window=50_000) as session:
-        Following[BaseMessage](session, LangChainDialect()).take(messages)
+        HistoryMirror[BaseMessage](session, LangChainDialect()).take(messages)
     with foldmark.open(folder / "a.db", session="one", window=50_000) as session:
-        return Following[BaseMessage](session, LangChainDialect()).view()
+        return HistoryMirror[BaseMessage](session, LangChainDialect()).view()
 
 
 def same(got: list[BaseMessage], given: list[BaseMessage]) -> None:
@@ -202,10 +202,10 @@ def test_what_users_of_different_names_say_in_a_row_stays_apart(
         ToolMessage("Five.", tool_call_id="lost"),
     ]
     with foldmark.open(tmp_path / "a.db", session="one", window=50_000) as session:
-        following = Following[BaseMessage](session, LangChainDialect())
+        following = HistoryMirror[BaseMessage](session, LangChainDialect())
         following.take(talk)
         if is_restarted:
-            following = Following[BaseMessage](session, LangChainDialect())
+            following = HistoryMirror[BaseMessage](session, LangChainDialect())
         shown = following.view()
     assert [(held.type, held.name, held.content) for held in shown] == [
         ("human", "ada", "One.\n\nTwo."),

@@ -16,7 +16,7 @@ from agents.run_config import CallModelData, ModelInputData
 
 import foldmark
 from foldmark.adapters.openai_agents import FoldmarkSession
-from foldmark.adapters.openai_agents.items import ItemsFollowing
+from foldmark.adapters.openai_agents.items import ItemsMirror
 
 from .openai_agents_script import asked, called, check_pairs, gave, said
 
@@ -396,7 +396,7 @@ def random_items(rng: random.Random, name: str, window: int) -> list[Json]:
 def test_a_session_written_elsewhere_has_items_of_its_own_only(tmp_path: Path) -> None:
     with foldmark.open(tmp_path / "agent.db", session="one", window=8_000) as plain:
         plain.user("Said without the SDK.")
-        followed = ItemsFollowing(plain)
+        followed = ItemsMirror(plain)
         followed.add([asked("Said with it.")])
         assert followed.items == [asked("Said with it.")]
         assert followed.view() == [

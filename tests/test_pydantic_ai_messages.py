@@ -32,10 +32,10 @@ from pydantic_ai.tools import RunContext
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 import foldmark
-from foldmark.adapters.following import Following
 from foldmark.adapters.pydantic_ai import Foldmark
 from foldmark.adapters.pydantic_ai.writing import PydanticDialect
 from foldmark.errors import CompactionStopped, WindowTooSmall
+from foldmark.session.history_mirror import HistoryMirror
 from foldmark.session.session import Session
 
 from .pydantic_ai_script import check_pairs, texts_of, tokens_of
@@ -196,12 +196,12 @@ def test_every_message_comes_back_from_the_store_as_it_was(
 ) -> None:
     talk = again(talk)
     with opened(tmp_path) as session:
-        following = Following(session, PydanticDialect())
+        following = HistoryMirror(session, PydanticDialect())
         following.take(talk)
         shown = following.view()
         assert all(one is other for one, other in zip(shown, talk, strict=True)), name
     with opened(tmp_path) as session:
-        following = Following(session, PydanticDialect())
+        following = HistoryMirror(session, PydanticDialect())
         assert following.view() == talk
         following.take(again(talk))
         assert following.view() == talk
@@ -210,7 +210,7 @@ def test_every_message_comes_back_from_the_store_as_it_was(
 
 def test_what_the_provider_measured_is_known(tmp_path: Path) -> None:
     with opened(tmp_path) as session:
-        Following(session, PydanticDialect()).take([request([]), response([TextPart("Yes.")])])
+        HistoryMirror(session, PydanticDialect()).take([request([]), response([TextPart("Yes.")])])
         tokens = session.export().messages[-1].info.tokens  # pyright: ignore
         assert (tokens.input, tokens.output, tokens.cache.read) == (5, 3, 4)  # pyright: ignore
 
@@ -223,11 +223,11 @@ def test_what_is_no_json_is_kept_by_its_kind_and_shown_as_it_is(tmp_path: Path) 
         request([odd]),
     ]
     with opened(tmp_path) as session:
-        following = Following(session, PydanticDialect())
+        following = HistoryMirror(session, PydanticDialect())
         following.take(talk)
         assert following.view()[2].parts[0] is odd
     with opened(tmp_path) as session:
-        shown = Following(session, PydanticDialect()).view()
+        shown = HistoryMirror(session, PydanticDialect()).view()
         assert shown[2].parts[0].content == {"a": "<object>"}  # pyright: ignore
 
 
@@ -237,21 +237,21 @@ def test_an_old_kind_of_retry_is_what_it_always_meant(tmp_path: Path) -> None:
     talk = [request([UserPromptPart("x")]), response([ToolCallPart("read", {}, "c1")])]
     talk.append(request([old, theirs.RetryPromptPart("No.", timestamp=AT)]))  # pyright: ignore
     with opened(tmp_path) as session:
-        following = Following(session, PydanticDialect())
+        following = HistoryMirror(session, PydanticDialect())
         following.take(talk)
         check_pairs(again(following.view()))
     with opened(tmp_path) as session:
-        assert Following(session, PydanticDialect()).view()[2] == again(talk)[2]
+        assert HistoryMirror(session, PydanticDialect()).view()[2] == again(talk)[2]
 
 
 def test_a_message_that_changes_beside_what_it_says_stays_the_same(tmp_path: Path) -> None:
     talk: list[ModelMessage] = [request(REQUESTS["prompts"]), response([TextPart("Yes.")])]
     with opened(tmp_path) as session:
-        Following(session, PydanticDialect()).take(talk)
+        HistoryMirror(session, PydanticDialect()).take(talk)
         newer = again(talk)
         newer[0].instructions, newer[0].metadata = "Otherwise.", {"other": 1}  # pyright: ignore
         newer[0].parts[0].content = "Be quick."  # pyright: ignore
-        following = Following(session, PydanticDialect())
+        following = HistoryMirror(session, PydanticDialect())
         following.take(newer)
         assert not session.acts()
         assert following.view()[0] is newer[0]
@@ -260,7 +260,7 @@ def test_a_message_that_changes_beside_what_it_says_stays_the_same(tmp_path: Pat
 def test_a_result_without_a_call_is_words(tmp_path: Path) -> None:
     talk = [request([ToolReturnPart("read", "lost", "never"), UserPromptPart("Go.")])]
     with opened(tmp_path) as session:
-        following = Following(session, PydanticDialect())
+        following = HistoryMirror(session, PydanticDialect())
         following.take(talk)
         check_pairs(following.view())
         assert "lost" in texts_of(following.view())

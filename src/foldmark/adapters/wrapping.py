@@ -20,6 +20,7 @@ from foldmark.fitting.fit import fit, list_tokens
 from foldmark.model.messages import AssistantInfo, Tokens
 from foldmark.model.values import encode
 from foldmark.refusals import is_context_overflow, stated_window
+from foldmark.session.history_mirror import HistoryMirror
 from foldmark.session.session import Session
 from foldmark.summary.ladder import declared_tokens
 from foldmark.summary.protocol import Declared
@@ -30,7 +31,6 @@ from foldmark.wire.plain import is_sdk_object, plain
 from foldmark.wire.recognising import wire_of, wires_of
 from foldmark.wire.tools import declared
 
-from .following import Following
 from .wires import WireDialect
 
 R = TypeVar("R")
@@ -277,7 +277,7 @@ class _Followed:
     def __init__(self, session: Session, wire: str | None) -> None:
         self._session = session
         self._wire = wire
-        self._following: tuple[str, Following[Any]] | None = None
+        self._following: tuple[str, HistoryMirror[Any]] | None = None
 
     def ask(self, given: Given, call: Callable[[Messages], R]) -> R:
         following = self._ready(given)
@@ -291,7 +291,7 @@ class _Followed:
         following.measured = _measured(reply)
         return reply
 
-    def _ready(self, given: Given) -> Following[Any]:
+    def _ready(self, given: Given) -> HistoryMirror[Any]:
         """What follows, made once a wire is known."""
         system, tools = _beside(given)
         if system or tools:
@@ -308,7 +308,7 @@ class _Followed:
                 )
             wire = known
         if self._following is None:
-            self._following = wire, Following(self._session, WireDialect(wire))
+            self._following = wire, HistoryMirror(self._session, WireDialect(wire))
         return self._following[1]
 
 

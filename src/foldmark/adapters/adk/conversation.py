@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from google.genai import types
 from msgspec.structs import replace
 
-from foldmark.adapters.following import Following
 from foldmark.adapters.sharing import Shared
 from foldmark.refusals import is_context_overflow
+from foldmark.session.history_mirror import HistoryMirror
 from foldmark.session.session import Session
 from foldmark.summary.ladder import declared_tokens
 from foldmark.tokens.counters import counter
@@ -33,7 +33,7 @@ class Conversation:
         self._lock = threading.RLock()
         self._turns = Turns()
         self._shared: Shared | None = None
-        self._followed: Following[Turn] | None = None
+        self._followed: HistoryMirror[Turn] | None = None
         self._request: Request | None = None  # the latest
 
     @property
@@ -98,21 +98,21 @@ class Conversation:
             self._lock.release()
 
     @contextmanager
-    def _following(self) -> Generator[Following[Turn]]:
+    def _following(self) -> Generator[HistoryMirror[Turn]]:
         """The session as the store has it; nobody else writes meanwhile, and others may then."""
         with self._lock:
             if self._shared is None:
                 self._shared = Shared(self._opened(self.name), self._forget)
             with self._shared.alone():
                 session = self._shared.session
-                self._followed = self._followed or Following(session, AdkDialect())
+                self._followed = self._followed or HistoryMirror(session, AdkDialect())
                 yield self._followed
 
     def _forget(self) -> None:
         """What was followed is read from the session when it is next needed."""
         self._followed = None
 
-    def _take(self, followed: Following[Turn], request: Request) -> None:
+    def _take(self, followed: HistoryMirror[Turn], request: Request) -> None:
         history = self._turns.of(request.contents, request.measured)
         followed.take(history, whole=not request.goes_on)
 

@@ -14,10 +14,10 @@ from itertools import count
 
 from langchain_core.messages import BaseMessage
 
-from foldmark.adapters.following import Following
 from foldmark.adapters.sharing import Shared
 from foldmark.errors import FoldmarkError
 from foldmark.providers.background import uncut
+from foldmark.session.history_mirror import HistoryMirror
 from foldmark.session.session import Session
 
 from .dialect import LangChainDialect
@@ -37,7 +37,7 @@ class Conversation:
         self.name = name
         self.session = session
         version = session.info.version
-        self.following = Following[BaseMessage](session, _DIALECT)
+        self.following = HistoryMirror[BaseMessage](session, _DIALECT)
         self.shared = Shared(session, self._learn, version)
         self.equipped: object = None  # of what its fixed tokens were counted
         self.fixed = 0  # these tokens
@@ -47,7 +47,7 @@ class Conversation:
         self.known: Sequence[BaseMessage] = ()  # the history that was seen last
 
     def _learn(self) -> None:
-        self.following = Following(self.session, _DIALECT)
+        self.following = HistoryMirror(self.session, _DIALECT)
 
     def knows(self, history: Sequence[BaseMessage]) -> bool:
         """Whether a history begins with a message of the one that was seen last."""

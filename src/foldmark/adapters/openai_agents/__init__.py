@@ -30,7 +30,7 @@ try:
     from agents import Model, RunConfig, SessionSettings
     from agents.run_config import CallModelData, CallModelInputFilter, ModelInputData
 
-    from .items import ItemsFollowing
+    from .items import ItemsMirror
     from .model import Beside, FoldmarkModel, FoldmarkProvider, Shown, count_beside, declared_tools
 except ImportError as missing:
     raise ImportError(
@@ -64,9 +64,9 @@ class FoldmarkSession(Closing, AsyncClosing):
         """Open the session of this id in a store; the settings are those of `foldmark.open`."""
         self.session_id = session_id
         self._opened = partial(opening.open, where, **settings)
-        self._own = _closing(ItemsFollowing(self._opened(session=session_id)))
-        self._others: list[ItemsFollowing] = []  # lists that are not ours, the newest last
-        self._part: ItemsFollowing | None = None  # for lists that are parts of ours
+        self._own = _closing(ItemsMirror(self._opened(session=session_id)))
+        self._others: list[ItemsMirror] = []  # lists that are not ours, the newest last
+        self._part: ItemsMirror | None = None  # for lists that are parts of ours
         self._added = 0  # how often the SDK has added items
         self._lock = threading.RLock()
 
@@ -190,15 +190,15 @@ class FoldmarkSession(Closing, AsyncClosing):
                 found.follow(history)
                 return _shown(found, history, beside)
 
-    def _other(self, history: list[Json], *, inside: bool) -> ItemsFollowing:
+    def _other(self, history: list[Json], *, inside: bool) -> ItemsMirror:
         """Who follows a list that is not ours, or not all of ours."""
         found = next((other for other in self._others if other.is_of(history)), None)
         if found is None and not inside and history and history[0] in self._own.items:
-            self._part = self._part or _closing(ItemsFollowing(self._opened(session=self._beside)))
+            self._part = self._part or _closing(ItemsMirror(self._opened(session=self._beside)))
             return self._part
         if found is None:
             # Closed when the run that it is for is over, and nobody holds it any more.
-            found = _closing(ItemsFollowing(self.session.child()))
+            found = _closing(ItemsMirror(self.session.child()))
         self._others = [other for other in self._others if other is not found]
         self._others = [*self._others[1 - _MOST_OTHERS :], found]
         return found
@@ -209,7 +209,7 @@ class FoldmarkSession(Closing, AsyncClosing):
         first = self.session.export(reverted=False).messages[0].id
         return f"part-{blake2b(f'{self.session.id} {first}'.encode(), digest_size=16).hexdigest()}"
 
-    def _has(self, followed: ItemsFollowing) -> bool:
+    def _has(self, followed: ItemsMirror) -> bool:
         return followed in (self._own, self._part) or followed in self._others
 
     # --- the end ---
@@ -231,12 +231,12 @@ def _plain(given: Sequence[Any]) -> list[Json]:
     return [cast("Json", item) if isinstance(item, dict) else plain_object(item) for item in given]
 
 
-def _shown(followed: ItemsFollowing, history: list[Json], beside: Beside) -> Shown:
+def _shown(followed: ItemsMirror, history: list[Json], beside: Beside) -> Shown:
     count_beside(followed.session, beside)
     return Shown(followed.view(), history, followed, beside)
 
 
-def _closing(followed: ItemsFollowing) -> ItemsFollowing:
+def _closing(followed: ItemsMirror) -> ItemsMirror:
     """The same; who forgets to close it leaves nothing open."""
     weakref.finalize(followed, followed.session.close)
     return followed

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from foldmark.adapters.following import Following, Item, number_of
 from foldmark.adapters.sharing import Shared
 from foldmark.errors import BadInput
 from foldmark.model.messages import (
@@ -40,6 +39,7 @@ from foldmark.model.prompt_messages import (
     UserMessage,
 )
 from foldmark.model.values import Json
+from foldmark.session.history_mirror import HistoryMirror, MirroredMessage, number_of
 from foldmark.session.session import Session
 from foldmark.tokens.sizes import EXPANDED
 from foldmark.wire import wire_named
@@ -92,7 +92,7 @@ class ItemDialect:
         return
 
 
-class ItemsFollowing(Following[Json]):
+class ItemsMirror(HistoryMirror[Json]):
     """One session that follows one list of items, and has all of it."""
 
     def __init__(self, session: Session) -> None:
@@ -113,7 +113,7 @@ class ItemsFollowing(Following[Json]):
         self._ahead = [item for item in self._ahead if item in self.items]
         self._learn(self.items)
         known = zip(self.items, self._items, strict=False)
-        self._items = [Item(item, held.print) for item, held in known]
+        self._items = [MirroredMessage(item, held.print) for item, held in known]
 
     @contextmanager
     def turn(self) -> Generator[None]:

@@ -30,7 +30,7 @@ from foldmark.tokens.counters import counter
 from foldmark.wire.openai_responses import usage_tokens
 from foldmark.wire.plain import plain_object
 
-from .items import ItemsFollowing, item_name
+from .items import ItemsMirror, item_name
 
 # Events that say that an answer was begun, and nothing of it.
 _OPENING = frozenset({"response.created", "response.queued", "response.in_progress"})
@@ -52,7 +52,7 @@ class Shown(NamedTuple):
 
     view: list[Json]
     history: list[Json]  # that it is a view of
-    followed: ItemsFollowing
+    followed: ItemsMirror
     beside: Beside
 
 
@@ -201,7 +201,7 @@ def count_beside(session: Session, beside: Beside) -> None:
     session.fixed = declared_tokens(*beside, counter(session.policy.estimate))
 
 
-def note_usage(followed: ItemsFollowing, first: object, usage: Json) -> None:
+def note_usage(followed: ItemsMirror, first: object, usage: Json) -> None:
     """Remember what was measured, until the answer that `first` begins is told."""
     tokens = usage_tokens(usage)
     if tokens is not None and tokens.total:
@@ -267,7 +267,7 @@ async def _recovered(
             yield event
 
 
-def _check(followed: ItemsFollowing, event: object) -> None:
+def _check(followed: ItemsMirror, event: object) -> None:
     """Raise where an event tells that the model refuses for length."""
     told = getattr(getattr(event, "response", None), "error", None) or event
     refused = _Refused(str(getattr(told, "message", "")), getattr(told, "code", None))
@@ -275,7 +275,7 @@ def _check(followed: ItemsFollowing, event: object) -> None:
         raise refused
 
 
-async def _noted(followed: ItemsFollowing, events: AsyncIterator[Any]) -> AsyncGenerator[Any]:
+async def _noted(followed: ItemsMirror, events: AsyncIterator[Any]) -> AsyncGenerator[Any]:
     """The same events; what was measured is noted."""
     first: object = None
     try:

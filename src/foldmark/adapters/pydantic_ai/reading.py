@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from pydantic_ai import messages as theirs
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse
 
-from foldmark.adapters.following import VOLATILE
 from foldmark.model.messages import (
     BLOCK,
     AnyPart,
@@ -25,6 +24,7 @@ from foldmark.model.messages import (
 )
 from foldmark.model.values import Json
 from foldmark.providers.outcomes import measured_tokens
+from foldmark.session.history_mirror import VOLATILE
 from foldmark.tokens.sizes import EXPANDED
 from foldmark.wire.arguments import ARGUMENTS, arguments_object, compact
 from foldmark.wire.files import data_url

@@ -16,10 +16,10 @@ from pydantic_ai.exceptions import ModelContextWindowExceededError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart
 from pydantic_ai.models import AbstractModel
 
-from foldmark.adapters.following import Following
 from foldmark.adapters.sharing import Shared
 from foldmark.errors import FoldmarkError, UnknownModel
 from foldmark.providers.background import uncut
+from foldmark.session.history_mirror import HistoryMirror
 from foldmark.session.opening import open as open_session
 from foldmark.session.session import Session
 from foldmark.summary.protocol import Declared
@@ -52,7 +52,7 @@ class Talk:
         self.live: Sequence[ModelMessage] = ()  # the run's own list, which it adds to
         self.ends = False  # whether it is closed when its run ends
         version = session.info.version
-        self._following = Following(session, PydanticDialect())
+        self._following = HistoryMirror(session, PydanticDialect())
         self._shared = Shared(session, self._learn, version)
         self._standing = Standing()
         self._sets_window = session.limit is None
@@ -141,7 +141,7 @@ class Talk:
         """
         if self._newest is not None and self._last() != self._newest:
             self._fork(self._newest)
-        self._following = Following(self.session, PydanticDialect())
+        self._following = HistoryMirror(self.session, PydanticDialect())
 
     def _fork(self, newest: str) -> None:
         others, name = self.session, f"{self.name}.{self.run}"

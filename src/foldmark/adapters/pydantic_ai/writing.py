@@ -11,7 +11,6 @@ from typing import NamedTuple, cast
 from pydantic import ValidationError
 from pydantic_ai.messages import ModelMessage
 
-from foldmark.adapters.following import VOLATILE
 from foldmark.model.messages import BLOCK
 from foldmark.model.prompt_messages import (
     AssistantMessage,
@@ -25,6 +24,7 @@ from foldmark.model.prompt_messages import (
     UserMessage,
 )
 from foldmark.model.values import Json
+from foldmark.session.history_mirror import VOLATILE
 from foldmark.wire.arguments import ARGUMENTS, compact
 from foldmark.wire.files import url_parts
 from foldmark.wire.model import RESULT, Read, options

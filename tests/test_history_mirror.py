@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.adapters.following import Following
 from foldmark.adapters.wires import WireDialect
+from foldmark.session.history_mirror import HistoryMirror
 from foldmark.session.session import Session
 
 Talk = list[Any]
@@ -26,8 +26,8 @@ def opened(folder: Path, name: str = "one", window: int = WINDOW) -> Session:
     return foldmark.open(folder / "agent.db", session=name, window=window, output=400)
 
 
-def following(session: Session) -> Following[Any]:
-    return Following(session, WireDialect("openai-chat"))
+def following(session: Session) -> HistoryMirror[Any]:
+    return HistoryMirror(session, WireDialect("openai-chat"))
 
 
 def asked(text: str) -> dict[str, Any]:
@@ -152,12 +152,12 @@ def test_a_history_that_begins_with_a_later_run_is_found_again(tmp_path: Path) -
 
     talk = [named(number) for number in range(6)]
     with opened(tmp_path) as session:
-        first = Following[Any](session, Named("openai-chat"))
+        first = HistoryMirror[Any](session, Named("openai-chat"))
         first.take(talk[:2])
         first.take(talk[2:3])  # a run without what was before
         first.take(talk[2:4])
     with opened(tmp_path) as session:
-        later = Following[Any](session, Named("openai-chat"))
+        later = HistoryMirror[Any](session, Named("openai-chat"))
         later.take([dict(message) for message in talk[2:]])
         names = [message.get("name") for message in later.view()]
         assert names == [f"n{number}" for number in range(6)]
@@ -268,7 +268,7 @@ def talked(*texts: str) -> Talk:
     ]
 
 
-def words(view: Following[Any]) -> list[str]:
+def words(view: HistoryMirror[Any]) -> list[str]:
     return [message["content"] for message in view.view()]
 
 
@@ -312,7 +312,7 @@ def test_a_request_beside_the_others_is_taken_back_when_they_go_on(session: Sess
 def test_a_history_with_new_ids_each_time_is_known_by_its_words(tmp_path: Path) -> None:
     for count in range(2, 7):
         with opened(tmp_path) as session:
-            view = Following[Any](session, Named("openai-chat"))
+            view = HistoryMirror[Any](session, Named("openai-chat"))
             talk = talked(*(f"word {number}" for number in range(2 * count - 1)))
             view.take([{**message, "name": f"n{count}_{id(message)}"} for message in talk])
             assert words(view) == [f"word {number}" for number in range(2 * count - 1)]

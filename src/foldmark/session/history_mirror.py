@@ -18,20 +18,30 @@ from foldmark.model.messages import Message, TextPart, Tokens, ToolPart, has_res
 from foldmark.model.prompt_messages import PromptMessage, ToolMessage
 from foldmark.providers.background import uncut
 from foldmark.refusals import is_context_overflow
-from foldmark.session.session import Session
 from foldmark.wire.lists import orphan
 from foldmark.wire.model import RESULT, Answer, Read, options
 
-from .prints import VOLATILE, Print, gists, mark, marks, number_of, print_of, said, with_mark
+from .fingerprints import (
+    VOLATILE,
+    Fingerprint,
+    gists,
+    mark,
+    marks,
+    number_of,
+    print_of,
+    said,
+    with_mark,
+)
+from .session import Session
 
-__all__ = ["VOLATILE", "Dialect", "Following", "Item", "number_of"]
+__all__ = ["VOLATILE", "HistoryMirror", "MessageDialect", "MirroredMessage", "number_of"]
 
 M = TypeVar("M")
 R = TypeVar("R")
 _BEGINNING = "[Here begins what follows a history.]"
 
 
-class Dialect(Protocol[M]):
+class MessageDialect(Protocol[M]):
     """How a framework writes messages."""
 
     key: str  # under which what it alone knows of a message is kept
@@ -50,17 +60,17 @@ class Dialect(Protocol[M]):
         ...
 
 
-class Item(NamedTuple, Generic[M]):
+class MirroredMessage(NamedTuple, Generic[M]):
     """A message of the history: as an object, if it was seen here, and its print, if known."""
 
     message: M | None
-    print: Print | None
+    print: Fingerprint | None
 
 
-class Following(Generic[M]):
+class HistoryMirror(Generic[M]):
     """One session that follows one history."""
 
-    def __init__(self, session: Session, dialect: Dialect[M]) -> None:
+    def __init__(self, session: Session, dialect: MessageDialect[M]) -> None:
         """Take the session, which may have followed before, and the framework's dialect."""
         self.session = session
         self._dialect = dialect
@@ -69,7 +79,7 @@ class Following(Generic[M]):
         self._base = 0  # where in all that was followed the history begins
         self._prompts: list[M] = []
         self._gists: dict[int, object] = {}
-        self._items: list[Item[M]] = []
+        self._items: list[MirroredMessage[M]] = []
         self._open: set[str] = set()  # calls without a result
         self._begun = False  # whether the session is known to hold something
         self._load()
@@ -106,7 +116,7 @@ class Following(Generic[M]):
                 same = found.said == item.print.said if place else found.exact == item.print.exact
                 if not same:
                     return place
-            self._items[self._base + place] = Item(history[place], item.print)
+            self._items[self._base + place] = MirroredMessage(history[place], item.print)
         return both
 
     def _begun_elsewhere(self, history: Sequence[M], led: int, *, whole: bool) -> int:
@@ -129,7 +139,7 @@ class Following(Generic[M]):
 
     def _add(self, history: Sequence[M], start: int, led: int) -> None:
         first = max(start, led)
-        self._items += [Item(message, None) for message in history[start:first]]
+        self._items += [MirroredMessage(message, None) for message in history[start:first]]
         new = history[first:]
         if not new:
             return
@@ -137,7 +147,7 @@ class Following(Generic[M]):
         reader = _Marking(self._dialect, self._base + first, self._open)
         taken = self._measuring([reader.read(message) for message in new])
         self.session.take_read(taken, _AsRead(self._dialect.key))
-        self._items += map(Item, new, reader.prints)
+        self._items += map(MirroredMessage, new, reader.prints)
 
     def _root(self) -> None:
         """Begin an empty session with a message that is not shown: one can go back to it."""
@@ -189,7 +199,7 @@ class Following(Generic[M]):
         messages = self.session.export(reverted=False).messages
         known = dict(found for held in messages for found in marks(held, self._dialect.key))
         last = max(known, default=-1)
-        self._items = [Item(None, known.get(number)) for number in range(last + 1)]
+        self._items = [MirroredMessage(None, known.get(number)) for number in range(last + 1)]
         self._open = _open_calls(messages)
 
     # --- the view for the framework ---
@@ -325,11 +335,11 @@ class _AsRead:
 class _Marking(Generic[M]):
     """Reads messages one after the other, and marks each with its number and print."""
 
-    def __init__(self, dialect: Dialect[M], number: int, calls: set[str]) -> None:
+    def __init__(self, dialect: MessageDialect[M], number: int, calls: set[str]) -> None:
         self._dialect = dialect
         self._open = calls
         self.number = number
-        self.prints: list[Print] = []
+        self.prints: list[Fingerprint] = []
 
     def read(self, message: M) -> Read:
         read = self._dialect.read(message)
@@ -351,7 +361,7 @@ class _Marking(Generic[M]):
 
 
 def _run(
-    known: Sequence[Print | None], prints: Sequence[Print], *, unique: bool
+    known: Sequence[Fingerprint | None], prints: Sequence[Fingerprint], *, unique: bool
 ) -> tuple[int, int]:
     """Where in what is known a history begins, and how much of it is there; the longest such run.
 
@@ -374,7 +384,7 @@ def _while(same: Iterable[bool]) -> int:
     return sum(1 for _ in takewhile(bool, same))
 
 
-def _end(known: Sequence[Print | None], prints: Sequence[Print]) -> int:
+def _end(known: Sequence[Fingerprint | None], prints: Sequence[Fingerprint]) -> int:
     """How much of a history is known, if what is known ends in it: two messages at least."""
     for end in range(len(prints), 1, -1):
         newest = [held.said if held else None for held in known[-2:]]

@@ -30,27 +30,27 @@ VOLATILE = "volatile"
 _MARK = "followed"  # under the dialect's key
 
 
-class Print(NamedTuple):
+class Fingerprint(NamedTuple):
     """By what a message is known."""
 
     exact: str
     said: str  # of its words, calls and results alone
 
 
-def print_of(read: Read) -> Print:
+def print_of(read: Read) -> Fingerprint:
     """The print of a message; what was measured beside it may be known only once."""
     held = replace(read, tokens=None) if read.tokens else read
     if VOLATILE in read.rest or any(VOLATILE in answer.rest for answer in read.answers):
         answers = tuple(replace(one, rest=without(one.rest, VOLATILE)) for one in read.answers)
         held = replace(held, rest=without(read.rest, VOLATILE), answers=answers)
-    return Print(_hashed(held), _hashed((read.role, said(read))))
+    return Fingerprint(_hashed(held), _hashed((read.role, said(read))))
 
 
 def _hashed(value: object) -> str:
     return blake2b(encode(value), digest_size=9).hexdigest()
 
 
-def mark(number: int, made: Print) -> Json:
+def mark(number: int, made: Fingerprint) -> Json:
     """What is kept of a message's source."""
     return {_MARK: [number, *made]}
 
@@ -61,7 +61,7 @@ def number_of(kept: Json) -> int | None:
     return found[0] if found else None
 
 
-def marks(message: Message, key: str) -> list[tuple[int, Print]]:
+def marks(message: Message, key: str) -> list[tuple[int, Fingerprint]]:
     """The marks of a message of ours: its own first, then those of parts and results."""
     held = [options(message.info.wire, key)]
     for part in message.parts:
@@ -71,10 +71,10 @@ def marks(message: Message, key: str) -> list[tuple[int, Print]]:
     return [found for found in map(_marked, held) if found is not None]
 
 
-def _marked(kept: Json) -> tuple[int, Print] | None:
+def _marked(kept: Json) -> tuple[int, Fingerprint] | None:
     match kept.get(_MARK):
         case [int(number), str(exact), str(words)]:
-            return number, Print(exact, words)
+            return number, Fingerprint(exact, words)
         case _:
             return None
 
