@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import foldmark
-from foldmark.log.log import Log
+from foldmark.log.log import Log, LogCheckpoint
 from foldmark.log.view import View
 from foldmark.model.messages import (
     Message,
@@ -50,6 +50,13 @@ def exported(where: str, session: str = "s") -> Any:
 
 def plain(transcript: Transcript) -> Any:
     return json.loads(encode_transcript(transcript))
+
+
+def without_pivots(log: Log, undone: int = 1) -> Log:
+    """The log as a store loads it once its latest pivots were taken back."""
+    markers = {pivot.marker for pivot in log.pivots[-undone:]} if undone else set[int]()
+    past = LogCheckpoint(undone=frozenset(log.undone | markers), marks=dict(log.marks))
+    return Log(log.count, [entry.message for entry in log.entries.values()], past)
 
 
 def bytes_of(view: View) -> bytes:

@@ -136,7 +136,7 @@ def test_what_was_folded_and_pruned_since_is_all_there(tmp_path: Path, wire: str
     told = AssistantInfo(id="n", parent_id="m", summary=True, finish="stop", time=at)
     summary = Message(info=told, parts=(TextPart(text="All is well."),))
     log = Log(by_classes, session.messages)
-    log.mark(list(log.tools), at=5)
+    log.mark(list(log.calls), at=5)
     assert wire != "anthropic" or log.marks  # the only one whose list has a whole call
     pruned = marked_messages(log)
     folded = transcript(*pruned, marker, summary, origin=session.info.origin)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from foldmark.compaction.prune import superseding
+from foldmark.analysis.waste import superseded
 from foldmark.lab.generate import generate
 from foldmark.log.log import Log
 from foldmark.model.messages import (
@@ -186,9 +186,9 @@ def test_users_give_requests_and_standing_instructions(log: Log) -> None:
 
 
 def test_files_are_read_again_after_they_were_edited(log: Log) -> None:
-    reads = [tool for tool in log.calls if tool.target.act == "read"]
-    outdated = [tool for tool in reads if superseding(log, tool)]
-    assert 0.2 < len(outdated) / len(reads) < 0.8
+    reads = [tool for tool in log.calls.values() if tool.target.act == "read"]
+    outdated = superseded(log).outputs
+    assert 0.2 < outdated / len(reads) < 0.8
 
 
 def test_an_edit_replaces_text_that_was_in_the_file(session: Transcript) -> None:
@@ -209,7 +209,7 @@ def test_an_edit_replaces_text_that_was_in_the_file(session: Transcript) -> None
 def test_some_commands_are_run_again_to_the_same_end(log: Log) -> None:
     runs = Counter(
         (tool.part.state.input["command"], tool.state.output)
-        for tool in log.calls
+        for tool in log.calls.values()
         if tool.part.tool == "bash" and tool.part.state.input
     )
     assert sum(count - 1 for count in runs.values()) >= 8
@@ -218,7 +218,7 @@ def test_some_commands_are_run_again_to_the_same_end(log: Log) -> None:
 def test_some_commands_fail_and_say_why(log: Log) -> None:
     failed = [
         tool.state
-        for tool in log.calls
+        for tool in log.calls.values()
         if tool.part.tool == "bash" and tool.state.metadata and tool.state.metadata["exit"]
     ]
     assert len(failed) >= 10
@@ -228,7 +228,7 @@ def test_some_commands_fail_and_say_why(log: Log) -> None:
 
 def test_outputs_are_around_the_size_asked_for_and_a_few_are_large(log: Log) -> None:
     kinds = ("read", "bash", "grep", "webfetch", "task")
-    lengths = [len(tool.state.output) for tool in log.calls if tool.part.tool in kinds]
+    lengths = [len(tool.state.output) for tool in log.calls.values() if tool.part.tool in kinds]
     large = [length for length in lengths if length > 20_000]
     assert 1_000 < sum(lengths) / len(lengths) < 4_000
     assert 1 <= len(large) <= 10

@@ -4,12 +4,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from foldmark.compaction.pivot import Made, marker_message, summary_message
 from foldmark.compaction.plan import session_fold, tokens_used
-from foldmark.compaction.prune import Pruner
 from foldmark.log.log import Log, handle, ordinal_of
 from foldmark.log.marks import marked_messages
 from foldmark.log.tool_targets import Span, target
@@ -69,9 +67,9 @@ def test_messages_may_repeat_their_ids() -> None:
     log = Log(by_classes, [user("one"), user("two"), call(done()), call(done())])
     assert log.place("u0") == 1
     assert log.place("u0", below=1) == 0
-    assert len(log.calls) == 2
-    log.mark([log.calls[0].ordinal], at=7)
-    assert list(log.marks) == [log.calls[0].ordinal]
+    assert list(log.calls) == [3, 5]
+    log.mark([3], at=7)
+    assert list(log.marks) == [3]
 
 
 def test_a_streamed_message_changes_in_place_and_leaves_no_traces() -> None:
@@ -81,8 +79,7 @@ def test_a_streamed_message_changes_in_place_and_leaves_no_traces() -> None:
     for text in ("part", "part of it", "all of it"):
         log.replace(call(done(text), finish="stop", tokens=Tokens(input=5)))
     assert len(log) == 2
-    assert [tool.state.output for tool in log.calls] == ["all of it"]
-    assert len(log.touched["a.py"]) == 1
+    assert [tool.state.output for tool in log.calls.values()] == ["all of it"]
     assert log.measured == 1
     assert viewer.view() == Viewer(log, FOLDMARK).view()
 
@@ -105,33 +102,16 @@ def test_a_log_built_of_halves_of_messages_is_the_log_of_whole_ones(
         streamed.replace(message)
     whole = Log(by_classes, messages)
     assert viewer.view() == Viewer(whole, FOLDMARK).view()
-    assert streamed.tools == whole.tools
+    assert streamed.calls == whole.calls
     assert streamed.marks == whole.marks
-    assert streamed.touched == {k: v for k, v in streamed.touched.items() if v} | whole.touched
     assert streamed.pivots == whole.pivots
     assert streamed.requests.all == whole.requests.all
     assert streamed.requests.rules == whole.requests.rules
 
 
-@given(sessions(), st.integers(2_000, 50_000))
-def test_a_pruner_that_remembers_plans_as_one_that_does_not(
-    messages: list[Message], usable: int
-) -> None:
-    log = Log(by_classes)
-    pruner = Pruner(log, FOLDMARK.prune)
-    for place, message in enumerate(messages):
-        log.append(message)
-        plan = pruner.plan(usable=usable, explain=False)
-        assert plan.prune == Pruner(log, FOLDMARK.prune).plan(usable=usable).prune
-        if place % 3 == 0:
-            log.mark(plan.ordinals, at=1)
-        if place % 7 == 0:
-            log.unmark(list(log.marks)[:1])
-
-
 def test_marks_of_a_file_are_marks_and_can_be_taken_back() -> None:
     log = Log(by_classes, [user(), call(done(time=replace(ENDED, compacted=9)))])
-    ordinal = log.calls[0].ordinal
+    (ordinal,) = log.calls
     assert log.marks == {ordinal: 9}
     assert marked_messages(log)[1] is log.entries[1].message
     log.unmark([ordinal])
@@ -215,8 +195,8 @@ def test_a_span_covers_what_lies_within_it() -> None:
 
 def test_a_handle_recalls_what_is_hidden() -> None:
     log = Log(by_classes, [user("Fix it"), call(done("the whole output"))])
-    name = handle(log.calls[0].ordinal)
-    log.mark([log.calls[0].ordinal], at=1)
+    name = handle(next(iter(log.calls)))
+    log.mark(list(log.calls)[:1], at=1)
     assert log.recall(name) == "the whole output"
     assert log.recall("h0") == "Fix it"
     assert log.recall("hff") is log.recall("nonsense") is None
@@ -225,7 +205,7 @@ def test_a_handle_recalls_what_is_hidden() -> None:
 def test_a_mark_has_a_time_or_it_would_be_lost_in_a_file() -> None:
     log = Log(by_classes, [user(), call(done())])
     with pytest.raises(ValueError, match="milliseconds"):
-        log.mark([log.calls[0].ordinal], at=0)
+        log.mark(list(log.calls)[:1], at=0)
 
 
 @pytest.mark.parametrize("policy", [FOLDMARK, OPENCODE], ids=lambda policy: policy.name)
@@ -251,22 +231,6 @@ def test_results_of_the_measured_answer_count_as_what_followed_it() -> None:
     answer = call(done("word " * 20_000), finish="tool-calls", tokens=asked)
     viewer = Viewer(Log(by_classes, [user(), answer]), FOLDMARK)
     assert tokens_used(viewer) >= 50_010 + by_classes("word " * 20_000)
-
-
-def test_a_pivot_is_not_put_back_under_a_newer_one() -> None:
-    log = Log(by_classes, [user()])
-
-    def pivot(name: str) -> None:
-        made = Made(session="s", message=name, part="p", at=1)
-        log.append(marker_message(made, auto=True))
-        log.append(summary_message(replace(made, message=f"s{name}"), "Done.", marker=name))
-
-    pivot("one")
-    first = log.unfold()
-    assert first is not None
-    pivot("two")
-    with pytest.raises(ValueError, match="newer pivot"):
-        log.refold(first)
 
 
 def test_call_ids_are_unique_even_if_they_look_like_renamed_ones() -> None:

@@ -84,7 +84,7 @@ def test_recorded_pivots_and_marks_make_no_difference():
     messages = work(60)
     plain = logged(*messages)
     marked = logged(*messages)
-    marked.mark(list(marked.tools)[:9], at=5)
+    marked.mark(list(marked.calls)[:9], at=5)
     recorded = [*marked_messages(marked)]
     recorded[30:30] = pivot("k", *asked("s", "So far, so good").parts)
     one = rehearsal(plain, FOLDMARK, WINDOW)

@@ -253,16 +253,6 @@ def test_a_complete_summary_may_still_be_rewritten() -> None:
     assert told(viewer)[-1] == "assistant: All is well."
 
 
-def test_a_pivot_taken_back_and_put_back_at_once_changes_nothing() -> None:
-    log = Log(counter(FOLDMARK.estimate), [*TURNS, marker(), summary("All.")])
-    viewer = Viewer(log, FOLDMARK)
-    before = told(viewer)
-    pivot = log.unfold()
-    assert pivot is not None
-    log.refold(pivot)
-    assert told(viewer) == before
-
-
 # --- not so yet -----------------------------------------------------------------------------
 
 

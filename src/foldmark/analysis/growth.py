@@ -165,7 +165,7 @@ class _Growing:
         ordinals = self._marks.pop(place, None)
         if not ordinals:
             return
-        tools = [self._now.tools[ordinal] for ordinal in ordinals]
+        tools = [self._now.calls[ordinal] for ordinal in ordinals]
         before = self._viewer.tokens
         self._now.mark(ordinals, at=1)
         self._prunes.append(
@@ -233,10 +233,11 @@ def _moments(log: Log) -> dict[int, list[int]]:
     created = (entry.message.info.time for entry in log.entries.values())
     latest = list(accumulate((time.created or 0 if time else 0 for time in created), max))
     moments: dict[int, list[int]] = {}
-    for ordinal, tool in log.hidden.items():
-        place = bisect_right(latest, log.marks[ordinal])
-        # A mark older than its own message tells nothing.
-        moments.setdefault(place if place > tool.index else len(latest), []).append(ordinal)
+    for ordinal, at in log.marks.items():
+        place = bisect_right(latest, at)
+        if place <= log.calls[ordinal].index:
+            place = len(latest)  # a mark older than its own message tells nothing
+        moments.setdefault(place, []).append(ordinal)
     return moments
 
 

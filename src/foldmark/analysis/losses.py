@@ -44,7 +44,7 @@ def hidden(log: Log, places: Iterable[int], before: Mapping[int, Cell]) -> Hidde
     shown = [place for place in places if before[place].shown]
     return Hidden(
         messages=len(shown),
-        outputs=sum(tool.ordinal in log.tools for tool in _tools(log, shown)),
+        outputs=sum(tool.ordinal not in log.marks for tool in _tools(log, shown)),
         tokens=sum(before[place].tokens for place in shown),
     )
 
@@ -80,7 +80,7 @@ def _tools(log: Log, places: Iterable[int]) -> Iterator[CompletedCall]:
     for place in places:
         entry = log.entries[place]
         for ordinal in range(entry.ordinal, entry.ordinal + len(entry.sizes)):
-            tool = log.tools.get(ordinal) or log.hidden.get(ordinal)
+            tool = log.calls.get(ordinal)
             if tool is not None:
                 yield tool
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from foldmark.compaction.pivot import Made, marker_message, summary_message
 from foldmark.compaction.plan import LEAST_SUMMARY, check_window, session_fold, summary_room
+from foldmark.compaction.prune import prune_plan
 from foldmark.errors import WindowTooSmall
 from foldmark.log.log import Log
 from foldmark.log.marks import unmarked
@@ -126,7 +127,9 @@ class PolicySimulator:
 
     def _prune(self, message: int) -> None:
         start = view_start(self._log, self._policy.view)
-        planned = self._viewer.pruner.plan(start=start, usable=self.room, explain=False)
+        planned = prune_plan(
+            self._log, self._policy.prune, start=start, usable=self.room, explain=False
+        )
         if not planned.prune:
             return
         before = self._viewer.tokens

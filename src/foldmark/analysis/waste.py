@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import nlargest
 
-from foldmark.compaction.prune import superseding
+from foldmark.compaction.prune import NewerCalls
 from foldmark.log.log import CompletedCall, Log, handle
 from foldmark.model.values import Frozen
 
@@ -57,7 +57,7 @@ def repeats(log: Log, session: int = 1) -> Repeats:
     """The outputs of a log that stand there more than once."""
     times: Counter[tuple[str, str]] = Counter()
     newest: dict[tuple[str, str], CompletedCall] = {}
-    for tool in log.calls:
+    for tool in log.calls.values():
         if tool.tokens:
             key = (tool.part.tool, tool.state.output)
             times[key] += 1
@@ -72,7 +72,7 @@ def repeats(log: Log, session: int = 1) -> Repeats:
 
 def superseded(log: Log, session: int = 1) -> Superseded:
     """The outputs of a log whose files were read again or written since."""
-    stale = list(_stale(log, session))
+    stale = list(_stale(log, session))[::-1]
     return Superseded(
         outputs=len(stale),
         tokens=sum(one.tokens for one in stale),
@@ -114,18 +114,21 @@ def _group(tool: CompletedCall, times: int, session: int) -> Group:
 
 
 def _stale(log: Log, session: int) -> Iterator[Stale]:
-    for tool in log.calls:
-        found = superseding(log, tool) if tool.target.act == "read" and tool.tokens else None
+    """Stale reads, the newest first."""
+    newer = NewerCalls()
+    for call in reversed(log.calls.values()):
+        found = newer.superseding(call) if call.tokens else None
         if found is not None:
             yield Stale(
                 session=session,
-                handle=handle(tool.ordinal),
-                tool=tool.part.tool,
-                target=tool.target.label,
+                handle=handle(call.ordinal),
+                tool=call.part.tool,
+                target=call.target.label,
                 tokens=found.tokens,
                 by=handle(found.other),
                 reason=found.reason,
             )
+        newer.add(call, is_pruned=False)
 
 
 def _group_tokens(group: Group) -> int:

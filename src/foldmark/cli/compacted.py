@@ -133,8 +133,8 @@ def _rows(held: object, names: dict[str, tuple[str, str]]) -> list[tuple[str, in
 
 
 def _pruned(made: Compacted) -> RenderableType:
-    hidden = made.viewer.log.hidden
-    tools = sorted((hidden[held] for held in made.fitted.pruned), key=lambda tool: -tool.tokens)
+    calls = made.viewer.log.calls
+    tools = sorted((calls[held] for held in made.fitted.pruned), key=lambda tool: -tool.tokens)
     folder = made.info.directory or ""
     rows: list[Row] = [
         (

@@ -215,7 +215,7 @@ def as_json(made: Compacted, output: str | None, messages: list[Json]) -> Json:
 
 
 def _pruned(made: Compacted, ordinal: int) -> Json:
-    tool = made.viewer.log.hidden[ordinal]
+    tool = made.viewer.log.calls[ordinal]
     name = tool.part.id or handle(ordinal)
     tokens = tool.tokens + tool.attached
     return {"part": name, "handle": handle(ordinal), "tool": tool.part.tool, "tokens": tokens}

@@ -25,7 +25,7 @@ from foldmark.tokens.counters import correction, round4_length, utf16_length
 from foldmark.tokens.limits import Limit
 from foldmark.tokens.sizes import MESSAGE_OVERHEAD, Size
 
-from .prune import Prune
+from .prune import Prune, prune_plan
 from .tail import Fold, Measure, replayed, suffix_measure, tail_budget, tail_start
 
 # Less than this is no summary.
@@ -115,7 +115,13 @@ def session_plan(
         usable=room,
         tokens=count,
         pressure=pressure(count, room) if limit.context else 0.0,
-        prune=viewer.pruner.plan(start=view_start(log, policy.view), usable=room, explain=explain),
+        prune=prune_plan(
+            log,
+            policy.prune,
+            start=view_start(log, policy.view),
+            usable=room,
+            explain=explain,
+        ),
         fold=session_fold(viewer, room, fixed=fixed) if explain else None,
     )
 

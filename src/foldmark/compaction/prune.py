@@ -1,17 +1,14 @@
 """Which old tool outputs to hide, and why each is hidden or kept. Decides; changes nothing."""
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
 from typing import Literal
 
 from foldmark.log.log import CompletedCall, Log, handle
-from foldmark.log.tool_targets import Target
 from foldmark.model.values import Frozen
 from foldmark.policy import PruneRules
 
 Verdict = Literal["prune", "keep"]
-TOUCHES = 64  # of a file, that are looked at to find what superseded a read
+TOUCHES = 64  # newest accesses of a file that are looked at to find what superseded a read
 
 
 class Decision(Frozen, gc=False, kw_only=False):
@@ -95,150 +92,112 @@ class Bounds(Frozen):
     why_older: str
 
 
-class Pruner:
-    """Plans prunes of one log, again and again, and looks at outputs that may still go only."""
+class NewerCalls:
+    """What calls say about older ones: which files they read or wrote, which outputs they repeat.
 
-    def __init__(self, log: Log, rules: PruneRules) -> None:
-        """Take the log and the rules."""
-        self._log = log
-        self._rules = rules
-        self._begin_anew()
+    Calls are added from the newest to the oldest.
+    """
 
-    def _begin_anew(self) -> None:
-        self._taken = 0  # of all calls, how many were looked at
-        self._open: list[
-            CompletedCall
-        ] = []  # of these, the outputs that may still go, oldest first
-        self._last: list[
-            CompletedCall
-        ] = []  # the calls of the last message, which may still change
-        self._alike: dict[int, list[CompletedCall]] = {}  # by the hash of their outputs
-        self._restored: int = self._log.restored
-        self._start = 0
+    def __init__(self) -> None:
+        """Start without calls."""
+        self._accesses: dict[str, list[CompletedCall]] = {}  # by file, the newest first
+        self._outputs: dict[tuple[str, str], int] = {}  # by tool and text: the newest ordinal
 
-    def plan(self, *, start: int = 0, usable: int = 0, explain: bool = True) -> Prune:
-        """What to prune; `start` is where the view begins, `usable` the room that it has.
+    def add(self, call: CompletedCall, *, is_pruned: bool) -> None:
+        """Note a call; a pruned output does not stand in for an older one."""
+        for file in () if call.failed else call.target.files:
+            accesses = self._accesses.setdefault(file, [])
+            # A file that is read in a thousand pieces must not cost a million comparisons.
+            if len(accesses) < TOUCHES:
+                accesses.append(call)
+        if not is_pruned:
+            self._outputs.setdefault((call.part.tool, call.state.output), call.ordinal)
 
-        To tell why outputs are kept takes a look at all of them; loops do without.
-        """
-        if not self._rules.on:
-            kept = self._kept("pruning is off", start=start) if explain else ()
-            return Prune(prune=(), keep=kept, tokens=0)
-        self._catch_up(start)
-        bounds = _bounds(self._log, self._rules, start, usable)
-        pruned = tuple(self._pruned(bounds))
-        freed = sum(decision.tokens for decision in pruned)
-        if bounds.minimum is None or freed > bounds.minimum:
-            kept = self._kept(bounds, pruned, start=start) if explain else ()
-            return Prune(prune=pruned, keep=kept, tokens=freed)
-        why = f"pruning would free {freed:,} tokens, not more than the minimum {bounds.minimum:,}"
-        kept = self._kept(bounds, pruned, start=start, spared=why) if explain else ()
-        return Prune(prune=(), keep=kept, tokens=0)
-
-    def _catch_up(self, start: int) -> None:
-        log = self._log
-        if log.restored != self._restored or start < self._start:
-            self._begin_anew()
-        if start > self._start:
-            self._start = start
-            del self._open[: bisect_left(self._open, log.ordinal_at(start), key=_ordinal)]
-        self._open = [tool for tool in self._open if tool.ordinal not in log.marks]
-        calls, last = log.calls, len(log) - 1
-        while self._taken < len(calls) and calls[self._taken].index < last:
-            tool = calls[self._taken]
-            self._taken += 1
-            if self._rules.duplicated:
-                self._alike.setdefault(hash(tool.state.output), []).append(tool)
-            seen = tool.index >= self._start and tool.ordinal not in log.marks
-            if seen and not self._for_good(tool):
-                self._open.append(tool)
-        self._last = calls[self._taken :]
-
-    def _pruned(self, bounds: Bounds) -> Iterator[Decision]:
-        """The outputs to hide, from the newest to the oldest."""
-        total = 0
-        for tool in self._between(bounds.stop, min(bounds.active, bounds.unread)):
-            needless = self._needless(tool)
-            if needless is not None:
-                yield needless
-                continue
-            total += tool.tokens + (tool.attached if self._rules.attachments else 0)
-            if total > bounds.protect:
-                yield Decision("prune", tool, bounds.why_older)
-
-    def _between(self, first: int, end: int) -> Iterator[CompletedCall]:
-        """The outputs that may go with ordinals in this range, the newest first."""
-        for tool in reversed(self._last):
-            unpruned = tool.ordinal in self._log.tools
-            if first <= tool.ordinal < end and unpruned and not self._for_good(tool):
-                yield tool
-        low = bisect_left(self._open, first, key=_ordinal)
-        high = bisect_left(self._open, end, key=_ordinal)
-        yield from reversed(self._open[low:high])
-
-    def _needless(self, tool: CompletedCall) -> Decision | None:
-        """The decision to prune what a later output has made needless."""
-        if self._rules.superseded and tool.target.act == "read":
-            found = superseding(self._log, tool)
-            if found is not None:
-                return found
-        if self._rules.duplicated:
-            alike = self._alike.get(hash(tool.state.output), [])
-            for later in chain(reversed(self._last), reversed(alike)):
-                if later.ordinal <= tool.ordinal:
-                    break
-                if _is_alike(later, tool, self._log):
-                    return Decision("prune", tool, "the same as {other}", other=later.ordinal)
+    def superseding(self, call: CompletedCall) -> "Decision | None":
+        """The decision to prune a read whose file was written since, or read again as far."""
+        about = call.target
+        if about.act != "read":
+            return None
+        for later in self._accesses.get(about.files[0], ()):
+            if later.target.act == "write" or later.target.span.covers(about.span):
+                verb = "written" if later.target.act == "write" else "read again"
+                why = f"{{about}} was {verb} at {{other}}"
+                return Decision("prune", call, why, other=later.ordinal)
         return None
 
-    def _for_good(self, tool: CompletedCall) -> str | None:
-        """Why an output stays, whatever comes."""
-        rules = self._rules
-        if tool.part.tool in rules.protected_tools:
-            return "of a protected tool"
-        if tool.tokens <= rules.keep_small and rules.keep_small:
-            return "no longer than its placeholder"
-        if tool.failed and tool.tokens <= rules.keep_errors:
-            return "the output of a failure"
-        return None
-
-    def _kept(
-        self,
-        why: Bounds | str,
-        pruned: tuple[Decision, ...] = (),
-        *,
-        start: int = 0,
-        spared: str = "",
-    ) -> tuple[Decision, ...]:
-        """The outputs of the view that stay, the newest first, each with its reason."""
-        going = {decision.ordinal for decision in pruned}
-        first = self._log.ordinal_at(start)
-        kept: list[Decision] = []
-        for tool in reversed(self._log.tools.values()):
-            if tool.ordinal < first:
-                break
-            if tool.ordinal not in going:
-                reason = why if isinstance(why, str) else self._why_kept(tool, why)
-                kept.append(Decision("keep", tool, reason))
-            elif spared:
-                kept.append(Decision("keep", tool, spared))
-        return tuple(kept)
-
-    def _why_kept(self, tool: CompletedCall, bounds: Bounds) -> str:
-        if tool.ordinal < bounds.stop:
-            return "behind a summary or an earlier prune"
-        if why := self._for_good(tool):
-            return why
-        if tool.ordinal >= bounds.active:
-            return bounds.why_active
-        return "not shown to the model yet" if tool.ordinal >= bounds.unread else bounds.why_newest
+    def repeating(self, call: CompletedCall) -> "Decision | None":
+        """The decision to prune an output that a newer call of the same tool repeats."""
+        other = self._outputs.get((call.part.tool, call.state.output))
+        return None if other is None else Decision("prune", call, "the same as {other}", other)
 
 
 def prune_plan(
     log: Log, rules: PruneRules, *, start: int = 0, usable: int = 0, explain: bool = True
 ) -> Prune:
-    """What to prune in a log, planned once."""
-    return Pruner(log, rules).plan(start=start, usable=usable, explain=explain)
+    """What to prune; `start` is where the view begins, `usable` the tokens that it may have.
+
+    One pass from the newest output to the oldest. Without `explain`, no reasons to keep are given.
+    """
+    first = log.ordinal_at(start)
+    if not rules.on:
+        calls = (call for call in reversed(log.calls.values()) if call.ordinal >= first)
+        shown = [call for call in calls if explain and call.ordinal not in log.marks]
+        kept = tuple(Decision("keep", call, "pruning is off") for call in shown)
+        return Prune(prune=(), keep=kept, tokens=0)
+    bounds = _bounds(log, rules, start, usable)
+    decisions = list(_decisions(log, rules, bounds, first if explain else bounds.stop))
+    pruned = tuple(held for held in decisions if held.verdict == "prune")
+    freed = sum(decision.tokens for decision in pruned)
+    if bounds.minimum is not None and freed <= bounds.minimum:
+        why = f"pruning would free {freed:,} tokens, not more than the minimum {bounds.minimum:,}"
+        spared = {held.ordinal: Decision("keep", held.output, why) for held in pruned}
+        decisions = [spared.get(held.ordinal, held) for held in decisions]
+        pruned, freed = (), 0
+    kept = tuple(held for held in decisions if explain and held.verdict == "keep")
+    return Prune(prune=pruned, keep=kept, tokens=freed)
+
+
+def _decisions(log: Log, rules: PruneRules, bounds: Bounds, first: int) -> Iterator[Decision]:
+    """What becomes of each output that is shown, from the newest back to a part."""
+    newer = NewerCalls()
+    total = 0
+    for call in reversed(log.calls.values()):
+        if call.ordinal < first:
+            return
+        is_pruned = call.ordinal in log.marks
+        if not is_pruned:
+            decision = _kept(call, rules, bounds) or _needless(call, rules, newer)
+            if decision is None:
+                total += call.tokens + (call.attached if rules.attachments else 0)
+                verdict = "prune" if total > bounds.protect else "keep"
+                why = bounds.why_older if verdict == "prune" else bounds.why_newest
+                decision = Decision(verdict, call, why)
+            yield decision
+        newer.add(call, is_pruned=is_pruned)
+
+
+def _kept(call: CompletedCall, rules: PruneRules, bounds: Bounds) -> Decision | None:
+    """The decision to keep an output whatever its size, if there is a reason."""
+    why = ""
+    if call.ordinal < bounds.stop:
+        why = "behind a summary or an earlier prune"
+    elif call.part.tool in rules.protected_tools:
+        why = "of a protected tool"
+    elif call.tokens <= rules.keep_small and rules.keep_small:
+        why = "no longer than its placeholder"
+    elif call.failed and call.tokens <= rules.keep_errors:
+        why = "the output of a failure"
+    elif call.ordinal >= bounds.active:
+        why = bounds.why_active
+    elif call.ordinal >= bounds.unread:
+        why = "not shown to the model yet"
+    return Decision("keep", call, why) if why else None
+
+
+def _needless(call: CompletedCall, rules: PruneRules, newer: NewerCalls) -> Decision | None:
+    """The decision to prune what a newer call has made needless."""
+    found = newer.superseding(call) if rules.superseded else None
+    return newer.repeating(call) if found is None and rules.duplicated else found
 
 
 def _bounds(log: Log, rules: PruneRules, start: int, usable: int) -> Bounds:
@@ -281,11 +240,12 @@ def _newest_answer(log: Log) -> int:
 def _newest(log: Log, tokens: int) -> int:
     """Where the newest outputs begin that have so many tokens together."""
     edge = log.parts
-    for tool in reversed(log.tools.values()):
-        tokens -= tool.tokens
-        if tokens < 0:
-            break
-        edge = tool.ordinal
+    for call in reversed(log.calls.values()):
+        if call.ordinal not in log.marks:
+            tokens -= call.tokens
+            if tokens < 0:
+                break
+            edge = call.ordinal
     return edge
 
 
@@ -297,43 +257,10 @@ def _stop(log: Log, rules: PruneRules, start: int, turn: int) -> int:
             break
     stop = log.ordinal_at(start)
     if rules.stop_at_pruned:
-        for tool in reversed(log.calls):
-            if tool.ordinal < stop:
+        for call in reversed(log.calls.values()):
+            if call.ordinal < stop:
                 break
-            if tool.index < turn and _is_boundary(log, rules, tool):
-                return tool.ordinal
+            is_boundary = call.ordinal in log.marks and call.part.tool not in rules.protected_tools
+            if call.index < turn and is_boundary:
+                return call.ordinal
     return stop
-
-
-def _is_boundary(log: Log, rules: PruneRules, tool: CompletedCall) -> bool:
-    return tool.ordinal in log.marks and tool.part.tool not in rules.protected_tools
-
-
-def superseding(log: Log, tool: CompletedCall) -> Decision | None:
-    """The decision to prune a read whose file was written since, or read again as far."""
-    about = tool.target
-    # Only the newest are looked at: a file read in a thousand pieces must not cost a million.
-    for ordinal, later in islice(reversed(log.touched.get(about.files[0], [])), TOUCHES):
-        if ordinal <= tool.ordinal:
-            return None
-        if _replaces(later, about):
-            verb = "written" if later.act == "write" else "read again"
-            why = f"{{about}} was {verb} at {{other}}"
-            return Decision("prune", tool, why, other=ordinal)
-    return None
-
-
-def _replaces(later: Target, earlier: Target) -> bool:
-    return later.act == "write" or later.span.covers(earlier.span)
-
-
-def _is_alike(later: CompletedCall, earlier: CompletedCall, log: Log) -> bool:
-    return (
-        later.part.tool == earlier.part.tool
-        and later.ordinal not in log.marks
-        and later.state.output == earlier.state.output
-    )
-
-
-def _ordinal(tool: CompletedCall) -> int:
-    return tool.ordinal

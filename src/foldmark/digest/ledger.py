@@ -154,7 +154,7 @@ def runs(
         if about(part).files and not is_command(part):
             continue  # it has its account as a file
         command = command_of(part)
-        tool = log.tools.get(ordinal) or log.hidden.get(ordinal)
+        tool = log.calls.get(ordinal)
         ended = outcome(part, failed=tool is not None and tool.failed)
         if ended is None or (about(part).files and not ended.failed):
             continue

@@ -12,7 +12,7 @@ A log may begin in the middle, and leave places out: a store loads what the view
 of the rest what is told in `LogCheckpoint`.
 """
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import cast
 
@@ -82,7 +82,7 @@ class LogCheckpoint(Frozen):
     memory: RequestMemory = RequestMemory()
     pivots: tuple[Pivot, ...] = ()  # in force, as far as they are shown
     undone: frozenset[int] = frozenset()  # markers of pivots that were taken back
-    put_by: frozenset[int] = frozenset()  # their summaries: a marker may lie before the log
+    retired_places: frozenset[int] = frozenset()  # their summaries: a marker may lie before the log
     marks: Mapping[int, Number] = {}
 
 
@@ -114,18 +114,14 @@ class Log:
         self.count = count
         self.entries: dict[int, Entry] = {}  # by their places, in order
         self.marks: dict[int, Number] = {}  # pruned parts: ordinal → time
-        self.tools: dict[int, CompletedCall] = {}  # completed calls not pruned, oldest first
-        self.hidden: dict[int, CompletedCall] = {}  # the pruned ones
-        self.calls: list[CompletedCall] = []  # both of these
+        self.calls: dict[int, CompletedCall] = {}  # by their ordinals, oldest first
         self.users: list[int] = []
         self.summaries: list[int] = []  # every message that calls itself a summary
         self.pivots: list[Pivot] = list(past.pivots)
         self.undone: set[int] = set(past.undone)  # markers of pivots that were taken back
         # These markers and their summaries: never shown.
-        self.put_by: set[int] = set(past.put_by)
+        self.retired_places: set[int] = set(past.retired_places)
         self.requests = Requests(past.memory)
-        self.touched: dict[str, list[tuple[int, Target]]] = {}  # by file: who read or wrote it
-        self.restored: int = 0  # how often pruned outputs were shown again
         self.changes: list[int] = []  # places, in the order in which they came or changed
         self.finished: int | None = None  # the newest finished answer
         self.measured: int | None = None  # the same, where its tokens still tell of this view
@@ -222,7 +218,7 @@ class Log:
     def _settle_older(self, entry: Entry, message: Message, offset: int) -> Entry:
         """What came since stays as it is; the call is put among the others in its order."""
         ordinal = entry.ordinal + offset
-        if ordinal in self.tools or ordinal in self.hidden:
+        if ordinal in self.calls:
             raise ValueError(f"{handle(ordinal)} has its result already")
         newer = Entry(
             message=message,
@@ -234,10 +230,7 @@ class Log:
         part = message.parts[offset]
         if isinstance(part, ToolPart) and isinstance(part.state, Completed):
             self._take_tool(newer, offset, part, part.state)
-            insort(self.calls, self.calls.pop(), key=_ordinal)
-            for file in self.calls[bisect_left(self.calls, ordinal, key=_ordinal)].target.files:
-                self.touched.get(file, []).sort(key=_first)
-            self._put_in_order()
+            self.calls = dict(sorted(self.calls.items()))
         self.changes.append(entry.index)
         return newer
 
@@ -246,54 +239,24 @@ class Log:
         if at <= 0:
             raise ValueError(f"a mark is a time in milliseconds, not {at}: 0 means unmarked")
         for ordinal in ordinals:
-            tool = self.tools.pop(ordinal, None)
-            if tool is not None:
-                self.hidden[ordinal] = tool
+            if ordinal in self.calls and ordinal not in self.marks:
                 self.marks[ordinal] = at
-                self.changes.append(tool.index)
-                self.measured = None
+                self._mark_changed(ordinal)
 
     def unmark(self, ordinals: Iterable[int]) -> None:
         """Show the outputs of these tool calls again."""
         for ordinal in ordinals:
-            if (tool := self.hidden.pop(ordinal, None)) is not None:
-                del self.marks[ordinal]
-                self.tools[ordinal] = tool
-                self.changes.append(tool.index)
-                self.measured = None
-        self._put_in_order()
+            if self.marks.pop(ordinal, None) is not None:
+                self._mark_changed(ordinal)
 
-    def _put_in_order(self) -> None:
-        self.tools = dict(sorted(self.tools.items()))
-        self.restored += 1
+    def _mark_changed(self, ordinal: int) -> None:
+        self.changes.append(self.calls[ordinal].index)
+        self.measured = None
 
     def forget_measured(self, before: int) -> None:
         """What was measured before this place tells nothing of what is shown now."""
         if self.measured is not None and self.measured < before:
             self.measured = None
-
-    def unfold(self) -> Pivot | None:
-        """Take the latest pivot back: the view is what it was before, and what came since."""
-        if not self.pivots:
-            return None
-        pivot = self.pivots.pop()
-        self.undone.add(pivot.marker)
-        self.put_by |= {pivot.marker, pivot.summary}
-        self._pivot_changed(pivot)
-        return pivot
-
-    def refold(self, pivot: Pivot) -> None:
-        """Put a pivot that was taken back in force again, if none was made since."""
-        if self.pivot is not None and self.pivot.marker >= pivot.marker:
-            raise ValueError("a newer pivot is in force; take that back first")
-        self.undone.discard(pivot.marker)
-        self.put_by -= {pivot.marker, pivot.summary}
-        self.pivots.append(pivot)
-        self._pivot_changed(pivot)
-
-    def _pivot_changed(self, pivot: Pivot) -> None:
-        self.changes.append(pivot.marker)
-        self.measured = None
 
     def place(self, message_id: str, below: int | None = None) -> int | None:
         """Where the message of this id or handle stands; the newest of several, below a place."""
@@ -352,7 +315,7 @@ class Log:
             if part.undone:
                 self.undone.add(entry.index)
             if entry.index in self.undone:
-                self.put_by.add(entry.index)
+                self.retired_places.add(entry.index)
 
     def _take_assistant(self, entry: Entry, info: AssistantInfo) -> None:
         for offset, part in enumerate(entry.message.parts):
@@ -361,7 +324,7 @@ class Log:
         if info.summary:
             self.summaries.append(entry.index)
             if self._markers.get(info.parent_id or "") in self.undone:
-                self.put_by.add(entry.index)
+                self.retired_places.add(entry.index)
             else:
                 self._take_summary(entry, info)
         elif info.finish and info.tokens:
@@ -371,26 +334,19 @@ class Log:
 
     def _take_tool(self, entry: Entry, offset: int, part: ToolPart, state: Completed) -> None:
         ordinal = entry.ordinal + offset
-        about = target(part.tool, state.input or {})
-        tool = CompletedCall(
+        self.calls[ordinal] = CompletedCall(
             ordinal=ordinal,
             index=entry.index,
             part=part,
             state=state,
             tokens=min(entry.sizes[offset].body, shown_limit(state) or entry.sizes[offset].body),
             attached=entry.sizes[offset].attached,
-            target=about,
+            target=target(part.tool, state.input or {}),
             failed=_has_failed(state),
         )
-        self.calls.append(tool)
         at = self._marked.get(ordinal) or (state.time.compacted if state.time else None)
         if at:
-            self.hidden[ordinal] = tool
             self.marks[ordinal] = at
-        else:
-            self.tools[ordinal] = tool
-        for file in () if tool.failed else about.files:
-            self.touched.setdefault(file, []).append((ordinal, about))
 
     def _take_summary(self, entry: Entry, info: AssistantInfo) -> None:
         if not is_complete(info) or info.parent_id is UNSET:
@@ -407,19 +363,16 @@ class Log:
         """Take the last message's own traces back, so that its newer state can be appended."""
         del self.entries[last.index]
         self._end, self._parts = last.index, last.ordinal
-        while self.calls and self.calls[-1].index == last.index:
-            tool = self.calls.pop()
-            for held in (self.tools, self.hidden, self.marks):
-                held.pop(tool.ordinal, None)
-            for file in () if tool.failed else tool.target.files:
-                self.touched[file].pop()
+        for ordinal in range(last.ordinal, last.ordinal + len(last.sizes)):
+            self.calls.pop(ordinal, None)
+            self.marks.pop(ordinal, None)
         for places in (self.users, self.summaries):
             if places and places[-1] == last.index:
                 places.pop()
         if self.pivot is not None and self.pivot.summary == last.index:
             self.pivots.pop()
         self._markers.pop(last.message.id, None)
-        self.put_by.discard(last.index)
+        self.retired_places.discard(last.index)
         # What was measured before the last message is not looked up again: it is not far.
         self.measured = None if self.measured == last.index else self.measured
         if self.finished == last.index:
@@ -470,11 +423,3 @@ def is_finished(message: Message) -> bool:
 def is_complete(info: AssistantInfo) -> bool:
     """Whether a summary was written to its end."""
     return bool(info.summary and info.finish and not info.error)
-
-
-def _ordinal(tool: CompletedCall) -> int:
-    return tool.ordinal
-
-
-def _first(touch: tuple[int, Target]) -> int:
-    return touch[0]

@@ -226,7 +226,7 @@ class Renderer:
         if "{" not in template:
             return template
         fields = {
-            "what": f"{part.tool} {self._log.hidden[ordinal].target.label}".strip(),
+            "what": f"{part.tool} {self._log.calls[ordinal].target.label}".strip(),
             "size": size_text(state.output),
             "handle": handle(ordinal),
         }

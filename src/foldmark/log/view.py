@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from msgspec import UNSET, UnsetType
 
-from foldmark.compaction.prune import Pruner
 from foldmark.model.messages import AssistantInfo, is_opaque
 from foldmark.model.prompt_messages import (
     AssistantMessage,
@@ -26,7 +25,7 @@ from foldmark.tokens.sizes import MESSAGE_OVERHEAD
 
 from .carryover import bridge, bridge_files, file_tokens, words, words_room
 from .log import Entry, Log, Pivot, marker_part
-from .render import Cell, Renderer, is_marker, is_summary, media, message_text
+from .render import Cell, Renderer, is_marker, media, message_text
 
 NO_REPLY = "[No reply came to this.]"
 GO_ON = "[Go on.]"
@@ -50,7 +49,6 @@ class Viewer:
         """Take the log; the model and the room it has are known only where a request is made."""
         self.log = log
         self.policy = policy
-        self.pruner = Pruner(log, policy.prune)
         self._rules = policy.view
         self._model = model
         self.longest = int(usable * (self._rules.longest or 0))  # tokens of an output; 0: any
@@ -58,21 +56,21 @@ class Viewer:
         self._words = words_room(policy, usable)
         self._pivot: Pivot | None = None
         self._cells: dict[int, Cell] = {}
-        self._flow = MessageSequence(valid=self._rules.valid)
-        self._seen = 0
-        self._end = 0  # messages from here on have no cell yet
+        self._sequence = MessageSequence(valid=self._rules.valid)
+        self._seen = len(log.changes)
+        self._end = len(log)  # messages from here on have no cell yet
         self._view: View | None = None
         self.bridge_tokens = 0
-        self._rebuild()
+        self._rebuild({})
 
     def view(self) -> View:
         """The view of the log as it is now."""
         self._catch_up()
         if self._view is None:
             self._view = View(
-                messages=self._flow.messages(),
+                messages=self._sequence.messages(),
                 places=tuple(self._cells),
-                tokens=self._flow.tokens,
+                tokens=self._sequence.tokens,
                 pivot=self._pivot,
             )
         return self._view
@@ -81,7 +79,7 @@ class Viewer:
     def tokens(self) -> int:
         """What the view costs now."""
         self._catch_up()
-        return self._flow.tokens
+        return self._sequence.tokens
 
     @property
     def cells(self) -> Mapping[int, Cell]:
@@ -100,62 +98,41 @@ class Viewer:
         return tokens
 
     def _catch_up(self) -> None:
-        if self._seen == len(self.log.changes):
+        """Add what is new; if older messages changed, add all again with the cells that stay."""
+        log = self.log
+        if self._seen == len(log.changes):
             return
-        self._view = None
-        changed = self.log.changes[self._seen :]
-        if self.log.pivot != self._pivot or self._may_reorder(changed):
-            self._rebuild()
-            return
-        self._seen = len(self.log.changes)
-        updated = [self._updated(index) for index in dict.fromkeys(changed)]
-        self._end = len(self.log)
-        if not all(updated):
-            self._reflow()
+        changed = dict.fromkeys(log.changes[self._seen :])
+        known, self._view = self._end, None
+        if log.pivot != self._pivot:
+            self._rebuild({})
+        elif self._rules.old_pivots or any(index < known for index in changed):
+            for index in changed:
+                self._renderer.forget(index)
+                self._cells.pop(index, None)
+            self._rebuild(self._cells)
+        else:
+            for index in changed:
+                if index not in log.retired_places:
+                    self._cells[index] = self._cell(index)
+                    self._sequence.add(self._cells[index])
+        self._seen, self._end = len(log.changes), len(log)
 
-    def _may_reorder(self, changed: list[int]) -> bool:
-        """Where old pivots are shown, even what failed may put a marker before its tail."""
-        if not self._rules.old_pivots:
-            return False
-        entries = self.log.entries
-        messages = (entries[index].message for index in changed if index in entries)
-        return any(is_marker(message) or is_summary(message) for message in messages)
-
-    def _updated(self, index: int) -> bool:
-        """Bring one message of the view up to date; False where the flow must be made anew."""
-        if index in self._cells:
-            self._renderer.forget(index)
-            old, new = self._cells[index], self._cell(index)
-            self._cells[index] = new
-            return self._flow.swap(old, new)
-        if self._is_new(index):
-            cell = self._cell(index)
-            self._cells[index] = cell
-            self._flow.add(cell)
-        return True
-
-    def _is_new(self, index: int) -> bool:
-        return self._end <= index < len(self.log) and index not in self.log.put_by
-
-    def _rebuild(self) -> None:
-        self._pivot = self.log.pivot
-        self._seen = len(self.log.changes)
-        self._end = len(self.log)
-        self._renderer = Renderer(self.log, self._rules, self._model, self.longest)
-        self._cells = {}
-        for index in shown_places(self.log, self._rules):
-            self._cells[index] = self._cell(index)
-        self._reflow()
-
-    def _reflow(self) -> None:
-        self._flow = MessageSequence(valid=self._rules.valid)
+    def _rebuild(self, kept: Mapping[int, Cell]) -> None:
+        """Put the view together; after another pivot, call ids are given out anew."""
+        if self._pivot != self.log.pivot:
+            self._pivot = self.log.pivot
+            self._renderer = Renderer(self.log, self._rules, self._model, self.longest)
+        places = shown_places(self.log, self._rules)
+        self._cells = {index: kept.get(index) or self._cell(index) for index in places}
+        self._sequence = MessageSequence(valid=self._rules.valid)
         self.bridge_tokens = 0  # of the request that is repeated after a summary
         for index, cell in self._cells.items():
-            self._flow.add(cell)
+            self._sequence.add(cell)
             if self._words and self._pivot is not None and index == self._pivot.summary:
                 bridged = self._bridge_cell(self._pivot)
                 self.bridge_tokens = bridged.tokens
-                self._flow.add(bridged)
+                self._sequence.add(bridged)
 
     def _cell(self, index: int) -> Cell:
         entry = self.log.entries[index]
@@ -220,7 +197,6 @@ class MessageSequence:
         """Say whether to mend."""
         self._valid = valid
         self._shown: list[PromptMessage] = []
-        self._starts: dict[int, int] = {}  # cells that stand as they are, by where they begin
         self._assistant_between = False
         self._merged: list[Text | Media] = []  # the content that the last message will have
         self.tokens = 0
@@ -235,21 +211,8 @@ class MessageSequence:
                 self._add_valid(message)
             else:
                 self._shown.append(message)
-        start = len(self._shown) - len(cell.shown)
-        if cell.shown and start >= 0 and self._shown[start] is cell.shown[0]:
-            self._starts[cell.index] = start
         if cell.shown and not cell.by_assistant:
             self._assistant_between = False
-
-    def swap(self, old: Cell, new: Cell) -> bool:
-        """Show a cell's newer state in its place, if only the results of its calls differ."""
-        start = self._starts.get(old.index)
-        alike = len(old.shown) == len(new.shown) == 2 and old.shown[0] == new.shown[0]
-        if start is None or not alike:
-            return old.shown == new.shown
-        self._shown[start + 1] = new.shown[1]
-        self.tokens += new.tokens - old.tokens
-        return True
 
     def messages(self) -> tuple[PromptMessage, ...]:
         """What has been added; an answer of thoughts alone is left out at the end."""
@@ -300,7 +263,7 @@ def shown_places(log: Log, rules: ViewRules) -> list[int]:
     """The places of the messages that a view shows, in its order."""
     pivot = log.pivot
     start = view_start(log, rules)
-    here = [i for i in range(start, len(log)) if i in log.entries and i not in log.put_by]
+    here = [i for i in range(start, len(log)) if i in log.entries and i not in log.retired_places]
     if pivot is None or rules.old_pivots:
         return _reordered(log, here, rules)
     old = _old_pivots(log)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from foldmark.compaction.compact import USUAL_ROOM
 from foldmark.compaction.pivot import marker_message, summary_message
 from foldmark.compaction.plan import check_window, session_fold
-from foldmark.compaction.prune import Prune
+from foldmark.compaction.prune import Prune, prune_plan
 from foldmark.compaction.tail import Fold
 from foldmark.errors import BadInput
 from foldmark.log.log import marker_part
@@ -56,7 +56,9 @@ class Folding(Noting):
 
     def _planned(self) -> Prune:
         start = view_start(self._log, self.policy.view)
-        return self._viewer.pruner.plan(start=start, usable=self.room, explain=False)
+        return prune_plan(
+            self._log, self.policy.prune, start=start, usable=self.room, explain=False
+        )
 
     def _prune(self, change: Change, kept: set[int]) -> int | None:
         ordinals = [ordinal for ordinal in self._planned().ordinals if ordinal not in kept]

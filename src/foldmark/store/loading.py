@@ -130,7 +130,7 @@ def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded
         memory=memory,
         pivots=tuple(pivots),
         undone=frozenset(marker for marker, _ in undone),
-        put_by=frozenset(summary for _, summary in undone),
+        retired_places=frozenset(summary for _, summary in undone),
         marks=reader.marks(first_ordinal),
     )
     parts = row.parts if part.act is None or not messages else _parts_after(messages[-1])
