@@ -22,7 +22,7 @@ $(ADK_READY): pyproject.toml
 	$(ADK)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev-adk]'
 	touch $(ADK_READY)
 
-demo: $(READY) ## the main job, on a session made on the spot
+demo: $(READY) ## the main job, on a recorded session
 	$(BIN)/foldmark demo
 
 test: $(READY) $(ADK_READY) ## every test, two files at a time

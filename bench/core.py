@@ -7,9 +7,9 @@ from time import process_time
 
 import msgspec
 
+from bench.lab.generate import generate
 from foldmark.compaction.pivot import Made, marker_message, summary_message
 from foldmark.compaction.plan import session_plan
-from foldmark.lab.generate import generate
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import Message, Transcript, decode_transcript, encode_transcript

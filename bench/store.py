@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, cast
 
 import foldmark
-from foldmark.lab.generate import generate
+from bench.lab.generate import generate
 from foldmark.log.log import Log
 from foldmark.model.messages import (
     AssistantInfo,

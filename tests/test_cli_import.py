@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.lab.generate import generate
 
 import foldmark
-from foldmark.lab.generate import generate
 
 from .imported import SESSION, Lines, write
 from .program import (

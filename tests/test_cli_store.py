@@ -8,12 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from bench.lab.generate import generate
 from msgspec.structs import replace
 
 import foldmark
 from foldmark.cli.sessions import short_names
 from foldmark.cli.text import ago
-from foldmark.lab.generate import generate
 from foldmark.model.messages import SessionInfo, Transcript, decode_transcript
 from foldmark.store.store import Store
 from foldmark.tokens.counters import counter

@@ -7,11 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from bench.lab.generate import generate
 from msgspec.structs import replace
 from rich.cells import cell_len
 
 import foldmark
-from foldmark.lab.generate import generate
 from foldmark.model.messages import Message, TextPart, UserInfo
 from foldmark.model.values import encode
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.lab.generate import generate
 from msgspec.structs import fields
 from scripts.cli_docs import PAGE, cli_page
 
 from foldmark.files import write_private
-from foldmark.lab.generate import generate
 from foldmark.model.messages import encode_transcript
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, PRESETS

@@ -7,12 +7,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from bench.lab.generate import generate
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.lab.generate import generate
 from foldmark.log.log import Log
 from foldmark.log.marks import with_parts
 from foldmark.log.view import Viewer

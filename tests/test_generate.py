@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from bench.lab.generate import generate
 
 from foldmark.analysis.waste import superseded
-from foldmark.lab.generate import generate
 from foldmark.log.log import Log
 from foldmark.model.messages import (
     AssistantInfo,

@@ -1,8 +1,8 @@
 from itertools import pairwise
 
 import pytest
+from bench.lab.generate import FULL, generate
 
-from foldmark.lab.generate import FULL, generate
 from foldmark.log.log import Log, is_complete, marker_part
 from foldmark.model.messages import AssistantInfo, Message, StepFinishPart, Tokens
 from foldmark.tokens.counters import by_classes

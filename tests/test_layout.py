@@ -27,7 +27,7 @@ LAYERS = (
     {"session"},
     {"agent", "testing"},
 )
-EDGES = {"transcripts", "adapters", "clients", "demo", "lab", "cli"}
+EDGES = {"transcripts", "adapters", "clients", "demo", "cli"}
 MAY_IMPORT_EDGES = {"cli": EDGES, "clients": {"transcripts"}}
 PURE_LAYERS = set[str]().union(*LAYERS[1:8])  # all before the store: no clock, chance or I/O
 CORE_MAY_IMPORT = {"msgspec", "foldmark", "tiktoken"}

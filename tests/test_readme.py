@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench.lab.generate import generate
 
 from foldmark.files import write_private
-from foldmark.lab.generate import generate
 from foldmark.model.messages import encode_transcript
 from foldmark.session.settings import load_settings
 

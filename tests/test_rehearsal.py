@@ -1,13 +1,13 @@
 from pathlib import Path
 
 import pytest
+from bench.lab.generate import generate
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from foldmark.analysis.replay import MOST_DEEDS, Rehearsal, rehearsal
 from foldmark.compaction.plan import session_plan
-from foldmark.lab.generate import generate
 from foldmark.log.log import Log
 from foldmark.log.marks import marked_messages
 from foldmark.log.view import Viewer

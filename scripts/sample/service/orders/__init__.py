@@ -1,0 +1,1 @@
+"""A small JSON API for orders, on the standard library alone."""
