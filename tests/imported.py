@@ -8,8 +8,8 @@ from typing import Any
 
 from foldmark.model.messages import Transcript
 from foldmark.presets import FOLDMARK, OPENCODE
+from foldmark.store.encoding import unpacked_marks
 from foldmark.store.loading import Slice, load
-from foldmark.store.marking import unpacked_marks
 from foldmark.store.store import Store
 from foldmark.transcripts.read import opened_reading
 from foldmark.transcripts.source import Unrecognised

@@ -317,13 +317,13 @@ def test_only_the_session_that_was_pointed_at_is_served(tmp_path: Path):
     alone.close()
 
 
-def test_a_store_of_an_older_version_is_refused_and_left_alone(tmp_path: Path):
+def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path: Path):
     where = Path(worked(str(tmp_path / "agent.db"), steps=12))
     with sqlite3.connect(where) as opened:
-        opened.execute("PRAGMA user_version = 1")
+        opened.execute("PRAGMA user_version = 2")
     opened.close()
     before = where.read_bytes()
-    with pytest.raises(foldmark.FoldmarkError, match="older Foldmark"):
+    with pytest.raises(foldmark.FoldmarkError, match="another Foldmark"):
         read_only_store(str(where), wait=1)
     assert where.read_bytes() == before
 

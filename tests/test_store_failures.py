@@ -81,13 +81,14 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["other.db"]
 
 
-def test_a_newer_store_is_left_alone(file: Path) -> None:
+@pytest.mark.parametrize("version", [2, 99])
+def test_a_store_of_another_version_is_left_alone(file: Path, version: int) -> None:
     connection = sqlite3.connect(file)
-    connection.execute("PRAGMA user_version = 99")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.commit()
     connection.close()
     before = file.read_bytes()
-    refused(file, r"newer Foldmark \(tables 99.*upgrade")
+    refused(file, rf"another Foldmark \(tables {version}, this one knows 1\)")
     assert file.read_bytes() == before
 
 

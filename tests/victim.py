@@ -175,7 +175,7 @@ def _let_die(engine: Engine, number: int) -> None:
             yield
         step()  # all is done, and nobody was told
 
-    for name in ("run", "run_many", "insert"):
+    for name in ("run", "run_many"):
         setattr(engine, name, stepping(getattr(engine, name)))
     engine.writing = written
 

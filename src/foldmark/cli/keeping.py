@@ -46,7 +46,7 @@ def gc(
     store: StorePlace = None,
     json: AsJson = False,
 ) -> None:
-    """Remove what no session refers to; and if asked, sessions that are old.
+    """Give unused room back to the disk; and if asked, remove sessions that are old.
 
     A session that someone is writing to is never removed.
     """
@@ -92,15 +92,13 @@ def _as_json(freed: Freed, *, dry_run: bool) -> Json:
     return {
         "dry_run": dry_run,
         "sessions": list(freed.sessions),
-        "bodies": freed.bodies,
         "before": freed.before,
         "after": freed.after,
     }
 
 
 def _tell(freed: Freed, *, dry_run: bool) -> None:
-    bodies = number(freed.bodies, "unused body", "unused bodies")
-    what = f"{number(len(freed.sessions), 'session')} and {bodies}"
+    what = number(len(freed.sessions), "session")
     if dry_run:
         title = f"Would remove {what}; the store has {size_text(freed.before)}"
     else:

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from foldmark.errors import BadInput
 from foldmark.session.reader import Found
-from foldmark.store.encoding import as_bytes
 from foldmark.store.search_terms import words as split_words
 
 from .exporting import write_bytes
@@ -83,4 +82,4 @@ def recall(
         for line in content.splitlines():
             sys.stdout.write(f"{harmless_line(line)}\n")
     else:
-        write_bytes(as_bytes(content))
+        write_bytes(content.encode("utf-8", "surrogatepass"))

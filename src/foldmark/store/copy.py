@@ -1,75 +1,49 @@
-"""A session copied from one store into another, act by act and event by event.
+"""A session copied from one store into another, row by row as it is.
 
 So a PostgreSQL database is backed up into a file, and a file moved into PostgreSQL.
 """
 
-from collections.abc import Iterator
-
 from foldmark.errors import StoreError
-from foldmark.model.values import encode
 
-from .engine import Engine, Row
-from .rows import ACT, PART, SESSION, SessionRow, read_messages, session_row, whole
+from .engine import Engine
+from .rows import ACT_ROW, EVENT, MESSAGE, PART, SESSION, SessionRow, session_row
 from .schema import key_at
-from .search_terms import message_words
-from .transaction import INSERT_MESSAGE, kept_row, message_row
 
 _CHUNK = 500
-_AS_THEY_ARE = {
-    "parts": PART,
-    "events": "number, at, data",
-}
-_ACTS = f"{ACT}, marks, last_mark, memory"
+# All but the key, how far it is indexed, and who writes to it.
+_KEPT = ", ".join(
+    name for name in SESSION.split(", ") if name not in {"key", "indexed", "holder", "expires"}
+)
 
 
 def copy_session(source: Engine, row: SessionRow, target: Engine) -> SessionRow:
-    """Copy a session with everything that is kept of it; the caller holds both transactions."""
-    key = _new_session(source, row, target)
-    for start in range(0, row.places, _CHUNK):
-        _copy_messages(source, row, target, key, range(start, min(start + _CHUNK, row.places)))
-    for act in _rows(source, "acts", _ACTS, row.key):
-        _copy_act(source, target, key, act)
-    for table, columns in _AS_THEY_ARE.items():
-        rows = ((key, *held) for held in _rows(source, table, columns, row.key))
-        target.run_many(_insert(table, columns), rows)
-    target.run("UPDATE sessions SET indexed = ? WHERE key = ?", (row.places, key))
-    found = target.read(f"SELECT {SESSION} FROM sessions WHERE key = ?", (key,))  # noqa: S608
-    return session_row(found[0])
+    """Copy a session with everything that is kept of it; the caller holds both transactions.
 
-
-def _new_session(source: Engine, row: SessionRow, target: Engine) -> int:
+    Its words are indexed by who searches first.
+    """
     if target.read("SELECT 1 FROM sessions WHERE id = ?", (row.id,)):
         raise StoreError(target.name, f"session {row.id} is there already")
-    # All but the key, and who writes to it.
-    columns = SESSION.removeprefix("key, ").removesuffix(", holder, expires")
-    sql = f"SELECT {columns} FROM sessions WHERE key = ?"  # noqa: S608 - constants
-    held = source.read(sql, (row.key,))[0]
-    marks = ", ".join("?" for _ in held)
-    return target.insert(f"INSERT INTO sessions ({columns}) VALUES ({marks})", held)  # noqa: S608
+    kept = source.read(f"SELECT {_KEPT} FROM sessions WHERE key = ?", (row.key,))  # noqa: S608
+    target.run(_insert("sessions", f"indexed, {_KEPT}"), (0, *kept[0]))
+    found = target.read(f"SELECT {SESSION} FROM sessions WHERE id = ?", (row.id,))  # noqa: S608
+    new = session_row(found[0])
+    _copy_messages(source, row, target, new.key)
+    for table, columns in (("parts", PART), ("acts", ACT_ROW), ("events", EVENT)):
+        rows = source.read(f"SELECT {columns} FROM {table} WHERE session = ?", (row.key,))  # noqa: S608
+        target.run_many(_insert(table, f"session, {columns}"), ((new.key, *held) for held in rows))
+    return new
 
 
-def _copy_messages(
-    source: Engine, row: SessionRow, target: Engine, key: int, places: range
-) -> None:
-    for held in read_messages(source, row.key, places.start, places.stop, sized=False):
-        data = kept_row(target, encode(held.message), key, held.place)
-        target.run(INSERT_MESSAGE, message_row(key, held.place, held.ordinal, held.message, data))
-        target.index(key_at(key, held.place), message_words(held.message))
-
-
-def _copy_act(source: Engine, target: Engine, key: int, act: Row) -> None:
-    *fields, memory = act
-    if memory is not None:
-        marker = fields[4]
-        memory = kept_row(target, whole(source, [memory])[0], key, marker)
-    target.run(_insert("acts", _ACTS), (key, *fields, memory))
-
-
-def _rows(source: Engine, table: str, columns: str, session: int) -> Iterator[Row]:
-    sql = f"SELECT {columns} FROM {table} WHERE session = ?"  # noqa: S608 - constants
-    yield from source.read(sql, (session,))
+def _copy_messages(source: Engine, row: SessionRow, target: Engine, key: int) -> None:
+    statement = _insert("messages", f"key, {MESSAGE}")
+    for start in range(0, row.places, _CHUNK):
+        rows = source.read(
+            f"SELECT {MESSAGE} FROM messages WHERE key >= ? AND key < ?",  # noqa: S608 - constants
+            (key_at(row.key, start), key_at(row.key, min(start + _CHUNK, row.places))),
+        )
+        target.run_many(statement, ((key_at(key, held[0]), *held) for held in rows))
 
 
 def _insert(table: str, columns: str) -> str:
     marks = ", ".join("?" for _ in columns.split(", "))
-    return f"INSERT INTO {table} (session, {columns}) VALUES (?, {marks})"  # noqa: S608 - constants
+    return f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608 - constants

@@ -33,9 +33,9 @@ from foldmark.model.values import encode
 from foldmark.tokens.counters import Counter
 from foldmark.tokens.sizes import message_sizes
 
+from .encoding import unpacked_marks
 from .engine import Engine
 from .loading import remembered
-from .marking import unpacked_marks
 from .rows import SessionRow, Stored, read_acts, read_contents, read_messages
 from .schema import key_at
 from .search_terms import clean

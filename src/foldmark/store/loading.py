@@ -11,8 +11,8 @@ from foldmark.model.messages import Number
 from foldmark.model.operations import Operation, taken_back
 from foldmark.model.values import Frozen, Json, decoder
 
+from .encoding import unpacked_marks
 from .engine import Engine
-from .marking import unpacked_marks
 from .rows import (
     ACT,
     IN_FORCE,
@@ -21,7 +21,6 @@ from .rows import (
     Stored,
     act_row,
     read_messages,
-    read_sayings,
     read_told,
     whole,
 )
@@ -73,7 +72,7 @@ class _Reader:
             "AND memory IS NOT NULL",
             (self.row.key, marker),
         )
-        return _memory(whole(self.engine, [rows[0][0]])[0]) if rows else RequestMemory()
+        return _memory(whole(self.engine, rows[0][0])) if rows else RequestMemory()
 
     def undone(self, start: int, *, reverted: bool) -> list[tuple[int, int]]:
         """Markers and summaries of pivots that are not in force; or only of those undone."""
@@ -99,7 +98,7 @@ class _Reader:
         )
         found: dict[int, Number] = {}
         for (data,) in rows:  # the first of several that mark a part is the one that counts
-            found |= unpacked_marks(bytes(data))
+            found |= unpacked_marks(data)
         return found
 
 
@@ -150,9 +149,9 @@ def remembered(engine: Engine, row: SessionRow, marker: int, before: int) -> Req
     for first, last in segments(start, marker, reader.gaps()):
         for chunk in range(first, last, _CHUNK):
             end = min(chunk + _CHUNK, last)
-            for place, ordinal, message in read_sayings(engine, row.key, chunk, end):
-                requests.take(place, ordinal, message)
-                if place < before:
+            for held in read_messages(engine, row.key, chunk, end, sized=False):
+                requests.take(held.place, held.ordinal, held.message)
+                if held.place < before:
                     del requests.all[1:-1]  # a session may be larger than the memory
     return requests.memory(before)
 

@@ -1,4 +1,4 @@
-"""Keeping a store for years: what nobody refers to is removed, and copies are made."""
+"""Keeping a store for years: old sessions are removed, unused room given back, copies made."""
 
 import os
 import tempfile
@@ -25,35 +25,24 @@ class Freed(Frozen):
     """What a collection removed."""
 
     sessions: tuple[str, ...]
-    bodies: int
     before: int  # bytes of the whole store
     after: int
 
 
 def collect(store: Store, *, older_than: float | None = None, dry_run: bool = False) -> Freed:
-    """Remove bodies that no session refers to; and, if asked, sessions older than so many days.
+    """Give unused room back to the disk; first remove sessions older than so many days, if asked.
 
     A session that someone is writing to is never removed.
     """
     engine = store.engine
     before = engine.size()
     with engine.writing():
-        # Sessions first, then bodies: writers lock them in this order too.
         old = [] if older_than is None else _old(store, older_than)
-        engine.lock_bodies(alone=True)
-        orphans = _orphans(engine)
-        if not dry_run:
-            for row in old:
-                _remove(engine, row)
-            orphans = engine.run(
-                "DELETE FROM bodies WHERE NOT EXISTS "
-                "(SELECT 1 FROM refs WHERE refs.body = bodies.key)"
-            )
+        for row in () if dry_run else old:
+            _remove(engine, row)
     if not dry_run:
         engine.tidy()
-    return Freed(
-        sessions=tuple(row.id for row in old), bodies=orphans, before=before, after=engine.size()
-    )
+    return Freed(sessions=tuple(row.id for row in old), before=before, after=engine.size())
 
 
 def _old(store: Store, days: float) -> list[SessionRow]:
@@ -73,41 +62,19 @@ def _old(store: Store, days: float) -> list[SessionRow]:
     return old
 
 
-def _orphans(engine: Engine) -> int:
-    rows = engine.read(
-        "SELECT count(*) FROM bodies WHERE NOT EXISTS "
-        "(SELECT 1 FROM refs WHERE refs.body = bodies.key)"
-    )
-    return rows[0][0]
-
-
 def _remove(engine: Engine, row: SessionRow) -> None:
-    """Remove a session; words by which copies of its messages are found stay."""
+    """Remove a session, and the words by which its messages are found."""
     for start in range(0, row.indexed, _CHUNK):
         end = min(start + _CHUNK, row.indexed)
-        docs = _own_docs(engine, row, start, end)
         for held in read_messages(engine, row.key, start, end, sized=False):
-            if held.place in docs:
-                engine.unindex(docs[held.place], message_words(held.message))
+            engine.unindex(key_at(row.key, held.place), message_words(held.message))
     engine.run(
         "DELETE FROM messages WHERE key >= ? AND key < ?",
         (key_at(row.key, 0), key_at(row.key + 1, 0)),
     )
-    for table in ("parts", "refs", "acts", "events"):
+    for table in ("parts", "acts", "events"):
         engine.run(f"DELETE FROM {table} WHERE session = ?", (row.key,))  # noqa: S608 - constants
     engine.run("DELETE FROM sessions WHERE key = ?", (row.key,))
-
-
-def _own_docs(engine: Engine, row: SessionRow, start: int, end: int) -> dict[int, int]:
-    """The documents of a range of messages that no message of another session shares."""
-    rows = engine.read(
-        "SELECT m.place, coalesce(m.doc, m.key) FROM messages m "
-        "WHERE m.key >= ? AND m.key < ? AND NOT EXISTS ("
-        "SELECT 1 FROM messages o WHERE o.doc = coalesce(m.doc, m.key) AND o.session <> m.session"
-        ") AND (m.doc IS NULL OR NOT EXISTS (SELECT 1 FROM messages o WHERE o.key = m.doc))",
-        (key_at(row.key, start), key_at(row.key, end)),
-    )
-    return dict(rows)
 
 
 def backup(store: Store, path: Path) -> None:

@@ -7,14 +7,13 @@ split them: its own splitting would keep paths and addresses whole, and differ f
 import re
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from threading import RLock
 from typing import LiteralString, cast
 
-from foldmark.errors import NoStore, StoreError
+from foldmark.errors import StoreError
 from foldmark.files import harmless
 
-from .engine import Args, Row
-from .schema import VERSION, Dialect, migrate
+from .engine import Args, Engine, Row
+from .schema import VERSION, Dialect
 
 try:
     import psycopg
@@ -23,7 +22,7 @@ try:
 except ModuleNotFoundError as missing:
     raise StoreError("PostgreSQL", "needs psycopg: pip install 'foldmark[postgres]'") from missing
 
-_MIGRATING, _BODIES = 0x464F4C44, 0x464F4C45  # names of our locks
+_MAKING = 0x464F4C44  # the name of our lock
 # A document's words are kept in pieces: PostgreSQL takes a megabyte of them at once.
 _PIECE = 12_000
 _DIALECT = Dialect(
@@ -37,10 +36,12 @@ _DIALECT = Dialect(
 )
 
 
-class Postgres:
+class Postgres(Engine):
     """One connection to a database, made again where it was lost."""
 
     dialect = _DIALECT
+    _begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    _begin_writing = "BEGIN"
     now = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
     numbers = "SELECT unnest(?::bigint[]) AS n"
 
@@ -48,17 +49,16 @@ class Postgres:
         self, address: str, *, durable: bool = True, wait: float = 10.0, make: bool = True
     ) -> None:
         """Connect, and make the tables where there are none, if that is wanted."""
-        self.name = _shown(address)
+        super().__init__(_shown(address))
         self._address = address
         self._durable = durable
         self._wait = wait
-        self._lock = RLock()
-        self._depth = 0
         self._closed = False
         self._held: psycopg.Connection[Row] | None = None
         try:
             with self._errors():
-                self._migrate(make=make)
+                self._check_version()
+                self._make_tables(make=make)
         except BaseException:
             self.close()
             raise
@@ -87,64 +87,21 @@ class Postgres:
         )
         return self._held
 
-    def _migrate(self, *, make: bool) -> None:
-        run = self._connection().execute
-        if not make and not self._version():
-            raise NoStore(self.name)
-        if self._version() < VERSION:
-            with self.writing():
-                run("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
-                run("CREATE SCHEMA IF NOT EXISTS foldmark")
-                run("CREATE TABLE IF NOT EXISTS meta (version BIGINT NOT NULL)")
-                version = self._version()  # another process may have been quicker
-                migrate(self, version)
-                run("DELETE FROM meta")
-                run("INSERT INTO meta (version) VALUES (%s)", (VERSION,))
-        elif self._version() > VERSION:
-            raise StoreError(
-                self.name,
-                f"written by a newer Foldmark (tables {self._version()}, this one knows {VERSION})"
-                "; upgrade: pip install -U foldmark",
-            )
-
     def _version(self) -> int:
         if self.read("SELECT to_regclass('foldmark.meta')") == [(None,)]:
             return 0
         rows = self.read("SELECT version FROM meta")
         return rows[0][0] if rows else 0
 
+    def _prepare(self) -> None:
+        self.read("SELECT pg_advisory_xact_lock(?)", (_MAKING,))
+        self.run("CREATE SCHEMA IF NOT EXISTS foldmark")
+
+    def _set_version(self) -> None:
+        self.run("CREATE TABLE IF NOT EXISTS meta (version BIGINT NOT NULL)")
+        self.run("INSERT INTO meta (version) VALUES (?)", (VERSION,))
+
     # --- statements ---
-
-    @contextmanager
-    def reading(self) -> Generator[None]:
-        """All that is read inside is of one moment."""
-        with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"):
-            yield
-
-    @contextmanager
-    def writing(self) -> Generator[None]:
-        """All that is written inside is one transaction: the whole of it, or nothing."""
-        with self._transaction("BEGIN"):
-            yield
-
-    @contextmanager
-    def _transaction(self, begin: LiteralString) -> Generator[None]:
-        with self._lock:
-            if self._depth:
-                raise RuntimeError("a transaction within another")
-            with self._errors():
-                self._begin(begin)
-                self._depth = 1
-                try:
-                    yield
-                    self._connection().execute("COMMIT")
-                except BaseException:
-                    with suppress(psycopg.Error):
-                        if self._held is not None and not self._held.closed:
-                            self._held.rollback()
-                    raise
-                finally:
-                    self._depth = 0
 
     def _begin(self, begin: LiteralString) -> None:
         """A connection that was lost while nobody used it is made again."""
@@ -154,6 +111,14 @@ class Postgres:
             if self._held is not None and not self._held.closed:
                 raise
             self._connection().execute(begin)
+
+    def _commit(self) -> None:
+        self._connection().execute("COMMIT")
+
+    def _roll_back(self) -> None:
+        with suppress(psycopg.Error):
+            if self._held is not None and not self._held.closed:
+                self._held.rollback()
 
     def _execute(self, statement: str, args: Args) -> "psycopg.Cursor[Row]":
         return self._connection().execute(_prepared(statement), args or None)
@@ -173,12 +138,6 @@ class Postgres:
         with self._lock, self._errors():
             return self._execute(sql, args).rowcount
 
-    def insert(self, sql: str, args: Args = ()) -> int:
-        """Insert one row; the key it was given."""
-        with self._lock, self._errors():
-            row = self._execute(f"{sql} RETURNING key", args).fetchone()
-            return cast("Row", row)[0]
-
     def run_many(self, sql: str, rows: Iterable[Args]) -> None:
         """Run a statement for each of these rows."""
         with self._lock, self._errors(), self._connection().cursor() as cursor:
@@ -192,17 +151,10 @@ class Postgres:
         """Until the transaction ends, others who would write to a session wait."""
         self.read("SELECT 1 FROM sessions WHERE key = ? FOR UPDATE", (session,))
 
-    def lock_bodies(self, *, alone: bool) -> None:
-        """Until the transaction ends: none removes bodies while others add them."""
-        kind = "" if alone else "_shared"
-        self.read(f"SELECT pg_advisory_xact_lock{kind}(?)", (_BODIES,))
-
     # --- words ---
 
-    def index(self, doc: int, words: set[str], instead_of: set[str] | None = None) -> None:
+    def index(self, doc: int, words: set[str]) -> None:
         """Let a document be found by these words."""
-        if instead_of is not None:
-            self.unindex(doc, instead_of)
         listed = sorted(words)
         for start in range(0, len(listed), _PIECE):
             piece = listed[start : start + _PIECE]
@@ -231,7 +183,7 @@ class Postgres:
 
     def tidy(self) -> None:
         """Let PostgreSQL use room that is no longer needed again."""
-        tables = "sessions, messages, parts, bodies, refs, acts, events, words"
+        tables = "sessions, messages, parts, acts, events, words"
         self.run(f"VACUUM (ANALYZE) {tables}")
 
     def close(self) -> None:

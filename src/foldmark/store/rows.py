@@ -11,7 +11,7 @@ from foldmark.model.operations import Operation
 from foldmark.model.values import Extra, Frozen, Json, decoder
 from foldmark.tokens.sizes import Size
 
-from .encoding import filled, referred, unpacked
+from .encoding import blob, unpacked
 from .engine import Engine, Row
 from .schema import key_at
 from .search_terms import from_column
@@ -25,7 +25,10 @@ ACT = (
     "number, kind, at, place, marker, summary, tail, tail_id, before, after, "
     "claimed, failed, undone, reverted"
 )
-PART = "ordinal, place, kind, tool, fixed, body, attached"
+ACT_ROW = f"{ACT}, memory, marks, last_mark"  # all that is kept of an act
+MESSAGE = "place, ordinal, id, data"
+PART = "ordinal, place, kind, fixed, body, attached"
+EVENT = "number, at, data"
 _ACT_FIELDS = tuple(ACT.split(", "))
 _shell = decoder(Transcript)
 _told = decoder(list[tuple[str, Json]])
@@ -44,7 +47,7 @@ class SessionRow(Frozen):
     places: int
     parts: int
     tokens: int
-    size: int  # of its JSON, before anything is shared or compressed
+    size: int  # of its JSON, before it is compressed
     acts: int
     events: int
     indexed: int  # messages from here on are not in the index of words yet
@@ -78,7 +81,7 @@ def session_row(row: Row) -> SessionRow:
     names = SESSION.split(", ")
     fields: dict[str, Any] = dict(zip(names, row, strict=True))
     try:
-        shell = _shell(unpacked(_blob(fields["info"])))
+        shell = _shell(unpacked(fields["info"]))
         fields |= {"info": shell.info, "extra": shell.extra}
     except ValueError as error:
         raise BadInput(f"damaged: {error}", source=f"session {fields['id']}") from None
@@ -101,49 +104,18 @@ def read_acts(engine: Engine, session: int, kind: str | None = None) -> list[Ope
     return [act_row(row) for row in engine.read(sql, args)]
 
 
-def read_told(data: bytes) -> list[tuple[str, Json]]:
+def read_told(data: object) -> list[tuple[str, Json]]:
     """Kinds and data of the events of one transaction, which are kept in one row."""
     try:
-        return _told(_blob(data))
+        return _told(blob(data))
     except ValueError as error:
         raise BadInput(f"damaged: {error}", source="an event") from None
 
 
-class Bodies:
-    """The long texts that some stored JSON refers to."""
-
-    def __init__(self, engine: Engine, stored: list[bytes]) -> None:
-        """Read all that these refer to at once."""
-        keys = {key for data in stored for key in referred(data)}
-        self._engine = engine
-        self._held: dict[int, object] = {}
-        if keys:
-            rows = engine.read(
-                f"SELECT key, data FROM bodies WHERE key IN ({engine.numbers})",  # noqa: S608
-                (engine.many_numbers(keys),),
-            )
-            self._held = dict(rows)
-
-    def __call__(self, key: int) -> bytes:
-        """One of them."""
-        if key not in self._held:
-            raise StoreError(self._engine.name, f"damaged: body {key} is missing")
-        return unpacked(_blob(self._held[key]))
-
-
-def _blob(data: object) -> bytes:
-    """Bytes as a row holds them; a damaged row may hold anything, `bytes(2**40)` among it."""
-    if not isinstance(data, bytes):
-        raise ValueError("damaged: a row without content")  # noqa: TRY004 - no mistake of a caller
-    return data
-
-
-def whole(engine: Engine, stored: list[bytes]) -> list[bytes]:
-    """Stored JSON as it was given, long texts in their places."""
+def whole(engine: Engine, data: object) -> bytes:
+    """The JSON that a row holds; StoreError where it is damaged."""
     try:
-        opened = [unpacked(_blob(data)) for data in stored]
-        bodies = Bodies(engine, opened)
-        return [filled(data, bodies) for data in opened]
+        return unpacked(data)
     except ValueError as error:
         raise StoreError(engine.name, str(error)) from None
 
@@ -160,8 +132,7 @@ def read_contents(
 ) -> list[tuple[int, int, bytes]]:
     """The places, ordinals and JSON of a range of messages: not all that is read is decoded."""
     rows = _message_rows(engine, session, first, end)
-    contents = whole(engine, [row[2] for row in rows])
-    return [(row[0], row[1], data) for row, data in zip(rows, contents, strict=True)]
+    return [(place, ordinal, whole(engine, data)) for place, ordinal, data in rows]
 
 
 def _message_rows(engine: Engine, session: int, first: int, end: int) -> list[Row]:
@@ -169,19 +140,6 @@ def _message_rows(engine: Engine, session: int, first: int, end: int) -> list[Ro
         "SELECT place, ordinal, data FROM messages WHERE key >= ? AND key < ? ORDER BY key",
         (key_at(session, first), key_at(session, end)),
     )
-
-
-def read_sayings(
-    engine: Engine, session: int, first: int, end: int
-) -> list[tuple[int, int, Message]]:
-    """The same messages for who wants the user's words: long texts of answers are left out."""
-    found: list[tuple[int, int, Message]] = []
-    for place, ordinal, data in _message_rows(engine, session, first, end):
-        message = decode_message(unpacked(_blob(data)))
-        if message.is_user:
-            message = decode_message(whole(engine, [data])[0])
-        found.append((place, ordinal, message))
-    return found
 
 
 def read_places(engine: Engine, session: int, places: list[int]) -> list[Stored]:
@@ -198,8 +156,7 @@ def read_places(engine: Engine, session: int, places: list[int]) -> list[Stored]
 def _stored(engine: Engine, session: int, rows: list[Row], *, sized: bool) -> list[Stored]:
     if not rows:
         return []
-    contents = whole(engine, [row[2] for row in rows])
-    messages = [decode_message(data) for data in contents]
+    messages = [decode_message(whole(engine, data)) for _, _, data in rows]
     end = rows[-1][1] + len(messages[-1].parts)
     sizes = _sizes(engine, session, rows[0][1], end) if sized else {}
     found: list[Stored] = []

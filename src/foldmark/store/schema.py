@@ -1,13 +1,8 @@
-"""The tables of a store, and how older ones become newer ones.
-
-A migration is a named function; they run in their order, each once, all in one transaction.
-What is in `MIGRATIONS` has been shipped: add to it, never change it.
-"""
-
-from collections.abc import Callable
-from typing import Protocol
+"""The tables of a store. A store whose tables have another version is refused, and not changed."""
 
 from foldmark.model.values import Frozen
+
+VERSION = 1
 
 
 class Dialect(Frozen):
@@ -20,33 +15,8 @@ class Dialect(Frozen):
     search: str  # the statements that make the index of words
 
 
-class Runs(Protocol):
-    """What runs a statement."""
-
-    dialect: Dialect
-
-    def run(self, sql: str, args: tuple[object, ...] = ()) -> int:
-        """Run a statement; how many rows it changed."""
-        ...
-
-
-def first_tables(engine: Runs) -> None:
-    """Sessions, messages, parts, bodies, acts with their marks, events, and the index of words."""
-    names = {field: getattr(engine.dialect, field) for field in Dialect.__struct_fields__}
-    for statement in (_TABLES % names).split(";"):
-        if statement.strip():
-            engine.run(statement)
-
-
-def imported_files(engine: Runs) -> None:
-    """Which files were imported, and how they were then."""
-    names = {"big": engine.dialect.big}
-    engine.run(_SOURCES % names)
-
-
 # The key of a message is told by its session and place, so that no second index is needed.
 _PLACES = 2**32
-ALL_KEYS = 2**62
 
 
 def key_at(session: int, place: int) -> int:
@@ -54,14 +24,10 @@ def key_at(session: int, place: int) -> int:
     return session * _PLACES + place
 
 
-MIGRATIONS: tuple[Callable[[Runs], None], ...] = (first_tables, imported_files)
-VERSION = len(MIGRATIONS)
-
-
-def migrate(engine: Runs, version: int) -> None:
-    """Bring tables of this version up to date."""
-    for migration in MIGRATIONS[version:]:
-        migration(engine)
+def statements(dialect: Dialect) -> list[str]:
+    """The statements that make the tables of a new store."""
+    names = {field: getattr(dialect, field) for field in Dialect.__struct_fields__}
+    return [text for text in (_TABLES % names).split(";") if text.strip()]
 
 
 _TABLES = """
@@ -86,39 +52,21 @@ CREATE TABLE sessions (
 );
 CREATE TABLE messages (
   key %(big)s PRIMARY KEY,
-  session %(big)s NOT NULL,
   place %(big)s NOT NULL,
   ordinal %(big)s NOT NULL,
   id TEXT NOT NULL,
-  role TEXT NOT NULL,
-  doc %(big)s,
   data %(bytes)s NOT NULL
 );
-CREATE INDEX messages_doc ON messages (doc) WHERE doc IS NOT NULL;
 CREATE TABLE parts (
   session %(big)s NOT NULL,
   ordinal %(big)s NOT NULL,
   place %(big)s NOT NULL,
   kind TEXT NOT NULL,
-  tool TEXT,
   fixed %(big)s NOT NULL,
   body %(big)s NOT NULL,
   attached %(big)s NOT NULL,
   PRIMARY KEY (session, ordinal)
 ) %(narrow)s;
-CREATE TABLE bodies (
-  key %(key)s,
-  digest %(bytes)s NOT NULL UNIQUE,
-  size %(big)s NOT NULL,
-  data %(bytes)s NOT NULL
-);
-CREATE TABLE refs (
-  session %(big)s NOT NULL,
-  place %(big)s NOT NULL,
-  body %(big)s NOT NULL,
-  PRIMARY KEY (session, place, body)
-) %(narrow)s;
-CREATE INDEX refs_body ON refs (body);
 CREATE TABLE acts (
   session %(big)s NOT NULL,
   number %(big)s NOT NULL,
@@ -151,14 +99,11 @@ CREATE TABLE events (
   data %(bytes)s NOT NULL,
   PRIMARY KEY (session, number)
 ) %(narrow)s;
-%(search)s
-"""
-
-_SOURCES = """
 CREATE TABLE sources (
   path TEXT PRIMARY KEY,
   size %(big)s NOT NULL,
   modified %(big)s NOT NULL,
   format TEXT NOT NULL
-)
+);
+%(search)s
 """

@@ -10,7 +10,7 @@ from foldmark.model.values import Frozen
 
 from .engine import Engine
 from .rows import SessionRow, Stored, read_messages, read_places
-from .schema import ALL_KEYS, key_at
+from .schema import key_at
 from .search_terms import message_words, searched_text, words
 
 _MOST_WORDS = 32
@@ -71,16 +71,7 @@ def _indexed(engine: Engine, row: SessionRow, wanted: list[str], most: int) -> l
     first, end = key_at(row.key, 0), key_at(row.key, row.indexed)
     matching, args = engine.matches(wanted, first, end)
     rows = engine.read(f"SELECT doc FROM ({matching}) w ORDER BY doc DESC LIMIT ?", (*args, most))  # noqa: S608
-    places = {doc - first for (doc,) in rows}
-    if row.info.parent_id:  # a fork: what it began with is found by the words of the original
-        matching, args = engine.matches(wanted, 0, ALL_KEYS)
-        rows = engine.read(
-            f"SELECT m.place FROM ({matching}) w JOIN messages m ON m.doc = w.doc "  # noqa: S608
-            "WHERE m.key >= ? AND m.key < ? ORDER BY m.key DESC LIMIT ?",
-            (*args, first, end, most),
-        )
-        places |= {place for (place,) in rows}
-    return sorted(places, reverse=True)[: max(most, 0)]
+    return [doc - first for (doc,) in rows]
 
 
 def _holds(message: Message, wanted: list[str]) -> bool:

@@ -12,16 +12,15 @@ import sqlite3
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import RLock
 from time import monotonic, sleep
-from typing import cast
+from typing import LiteralString, cast
 from urllib.parse import quote
 
 from foldmark.errors import NoStore, StoreError
 from foldmark.files import harmless, open_regular
 
-from .engine import Args, Row
-from .schema import VERSION, Dialect, migrate
+from .engine import Args, Engine, Row
+from .schema import VERSION, Dialect
 
 MAGIC = b"SQLite format 3\0"
 OURS = 0x464F4C44  # "FOLD", in the header that SQLite keeps for its users
@@ -50,10 +49,11 @@ _WHAT_TO_DO = {
 _COMPLAINTS = (sqlite3.Error, UnicodeDecodeError, MemoryError)
 
 
-class Sqlite:
+class Sqlite(Engine):
     """One connection to a file."""
 
     dialect = _DIALECT
+    _begin_reading, _begin_writing = "BEGIN", "BEGIN IMMEDIATE"
     now = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
     numbers = "SELECT value AS n FROM json_each(?)"
 
@@ -61,10 +61,8 @@ class Sqlite:
         self, path: Path, *, durable: bool = True, wait: float = 10.0, make: bool = True
     ) -> None:
         """Open the file, or make it if that is wanted: private to its user."""
-        self.name = harmless(str(path))
+        super().__init__(harmless(str(path)))
         self._path = path
-        self._lock = RLock()
-        self._depth = 0
         with self._errors():
             if not make and not (path.exists() and path.stat().st_size):
                 raise NoStore(self.name)
@@ -88,12 +86,7 @@ class Sqlite:
         run(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         run("PRAGMA temp_store = MEMORY")
         run("PRAGMA wal_autocheckpoint = 4000")  # pages, 16 MB: the same ones are written often
-        if self._version() < VERSION:
-            with self.writing():
-                version = self._version()  # another process may have been quicker
-                migrate(self, version)
-                run(f"PRAGMA application_id = {OURS}")
-                run(f"PRAGMA user_version = {VERSION}")
+        self._make_tables()
 
     def _log_ahead(self, deadline: float) -> None:
         """Write ahead; SQLite does not wait for others who switch a new file to that as well."""
@@ -116,49 +109,30 @@ class Sqlite:
         )
         if tables and application != OURS:
             raise StoreError(self.name, "this is a database of another program; give another path")
-        version = self._version()
-        if version > VERSION:
-            raise StoreError(
-                self.name,
-                f"written by a newer Foldmark (tables {version}, this one knows {VERSION}); "
-                "upgrade: pip install -U foldmark",
-            )
+        self._check_version()
 
     def _version(self) -> int:
         return self._connection.execute("PRAGMA user_version").fetchone()[0]
 
+    def _prepare(self) -> None:
+        self._check_owner()
+
+    def _set_version(self) -> None:
+        self._connection.execute(f"PRAGMA application_id = {OURS}")
+        self._connection.execute(f"PRAGMA user_version = {VERSION}")
+
     # --- statements ---
 
-    @contextmanager
-    def reading(self) -> Generator[None]:
-        """All that is read inside is of one moment."""
-        with self._transaction("BEGIN"):
-            yield
+    def _begin(self, begin: LiteralString) -> None:
+        self._connection.execute(begin)
 
-    @contextmanager
-    def writing(self) -> Generator[None]:
-        """All that is written inside is one transaction: the whole of it, or nothing."""
-        with self._transaction("BEGIN IMMEDIATE"):
-            yield
+    def _commit(self) -> None:
+        self._connection.execute("COMMIT")
 
-    @contextmanager
-    def _transaction(self, begin: str) -> Generator[None]:
-        with self._lock:
-            if self._depth:
-                raise RuntimeError("a transaction within another")
-            with self._errors():
-                self._connection.execute(begin)
-                self._depth = 1
-                try:
-                    yield
-                    self._connection.execute("COMMIT")
-                except BaseException:
-                    with suppress(sqlite3.Error):
-                        if self._connection.in_transaction:
-                            self._connection.execute("ROLLBACK")
-                    raise
-                finally:
-                    self._depth = 0
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
 
     def read(self, sql: str, args: Args = ()) -> list[Row]:
         """The rows that a query finds."""
@@ -172,10 +146,6 @@ class Sqlite:
     def run(self, sql: str, args: Args = ()) -> int:
         """Run a statement; how many rows it changed."""
         return self._execute(sql, args).rowcount
-
-    def insert(self, sql: str, args: Args = ()) -> int:
-        """Insert one row; the key it was given."""
-        return cast("int", self._execute(sql, args).lastrowid)
 
     def run_many(self, sql: str, rows: Iterable[Args]) -> None:
         """Run a statement for each of these rows."""
@@ -199,15 +169,10 @@ class Sqlite:
     def lock_session(self, session: int) -> None:
         """Nothing to do: a transaction that writes has the file for itself."""
 
-    def lock_bodies(self, *, alone: bool) -> None:
-        """Nothing to do: a transaction that writes has the file for itself."""
-
     # --- words ---
 
-    def index(self, doc: int, words: set[str], instead_of: set[str] | None = None) -> None:
+    def index(self, doc: int, words: set[str]) -> None:
         """Let a document be found by these words."""
-        if instead_of is not None:
-            self.unindex(doc, instead_of)
         self.run("INSERT INTO words (rowid, text) VALUES (?, ?)", (doc, " ".join(sorted(words))))
 
     def unindex(self, doc: int, words: set[str]) -> None:

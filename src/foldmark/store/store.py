@@ -25,6 +25,8 @@ from .engine import Engine, open_engine
 from .loading import Slice, load, segments, wishes
 from .rows import (
     ACT,
+    ACT_ROW,
+    MESSAGE,
     PART,
     SESSION,
     Loaded,
@@ -302,12 +304,9 @@ class Store:
             change.finish()
 
     def fork(self, key: int, info: SessionInfo, place: int | None) -> SessionRow:
-        """A new session that begins as another one was at a place; bodies are shared."""
+        """A new session that begins as another one was at a place."""
         with self.engine.writing():
             old = self._locked(key)
-            change = Change(self.engine, old)
-            change.index_all()
-            change.finish()
             new = self.begin(info, old.estimate, old.extra)
             last = old.places - 1 if place is None else place
             self._copy(old, new, last, whole=place is None)
@@ -321,19 +320,20 @@ class Store:
         acts = _acts_until(old.key, last, whole=whole)
         gaps = [(gap.start, gap.stop) for gap in self.gaps(old.key)]
         for first, end in segments(0, last + 1, gaps):
-            span = (new.key, old.key, first, end)
-            where = "WHERE session = ? AND place >= ? AND place < ?"
-            run(_COPY_MESSAGES, (key_at(new.key, 0), new.key, *_keys(old.key, first, end)))
-            for table, columns in _COPIED.items():
-                run(
-                    f"INSERT INTO {table} (session, {columns}) SELECT ?, {columns} "  # noqa: S608
-                    f"FROM {table} {where}",
-                    span,
-                )
-        names = f"{ACT}, memory, marks, last_mark"
+            run(
+                f"INSERT INTO messages (key, {MESSAGE}) SELECT ? + place, {MESSAGE} "  # noqa: S608
+                "FROM messages WHERE key >= ? AND key < ?",
+                (key_at(new.key, 0), key_at(old.key, first), key_at(old.key, end)),
+            )
+            run(
+                f"INSERT INTO parts (session, {PART}) SELECT ?, {PART} "  # noqa: S608
+                "FROM parts WHERE session = ? AND place >= ? AND place < ?",
+                (new.key, old.key, first, end),
+            )
         condition, args = acts
         run(
-            f"INSERT INTO acts (session, {names}) SELECT ?, {names} FROM acts WHERE {condition}",  # noqa: S608
+            f"INSERT INTO acts (session, {ACT_ROW}) "  # noqa: S608
+            f"SELECT ?, {ACT_ROW} FROM acts WHERE {condition}",
             (new.key, *args),
         )
         self._count(old, new, last)
@@ -347,27 +347,12 @@ class Store:
         share = (last + 1) / max(1, old.places)
         self.engine.run(
             "UPDATE sessions SET places = ?, parts = ?, tokens = ?, size = ?, acts = ?, "
-            "indexed = ?, settled = ? WHERE key = ?",
+            "settled = ? WHERE key = ?",
             (
                 *(last + 1, int(sums[0][0]), int(sums[0][1]), int(old.size * share), old.acts),
-                *(last + 1, min(old.settled, last + 1), new.key),
+                *(min(old.settled, last + 1), new.key),
             ),
         )
-
-
-_COPY_MESSAGES = (
-    "INSERT INTO messages (key, session, place, ordinal, id, role, doc, data) "
-    "SELECT ? + place, ?, place, ordinal, id, role, coalesce(doc, key), data "
-    "FROM messages WHERE key >= ? AND key < ?"
-)
-_COPIED = {
-    "parts": PART,
-    "refs": "place, body",
-}
-
-
-def _keys(session: int, first: int, end: int) -> tuple[int, int]:
-    return key_at(session, first), key_at(session, end)
 
 
 def _acts_until(key: int, last: int, *, whole: bool) -> tuple[str, tuple[int, ...]]:

@@ -6,7 +6,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from foldmark.errors import StoreError
 from foldmark.log.user_requests import RequestMemory
 from foldmark.model.events import Event
 from foldmark.model.messages import Message, Number, ToolPart, has_result, kind_of
@@ -14,17 +13,16 @@ from foldmark.model.operations import taken_back
 from foldmark.model.values import Json, encode
 from foldmark.tokens.sizes import Size
 
-from .encoding import Body, hollowed, packed, packed_body, with_keys
+from .encoding import packed, packed_marks
 from .engine import Engine
-from .marking import packed_marks
-from .rows import PART, SessionRow, read_acts, read_messages
+from .rows import MESSAGE, PART, SessionRow, read_acts, read_messages
 from .schema import key_at
 from .search_terms import clean, column, message_words
 
 # What is shown is quickly looked through: words are indexed when messages are folded, when a
 # session is closed, or when so many messages wait for it.
 MOST_WAITING, WORTH_INDEXING = 2_048, 256
-_CHUNK = 256  # messages, or keys of bodies, that are read at once
+_CHUNK = 256  # messages that are read at once
 Row = tuple[object, ...]
 New = tuple[Message, Sequence[Size], bytes]  # a message, what its parts cost, and its JSON
 
@@ -64,37 +62,33 @@ class Change:
 
     def append_many(self, new: Sequence[New]) -> None:
         """Add messages at the end, in as few statements as that takes."""
-        first = self.places
-        contents = [(first + number, data) for number, (_, _, data) in enumerate(new)]
-        self._size += sum(len(data) for _, data in contents)
         messages: list[Row] = []
         parts: list[Row] = []
-        for data, (message, sizes, _) in zip(
-            kept_rows(self._engine, self._key, contents), new, strict=True
-        ):
+        for message, sizes, data in new:
             place, ordinal = self.places, self.parts
-            messages.append(message_row(self._key, place, ordinal, message, data))
+            key = key_at(self._key, place)
+            messages.append((key, place, ordinal, clean(message.id), packed(data)))
             parts += self._part_rows(message, sizes, place, ordinal)
+            self._size += len(data)
             self.places += 1
             self.parts += len(sizes)
-        self._engine.run_many(INSERT_MESSAGE, messages)
+        self._engine.run_many(_INSERT_MESSAGE, messages)
         self._engine.run_many(_INSERT_PART, parts)
 
     def put(
         self, place: int, ordinal: int, old: Message, new: Message, sizes: Sequence[Size]
     ) -> None:
         """Put a newer state of a message in its place; it may have more parts if it is the last."""
-        self._engine.run("DELETE FROM refs WHERE session = ? AND place = ?", (self._key, place))
         self._forget_parts(ordinal, old)
-        data = self._keep(encode(new), place)
-        self._engine.run(
-            "UPDATE messages SET data = ? WHERE key = ?", (data, key_at(self._key, place))
-        )
+        key, data = key_at(self._key, place), encode(new)
+        self._size += len(data)
+        self._engine.run("UPDATE messages SET data = ? WHERE key = ?", (packed(data), key))
         self._engine.run_many(_INSERT_PART, self._part_rows(new, sizes, place, ordinal))
         if place == self.places - 1:
             self.parts = ordinal + len(sizes)
         if place < self._indexed:
-            self._index_anew(place, old, new)
+            self._engine.unindex(key, message_words(old))
+            self._engine.index(key, message_words(new))
 
     def _forget_parts(self, ordinal: int, old: Message) -> None:
         where = "WHERE session = ? AND ordinal >= ? AND ordinal < ?"
@@ -107,43 +101,17 @@ class Change:
         self._size -= len(encode(old))
         self._engine.run(f"DELETE FROM parts {where}", span)  # noqa: S608 - constants
 
-    def _index_anew(self, place: int, old: Message, new: Message) -> None:
-        key = key_at(self._key, place)
-        doc = self._engine.read("SELECT doc FROM messages WHERE key = ?", (key,))[0][0]
-        if doc is None:
-            self._hand_on(key, old)
-            self._engine.index(key, message_words(new), instead_of=message_words(old))
-            return
-        # It was found by the words of the message that it is a copy of.
-        self._engine.run("UPDATE messages SET doc = NULL WHERE key = ?", (key,))
-        self._engine.index(key, message_words(new))
-
-    def _hand_on(self, key: int, old: Message) -> None:
-        """Let copies of a message that changes be found by the words that they still have."""
-        heir = self._engine.read("SELECT min(key) FROM messages WHERE doc = ?", (key,))[0][0]
-        if heir is not None:
-            self._engine.run("UPDATE messages SET doc = NULL WHERE key = ?", (heir,))
-            self._engine.run("UPDATE messages SET doc = ? WHERE doc = ?", (heir, key))
-            self._engine.index(heir, message_words(old))
-
     def _part_rows(
         self, message: Message, sizes: Sequence[Size], place: int, ordinal: int
     ) -> list[Row]:
         rows: list[Row] = []
         for offset, (part, size) in enumerate(zip(message.parts, sizes, strict=True)):
-            tool = clean(part.tool) if isinstance(part, ToolPart) else None
-            kind = kind_of(part)
-            if tool is not None and not has_result(part):
-                kind = CALL
+            is_waiting = isinstance(part, ToolPart) and not has_result(part)
+            kind = CALL if is_waiting else kind_of(part)
             fixed, body, attached = size.fixed, size.body, size.attached
-            rows.append((self._key, ordinal + offset, place, kind, tool, fixed, body, attached))
+            rows.append((self._key, ordinal + offset, place, kind, fixed, body, attached))
             self._tokens += fixed + body + attached
         return rows
-
-    def _keep(self, data: bytes, place: int) -> bytes:
-        """The bytes of a row, its long texts put apart."""
-        self._size += len(data)
-        return kept_row(self._engine, data, self._key, place)
 
     # --- acts ---
 
@@ -159,7 +127,7 @@ class Change:
             **fields,
         }
         if memory is not None:
-            held["memory"] = self._remembered(memory, held["marker"])
+            held["memory"] = packed(encode(memory))
         columns = ", ".join(("session", *held))
         marks = ", ".join("?" for _ in range(len(held) + 1))
         self._engine.run(
@@ -172,18 +140,12 @@ class Change:
         """Change what is noted of an act."""
         fields = _in_columns(fields)
         if memory is not None:
-            fields["memory"] = self._remembered(memory, fields["marker"])
+            fields["memory"] = packed(encode(memory))
         columns = ", ".join(f"{name} = ?" for name in fields)
         self._engine.run(
             f"UPDATE acts SET {columns} WHERE session = ? AND number = ?",  # noqa: S608 - our own
             (*fields.values(), self._key, number),
         )
-
-    def _remembered(self, memory: RequestMemory, marker: int) -> bytes:
-        size = self._size
-        data = self._keep(encode(memory), marker)
-        self._size = size  # it is told by the messages already
-        return data
 
     def claim(self, number: int, holder: str, *, anew: bool = True) -> bool:
         """Take a queued compaction for oneself; False where it is done.
@@ -287,76 +249,15 @@ class Change:
         self._indexed = self.places
 
 
-def kept_row(engine: Engine, data: bytes, session: int, place: int) -> bytes:
-    """The bytes of a row as a store keeps them: its long texts are put apart."""
-    return kept_rows(engine, session, [(place, data)])[0]
-
-
-def kept_rows(engine: Engine, session: int, rows: Iterable[tuple[int, bytes]]) -> list[bytes]:
-    """The same for many rows, each with its place."""
-    hollow = [(place, *hollowed(data)) for place, data in rows]
-    found = {body.digest: body for _, _, bodies in hollow for body in bodies}
-    keys = _kept(engine, found) if found else {}
-    refs: list[Row] = []
-    packed_rows: list[bytes] = []
-    for place, pieces, bodies in hollow:
-        used = [keys[body.digest] for body in bodies]
-        refs += [(session, place, key) for key in sorted(set(used))]
-        packed_rows.append(packed(with_keys(pieces, used)))
-    if refs:
-        engine.run_many(_INSERT_REF, refs)
-    return packed_rows
-
-
-def _kept(engine: Engine, bodies: dict[bytes, Body]) -> dict[bytes, int]:
-    """The keys of these bodies; the ones that are new are stored."""
-    engine.lock_bodies(alone=False)
-    # In the order of their digests: two transactions that add the same ones never wait in a ring.
-    keys = _known(engine, sorted(bodies))
-    new = [digest for digest in sorted(bodies) if digest not in keys]
-    if new:
-        held = ((digest, bodies[digest].data) for digest in new)
-        rows = ((digest, len(data), packed_body(data)) for digest, data in held)
-        engine.run_many(_INSERT_BODY, rows)
-        keys |= _known(engine, new)
-    if len(keys) < len(bodies):
-        raise StoreError(engine.name, "a body was removed while it was written; try again")
-    return keys
-
-
-def _known(engine: Engine, digests: list[bytes]) -> dict[bytes, int]:
-    """The keys of bodies that are there."""
-    keys: dict[bytes, int] = {}
-    for start in range(0, len(digests), _CHUNK):
-        wanted = digests[start : start + _CHUNK]
-        marks = ", ".join("?" for _ in wanted)
-        sql = f"SELECT digest, key FROM bodies WHERE digest IN ({marks})"  # noqa: S608 - marks
-        keys |= {bytes(digest): key for digest, key in engine.read(sql, wanted)}
-    return keys
-
-
 def _in_columns(fields: Json) -> Json:
     """The fields of an act, with texts as every engine can hold them."""
     return {name: column(held) if name in _TEXTS else held for name, held in fields.items()}
 
 
-def message_row(session: int, place: int, ordinal: int, message: Message, data: bytes) -> Row:
-    """The row of `INSERT_MESSAGE`."""
-    role = "user" if message.is_user else "assistant"
-    return key_at(session, place), session, place, ordinal, clean(message.id), role, data
-
-
-INSERT_MESSAGE = (
-    "INSERT INTO messages (key, session, place, ordinal, id, role, data) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
-_INSERT_BODY = (
-    "INSERT INTO bodies (digest, size, data) VALUES (?, ?, ?) ON CONFLICT (digest) DO NOTHING"
-)
+_INSERT_MESSAGE = f"INSERT INTO messages (key, {MESSAGE}) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
 _TEXTS = ("tail_id", "failed")
 _KEPT = (
     "updated = ?, places = ?, parts = ?, tokens = ?, size = ?, acts = ?, events = ?, "
     "indexed = ?, settled = ?"
 )
-_INSERT_PART = f"INSERT INTO parts (session, {PART}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constants
-_INSERT_REF = "INSERT INTO refs (session, place, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_INSERT_PART = f"INSERT INTO parts (session, {PART}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constants

@@ -14,11 +14,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from foldmark.errors import BadInput, FoldmarkError, NoSession, StoreError
+from foldmark.errors import BadInput, FoldmarkError, NoSession
 from foldmark.files import harmless, opened_input
 from foldmark.session.settings import Settings
 from foldmark.store.rows import SessionRow
-from foldmark.store.schema import VERSION
 from foldmark.store.sqlite import Sqlite
 from foldmark.store.store import LATEST, Store
 
@@ -57,14 +56,12 @@ class Shelf(Protocol):
 
 
 class _ReadOnly(Sqlite):
-    """A file of another's, which is only read: it is neither brought up to date nor switched."""
+    """A file of another's, which is only read: its way of logging is not switched."""
 
     def _set_up(self, *, durable: bool, wait: float) -> None:  # noqa: ARG002 - as its base has it
         self._connection.execute("PRAGMA query_only = ON")
         self._check_owner()
-        if self._version() < VERSION:
-            told = "written by an older Foldmark; bring it up to date: foldmark sessions --store"
-            raise StoreError(self.name, f"{told} FILE")
+        self._make_tables(make=False)
 
 
 def read_only_store(place: str, *, wait: float) -> Store:
