@@ -17,9 +17,9 @@ from foldmark.model.messages import (
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.presets import FOLDMARK
 from foldmark.tokens.counters import counter
-from foldmark.wire import decode, encode, request
+from foldmark.wire.codec import options
+from foldmark.wire.formats import decode, encode, request
 from foldmark.wire.lists import VERBATIM
-from foldmark.wire.model import options
 
 from .strategies import PNG
 

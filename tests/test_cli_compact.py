@@ -12,7 +12,8 @@ from rich.cells import cell_len
 
 from foldmark.model.messages import Message, TextPart, UserInfo
 from foldmark.presets import PRESETS
-from foldmark.wire import WIRES, decode
+from foldmark.wire.codec import WIRES
+from foldmark.wire.formats import decode
 
 from .program import STEERING, answered, call, called, ended, printed, refused, session, stored
 

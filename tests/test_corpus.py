@@ -31,8 +31,9 @@ from foldmark.transcripts.format import formats
 from foldmark.transcripts.read import ReadFile, read_file
 from foldmark.transcripts.source import opened_source
 from foldmark.transcripts.write_wires import whole_view
-from foldmark.wire import decode, recognised, request
-from foldmark.wire import encode as written
+from foldmark.wire.detect import recognised
+from foldmark.wire.formats import decode, request
+from foldmark.wire.formats import encode as written
 
 from .conftest import CORPUS
 from .strategies import sessions

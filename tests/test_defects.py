@@ -20,7 +20,7 @@ from foldmark.presets import FOLDMARK
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import by_classes
 from foldmark.tokens.limits import Limit
-from foldmark.wire import WIRES
+from foldmark.wire.codec import WIRES
 
 from .asking import Trial, user, worked
 from .faulty import FaultyModel, GatedModel, ask_tokens, asked_texts

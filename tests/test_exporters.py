@@ -44,7 +44,7 @@ from foldmark.tokens.counters import by_classes
 from foldmark.transcripts.read import read_sessions
 from foldmark.transcripts.write_markdown import escaped, fenced, label, markdown
 from foldmark.transcripts.write_wires import request_body, whole_view, wire_messages, wire_view
-from foldmark.wire import decode
+from foldmark.wire.formats import decode
 
 from .strategies import sessions
 from .taken import WIRES, assert_taken, plain, with_ids

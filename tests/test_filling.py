@@ -43,8 +43,8 @@ from foldmark.transcripts.build import (
     user_message,
 )
 from foldmark.transcripts.read import Sessions
-from foldmark.wire.model import Answer
-from foldmark.wire.weaving import Late, settled
+from foldmark.wire.codec import Answer
+from foldmark.wire.pairing import Late, settled
 
 from .imported import told
 from .sessions import bytes_of, opened, plain, work

@@ -21,7 +21,7 @@ from foldmark.model.prompt_messages import (
     UserMessage,
 )
 from foldmark.tokens.counters import by_classes
-from foldmark.wire import WIRES, wire_named
+from foldmark.wire.codec import WIRES, wire_named
 
 EXAMPLES = int(os.environ.get("FOLDMARK_EXAMPLES", "200"))
 WORDS = ("the", "mill", "wheel", "turns", "slowly", "water", "runs", "under", "stone", "bridge")

@@ -20,7 +20,8 @@ from foldmark.tokens.counters import counter
 from foldmark.transcripts.format import formats, recognised
 from foldmark.transcripts.read import Reading, Sessions
 from foldmark.transcripts.source import Source
-from foldmark.wire import WIRES, request
+from foldmark.wire.codec import WIRES
+from foldmark.wire.formats import request
 
 from .fuzzing import material, spoiled
 from .test_invariants import assert_valid

@@ -13,7 +13,7 @@ from foldmark.model.messages import AssistantInfo, Message, TextPart, Transcript
 from foldmark.transcripts.formats.aider import FORMAT, Kind, gap, written
 from foldmark.transcripts.read import Sessions, opened_reading, read_file, read_sessions
 from foldmark.transcripts.source import opened_source
-from foldmark.wire.model import options
+from foldmark.wire.codec import options
 
 from .bending import assert_acceptable
 from .telling import shown

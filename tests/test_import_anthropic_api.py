@@ -26,7 +26,7 @@ from foldmark.transcripts.formats.claude_trace import FORMAT
 from foldmark.transcripts.formats.claude_trace_stream import streamed
 from foldmark.transcripts.read import opened_reading, read_file, read_sessions
 from foldmark.transcripts.source import opened_source
-from foldmark.wire import encode
+from foldmark.wire.formats import encode
 
 from .bending import assert_acceptable, bent_lines, read_leniently
 from .telling import shown

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from foldmark import wire
 from foldmark.errors import BadInput
 from foldmark.log.log import Log
 from foldmark.model.messages import (
@@ -29,6 +28,7 @@ from foldmark.transcripts.build import Opened
 from foldmark.transcripts.formats.gemini_cli import FORMAT
 from foldmark.transcripts.read import opened_reading, read_file, read_sessions
 from foldmark.transcripts.source import opened_source
+from foldmark.wire.formats import encode
 
 from .bending import assert_acceptable, bent_lines, read_leniently
 from .telling import shown
@@ -318,7 +318,7 @@ def test_what_chat_save_writes_is_read_without_loss(tmp_path: Path, whole: Any):
     assert found.info.id == "checkpoint-mine"
     assert found.info.origin
     assert found.info.origin.format == "gemini-cli"
-    assert wire.encode(found.messages, "gemini") == CONTENTS
+    assert encode(found.messages, "gemini") == CONTENTS
     read = read_file(path)
     assert (read.messages, read.calls, read.results) == (3, 1, 2)
 
@@ -400,4 +400,4 @@ def test_real_sessions_are_read_whole(corpus: Path):
         assert all(isinstance(state, Completed) for state in call_states(found))
         whole = json.loads(path.read_bytes())
         if isinstance(whole, list):
-            assert wire.encode(found.messages, "gemini") == whole
+            assert encode(found.messages, "gemini") == whole

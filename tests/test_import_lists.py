@@ -14,7 +14,7 @@ from foldmark.transcripts.format import Format, formats, recognised
 from foldmark.transcripts.formats import anthropic_list, openai_chat, responses_list
 from foldmark.transcripts.read import opened_reading, read_file, read_sessions
 from foldmark.transcripts.source import opened_source
-from foldmark.wire import decode, encode
+from foldmark.wire.formats import decode, encode
 
 from .bending import assert_acceptable, bent_lines, read_leniently
 from .telling import shown

@@ -14,7 +14,7 @@ from foldmark.transcripts.format import Format
 from foldmark.transcripts.formats import tau2_bench, tau_bench
 from foldmark.transcripts.read import opened_reading, read_file, read_sessions
 from foldmark.transcripts.source import opened_source
-from foldmark.wire import encode
+from foldmark.wire.formats import encode
 
 from .bending import assert_acceptable, bent_lines, read_leniently
 from .telling import shown

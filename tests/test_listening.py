@@ -9,7 +9,7 @@ import pytest
 
 import foldmark
 from foldmark.model.messages import AssistantInfo, Message, ReasoningPart, TextPart, ToolPart
-from foldmark.wire import WIRES
+from foldmark.wire.codec import WIRES
 
 from .own_loops import LOOPS, STREAMED, TOOLS, async_client_of, client_of, close_async
 from .taken import assert_taken

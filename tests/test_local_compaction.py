@@ -14,6 +14,7 @@ from foldmark.presets import FOLDMARK
 from foldmark.providers.models import summarizer
 from foldmark.session.session import Session
 from foldmark.summary.protocol import Delta, ModelReply, ModelRequest, Outcome, Summarizer
+from foldmark.wire.formats import request
 
 from .localmodel import WINDOW, model_server
 
@@ -107,7 +108,7 @@ def test_a_refusal_for_length_is_recognised_and_what_follows_fits(
     client = openai.OpenAI(base_url=local_model, api_key="none", max_retries=0)
     session.user("Make the wheels turn evenly.")
     work(session, steps=9, lines=30)
-    too_long: Any = foldmark.wire.request(session.view().messages, "openai-chat", "")
+    too_long: Any = request(session.view().messages, "openai-chat", "")
     with pytest.raises(openai.BadRequestError) as refused:
         client.chat.completions.create(model="smollm2", messages=too_long, max_tokens=4)
     assert foldmark.is_context_overflow(str(refused.value))

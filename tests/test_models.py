@@ -29,7 +29,7 @@ from foldmark.summary.protocol import (
     Outcome,
     Summarizer,
 )
-from foldmark.wire import request
+from foldmark.wire.formats import request
 
 from .providers import (
     FIRST,

@@ -26,7 +26,7 @@ from foldmark.providers.models import kept_open, model_named, own_model
 from foldmark.summary.protocol import Declared, ModelFailure, ModelRequest
 from foldmark.summary.steps import STEP, Calling, Model, Piece, Stepped, Words
 from foldmark.testing import ScriptedModel
-from foldmark.wire import request
+from foldmark.wire.formats import request
 
 from .providers import Sent, chat_stream, provider, stream
 from .steps import (

@@ -30,10 +30,9 @@ from foldmark.model.messages import (
 )
 from foldmark.presets import OPENCODE
 from foldmark.tokens.counters import by_classes
-from foldmark.wire import decode, decode_reply, encode, encode_reply, request
 from foldmark.wire.anthropic import Anthropic
-from foldmark.wire.model import options
-from foldmark.wire.names import NOTHING_TO_READ
+from foldmark.wire.codec import NOTHING_TO_READ, options
+from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request
 
 from .blocks import (
     CITED,

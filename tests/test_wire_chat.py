@@ -42,10 +42,9 @@ from foldmark.model.prompt_messages import (
 from foldmark.model.prompt_messages import Call as ShownCall
 from foldmark.presets import FOLDMARK
 from foldmark.tokens.counters import counter
-from foldmark.wire import decode, decode_reply, encode, encode_reply, request
+from foldmark.wire.codec import NOTHING_TO_READ, options
+from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request
 from foldmark.wire.lists import VERBATIM
-from foldmark.wire.model import options
-from foldmark.wire.names import NOTHING_TO_READ
 from foldmark.wire.openai_chat import OpenAIChat
 
 from .chat_lists import (

@@ -26,22 +26,13 @@ from foldmark.model.messages import (
 )
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import encode as encoded
-from foldmark.wire import (
-    WIRES,
-    candidates,
-    decode,
-    decode_reply,
-    encode,
-    recognised,
-    reply_candidates,
-    request,
-    wire_named,
-)
+from foldmark.wire.codec import WIRES, Answer, options, wire_named
+from foldmark.wire.detect import candidates, recognised, reply_candidates
+from foldmark.wire.formats import decode, decode_reply, encode, request
 from foldmark.wire.lists import COVERS, VERBATIM, read_list, take_list, write_list
-from foldmark.wire.model import Answer, options
 from foldmark.wire.openai_chat import OpenAIChat
+from foldmark.wire.pairing import Late, Weaver
 from foldmark.wire.plain import plain, plain_object
-from foldmark.wire.weaving import Late, Weaver
 
 from . import blocks, chat_lists, contents, responses
 from .bending import bent_lines

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
-from foldmark.wire.names import Names
-from foldmark.wire.pieces import CHARS, FILE, KEPT, Pieces, texts_of
+from foldmark.wire.codec import CHARS, FILE, KEPT, Names, Pieces, texts_of
 from foldmark.wire.plain import plain, plain_objects
 
 from .wires import NOTES, any_json

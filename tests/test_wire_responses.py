@@ -21,8 +21,8 @@ from foldmark.model.messages import (
     Transcript,
     encode_transcript,
 )
-from foldmark.wire import decode, decode_reply, encode, encode_reply, request
-from foldmark.wire.model import options
+from foldmark.wire.codec import options
+from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request
 from foldmark.wire.openai_responses import OpenAIResponses
 
 from .responses import (

@@ -31,8 +31,8 @@ from foldmark.model.prompt_messages import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.wire import decode, decode_reply, request
-from foldmark.wire.names import NOTHING_TO_READ
+from foldmark.wire.codec import NOTHING_TO_READ
+from foldmark.wire.formats import decode, decode_reply, request
 
 from .responses import (
     MODEL_SIDE,

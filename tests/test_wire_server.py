@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.wire import WIRES
+from foldmark.wire.codec import WIRES
 
 from .own_loops import REFUSED, TOOLS, client_of
 from .wire_rules import flaw

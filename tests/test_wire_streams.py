@@ -13,7 +13,8 @@ from pydantic import TypeAdapter
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import Message, ReasoningPart, TextPart, ToolPart
-from foldmark.wire import WIRES, decode_reply
+from foldmark.wire.codec import WIRES
+from foldmark.wire.formats import decode_reply
 from foldmark.wire.streams import Streamed, chunk_wire, joined
 
 from .wire_answers import ANSWERS, Answer, Bit, Call, Json, Said, Thought

@@ -10,7 +10,7 @@ from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.presets import FOLDMARK
 from foldmark.tokens.counters import by_classes
-from foldmark.wire import decode, encode
+from foldmark.wire.formats import decode, encode
 
 from .wires import requested, round_trip
 

@@ -27,9 +27,9 @@ from foldmark.model.messages import (
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.presets import FOLDMARK
 from foldmark.tokens.counters import by_classes
-from foldmark.wire import decode, decode_reply, encode, encode_reply, request, wire_named
+from foldmark.wire.codec import options, wire_named
+from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request
 from foldmark.wire.lists import VERBATIM
-from foldmark.wire.model import options
 
 from .strategies import PNG
 

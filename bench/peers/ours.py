@@ -27,7 +27,7 @@ from foldmark.session.in_memory import Fitter
 from foldmark.tokens.budget import is_overflow
 from foldmark.tokens.counters import counter
 from foldmark.tokens.limits import Limit
-from foldmark.wire import decode
+from foldmark.wire.formats import decode
 
 from .synthetic import session, step
 

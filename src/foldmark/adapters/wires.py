@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from foldmark.model.prompt_messages import PromptMessage
-from foldmark.wire import wire_named
-from foldmark.wire.model import Read
+from foldmark.wire.codec import Read, wire_named
 from foldmark.wire.plain import plain_object
 
 

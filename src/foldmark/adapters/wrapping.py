@@ -26,9 +26,10 @@ from foldmark.summary.ladder import declared_tokens
 from foldmark.summary.protocol import Declared
 from foldmark.tokens.counters import counter
 from foldmark.tokens.limits import model_limits
-from foldmark.wire import decode_reply, wire_named
+from foldmark.wire.codec import wire_named
+from foldmark.wire.detect import wire_of, wires_of
+from foldmark.wire.formats import decode_reply
 from foldmark.wire.plain import is_sdk_object, plain
-from foldmark.wire.recognising import wire_of, wires_of
 from foldmark.wire.tools import declared
 
 from .wires import WireDialect

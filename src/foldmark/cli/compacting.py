@@ -15,7 +15,7 @@ from foldmark.providers.models import summarizer as named_summarizer
 from foldmark.session.means import DIGEST
 from foldmark.summary.protocol import Summarizer
 from foldmark.tokens.budget import pressure
-from foldmark.wire import WIRES, wire_named
+from foldmark.wire.codec import WIRES, wire_named
 
 from .compacted import report
 from .exporting import STANDARD_OUTPUT, Force, check_output, write_file, write_json

@@ -15,7 +15,7 @@ from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import encode
 from foldmark.transcripts.write_markdown import markdown
 from foldmark.transcripts.write_wires import request_body, whole_view, wire_messages, wire_view
-from foldmark.wire import WIRES, wire_named
+from foldmark.wire.codec import WIRES, wire_named
 
 from .opening import opened_session
 from .options import (

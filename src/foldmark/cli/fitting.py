@@ -32,7 +32,7 @@ from foldmark.summary.protocol import Declared, Summarizer
 from foldmark.tokens.budget import usable
 from foldmark.tokens.limits import Limit, limits_or_usual
 from foldmark.transcripts.write_wires import wire_view
-from foldmark.wire import wire_named
+from foldmark.wire.codec import wire_named
 from foldmark.wire.tools import declared
 
 from .plan import narrowed

@@ -21,11 +21,11 @@ from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import Counter as Counting
 from foldmark.tokens.counters import by_classes
 from foldmark.tokens.limits import Limit, model_limits
-from foldmark.wire import request, wire_named
+from foldmark.wire.codec import Wire, wire_named
+from foldmark.wire.detect import wire_of
+from foldmark.wire.formats import request
 from foldmark.wire.lists import read_list
-from foldmark.wire.model import Wire
 from foldmark.wire.plain import plain, plain_object
-from foldmark.wire.recognising import wire_of
 from foldmark.wire.tools import declared
 
 from .outline import LeftOut, outline

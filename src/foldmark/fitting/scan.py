@@ -18,8 +18,8 @@ from foldmark.model.prompt_messages import Output, Result, Text, ToolMessage, Us
 from foldmark.model.values import Frozen, Json, encode
 from foldmark.tokens.counters import Counter
 from foldmark.tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD, part_size
+from foldmark.wire.codec import JOINED, RESULT, Answer, Wire
 from foldmark.wire.lists import as_shown
-from foldmark.wire.model import JOINED, RESULT, Answer, Wire
 from foldmark.wire.plain import plain, plain_object
 
 _CHAT = "openai-chat"

@@ -38,9 +38,7 @@ from foldmark.model.prompt_messages import (
     UserMessage,
 )
 from foldmark.summary.protocol import ModelRequest
-from foldmark.wire.files import url_parts
-from foldmark.wire.model import options
-from foldmark.wire.names import NOTHING_TO_READ, Names
+from foldmark.wire.codec import NOTHING_TO_READ, Names, options, url_parts
 
 _READABLE = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
 _ANTHROPIC, _GOOGLE = "anthropic", "google"

@@ -18,8 +18,8 @@ from foldmark.model.prompt_messages import AssistantMessage, PromptMessage, Text
 from foldmark.model.values import Json
 from foldmark.summary.protocol import ModelRequest
 from foldmark.summary.steps import STEP
-from foldmark.wire import request
 from foldmark.wire.breakpoints import MARK
+from foldmark.wire.formats import request
 
 from .messages import model_messages
 

@@ -16,7 +16,7 @@ from foldmark.model.messages import BLOCK, Pending, ReasoningPart, TextPart, Too
 from foldmark.model.values import Json
 from foldmark.summary.protocol import ModelFailure
 from foldmark.summary.steps import Calling, Stepped, Tell, Words
-from foldmark.wire.arguments import ARGUMENTS, arguments_object, compact
+from foldmark.wire.codec import ARGUMENTS, arguments_object, compact
 from foldmark.wire.openai_chat_parts import FIELDS, THOUGHTS, UNDER
 from foldmark.wire.openai_items import ITEM
 

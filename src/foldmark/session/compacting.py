@@ -31,7 +31,8 @@ from foldmark.summary.prompting import SummaryInstructions
 from foldmark.summary.protocol import ModelDialogue, Summarizer
 from foldmark.tokens.budget import is_overflow
 from foldmark.tokens.limits import Limit
-from foldmark.wire import request, wire_named
+from foldmark.wire.codec import wire_named
+from foldmark.wire.formats import request
 
 from .folding import Completion
 from .hooks import Compaction

@@ -22,8 +22,8 @@ from foldmark.model.messages import (
 )
 from foldmark.model.prompt_messages import Call, Media, PromptMessage, Reasoning, Result, Text
 from foldmark.model.values import Json, encode
+from foldmark.wire.codec import RESULT, Read, options, without
 from foldmark.wire.lists import as_shown
-from foldmark.wire.model import RESULT, Read, options, without
 
 # In `rest` of a message or result: what may change while it stays the same. No print is made of it.
 VOLATILE = "volatile"

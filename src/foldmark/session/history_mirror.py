@@ -18,8 +18,8 @@ from foldmark.model.messages import Message, TextPart, Tokens, ToolPart, has_res
 from foldmark.model.prompt_messages import PromptMessage, ToolMessage
 from foldmark.providers.background import uncut
 from foldmark.refusals import is_context_overflow
+from foldmark.wire.codec import RESULT, Answer, Read, options
 from foldmark.wire.lists import orphan
-from foldmark.wire.model import RESULT, Answer, Read, options
 
 from .fingerprints import (
     VOLATILE,

@@ -6,7 +6,9 @@ from typing import cast
 from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, AssistantInfo, Message
 from foldmark.model.values import Json
-from foldmark.wire import WIRES, candidates, decode, decode_reply, reply_candidates, wire_named
+from foldmark.wire.codec import WIRES, wire_named
+from foldmark.wire.detect import candidates, reply_candidates
+from foldmark.wire.formats import decode, decode_reply
 from foldmark.wire.plain import is_sdk_object, plain_object
 
 

@@ -23,11 +23,11 @@ from foldmark.model.messages import (
 from foldmark.model.values import Json
 from foldmark.store.transaction import Change
 from foldmark.tokens.sizes import message_sizes
-from foldmark.wire import recognised, wire_named
+from foldmark.wire.codec import Answer, Reader, Wire, wire_named
+from foldmark.wire.detect import recognised
 from foldmark.wire.lists import take_list
-from foldmark.wire.model import Answer, Reader, Wire
+from foldmark.wire.pairing import settled
 from foldmark.wire.plain import plain_objects
-from foldmark.wire.weaving import settled
 
 from .reader import Looking
 from .replies import answer_of, is_from_wire

@@ -26,7 +26,7 @@ from foldmark.model.values import Json
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store, checked_id, forked_info
 from foldmark.summary.protocol import Declared, Summarizer
-from foldmark.wire.model import Reader
+from foldmark.wire.codec import Reader
 
 from .closing import AsyncClosing, Closing
 from .diff import ViewDiff

@@ -24,9 +24,9 @@ from foldmark.model.messages import (
     has_result,
 )
 from foldmark.model.values import Extra, Frozen, Json, parsed
-from foldmark.wire import decode_reply
+from foldmark.wire.codec import JOINED, Read, Wire, objects, options
+from foldmark.wire.formats import decode_reply
 from foldmark.wire.lists import Decoded, read_list
-from foldmark.wire.model import JOINED, Read, Wire, objects, options
 
 from .build import Opened, Step, Tally, assistant_message, moment, user_message, with_info
 from .formats.litellm import named_model

@@ -30,9 +30,9 @@ from foldmark.model.messages import (
     has_result,
 )
 from foldmark.model.values import Extra, Frozen, Json, parsed
+from foldmark.wire.codec import Answer, kind_words, text_at
 from foldmark.wire.lists import orphan
-from foldmark.wire.model import Answer, kind_words, text_at
-from foldmark.wire.weaving import Late, Weaver
+from foldmark.wire.pairing import Late, Weaver
 
 _LATEST = 2**53
 

@@ -10,8 +10,7 @@ from typing import cast
 import msgspec
 
 from foldmark.model.values import Frozen, Json
-from foldmark.wire import wire_named
-from foldmark.wire.model import Wire, options
+from foldmark.wire.codec import Wire, options, wire_named
 
 from .source import Head
 

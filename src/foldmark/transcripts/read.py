@@ -26,7 +26,7 @@ from foldmark.model.messages import (
 )
 from foldmark.model.operations import Kind, Operation, taken_back
 from foldmark.model.values import Extra, Frozen
-from foldmark.wire.weaving import Late, settled
+from foldmark.wire.pairing import Late, settled
 
 from .build import Opened, Pruned, Reverted, Step
 from .format import Format, Importer, format_named, recognised

@@ -17,7 +17,7 @@ from foldmark.store.importing import Diverged, Filling
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import LATEST, Store
 from foldmark.tokens.counters import Counter, counter
-from foldmark.wire.weaving import Late, settled
+from foldmark.wire.pairing import Late, settled
 
 from .build import Opened, Pruned, Reverted, Step
 from .read import OPENCODE, Reading, with_origin

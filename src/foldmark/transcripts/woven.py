@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from foldmark.model.messages import Message, Number, ToolPart, has_result
+from foldmark.wire.codec import Answer
 from foldmark.wire.lists import orphan
-from foldmark.wire.model import Answer
-from foldmark.wire.weaving import Weaver
+from foldmark.wire.pairing import Weaver
 
 from .build import Step, Tally, user_message
 

@@ -17,7 +17,8 @@ from foldmark.model.messages import CompactionPart, Message, Origin, SessionInfo
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import Json
 from foldmark.presets import FOLDMARK
-from foldmark.wire import encode, request, wire_named
+from foldmark.wire.codec import wire_named
+from foldmark.wire.formats import encode, request
 
 # Formats whose files are lists of a wire's messages.
 _LISTS = {

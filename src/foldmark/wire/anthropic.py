@@ -37,27 +37,31 @@ from foldmark.model.values import Json
 from foldmark.tokens.media import media_text
 
 from .breakpoints import with_breakpoints
-from .files import data_url, url_parts
-from .model import (
+from .codec import (
+    NOTHING_TO_READ,
     RESULT,
     Answer,
+    Names,
+    Pieces,
     Read,
     Reply,
     as_number,
+    data_url,
     is_joined,
     kept,
     object_at,
     objects,
     opaque,
     options,
+    outlined,
     text_at,
+    texts_of,
     unknown_role,
+    url_parts,
     whole_message,
     with_whole_messages,
     without,
 )
-from .names import NOTHING_TO_READ, Names
-from .pieces import Pieces, outlined, texts_of
 
 _KEY = "anthropic"
 _FORM = "form"  # whether the content was a text or a list, where that is not the usual

@@ -29,7 +29,24 @@ from foldmark.model.prompt_messages import (
 from foldmark.model.values import Json
 from foldmark.tokens.media import media_text
 
-from .files import url_parts
+from .codec import (
+    NOTHING_TO_READ,
+    RESULT,
+    Names,
+    Read,
+    Reply,
+    as_number,
+    is_joined,
+    kind_words,
+    object_at,
+    objects,
+    options,
+    unknown_role,
+    url_parts,
+    whole_message,
+    with_whole_messages,
+    without,
+)
 from .gemini_parts import (
     AS_JSON,
     AS_NOTHING,
@@ -50,22 +67,6 @@ from .gemini_parts import (
     PartsReader,
     either,
 )
-from .model import (
-    RESULT,
-    Read,
-    Reply,
-    as_number,
-    is_joined,
-    kind_words,
-    object_at,
-    objects,
-    options,
-    unknown_role,
-    whole_message,
-    with_whole_messages,
-    without,
-)
-from .names import NOTHING_TO_READ, Names
 
 _ENVELOPE = "envelope"  # what a content said beside its parts, where that is not its role alone
 _PARTS = "parts"  # that it had none

@@ -14,8 +14,7 @@ from foldmark.model.messages import AnyPart, FilePart, Pending, ReasoningPart, T
 from foldmark.model.prompt_messages import Output
 from foldmark.model.values import Json
 
-from .files import data_url
-from .model import Answer, kept, object_at, objects, opaque, options, text_at, without
+from .codec import Answer, data_url, kept, object_at, objects, opaque, options, text_at, without
 
 KEY = "google"
 # Fields that say what a part is; one that has another, or several, stays as it is.

@@ -42,8 +42,8 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.model.values import Frozen, Json
 
-from .model import JOINED, RESULT, Answer, Read, Reader, Wire, objects, opaque, options, without
-from .weaving import Weaver
+from .codec import JOINED, RESULT, Answer, Read, Reader, Wire, objects, opaque, options, without
+from .pairing import Weaver
 
 M = TypeVar("M")
 VERBATIM, COVERS, ORDER = "verbatim", "covers", "order"

@@ -38,22 +38,26 @@ from foldmark.model.prompt_messages import (
 from foldmark.model.values import Json
 
 from .breakpoints import with_breakpoints
-from .model import (
+from .codec import (
+    CHARS,
+    NOTHING_TO_READ,
     RESULT,
     Answer,
+    Pieces,
     Read,
     Reply,
     as_number,
     object_at,
     objects,
     options,
+    outlined,
     text_at,
+    texts_of,
     unknown_role,
     whole_message,
     with_whole_messages,
     without,
 )
-from .names import NOTHING_TO_READ
 from .openai_chat_parts import (
     FIELDS,
     FILES,
@@ -76,7 +80,6 @@ from .openai_chat_parts import (
     written_file,
     written_parts,
 )
-from .pieces import CHARS, Pieces, outlined, texts_of
 
 _FORM = "form"  # of the content, where it is not the usual: "list", "null" or "absent"
 _ROLE = "role"
@@ -122,8 +125,7 @@ class OpenAIChat:
         if isinstance(content, list) and any(map(_is_foreign, cast("list[object]", content))):
             return False
         with suppress(BadInput):
-            self.read(message)
-            return True
+            return self.read(message).role != "other"
         return False
 
     def recognises_reply(self, response: Json) -> bool:

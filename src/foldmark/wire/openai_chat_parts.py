@@ -14,10 +14,21 @@ from foldmark.model.messages import BLOCK, FilePart, Pending, TextPart, ToolPart
 from foldmark.model.prompt_messages import Block, Call, Media, Result, Text
 from foldmark.model.values import Json
 
-from .arguments import ARGUMENTS, arguments_input, arguments_object, compact
-from .files import data_url, url_parts
-from .model import kept, object_at, opaque, options, text_at, without
-from .names import Names
+from .codec import (
+    ARGUMENTS,
+    Names,
+    arguments_input,
+    arguments_object,
+    compact,
+    data_url,
+    kept,
+    object_at,
+    opaque,
+    options,
+    text_at,
+    url_parts,
+    without,
+)
 
 KEY = "openai-chat"
 FIELDS, INNER = "fields", "inner"  # what the wire says beside what we read, and inside of it

@@ -23,10 +23,22 @@ from foldmark.model.messages import (
 )
 from foldmark.model.values import Json
 
-from .arguments import ARGUMENTS, arguments_input, compact
-from .files import url_parts
-from .model import Answer, Read, kept, kind_words, objects, opaque, text_at, unknown_role, without
-from .pieces import Pieces
+from .codec import (
+    ARGUMENTS,
+    Answer,
+    Pieces,
+    Read,
+    arguments_input,
+    compact,
+    kept,
+    kind_words,
+    objects,
+    opaque,
+    text_at,
+    unknown_role,
+    url_parts,
+    without,
+)
 
 KEY = "openai"
 ITEM, REST, KIND, INSIDE, ROLE = "item", "rest", "kind", "inside", "role"

@@ -10,9 +10,7 @@ from typing import Any
 
 from foldmark.model.values import Json
 
-from .files import url_parts
-from .model import without
-from .names import NOTHING_TO_READ
+from .codec import NOTHING_TO_READ, url_parts, without
 from .openai_items import CUSTOM, ROLES, TEXT_BLOCKS, is_answer, read_answer
 
 _LONGEST_ID = 64

@@ -24,10 +24,25 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.model.values import Json
 
-from .arguments import ARGUMENTS, arguments_input, arguments_object, compact
-from .files import url_parts
-from .model import RESULT, Read, Reply, as_number, objects, opaque, options, without
-from .names import Names
+from .codec import (
+    ARGUMENTS,
+    FILE,
+    RESULT,
+    Names,
+    Read,
+    Reply,
+    arguments_input,
+    arguments_object,
+    as_number,
+    compact,
+    objects,
+    opaque,
+    options,
+    outlined,
+    texts_of,
+    url_parts,
+    without,
+)
 from .openai_items import (
     ABOVE,
     ALONE,
@@ -53,7 +68,6 @@ from .openai_items import (
     whole,
 )
 from .openai_request import Request
-from .pieces import FILE, outlined, texts_of
 
 _BLOCKS = TEXT_BLOCKS - {"text"} | {"input_image", "input_file", "input_audio"}
 # Items beside messages, calls and their results by which a list is known to be of this wire.

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from foldmark.errors import BadInput
 from foldmark.model.values import Json, parsed
 
-from .model import options
+from .codec import options
 
 _ENDING = ("stop_reason", "stop_sequence", "stop_details", "container")
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")

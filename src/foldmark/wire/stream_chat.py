@@ -9,8 +9,7 @@ from typing import Any, cast
 
 from foldmark.model.values import Json
 
-from .arguments import arguments_object
-from .model import as_number, objects, options, without
+from .codec import arguments_object, as_number, objects, options, without
 from .openai_chat_parts import THOUGHTS
 
 # Fields whose pieces make one text; others come whole, some again and again.

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from foldmark.model.values import Json
 
+from .codec import as_number, objects, options, text_at, without
 from .gemini_parts import either
-from .model import as_number, objects, options, text_at, without
 
 _JOINED = frozenset({"text", "thought"})
 _CALL = ("functionCall", "function_call")

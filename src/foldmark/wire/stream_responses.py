@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from foldmark.model.values import Json
 
-from .model import options
+from .codec import options
 
 _LAST = ("response.completed", "response.incomplete", "response.failed")
 _WHOLE = ("response.completed", "response.incomplete")

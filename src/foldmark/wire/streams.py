@@ -11,8 +11,7 @@ from typing import Protocol
 from foldmark.errors import BadInput
 from foldmark.model.values import Frozen, Json
 
-from . import WIRES, wire_named
-from .model import options
+from .codec import WIRES, options, wire_named
 from .plain import plain_object
 from .stream_anthropic import EVENTS, AnthropicStream
 from .stream_chat import ChatStream

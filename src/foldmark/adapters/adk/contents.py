@@ -16,10 +16,9 @@ from msgspec.structs import replace
 from foldmark.model.messages import AnyPart, Tokens, ToolPart
 from foldmark.model.prompt_messages import PromptMessage, ToolMessage
 from foldmark.model.values import Json, encode
-from foldmark.wire import wire_named
+from foldmark.wire.codec import BLOCK, Answer, Read, options, wire_named
 from foldmark.wire.gemini import usage_tokens
 from foldmark.wire.gemini_parts import CALL, KINDS, UNNAMED
-from foldmark.wire.model import BLOCK, Answer, Read, options
 from foldmark.wire.plain import plain, plain_object
 
 

@@ -12,8 +12,7 @@ from foldmark.model.messages import BLOCK, FilePart, ReasoningPart, TextPart
 from foldmark.model.prompt_messages import Media, Reasoning, Text
 from foldmark.model.values import Json
 from foldmark.tokens.sizes import EXPANDED
-from foldmark.wire.files import data_url, url_parts
-from foldmark.wire.model import kept, opaque, options, without
+from foldmark.wire.codec import data_url, kept, opaque, options, url_parts, without
 
 from .values import restored, stored
 

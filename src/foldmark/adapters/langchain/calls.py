@@ -13,7 +13,7 @@ from msgspec import UNSET
 from foldmark.model.messages import AnyPart, Pending, ToolPart
 from foldmark.model.prompt_messages import Call
 from foldmark.model.values import Json
-from foldmark.wire.model import kept, options, without
+from foldmark.wire.codec import kept, options, without
 
 from .blocks import FORM, HOLE, KEY, filled, read_block
 from .values import restored, stored

@@ -40,8 +40,17 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.model.prompt_messages import ToolMessage as ToolResults
 from foldmark.model.values import Json
-from foldmark.wire.model import RESULT, Answer, Read, Role, as_number, options
-from foldmark.wire.pieces import Pieces, outlined, texts_of
+from foldmark.wire.codec import (
+    RESULT,
+    Answer,
+    Pieces,
+    Read,
+    Role,
+    as_number,
+    options,
+    outlined,
+    texts_of,
+)
 
 from .blocks import KEY, is_plain, plain_text, read_block, read_file, write_block
 from .calls import CallReader, CallWriter

@@ -42,12 +42,11 @@ from foldmark.model.values import Json
 from foldmark.session.history_mirror import HistoryMirror, MirroredMessage, number_of
 from foldmark.session.session import Session
 from foldmark.tokens.sizes import EXPANDED
-from foldmark.wire import wire_named
+from foldmark.wire.codec import RESULT, Read, options, wire_named
 from foldmark.wire.lists import as_shown
-from foldmark.wire.model import RESULT, Read, options
 from foldmark.wire.openai_items import CUSTOM, KEY, KIND, is_answer
+from foldmark.wire.pairing import settled
 from foldmark.wire.plain import plain_object
-from foldmark.wire.weaving import settled
 
 _CODEC = wire_named("openai-responses")
 _RAW = "raw"  # an item that the codec would not write back just as it came

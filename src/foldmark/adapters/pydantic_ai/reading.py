@@ -26,9 +26,7 @@ from foldmark.model.values import Json
 from foldmark.providers.outcomes import measured_tokens
 from foldmark.session.history_mirror import VOLATILE
 from foldmark.tokens.sizes import EXPANDED
-from foldmark.wire.arguments import ARGUMENTS, arguments_object, compact
-from foldmark.wire.files import data_url
-from foldmark.wire.model import Answer, Read
+from foldmark.wire.codec import ARGUMENTS, Answer, Read, arguments_object, compact, data_url
 
 KEY = "pydantic-ai"
 # Under our key: the place in the message, the place in a prompt of several items, the fields.

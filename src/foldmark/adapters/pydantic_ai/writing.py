@@ -25,9 +25,7 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.model.values import Json
 from foldmark.session.history_mirror import VOLATILE
-from foldmark.wire.arguments import ARGUMENTS, compact
-from foldmark.wire.files import url_parts
-from foldmark.wire.model import RESULT, Read, options
+from foldmark.wire.codec import ARGUMENTS, RESULT, Read, compact, options, url_parts
 
 from .reading import (
     AT,

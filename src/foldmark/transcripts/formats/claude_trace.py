@@ -18,7 +18,7 @@ from foldmark.transcripts.api_lists import with_prompt
 from foldmark.transcripts.build import Opened, Step, Tally, moment
 from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
-from foldmark.wire.model import options
+from foldmark.wire.codec import options
 
 from .claude_trace_request import (
     PATH,

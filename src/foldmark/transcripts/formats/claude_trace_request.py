@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from foldmark.errors import BadInput
 from foldmark.model.values import Json, parsed
-from foldmark.wire.model import Reply, kind_words, without
+from foldmark.wire.codec import Reply, kind_words, without
 
 from .claude_trace_stream import streamed
 

@@ -25,7 +25,7 @@ from foldmark.transcripts.build import (
 )
 from foldmark.transcripts.woven import Woven
 from foldmark.wire.anthropic import Anthropic
-from foldmark.wire.model import JOINED, Read, Reply, without
+from foldmark.wire.codec import JOINED, Read, Reply, without
 
 from .claude_trace_request import (
     Exchange,

@@ -38,7 +38,7 @@ from foldmark.transcripts.build import (
 )
 from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
-from foldmark.wire.model import Read, as_number, object_at, objects, options, text_at, without
+from foldmark.wire.codec import Read, as_number, object_at, objects, options, text_at, without
 from foldmark.wire.openai_responses import OpenAIResponses, usage_tokens
 
 _NAME = "codex"

@@ -26,7 +26,7 @@ from foldmark.transcripts.build import (
 from foldmark.transcripts.format import Format, decoder
 from foldmark.transcripts.source import Head
 from foldmark.transcripts.woven import Woven
-from foldmark.wire.model import Answer, as_number, options, text_at, without
+from foldmark.wire.codec import Answer, as_number, options, text_at, without
 
 from .copilot_parts import NAME, answer_parts, files, session_info, text, words
 

@@ -16,8 +16,7 @@ from foldmark.model.messages import (
 )
 from foldmark.model.values import Json
 from foldmark.transcripts.build import moment, note
-from foldmark.wire.files import data_url
-from foldmark.wire.model import kept, objects, options, text_at
+from foldmark.wire.codec import data_url, kept, objects, options, text_at
 
 NAME = "copilot-cli"
 _OPAQUE = ("reasoningOpaque", "encryptedContent")

@@ -37,7 +37,7 @@ from foldmark.transcripts.build import (
 from foldmark.transcripts.format import Format, decoder
 from foldmark.transcripts.source import Head
 from foldmark.transcripts.woven import Woven
-from foldmark.wire.model import as_number
+from foldmark.wire.codec import as_number
 
 _NAME = "entire-compact"
 

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from foldmark.model.messages import AnyPart, Completed, Pending, TextPart, Time, ToolPart
 from foldmark.model.values import Json
-from foldmark.wire.model import options
+from foldmark.wire.codec import options
 
 _FENCE = "```"
 _BEFORE, _AFTER = "before", "after"

@@ -43,10 +43,10 @@ from foldmark.transcripts.build import (
 )
 from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
+from foldmark.wire.codec import Answer, as_number, kind_words, objects, options, text_at
 from foldmark.wire.gemini import Gemini
 from foldmark.wire.gemini_parts import KINDS
 from foldmark.wire.lists import read_list
-from foldmark.wire.model import Answer, as_number, kind_words, objects, options, text_at
 
 _NAME = "gemini-cli"
 _MOST_HELD = 8  # messages that may still be written again

@@ -7,7 +7,7 @@ from msgspec import Struct
 from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, Number, ReasoningPart
 from foldmark.transcripts.build import moment
-from foldmark.wire.model import Answer
+from foldmark.wire.codec import Answer
 from foldmark.wire.openai_chat import OpenAIChat
 from foldmark.wire.openai_responses import OpenAIResponses
 

@@ -26,7 +26,7 @@ from foldmark.transcripts.build import (
 from foldmark.transcripts.format import Format, decoder
 from foldmark.transcripts.source import Head
 from foldmark.transcripts.woven import Woven
-from foldmark.wire.model import Answer, options, without
+from foldmark.wire.codec import Answer, options, without
 from foldmark.wire.openai_chat import OpenAIChat
 
 from . import openhands_events as events

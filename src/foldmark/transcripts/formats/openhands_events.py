@@ -16,8 +16,7 @@ from foldmark.model.messages import (
 )
 from foldmark.model.values import Extra, Json
 from foldmark.transcripts.build import moment
-from foldmark.wire.files import url_parts
-from foldmark.wire.model import as_number, options
+from foldmark.wire.codec import as_number, options, url_parts
 from foldmark.wire.openai_chat import OpenAIChat
 
 from .litellm import Response

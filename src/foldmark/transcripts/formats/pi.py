@@ -38,8 +38,16 @@ from foldmark.transcripts.build import (
 )
 from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
-from foldmark.wire.files import data_url
-from foldmark.wire.model import Answer, as_number, object_at, objects, opaque, options, text_at
+from foldmark.wire.codec import (
+    Answer,
+    as_number,
+    data_url,
+    object_at,
+    objects,
+    opaque,
+    options,
+    text_at,
+)
 
 _NAME = "pi"
 _MOST_ENTRIES = 20_000

@@ -21,7 +21,7 @@ from foldmark.transcripts.format import Format, decoder
 from foldmark.transcripts.source import Head
 from foldmark.transcripts.woven import Woven
 from foldmark.wire.anthropic import read_block
-from foldmark.wire.model import Answer, objects, options
+from foldmark.wire.codec import Answer, objects, options
 from foldmark.wire.openai_chat import OpenAIChat
 
 from .fenced import Call, parted, place_of

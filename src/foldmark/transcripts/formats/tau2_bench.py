@@ -37,7 +37,7 @@ from foldmark.transcripts.build import (
 from foldmark.transcripts.format import Format, decoder
 from foldmark.transcripts.source import Head
 from foldmark.transcripts.woven import Woven
-from foldmark.wire.model import Answer, options
+from foldmark.wire.codec import Answer, options
 from foldmark.wire.openai_chat import usage_tokens
 
 from .litellm import named_model

@@ -16,7 +16,7 @@ from foldmark.transcripts.api_lists import told_list
 from foldmark.transcripts.build import Opened, Step, Tally
 from foldmark.transcripts.format import Format, decoder
 from foldmark.transcripts.source import Head
-from foldmark.wire.model import options
+from foldmark.wire.codec import options
 from foldmark.wire.openai_chat import OpenAIChat
 
 _NAME = "tau-bench"

@@ -1,15 +1,21 @@
 """What a wire is: how one provider's API writes messages, read into ours and written back.
 
 A codec knows one message at a time. Which result belongs to which call, and how a list is read as
-a whole, is told in `reading`. What a codec does not know of a message it keeps: on a part under
+a whole, is told in `lists`. What a codec does not know of a message it keeps: on a part under
 the codec's key in `metadata`, on a message in `info.wire`; a block of a kind it does not know is
 a text whose metadata holds it whole. What is under another wire's key it never writes.
 """
 
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from hashlib import blake2b
+from importlib import import_module
 from itertools import groupby
 from typing import Any, Literal, Protocol, TypeVar, cast
 
+import msgspec
 from msgspec import UNSET, UnsetType, field
 from msgspec.structs import replace
 
@@ -17,6 +23,8 @@ from foldmark.errors import BadInput
 from foldmark.model.messages import BLOCK, AnyPart, FilePart, TextPart, Tokens
 from foldmark.model.prompt_messages import Block, PromptMessage, UserMessage
 from foldmark.model.values import Frozen, Json
+
+from .plain import plain_object
 
 M_contra = TypeVar("M_contra", contravariant=True)
 # `other`: a role that the codec does not know; the message passes through as it came.
@@ -108,6 +116,42 @@ class Wire(Protocol):
     def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
         """A response again, of its content and what was kept of it."""
         ...
+
+
+# --- the codecs by their names -----------------------------------------------------------------
+
+_HOMES = {
+    "openai-chat": ("openai_chat", "OpenAIChat"),
+    "openai-responses": ("openai_responses", "OpenAIResponses"),
+    "anthropic": ("anthropic", "Anthropic"),
+    "gemini": ("gemini", "Gemini"),
+}
+WIRES = tuple(_HOMES)
+_ALIASES = {
+    "openai": "openai-chat",
+    "chat": "openai-chat",
+    "responses": "openai-responses",
+    "anthropic-messages": "anthropic",
+    "google": "gemini",
+}
+
+
+@cache
+def codec_of(name: str) -> Wire:
+    """The codec of this very name; it is imported when it is first used."""
+    module, kind = _HOMES[name]
+    return cast("Wire", getattr(import_module(f".{module}", __package__), kind)())
+
+
+def wire_named(name: str) -> Wire:
+    """The codec of this name; BadInput names those that there are."""
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
+        raise BadInput(f"a wire is named by a text, not {type(name).__name__}")
+    found = name.strip().lower().replace("_", "-")
+    found = _ALIASES.get(found, found)
+    if found not in _HOMES:
+        raise BadInput(f"there is no wire {name!r}; there are: {', '.join(WIRES)}")
+    return codec_of(found)
 
 
 # --- for codecs: looking into JSON that may hold anything --------------------------------------
@@ -235,3 +279,169 @@ def _is_whole(held: tuple[Json | None, Block]) -> bool:
 def as_number(value: object) -> int:
     """A count of tokens; 0 where it is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+# --- names that every provider takes ------------------------------------------------------------
+# A session may have come from another provider, whose ids are longer or hold other letters.
+
+NOTHING_TO_READ = "[Content that only another provider can read.]"
+
+
+class Names:
+    """Makes names fit, the same one each time."""
+
+    def __init__(self, longest: int, also: str = "") -> None:
+        """Say how long a name may be, and what it may hold beside letters, digits, _ and -."""
+        self._longest = longest
+        self._refused = re.compile(f"[^a-zA-Z0-9_{re.escape(also)}-]")
+
+    def call_id(self, name: str) -> str:
+        """An id of a call."""
+        return self._fitting(name)
+
+    def tool(self, name: str) -> str:
+        """The name of a tool."""
+        return self._fitting(name)
+
+    def _fitting(self, name: str) -> str:
+        fitting = self._refused.sub("_", name)
+        if name and fitting == name and len(name) <= self._longest:
+            return name
+        # What was changed is told apart by a digest: two names must not become one.
+        mark = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+        return f"{fitting[: self._longest - 9]}_{mark}"
+
+
+# --- files inside messages: data URLs, taken apart and put together ---------------------------
+
+
+def data_url(mime: str, data: str) -> str:
+    """A file that is inline, as an address."""
+    return f"data:{mime};base64,{data}"
+
+
+def url_parts(url: str) -> tuple[str, str | None]:
+    """The kind and the base64 text of an inline file; no text where the address is elsewhere."""
+    head, found, data = url.partition(";base64,")
+    if not found or not head.startswith("data:"):
+        return "", None
+    return head.removeprefix("data:"), data
+
+
+# --- arguments of calls: JSON inside a text, as models write it --------------------------------
+
+ARGUMENTS = "arguments"  # as they came, where compact JSON would not give the same
+_MOST_BRACKETS = 100  # a text with fewer cannot be nested too deeply
+
+
+def compact(value: object) -> str:
+    """JSON as models write arguments."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
+        pass
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        raise BadInput("nested too deeply, or a number too long") from None
+
+
+def arguments_object(arguments: str) -> Json | None:
+    """The object that arguments hold; None where a model wrote no such JSON."""
+    try:
+        found: object = msgspec.json.decode(arguments)
+        if not isinstance(found, dict):
+            return None
+        if arguments.count("{") + arguments.count("[") < _MOST_BRACKETS:
+            return cast("Json", found)
+        return plain_object(cast("object", found))
+    except (ValueError, RecursionError, BadInput):
+        return None
+
+
+def arguments_input(arguments: str) -> Json:
+    """The input that arguments say."""
+    found = arguments_object(arguments)
+    if found is not None:
+        return found
+    # Where there are no arguments some write nothing; models write JSON that is broken.
+    return {ARGUMENTS: arguments} if arguments.strip() else {}
+
+
+# --- a tool's output that came in several pieces -----------------------------------------------
+# Pieces of text are joined by line breaks, files are put beside them; an outline remembers how they
+# stood, by lengths, so that no text is kept twice. It no longer fits where the text has changed (a
+# pruned output has), and then the text goes back in one piece.
+
+CHARS, FILE, KEPT = "chars", "file", "kept"
+
+
+class Pieces:
+    """Collects the pieces of an output."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.outline: list[Json] = []
+        self.files: list[FilePart] = []
+        self._texts: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """All texts."""
+        return "\n".join(self._texts)
+
+    def add_text(self, text: str, rest: Json) -> None:
+        """A piece of text, and what else its block says."""
+        self._texts.append(text)
+        self.outline.append({CHARS: len(text), **({KEPT: rest} if rest else {})})
+
+    def add_file(self, file: FilePart, rest: Json) -> None:
+        """A file."""
+        self.outline.append({FILE: len(self.files), **({KEPT: rest} if rest else {})})
+        self.files.append(file)
+
+    def add_other(self, block: Json) -> None:
+        """A block that is neither."""
+        self.outline.append({KEPT: block})
+
+
+def texts_of(text: str, outline: object) -> list[str] | None:
+    """The pieces of text that an outline tells of; None where it is none, or does not fit."""
+    if not isinstance(outline, list):
+        return None
+    pieces = cast("list[object]", outline)
+    if not all(isinstance(piece, dict) and _is_piece(cast("Json", piece)) for piece in pieces):
+        return None
+    lengths: list[int] = [piece[CHARS] for piece in cast("list[Json]", pieces) if CHARS in piece]
+    if not lengths:
+        return [] if not text else None
+    found: list[str] = []
+    start = 0
+    for length in lengths:
+        if start and text[start - 1 : start] != "\n":
+            return None
+        found.append(text[start : start + length])
+        start += length + 1
+    return found if start == len(text) + 1 else None
+
+
+def outlined(
+    outline: Sequence[Json], texts: Sequence[str], files: Sequence[Json], kind: str
+) -> list[Json]:
+    """The blocks that an outline tells of, of its texts and of files that are written already."""
+    rest = iter(texts)
+    blocks: list[Json] = []
+    for piece in outline:
+        if CHARS in piece:
+            blocks.append({"type": kind, "text": next(rest), **options(piece, KEPT)})
+        elif FILE not in piece:
+            blocks.append(dict(options(piece, KEPT)))
+        elif (number := int(piece[FILE])) < len(files):
+            blocks.append(files[number])
+    return blocks
+
+
+def _is_piece(piece: Json) -> bool:
+    """Whether it is as we write it: what is kept in a session may have come from elsewhere."""
+    numbers = [piece[name] for name in (CHARS, FILE) if name in piece]
+    return all(type(number) is int and number >= 0 for number in numbers)

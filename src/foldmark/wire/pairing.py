@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from foldmark.model.messages import AnyPart, Completed, Message, Number, Time, ToolPart, has_result
 from foldmark.model.values import Frozen, Json
 
-from .model import RESULT, Answer
+from .codec import RESULT, Answer
 
 _MOST_HELD = 8
 
