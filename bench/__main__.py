@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import core, estimates, loop, peers, quality, start, store, transcripts
+from . import core, estimates, loop, peers, quality, snapshots, start, store, transcripts
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 Table = tuple[str, str, tuple[str, ...], Callable[[], Iterator[tuple[str, ...]]]]
@@ -37,6 +37,14 @@ TABLES: dict[str, Table] = {
         ("", "usual, 10th", "usual, 5 000th", "mean, 10th", "mean, 5 000th", "5 000th ÷ 10th",
          "git, 10th", "git, 5 000th", "prunes and pivots"),
         loop.steps,
+    ),
+    "snapshots": (
+        "A snapshot of a folder",
+        ("CPU of this process and of git: the first snapshot, and the usual one (the median of "
+        f"{snapshots.TIMES}) after nothing, one file or one new file changed. Wanted: the first "
+        "takes seconds, each later one under 100 ms."),
+        ("files", "first, elapsed", "first", "nothing changed", "one edited", "one new"),
+        snapshots.taking,
     ),
     "open": (
         "Opening a session",

@@ -16,13 +16,13 @@ from foldmark.errors import StoreError
 from foldmark.snapshots.git import Git
 from foldmark.snapshots.snapshots import GitEnded, Snapshots, snapshots, stopped_by
 
-from .test_snapshots import made
+from .test_snapshots import changed, made
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 
 def held(shots: Snapshots, empty: str) -> tuple[str, ...]:
-    return shots.changed(empty, shots.take())
+    return changed(shots, empty, shots.take())
 
 
 # --- stores ----------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ def test_a_file_that_becomes_a_store_is_held_no_more_and_a_restore_leaves_it(
     empty = shots.take()
     (folder / "s.db").write_bytes(b"")
     before = shots.take()
-    assert shots.changed(empty, before) == ("s.db",)
+    assert changed(shots, empty, before) == ("s.db",)
     with foldmark.open(folder / "s.db", window=8_000) as session:
         session.user("words")
         name = session.id
@@ -106,7 +106,7 @@ def test_a_folder_around_the_users_data_holds_no_snapshots_of_others(
     odd = Snapshots(project, home=tmp_path / "elsewhere/home")
     trees = inner.take(), odd.take()
     (project / "a").write_text("2\n")
-    assert around.changed(start, around.take()) == ("project/a",)
+    assert changed(around, start, around.take()) == ("project/a",)
     around.restore(start)
     (project / "a").write_text("3\n")
     for shots, tree in zip((inner, odd), trees, strict=True):
@@ -147,7 +147,7 @@ def test_what_is_quick_is_done_though_it_is_to_stop(tmp_path: Path) -> None:
     stop.set()
     with stopped_by(stop):
         (folder / "b").write_text("1\n")
-        assert shots.changed(tree, shots.take()) == ("b",)
+        assert changed(shots, tree, shots.take()) == ("b",)
 
 
 def test_a_scan_that_hangs_is_ended_and_told(
@@ -178,7 +178,7 @@ def test_a_folder_of_many_files_is_taken_the_first_time(
     monkeypatch.setattr(Git, "output", output)
     tree = shots.take()
     (folder / "007/a file with a long name 042").write_text("changed\n")
-    assert shots.changed(tree, shots.take()) == ("007/a file with a long name 042",)
+    assert changed(shots, tree, shots.take()) == ("007/a file with a long name 042",)
 
 
 def test_a_git_that_lies_in_the_folder_is_told_as_that(caplog: pytest.LogCaptureFixture) -> None:
@@ -206,7 +206,7 @@ def test_what_is_counted_is_the_diff_without_its_texts(tmp_path: Path) -> None:
         type(diff)(**{**{name: getattr(diff, name) for name in diff.__struct_fields__}, **bare})
         for diff in shots.diff(old, new)
     )
-    assert shots.counted(old, new) == wanted
+    assert shots.diff(old, new, texts=False) == wanted
     assert [diff.additions for diff in wanted] == [2, 0, 0]
 
 

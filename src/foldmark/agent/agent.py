@@ -1,7 +1,7 @@
 """The agent: a model, its tools, and what it may do; it works in sessions, one turn at a time."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -141,16 +141,13 @@ class Agent:
                 output=(kept.output or None) if kept else None,
             )
 
-    def snapshot(self, session: Session, files: Sequence[str] | None = None) -> str | None:
-        """The working folder's tree as it is now; None where there is none to look at.
-
-        With `files`, only these can have changed since the last one.
-        """
+    def snapshot(self, session: Session) -> str | None:
+        """The working folder's tree as it is now; None where there is none to look at."""
         held = self.snapshots(session)
         if held is None:
             return None
         try:
-            return held.take() if files is None else held.take_files(files)
+            return held.take()
         except StoreError as error:  # the work goes on; the next snapshot has what this one lacks
             _log.warning("no snapshot was taken: %s", error)
             return None

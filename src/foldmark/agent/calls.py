@@ -13,7 +13,6 @@ from typing import NamedTuple, cast
 from foldmark.errors import BadInput
 from foldmark.model import events
 from foldmark.model.messages import SHOWN, Running, Time, ToolPart
-from foldmark.model.values import Json
 from foldmark.providers.background import uncut
 from foldmark.session.session import Session
 from foldmark.summary.steps import Stepped
@@ -49,32 +48,20 @@ class Hands(NamedTuple):
         found = (self.tools.get(part.tool) for part in parts)
         return any(tool is not None and tool.changes for tool in found)
 
-    def touched(self, parts: Sequence[ToolPart]) -> list[str] | None:
-        """The files that these calls may change; None: any."""
-        found: list[str] = []
-        for part in parts:
-            tool = self.tools.get(part.tool)
-            if tool is None or not tool.changes:
-                continue
-            paths = _touched(tool, part.state.input or {})
-            if paths is None:
-                return None
-            found += paths
-        return found
-
     def named(self, parts: Sequence[ToolPart]) -> list[str]:
-        """The files that these calls name, as far as their tools can tell."""
-        return [path for part in parts for path in self.touched([part]) or ()]
+        """The files that these calls may change, as far as their tools can tell."""
+        found = ((self.tools.get(part.tool), part) for part in parts)
+        return [path for tool, part in found if tool for path in _touched(tool, part)]
 
 
-def _touched(tool: Tool, given: Json) -> Sequence[str] | None:
-    if tool.touches is None:
-        return None
+def _touched(tool: Tool, part: ToolPart) -> Sequence[str]:
+    if tool.touches is None or not tool.changes:
+        return ()
     try:
-        return tool.touches(given)
+        return tool.touches(part.state.input or {})
     except Exception as error:  # noqa: BLE001 - anybody's code, with a model's input
         _log.warning("the tool %s cannot tell which files it touches: %r", tool.name, error)
-        return None
+        return ()
 
 
 def begun(part: ToolPart, now: int) -> ToolPart:

@@ -97,10 +97,10 @@ class Record:
         self.text = said_words(parts)
         self._session.record(message)
 
-    def finish(self, message: Message, parts: Sequence[ToolPart], files: Sequence[str]) -> None:
+    def finish(self, message: Message, files: Sequence[str]) -> None:
         """Note how the folder is after the calls of an answer."""
         self._include(files)
-        tree = self._agent.snapshot(self._session, self._agent.hands.touched(parts))
+        tree = self._agent.snapshot(self._session)
         if tree is not None:
             self._tree = tree
             self._session.finish_step(message.id, tree)
@@ -122,7 +122,7 @@ class Record:
         """Have in the tree, before a step begins to write, what is there of what it will write."""
         paths = self._agent.hands.named(parts)
         if self._include(paths):
-            self._tree = self._agent.snapshot(self._session, paths) or self._tree
+            self._tree = self._agent.snapshot(self._session) or self._tree
 
     def _include(self, paths: Sequence[str]) -> bool:
         """What a tool writes is remembered, even where other files like it are not."""

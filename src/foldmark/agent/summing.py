@@ -62,7 +62,7 @@ def _counted(
     if snapshots is None or not old or not new:
         return None
     try:
-        return snapshots.counted(old, new) if old != new else ()
+        return snapshots.diff(old, new, texts=False) if old != new else ()
     except FoldmarkError as error:  # it began on another machine, or somebody is in a hurry
         _log.warning("what was changed is not noted: %s", error)
         return None

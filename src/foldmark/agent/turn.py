@@ -348,5 +348,5 @@ class Turn:
             did = await calls.done(self.session, parts, hands, context, cut=cut)
         finally:
             if hands.may_change(parts):
-                await uncut(self._record.finish, message, parts, did.files)
+                await uncut(self._record.finish, message, did.files)
         self._record.cost += did.cost

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from threading import Event
-from time import monotonic
+from time import monotonic, sleep
 
 from foldmark.errors import StoreError
 from foldmark.files import harmless
@@ -71,6 +71,7 @@ _OURS = {
 }
 _GRAVE = re.compile(r"^(fatal|error): ")
 _LOOK = 0.1  # seconds after which a call looks whether it is to stop
+_LOCK_LOOK = 0.005  # seconds after which a lock is tried again
 _STOP: ContextVar[Event | None] = ContextVar("foldmark_git_stop", default=None)
 
 
@@ -100,6 +101,22 @@ class GitFailed(StoreError):
         self.told = told
 
 
+class _Deadline:
+    """How long something is waited for: until its time is up, or it is to stop."""
+
+    def __init__(self, seconds: float) -> None:
+        self._stop, self._stopping = _STOP.get(), False
+        self._seconds, self._end = seconds, monotonic() + seconds
+
+    def cause(self) -> str | None:
+        """Why to wait no longer; None where there is time left."""
+        if not self._stopping and self._stop is not None and self._stop.is_set():
+            self._stopping, self._end = True, min(self._end, monotonic() + GRACE)
+        if monotonic() <= self._end:
+            return None
+        return "was stopped" if self._stopping else f"gave no answer in {self._seconds:.0f} s"
+
+
 class Git:
     """Calls of git on one repository and one working folder."""
 
@@ -116,40 +133,31 @@ class Git:
         self,
         *arguments: str,
         given: bytes = b"",
-        index: Path | None = None,
+        index: tuple[Path, int] | None = None,
         folder: Path | None = None,
         fine: tuple[int, ...] = (0,),
         seconds: float = SECONDS,
     ) -> bytes:
-        """What git prints; GitFailed, with git's first line, where it fails."""
+        """What git prints; GitFailed, with git's first line, where it fails.
+
+        An index comes with the lock on it: who dies leaves it to the call that is under way.
+        """
         place = folder or self.folder
         environment = {**self._environment, "GIT_WORK_TREE": str(place)}
+        inherited: tuple[int, ...] = ()
         if index is not None:
-            environment["GIT_INDEX_FILE"] = str(index)
-        told = self._called(arguments, environment, place, given, seconds)
-        if told.returncode not in fine:
-            raise GitFailed(str(self.repository), os.fsdecode(told.stderr))
-        return told.stdout
-
-    def _called(
-        self,
-        arguments: tuple[str, ...],
-        environment: dict[str, str],
-        place: Path,
-        given: bytes,
-        seconds: float,
-    ) -> subprocess.CompletedProcess[bytes]:
-        command = [self._program, *arguments]
+            environment["GIT_INDEX_FILE"], inherited = str(index[0]), (index[1],)
         try:
-            with tempfile.TemporaryFile() as stdin:
+            with tempfile.TemporaryFile() if given else Path(os.devnull).open("r+b") as stdin:
                 # Into a pipe, Python 3.11 sends no more once `communicate` has timed out: git
                 # would wait for ever for a list of more than 64 kB that it does not read at once.
                 stdin.write(given)
                 stdin.seek(0)
                 process = subprocess.Popen(  # noqa: S603 - a program found by its full path
-                    command,
+                    [self._program, *arguments],
                     cwd=place,
                     env=environment,
+                    pass_fds=inherited,
                     stdin=stdin,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -164,22 +172,49 @@ class Git:
             except BaseException:
                 _end(process)
                 raise
-        return subprocess.CompletedProcess(command, process.returncode, out, err)
+        if process.returncode not in fine:
+            raise GitFailed(str(self.repository), os.fsdecode(err))
+        return out
+
+    def has(self, tree: str) -> bool:
+        """Whether a tree that was written here is still there; objects are never packed."""
+        return (self.repository / "objects" / tree[:2] / tree[2:]).exists()
 
     def _communicated(
         self, process: subprocess.Popen[bytes], seconds: float
     ) -> tuple[bytes, bytes]:
         """What a call prints; GitEnded where it takes too long, or is to stop."""
-        stop, stopping = _STOP.get(), False
-        end = monotonic() + seconds
+        deadline = _Deadline(seconds)
         while True:
             with suppress(subprocess.TimeoutExpired):
                 return process.communicate(timeout=_LOOK)
-            if not stopping and stop is not None and stop.is_set():
-                stopping, end = True, min(end, monotonic() + GRACE)
-            if monotonic() > end:
-                cause = "was stopped" if stopping else f"gave no answer in {seconds:.0f} s"
+            if cause := deadline.cause():
                 raise GitEnded(str(self.repository), f"git {cause}; no snapshot of {self.folder}")
+
+    @contextmanager
+    def locked(self, file: Path) -> Generator[int]:
+        """Hold a lock that is free when its holder is gone, and every call that was given it.
+
+        Raises GitEnded if another process holds it for too long.
+        """
+        import fcntl  # noqa: PLC0415 - some systems have none, and import this all the same
+
+        deadline = _Deadline(SECONDS)
+        try:
+            lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StoreError(str(file), f"cannot be locked: {error.strerror}") from None
+        try:
+            while True:
+                with suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                if deadline.cause():
+                    raise GitEnded(str(file), "another process takes a snapshot; none is taken")
+                sleep(_LOCK_LOOK)
+            yield lock
+        finally:
+            os.close(lock)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -250,9 +285,3 @@ def _make(home: Path, repository: Path) -> None:
 def zero_ended(paths: Iterable[bytes]) -> bytes:
     """Paths as git's `-z --stdin` takes them."""
     return b"".join(path + b"\0" for path in paths)
-
-
-def remove_quietly(path: Path) -> None:
-    """Remove a file, if it is there."""
-    with suppress(OSError):
-        path.unlink()

@@ -8,29 +8,21 @@ taken back to any. Ignored files and large new ones are left out, unless a tool 
 import logging
 import os
 import threading
-import time
 from collections.abc import Iterable
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 from foldmark.errors import StoreError
 from foldmark.model.file_diffs import FileDiff
 
+from .diff import blobs, changes, checked_tree, file_diff, patch
 from .git import Git, GitEnded, GitFailed, git_program, shadow_repository, stopped_by, why_no_git
-from .included import Included
 from .index import Index
-from .looking import RULES, Memory, Odd
-from .reading import blobs, changed_paths, changes, checked_tree, file_diff, patch
-from .remembering import MOST_FILES, Earlier, listed_before, remembered
-from .restoring import Restored, Restoring, in_the_way
-from .scanning import Found, Rules, within
-from .trees import Entry, NotSo, Trees
+from .restore import Restored, Restoring, in_the_way
+from .rules import Included, Rules, ScanResult, within
 
 MOST_BYTES = 2 * 2**20
 _TRIES = 4  # of a snapshot; files may change while it is taken
-_FEW = 100  # files that are read once more rather than a tree
-_SCAN_EACH = 256  # looks; then git scans, whatever we believe to know
 __all__ = [
     "MOST_BYTES",
     "GitEnded",
@@ -70,186 +62,67 @@ class Snapshots:
         self._index = Index(self._git, self.home)
         self._rules = Rules(self.folder, most_bytes, (*leave_out, self.home, data))
         self._included = Included(self.home, self._rules)
-        self._trees = Trees(self._git)
-        self._memory: Memory | None = None
-        self._latest: str | None = None  # the newest snapshot
         self._lock = threading.RLock()
         self._held: set[bytes] = set()  # of what is included, what the index has
-        self._lost: set[bytes] = set()  # what is gone, and what the index has still
         self._growth = -1  # of what is left out, when the index was looked through for it
 
     # --- taking ---
 
     def take(self) -> str:
-        """The folder as it is now, by the hash of its tree.
-
-        Where only files changed that are known, no process is needed; else git scans the folder.
-        """
-        with self._lock:
-            self._latest = self._looked() or self._scanned()
-            return self._latest
+        """The folder as it is now, by the hash of its tree."""
+        with self._lock, self._index.locked():
+            for tries in range(_TRIES, 0, -1):
+                if not self.folder.is_dir():
+                    raise StoreError(str(self.folder), "the working folder is gone; make it again")
+                try:
+                    return self._take()
+                except GitFailed as error:
+                    if tries == 1:
+                        raise
+                    self._index.discard(error)
+        raise AssertionError("the last try returns or raises")
 
     def leave_out(self, paths: Iterable[Path]) -> None:
         """Leave out more from now on; to be told again what is left out costs nothing."""
         with self._lock:
             self._rules.leave_out(paths)
 
-    def take_files(self, paths: Iterable[str]) -> str:
-        """The folder as it was, with these files as they are now: nothing else is looked at.
-
-        That needs no process. What others changed meanwhile is seen by the next `take`.
-        """
-        with self._lock:
-            if self._latest is None:
-                return self.take()
-            places = (within(self.folder, path) for path in paths)
-            held = [place for place in places if place and self._rules.may_hold(place)]
-            try:
-                files = {path: self._file(path) for path in held}
-                tree = self._changed(self._latest, files)
-            except (NotSo, OSError):
-                return self.take()
-            self._follow(files, tree)
-            self._latest = tree
-            return tree
-
-    def _file(self, path: bytes) -> Entry | None:
-        if not self._rules.there(path) and self._rules.status(path) is not None:
-            raise NotSo  # through a link, or no file: how such things are held, a scan decides
-        return self._trees.file(path)
-
-    def _changed(self, tree: str, files: dict[bytes, Entry | None]) -> str:
-        self._trees.load(tree)
-        self._lost.update(path for path, entry in files.items() if entry is None)
-        return self._trees.changed(files)
-
-    def _follow(self, files: dict[bytes, Entry | None], tree: str) -> None:
-        """Have the memory stand for a tree in which somebody told of files."""
-        memory = self._memory
-        if memory is None or memory.tree != self._latest:
-            return
-        known = memory.files.keys() | self._included.paths
-        if any(path.rpartition(b"/")[2] == RULES or path not in known for path in files):
-            self._memory = None  # what is ignored by now, git must say
-            return
-        memory.forget(path for path, entry in files.items() if entry is None)
-        for path, entry in files.items():
-            if entry is not None:
-                memory.add(path)
-        memory.tree = tree
-
-    # --- a look, without a process ---
-
-    def _looked(self) -> str | None:
-        """The folder as it is now, where that can be told from what is remembered."""
-        memory = self._memory
-        if memory is None or not self._is_fresh(memory):
-            return None
-        try:
-            seen = memory.seen()
-            if not seen.changed and not seen.gone:
-                return memory.tree
-            files = {path: self._file(path) for path in seen.changed}
-            files.update(dict.fromkeys(seen.gone))
-            tree = self._changed(memory.tree, files)
-        except (Odd, NotSo, OSError):
-            return None
-        if None in (files[path] for path in seen.changed):
-            return None  # it went while we looked
-        memory.note(seen, tree)
-        return tree
-
-    def _is_fresh(self, memory: Memory) -> bool:
-        """Whether what is remembered is of this process, and of all that it should look at."""
-        self._included.read()
-        return (
-            memory.tree == self._latest == self._trees.name
-            and memory.process == os.getpid()
-            and memory.growth == self._rules.growth
-            and memory.looks < _SCAN_EACH
-            and self._trees.is_kept()
-            and not any(map(self._rules.there, self._included.paths - memory.files.keys()))
-        )
-
-    # --- a scan, by git ---
-
-    def _scanned(self) -> str:
-        """The folder as it is now, whatever changed; it is remembered for the next look."""
-        memory, self._memory = self._memory, None
-        if memory is not None and memory.process != os.getpid():
-            memory = None
-        for tries in range(_TRIES, 0, -1):
-            if not self.folder.is_dir():
-                raise StoreError(str(self.folder), "the working folder is gone; make it again")
-            moment = time.time_ns()
-            earlier = Earlier(moment, listed_before(self._rules, memory), memory)
-            try:
-                return self._taken(earlier)
-            except GitFailed as error:
-                if tries == 1:
-                    raise
-                self._index.discard(error)
-        raise AssertionError("the last try returns or raises")
-
-    def _taken(self, earlier: Earlier) -> str:
-        if self._index.ready():
+    def _take(self) -> str:
+        if self._index.begin():
             self._held.clear()
             self._growth = -1
         self._included.read()
         self._clean()
-        found = self._found()
+        changes = self._changes()
         included = self._included.paths
         wanted = [path for path in included - self._held if self._rules.there(path)]
-        if found.gone:
-            self._index.remove(found.gone)
-        if found.put or wanted:
-            self._index.put([*found.put, *wanted])
-        tree = self._index.written()
+        if changes.gone:
+            self._index.remove(changes.gone)
+        if changes.put or wanted:
+            self._index.put([*changes.put, *wanted])
         self._held.update(wanted)
-        self._held.difference_update(found.missing, found.gone)
-        if self._growth != self._rules.growth:  # a home of snapshots was found
-            self._clean()
-            tree = self._index.written()
-        self._remember(tree, [*found.put, *wanted], found, earlier)
-        return tree
+        self._held.difference_update(changes.missing, changes.gone)
+        self._clean()  # a home of snapshots may have been found
+        return self._index.tree()
 
     def _clean(self) -> None:
-        """Have the index forget what is gone, and what must not be held though it was."""
-        refused: list[bytes] = []
+        """Have the index forget what must not be held, though it was when less was left out."""
         while self._growth != self._rules.growth:
             self._growth = self._rules.growth
-            refused = self._rules.refused(self._index.names())
-        if refused or self._lost:
-            self._index.remove([*refused, *self._lost])
-            self._held.difference_update(refused, self._lost)
-            self._lost.clear()
+            if refused := self._rules.refused(self._index.names()):
+                self._index.remove(refused)
+                self._held.difference_update(refused)
 
-    def _found(self) -> Found:
+    def _changes(self) -> ScanResult:
+        """What differs from the index, also in repositories inside the folder."""
         options = self._rules.options()
-        found = self._rules.found(self._index.listed(*options), self._included.paths)
+        result = self._rules.sort(self._index.listed(*options), self._included.paths)
         seen: set[bytes] = set()
-        while nested := [path for path in found.nested if path not in seen]:
+        while nested := [path for path in result.nested if path not in seen]:
             seen.update(nested)
             self._index.open_nested(nested)
-            found = self._rules.found(self._index.listed(*options), self._included.paths)
-        return found
-
-    def _remember(self, tree: str, put: list[bytes], found: Found, earlier: Earlier) -> None:
-        """Remember the folder for the next look, where that will be quicker than a scan."""
-        if self._index.size() > MOST_FILES:
-            return
-        if self._trees.name != tree:
-            self._learn(tree, {*put, *found.gone})
-        held = set(self._trees.paths())
-        if held.issuperset(set(put) - set(found.missing)):  # else git refused to read some of it
-            self._memory = remembered(self._git, self._rules, self._trees, earlier)
-
-    def _learn(self, tree: str, touched: set[bytes]) -> None:
-        """Hold a tree: most often it is the one that we have, with what git has just put there."""
-        if self._trees.name is not None and len(touched) <= _FEW:
-            with suppress(NotSo, OSError):
-                self._trees.changed({path: self._file(path) for path in touched})
-        self._trees.load(tree)
+            result = self._rules.sort(self._index.listed(*options), self._included.paths)
+        return result
 
     # --- what is included ---
 
@@ -269,26 +142,17 @@ class Snapshots:
 
     # --- comparing ---
 
-    def changed(self, old: str, new: str) -> tuple[str, ...]:
-        """The files that differ between two snapshots."""
-        return tuple(sorted(map(os.fsdecode, changed_paths(self._git, old, new))))
-
-    def diff(self, old: str, new: str) -> tuple[FileDiff, ...]:
+    def diff(self, old: str, new: str, *, texts: bool = True) -> tuple[FileDiff, ...]:
         """How files differ between two snapshots, sorted by their names.
 
-        A text of more bytes than new files may have is left empty; its lines are counted.
+        A text of more bytes than new files may have is left empty, or every one without `texts`;
+        lines are counted all the same.
         """
         found = changes(self._git, old, new)
-        texts = [change for change in found if change.lines is not None]
-        names = [name for change in texts for name in (change.old, change.new)]
+        shown = [change for change in found if texts and change.lines is not None]
+        names = [name for change in shown for name in (change.old, change.new)]
         held = blobs(self._git, names, self._most_bytes)
         diffs = (file_diff(change, os.fsdecode(change.path), held) for change in found)
-        return tuple(sorted(diffs, key=lambda diff: diff.file))
-
-    def counted(self, old: str, new: str) -> tuple[FileDiff, ...]:
-        """`diff` without the texts: which files differ, and by how many lines."""
-        found = changes(self._git, old, new)
-        diffs = (file_diff(change, os.fsdecode(change.path), {}) for change in found)
         return tuple(sorted(diffs, key=lambda diff: diff.file))
 
     def patch(self, old: str, new: str, *, for_people: bool = False) -> bytes:
@@ -305,17 +169,14 @@ class Snapshots:
         """
         with self._lock:
             checked_tree(self._git, tree)
-            self._memory = None  # git scans: what is written over must have been seen
             before = self.take()
             found = changes(self._git, before, tree)
             if hidden := in_the_way(self._rules, found):
                 # What is there unseen would be lost: it is remembered first.
                 self._included.add(set(hidden.values()))
-                self._memory = None
                 before = self.take()
                 found = changes(self._git, before, tree)
             restoring = Restoring(self._git, self.home, self._rules, self._included.born)
-            self._memory = None
             return restoring.done(before, tree, found)
 
 

@@ -7,19 +7,20 @@ ignored then, or large. Such a file stays. Who takes the snapshot before this is
 import os
 import stat
 import tempfile
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from secrets import token_hex
 
-from foldmark.files import write_private
+from foldmark.files import open_folder, write_private
 from foldmark.model.values import Frozen
 
-from .git import Git, zero_ended
-from .placing import delete_file, place_file, remove_empty_folders
-from .reading import LINK, Changed, blobs, entries
-from .scanning import Rules
-from .stores import is_store_data
+from .diff import EXECUTABLE, LINK, Changed, blobs, entries
+from .git import UNFINISHED, Git, zero_ended
+from .rules import Rules, is_store_data
 
 _AT_ONCE = 64  # files that are held in memory while they are written
+# A system without these can import this, but restores nothing: the first call fails.
+_NEW: int = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 
 class Restored(Frozen):
@@ -164,3 +165,82 @@ def _above(path: bytes) -> list[bytes]:
 
 def _names(paths: list[bytes]) -> tuple[str, ...]:
     return tuple(sorted(map(os.fsdecode, paths)))
+
+
+# --- files below the folder, never through a link; each is whole at any moment ---
+
+
+def place_file(folder: Path, path: bytes, mode: str, data: bytes) -> None:
+    """Put a file or a link in its place; OSError where something stands there that is not ours."""
+    with _parent(folder, path, make=True) as parent:
+        name = path.rpartition(b"/")[2]
+        between = os.fsencode(UNFINISHED + token_hex(8))
+        try:
+            if mode == LINK:
+                os.symlink(data, between, dir_fd=parent)
+            else:
+                _write(parent, between, data, mode, _permissions(parent, name, mode))
+            _put(parent, between, name)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(between, dir_fd=parent)
+            raise
+
+
+def _permissions(parent: int, name: bytes, mode: str) -> int | None:
+    """The permissions of the file that is replaced, but for who may run it; None for a new one."""
+    try:
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    kept = stat.S_IMODE(status.st_mode) & 0o666
+    return kept | (kept & 0o444) >> 2 if mode == EXECUTABLE else kept
+
+
+def _write(parent: int, name: bytes, data: bytes, mode: str, permissions: int | None) -> None:
+    usual = 0o777 if mode == EXECUTABLE else 0o666  # less what the umask takes
+    number = os.open(name, _NEW, usual if permissions is None else 0o600, dir_fd=parent)
+    with os.fdopen(number, "wb") as file:
+        file.write(data)
+        if permissions is not None:
+            os.fchmod(number, permissions)
+
+
+def _put(parent: int, between: bytes, name: bytes) -> None:
+    try:
+        os.rename(between, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except IsADirectoryError:
+        _remove_empty(parent, name)
+        os.rename(between, name, src_dir_fd=parent, dst_dir_fd=parent)
+
+
+def _remove_empty(parent: int, name: bytes) -> None:
+    """Remove a folder that holds nothing but such folders; the rest of it stays."""
+    for _, folders, _, number in os.fwalk(name, topdown=False, dir_fd=parent):
+        for folder in folders:
+            with suppress(OSError):
+                os.rmdir(folder, dir_fd=number)
+    os.rmdir(name, dir_fd=parent)
+
+
+def delete_file(folder: Path, path: bytes) -> None:
+    """Delete a file or a link."""
+    with _parent(folder, path) as parent:
+        os.unlink(path.rpartition(b"/")[2], dir_fd=parent)
+
+
+def remove_empty_folders(folder: Path, path: bytes) -> None:
+    """Remove the folders above a path that are empty now, but never the first of them."""
+    above = path.rpartition(b"/")[0]
+    with suppress(OSError):
+        while above:
+            with _parent(folder, above) as parent:
+                os.rmdir(above.rpartition(b"/")[2], dir_fd=parent)
+            above = above.rpartition(b"/")[0]
+
+
+def _parent(folder: Path, path: bytes, *, make: bool = False) -> AbstractContextManager[int]:
+    """The folder in which a path lies, opened without following links."""
+    return open_folder(folder, path.split(b"/")[:-1], make=make)

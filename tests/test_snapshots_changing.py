@@ -1,9 +1,8 @@
-"""Snapshots taken without a process are the very ones that a scan by git would give."""
+"""Snapshots by an index that is kept are those that a new index gives, whatever was changed."""
 
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -12,11 +11,10 @@ import pytest
 
 from foldmark.snapshots.snapshots import Snapshots
 
-from .test_snapshots import calls, made
+from .test_snapshots import changed, made
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
-SETTLED = 0.06  # seconds after which a change has a time of its own
 NAMES = ("a", "b", "c.log", "p/a", "p/b.log", "p/q/a", "build/a", "build/deep/a", "r/s/t", "n/a")
 RULES = ("", "*.log\n", "build/\n", "*.log\nbuild\n!c.log\n", "/p/q\n", "r/s\n", "a\n", "n/\n")
 
@@ -135,99 +133,38 @@ Deed = Callable[[Random, Path], None]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_at_any_moment_a_look_gives_the_tree_that_a_scan_gives(
-    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+def test_at_any_moment_a_kept_index_gives_the_tree_that_a_new_one_gives(
+    tmp_path: Path, seed: int
 ) -> None:
     chance = Random(seed)  # noqa: S311 - the same edits each time
-    folder, quick = made(tmp_path, most_bytes=100)
-    scan = tmp_path / "scan"
+    folder, shots = made(tmp_path, most_bytes=100)
     for name in NAMES:
         cleared(folder, name).write_text("1234")
-    called = calls(monkeypatch)
-    without = 0
-    for number in range(60):
+    other = Snapshots(folder, home=shots.home, most_bytes=100)  # as another process would
+    for number in range(50):
         deeds: list[Deed] = [chance.choice(COMMON) for _ in range(chance.choice((0, 1, 1, 2)))]
         if chance.random() < 0.3:
             deeds.append(chance.choice(RARE))
         for deed in deeds:
             deed(chance, folder)
-        slow = Snapshots(folder, home=scan, most_bytes=100)
+        new = Snapshots(folder, home=tmp_path / "other", most_bytes=100)
         if chance.random() < 0.15:
             name = chance.choice(NAMES)
-            assert quick.include([name]) == slow.include([name])
-        called.clear()
-        tree = quick.take()
-        without += not called
-        assert tree == slow.take(), (number, [deed.__name__ for deed in deeds])
-        if chance.random() < 0.3:
-            time.sleep(SETTLED)  # so that files are known by their times, and not read
-    assert without > 10
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_looks_and_files_that_are_told_may_come_in_any_order(tmp_path: Path, seed: int) -> None:
-    chance = Random(seed)  # noqa: S311 - the same edits each time
-    folder, quick = made(tmp_path)
-    quick.take()
-    scan, unseen = tmp_path / "scan", False
-    for number in range(60):
-        name = chance.choice(NAMES)
-        path = cleared(folder, name)
-        slow = Snapshots(folder, home=scan)
-        assert quick.include([name]) == slow.include([name])
-        if chance.random() < 0.8:
-            path.write_bytes(chance.randbytes(4))
-        tree = quick.take_files([name]) if chance.random() < 0.5 else quick.take()
-        right = slow.take()
-        assert tree == right or unseen, number  # of what it is not told, it does not know
-        assert quick.take() == right, number
-        unseen = chance.random() < 0.2
-        if unseen:
-            cleared(folder, ".gitignore").write_text(chance.choice(RULES))
-        if chance.random() < 0.2:
-            time.sleep(SETTLED)
+            assert shots.include([name]) == new.include([name])
+        tree = (other if chance.random() < 0.2 else shots).take()
+        assert tree == new.take(), (number, [deed.__name__ for deed in deeds])
 
 
 # --- one by one ------------------------------------------------------------------------------
-
-
-def settled(shots: Snapshots) -> str:
-    """A snapshot after which the folder is known by its times."""
-    shots.take()
-    time.sleep(SETTLED)
-    shots.take()
-    return shots.take()
-
-
-def test_files_that_are_known_are_looked_at_without_a_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, shots = made(tmp_path)
-    for name in ("a", "p/b", "p/q/c"):
-        cleared(folder, name).write_text("1\n")
-    (folder / ".gitignore").write_text("*.log\nbuild/\n")
-    cleared(folder, "build/x").write_text("1\n")
-    (folder / "a.log").write_text("1\n")
-    tree = settled(shots)
-    called = calls(monkeypatch)
-    assert shots.take() == tree
-    (folder / "a").write_text("2\n")
-    (folder / "p/b").chmod(0o755)
-    shutil.rmtree(folder / "p/q")
-    (folder / "a.log").write_text("more\n")
-    (folder / "build/y").write_text("more\n")
-    changed = shots.take()
-    assert called == []
-    assert shots.changed(tree, changed) == ("a", "p/b", "p/q/c")
 
 
 def test_what_is_gone_and_comes_back_ignored_is_not_held(tmp_path: Path) -> None:
     folder, shots = made(tmp_path)
     for name in ("a.log", "b"):
         (folder / name).write_text("1\n")
-    tree = settled(shots)
+    tree = shots.take()
     (folder / ".gitignore").write_text("*.log\n")
-    assert shots.changed(tree, settled(shots)) == (".gitignore",)
+    assert changed(shots, tree, shots.take()) == (".gitignore",)
     (folder / "a.log").unlink()
     without = shots.take()
     (folder / "a.log").write_text("1\n")
@@ -238,29 +175,31 @@ def test_a_new_file_in_a_folder_that_held_nothing_is_seen(tmp_path: Path) -> Non
     folder, shots = made(tmp_path)
     (folder / "a").write_text("1\n")
     (folder / "empty/er").mkdir(parents=True)
-    tree = settled(shots)
+    tree = shots.take()
     (folder / "empty/er/b").write_text("1\n")
-    assert shots.changed(tree, shots.take()) == ("empty/er/b",)
+    assert changed(shots, tree, shots.take()) == ("empty/er/b",)
 
 
-def test_after_many_looks_git_scans_whatever_is_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_another_process_took_out_of_the_index_comes_back_with_its_file(
+    tmp_path: Path,
 ) -> None:
     folder, shots = made(tmp_path)
-    (folder / "a").write_text("1\n")
-    settled(shots)
-    called = calls(monkeypatch)
-    for _ in range(256):
-        shots.take()
-    assert called.count("ls-files") == 1
-
-
-def test_a_large_folder_is_left_to_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, shots = made(tmp_path)
-    monkeypatch.setattr("foldmark.snapshots.snapshots.MOST_FILES", 3)
-    for name in "abcd":
-        (folder / name).write_text("1\n")
-    tree = settled(shots)
-    called = calls(monkeypatch)
+    (folder / ".gitignore").write_text("*.log\n")
+    shots.include(["a.log"])
+    (folder / "a.log").write_text("1\n")
+    tree = shots.take()
+    (folder / "a.log").unlink()
+    Snapshots(folder, home=shots.home).take()
+    (folder / "a.log").write_text("1\n")
     assert shots.take() == tree
-    assert called == ["ls-files"]
+
+
+def test_what_one_leaves_out_is_not_in_the_snapshots_of_another(tmp_path: Path) -> None:
+    folder, shots = made(tmp_path)
+    (folder / "a").write_text("1\n")
+    other = Snapshots(folder, home=shots.home, leave_out=[folder / "b"])
+    tree = other.take()
+    (folder / "b").write_text("1\n")
+    whole = shots.take()
+    assert changed(shots, tree, whole) == ("b",)
+    assert (other.take(), shots.take()) == (tree, whole)

@@ -50,7 +50,7 @@ def checked_tree(git: Git, tree: str) -> str:
 
 def changes(git: Git, old: str, new: str) -> list[Changed]:
     """How two trees differ, with lines counted."""
-    told = _between(git, old, new, "--raw", "--numstat").split(b"\0")
+    told = _between(git, old, new).split(b"\0")
     found: list[Changed] = []
     lines: dict[bytes, tuple[int, int] | None] = {}
     fields = iter(told)
@@ -63,18 +63,13 @@ def changes(git: Git, old: str, new: str) -> list[Changed]:
     return [change._replace(lines=lines.get(change.path)) for change in found]
 
 
-def changed_paths(git: Git, old: str, new: str) -> list[bytes]:
-    """The paths that two trees have otherwise."""
-    return [path for path in _between(git, old, new, "--name-only").split(b"\0") if path]
-
-
-def _between(git: Git, old: str, new: str, *options: str) -> bytes:
+def _between(git: Git, old: str, new: str) -> bytes:
     if old == new:
         return b""
     if not _TREE.fullmatch(old) or not _TREE.fullmatch(new):
         checked_tree(git, old)
         checked_tree(git, new)
-    how = ("-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", *options)
+    how = ("-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--raw", "--numstat")
     try:
         return git.output("diff-tree", *how, old, new)
     except GitFailed:
