@@ -1,12 +1,15 @@
 """A view told in lines, for tests that compare it."""
 
+from collections.abc import Iterable
+
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
-from foldmark.model.messages import Message
+from foldmark.model.messages import AnyPart, Message, TextPart, ToolPart
 from foldmark.model.prompt_messages import Call, Media, Reasoning, Result, Text
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK
 from foldmark.tokens.counters import counter
+from foldmark.wire.codec import options
 
 
 def told(viewer: Viewer) -> list[str]:
@@ -35,3 +38,16 @@ def line(role: str, block: Text | Reasoning | Media | Call | Result) -> str:
 def shown(*messages: Message, policy: Policy = FOLDMARK, model: str = "") -> list[str]:
     log = Log(counter(policy.estimate), messages)
     return told(Viewer(log, policy, model=model))
+
+
+def joined(parts: Iterable[AnyPart], key: str) -> str:
+    """The text of which these parts were made."""
+    pieces: list[str] = []
+    for part in parts:
+        if isinstance(part, TextPart):
+            pieces.append(part.text)
+        elif isinstance(part, ToolPart):
+            own = options(part.metadata, key)
+            if "before" in own:
+                pieces += (own["before"], (part.state.input or {})["command"], own["after"])
+    return "".join(pieces)

@@ -160,7 +160,7 @@ def test_a_list_that_went_on_elsewhere_is_written_so_that_it_is_taken(
 @each_file
 @each_wire
 def test_real_sessions_are_taken_unless_they_are_lists_of_that_wire(entry: Json, wire: str) -> None:
-    own = {"openai-chat": "openai-chat", "tau-bench": "openai-chat", "gemini-cli": "gemini"}
+    own = {"openai-chat": "openai-chat", "gemini-cli": "gemini"}
     for session in read(entry["file"]).sessions[:5]:
         messages = wire_messages(session, wire)
         if own.get(entry["format"]) != wire or session.messages[0].info.time:

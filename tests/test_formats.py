@@ -1,10 +1,12 @@
 """Which format a file is of, and formats that others add."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,10 @@ from foldmark.errors import BadInput
 from foldmark.transcripts.format import format_named, formats, recognised
 from foldmark.transcripts.source import Head
 
+from .program import refused as refused_line
+
+Json = dict[str, Any]
+EXAMPLE = Path(__file__).parents[1] / "examples" / "tau_bench_format.py"
 DOCS = (Path(__file__).parents[1] / "docs" / "formats.md").read_text()
 (PLUGIN,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
 
@@ -41,7 +47,71 @@ def test_a_plugin_adds_a_format(tmp_path: Path):
     shown = ran(folder, "inspect", "days.jsonl", "--json")
     assert '"format": "diary"' in shown.stdout.replace('":"', '": "'), shown.stderr
     assert ran(folder, "import", "days.jsonl").returncode == 0
-    assert "It snowed." in ran(folder, "recall", "diary", "h1").stdout
+    assert "It snowed." in ran(folder, "recall", "days", "h1").stdout
+
+
+EPISODE: Json = {
+    "task_id": 3,
+    "trial": 0,
+    "reward": 1.0,
+    "info": {"task": {"instruction": "You want a ticket."}},
+    "traj": [
+        {"role": "system", "content": "Sell tickets."},
+        {"role": "user", "content": "hello"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "name": "find", "content": "one"},
+        {"role": "assistant", "content": "I found one."},
+    ],
+}
+
+
+def with_example(folder: Path) -> Path:
+    """The example of a plugin, installed."""
+    return installed(folder, EXAMPLE.read_text())
+
+
+def test_the_example_of_a_plugin_reads_every_episode_as_a_session(tmp_path: Path):
+    folder = with_example(tmp_path)
+    (folder / "run.json").write_text(json.dumps([EPISODE, {**EPISODE, "trial": 1}, EPISODE]))
+    done = ran(folder, "import", "run.json", "--store", "runs.db", "--json")
+    kept = json.loads(done.stdout)["imported"]
+    assert [held["id"] for held in kept] == ["run-3-0", "run-3-1", "run-3-0-2"]
+    assert {held["format"] for held in kept} == {"tau-bench"}
+    assert {held["title"] for held in kept} == {"You want a ticket."}
+    assert [held["messages"] for held in kept] == [3, 3, 3]
+    again = ran(folder, "export", "run-3-1", "--to", "openai-chat", "--store", "runs.db")
+    assert json.loads(again.stdout) == EPISODE["traj"]
+
+
+def test_the_example_of_a_plugin_names_the_message_that_is_none(tmp_path: Path):
+    folder = with_example(tmp_path)
+    broken = {**EPISODE, "traj": [*EPISODE["traj"], {"role": "user", "content": 5}]}
+    (folder / "run.json").write_text(json.dumps([EPISODE, broken]))
+    run = ran(folder, "inspect", "run.json")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "run.json: episode 2, message 6: " in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+def test_the_example_of_a_plugin_reads_a_real_run(tmp_path: Path, corpus: Path):
+    path = corpus / "tau-bench" / "tau_gpt-4o-airline_first40.json"
+    done = ran(with_example(tmp_path), "import", str(path), "--store", "runs.db", "--json")
+    kept = json.loads(done.stdout)["imported"]
+    assert len(kept) == len(json.loads(path.read_bytes())) == len({held["id"] for held in kept})
+
+
+@pytest.mark.parametrize("format", ["tau-bench", "tau2-bench", "entire-compact"])
+def test_a_real_file_of_no_format_of_ours_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], corpus: Path, format: str
+):
+    (path,) = (corpus / format).iterdir()
+    assert "not a transcript of a format that is known" in refused_line(capsys, "inspect", path)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +144,7 @@ def test_a_plugin_that_stumbles_over_a_line_names_it(tmp_path: Path):
 
 def test_every_format_has_a_name_of_its_own_and_says_who_writes_it():
     names = [held.name for held in formats()]
-    assert len(set(names)) == len(names) >= 17
+    assert len(set(names)) == len(names) >= 14
     assert all(held.about for held in formats())
     assert format_named("pi").name == "pi"
 

@@ -352,7 +352,7 @@ def test_half_of_a_character_does_no_harm() -> None:
 
 
 def test_a_line_that_cannot_be_read_leaves_nothing_behind() -> None:
-    broken = exchange([ASK, CALLED, LISTED, user({"text": "no type"})], reply(9, text("x")))
+    broken = exchange([ASK, CALLED, LISTED, user({"type": "text", "text": 5})], reply(9, text("x")))
     assert told([FIRST, broken, SECOND]) == [WHOLE]
     importer = FORMAT.importer("x")
     with pytest.raises(BadInput):

@@ -417,7 +417,6 @@ def test_whatever_the_lines_hold_is_read_or_refused(lines: list[Any]) -> None:
     "bad",
     [
         item("message", role="user"),
-        item("message", role="nobody", content=[]),
         item("function_call", name="shell", arguments="{}"),
         {"type": "response_item", "payload": "text"},
         {"type": "compacted", "payload": {"replacement_history": "text"}},

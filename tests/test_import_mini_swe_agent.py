@@ -23,13 +23,13 @@ from foldmark.model.messages import (
     Transcript,
     has_result,
 )
-from foldmark.transcripts.formats.fenced import Call, enclosed, joined, parted
+from foldmark.transcripts.formats._fenced import FencedCall, enclosed, parted
 from foldmark.transcripts.formats.mini_swe_agent import FORMAT
 from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
 from foldmark.transcripts.source import opened_source
 
 from .bending import assert_acceptable, bent, read_leniently
-from .telling import shown
+from .telling import joined, shown
 
 Said = dict[str, Any]
 CREATED = 1_767_323_045
@@ -154,7 +154,7 @@ def test_commands_are_those_that_the_program_finds_itself(text: str) -> None:
     if all(wanted):
         assert [text[place.begins : place.ends].strip() for place in places] == wanted
     for place in places:
-        assert joined(parted(text, place, Call("k", "bash", "c")), "k") == text
+        assert joined(parted(text, place, FencedCall("k", "bash", "c")), "k") == text
 
 
 # --- the second version ---------------------------------------------------------------------
@@ -296,7 +296,6 @@ def test_whatever_a_file_holds_is_read_or_refused(record: Any) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        {"role": "nobody", "content": "x"},
         {"role": "tool", "content": "of no call"},
         {"type": "function_call_output", "output": "of no call"},
         called({"id": "c1"}),

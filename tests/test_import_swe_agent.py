@@ -19,13 +19,13 @@ from foldmark.model.messages import (
     Transcript,
     has_result,
 )
-from foldmark.transcripts.formats.fenced import Call, joined, parted, place_of
+from foldmark.transcripts.formats._fenced import FencedCall, parted, place_of
 from foldmark.transcripts.formats.swe_agent import FORMAT
 from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
 from foldmark.transcripts.source import opened_source
 
 from .bending import assert_acceptable, bent, read_leniently
-from .telling import shown
+from .telling import joined, shown
 
 Item = dict[str, Any]
 SPOKEN = "I look around.\n\n```\nls -a\n```"
@@ -151,7 +151,7 @@ def test_an_answer_without_a_command_is_followed_by_a_message_of_the_user(tmp_pa
 def test_a_command_is_found_with_what_encloses_it(text: str, command: str, before: str) -> None:
     place = place_of(text, command)
     assert place
-    parts = parted(text, place, Call("k", "bash", "c"))
+    parts = parted(text, place, FencedCall("k", "bash", "c"))
     (part,) = (part for part in parts if isinstance(part, ToolPart))
     assert part.state.input == {"command": command}
     assert part.metadata
@@ -171,7 +171,7 @@ PIECES = st.sampled_from(["```", "\n", "ls", " ", "bash", "<command>", "</comman
 def test_whatever_was_split_can_be_put_together(text: str, command: str) -> None:
     place = place_of(text, command)
     if place:
-        parts = parted(text, place, Call("k", "bash", "c"))
+        parts = parted(text, place, FencedCall("k", "bash", "c"))
         assert joined(parts, "k") == text
         assert all(part.text.strip() for part in parts if isinstance(part, TextPart))
 
@@ -272,7 +272,6 @@ def test_whatever_a_file_holds_is_read_or_refused(record: Any) -> None:
     "item",
     [
         {"content": "no role"},
-        user([{"text": "no type"}]),
         called("x", {"id": "c1"}),
         called("x", call("c1"), thinking_blocks=[3]),
     ],

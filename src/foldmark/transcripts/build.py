@@ -5,11 +5,13 @@ messages with the ids and times of the transcript, and joins calls with their re
 opens a file or knows a store.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
@@ -35,6 +37,7 @@ from foldmark.wire.lists import orphan
 from foldmark.wire.pairing import Late, Weaver
 
 _LATEST = 2**53
+T = TypeVar("T")
 
 
 class Opened(Frozen):
@@ -116,7 +119,8 @@ class FormatReader:
         try:
             self.read(record, line)
         except BadInput:
-            self._steps, self._current = [], None  # to tell anew which conversation it is
+            if any(isinstance(step, Opened) for step in self._told()):
+                self._current = None  # to be told anew
             raise
         return self._told()
 
@@ -353,6 +357,44 @@ def _created(at: Number | None) -> Time | UnsetType:
     return UNSET if at is None else Time(created=at)
 
 
+# --- records -------------------------------------------------------------------------------
+
+
+@contextmanager
+def located(place: str) -> Generator[None]:
+    """What is refused inside is refused by its place in the record."""
+    try:
+        yield
+    except BadInput as error:
+        place = f"{place}, {error.place}" if error.place else place
+        raise BadInput(error.cause, place=place) from None
+
+
+def decoder(kind: type[T]) -> Callable[[bytes], T]:
+    """Decodes records into a type; what the type does not name is passed over."""
+    strict = msgspec.json.Decoder(kind)
+
+    def decode(data: bytes) -> T:
+        try:
+            return strict.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # The slower way tells what is wrong, and takes half characters as JavaScript does.
+            return converted(parsed(data), kind)
+
+    return decode
+
+
+def converted(value: object, kind: type[T]) -> T:
+    """Plain JSON data as a type; BadInput says what does not fit."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        cause, _, path = str(error).partition(" - at ")
+        raise BadInput(cause, place=path.strip("`") or None) from None
+    except UnicodeEncodeError:
+        raise BadInput("half of a character where none is expected") from None
+
+
 # --- fields of records ---------------------------------------------------------------------
 
 
@@ -374,6 +416,22 @@ def as_object(value: object) -> Json:
 def as_list(value: object) -> list[Any]:
     """A list; an empty one where the value is none."""
     return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def named_model(name: object) -> tuple[str, str]:
+    """A provider and its model, of a name as `anthropic/claude-sonnet-4-5`."""
+    if not isinstance(name, str):
+        return "", ""
+    provider, found, model = name.partition("/")
+    return (provider, model) if found and provider and model else ("", name)
+
+
+def list_at(record: Json, name: str) -> list[Any]:
+    """The list of a field; BadInput if there is none."""
+    value = record.get(name)
+    if not isinstance(value, list):
+        raise BadInput(f"'{name}' is {kind_words(value)}, not a list")
+    return cast("list[Any]", value)
 
 
 def session_time(begun: int | None, ended: int | None = None) -> Time | UnsetType:

@@ -11,10 +11,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Protocol, TypeVar, cast
 
-import msgspec
-
 from foldmark.errors import BadInput
-from foldmark.model.values import Frozen, parsed
+from foldmark.model.values import Frozen
 
 from .build import Step, Tally
 from .source import Head, Unrecognised
@@ -51,31 +49,6 @@ class Format(Frozen):
     importer: Callable[[str], Importer]  # of the file's name, where nothing else names a session
 
 
-def decoder(kind: type[T]) -> Callable[[bytes], T]:
-    """Decodes records into a type; what the type does not name is passed over."""
-    strict = msgspec.json.Decoder(kind)
-
-    def decode(data: bytes) -> T:
-        try:
-            return strict.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # The slower way tells what is wrong, and takes half characters as JavaScript does.
-            return converted(parsed(data), kind)
-
-    return decode
-
-
-def converted(value: object, kind: type[T]) -> T:
-    """Plain JSON data as a type; BadInput says what does not fit."""
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        cause, _, path = str(error).partition(" - at ")
-        raise BadInput(cause, place=path.strip("`") or None) from None
-    except UnicodeEncodeError:
-        raise BadInput("half of a character where none is expected") from None
-
-
 _HOMES = (
     "opencode",
     "claude_code",
@@ -87,20 +60,20 @@ _HOMES = (
     "mini_swe_agent",
     "openhands",
     "claude_trace",
-    "anthropic_list",
-    "responses_list",
-    "openai_chat",
-    "tau_bench",
-    "tau2_bench",
+    "api_lists",
     "aider",
-    "entire_compact",
 )
 
 
 @cache
 def formats() -> tuple[Format, ...]:
     """All formats that are known, our own first."""
-    own = [cast("Format", import_module(f".formats.{home}", __package__).FORMAT) for home in _HOMES]
+    homes = [import_module(f".formats.{home}", __package__) for home in _HOMES]
+    own = [
+        cast("Format", format)
+        for home in homes
+        for format in getattr(home, "FORMATS", None) or (home.FORMAT,)
+    ]
     return (*own, *_installed({format.name for format in own}))
 
 

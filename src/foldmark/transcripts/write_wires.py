@@ -23,7 +23,6 @@ from foldmark.wire.formats import encode, request
 # Formats whose files are lists of a wire's messages.
 _LISTS = {
     "openai-chat": "openai-chat",
-    "tau-bench": "openai-chat",
     "openai-responses": "openai-responses",
     "anthropic": "anthropic",
     "gemini-cli": "gemini",

@@ -25,13 +25,14 @@ from foldmark.transcripts.build import (
     Step,
     Tally,
     assistant_message,
+    decoder,
     folded,
     moment,
     note,
     user_message,
     with_info,
 )
-from foldmark.transcripts.format import Format, decoder
+from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 from foldmark.transcripts.woven import Woven
 from foldmark.wire.anthropic import Anthropic, finish_of_stop, usage_tokens

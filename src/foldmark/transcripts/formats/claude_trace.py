@@ -14,9 +14,9 @@ from msgspec import UNSET, Raw
 
 from foldmark.model.messages import Origin, SessionInfo, Time
 from foldmark.model.values import Json
-from foldmark.transcripts.api_lists import with_prompt
 from foldmark.transcripts.build import Opened, Step, Tally, moment
 from foldmark.transcripts.format import Format
+from foldmark.transcripts.formats.api_lists import with_prompt
 from foldmark.transcripts.source import Head
 from foldmark.wire.codec import options
 

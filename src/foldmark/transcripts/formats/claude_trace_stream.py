@@ -11,7 +11,7 @@ import msgspec
 
 from foldmark.errors import BadInput
 from foldmark.model.values import Json
-from foldmark.transcripts.format import decoder
+from foldmark.transcripts.build import decoder
 from foldmark.wire.stream_anthropic import AnthropicStream, Event
 
 _DATA = "\ndata:"

@@ -7,180 +7,167 @@ older versions the call that started it: they are sessions of their own.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.model.messages import Message, Origin, SessionInfo, TextPart, Tokens, ToolPart
+from foldmark.model.messages import (
+    AnyPart,
+    FilePart,
+    Origin,
+    Pending,
+    ReasoningPart,
+    SessionInfo,
+    TextPart,
+    Tokens,
+    ToolPart,
+)
 from foldmark.model.values import Json
 from foldmark.transcripts.build import (
-    Opened,
-    Step,
-    Tally,
-    assistant_message,
-    folded,
+    FormatReader,
+    Talk,
     moment,
-    user_message,
+    note,
+    optional_text,
+    session_time,
 )
-from foldmark.transcripts.format import Format, decoder
+from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
-from foldmark.transcripts.woven import Woven
-from foldmark.wire.codec import Answer, as_number, options, text_at, without
+from foldmark.wire.codec import (
+    Answer,
+    as_number,
+    data_url,
+    kept,
+    object_at,
+    objects,
+    options,
+    text_at,
+    without,
+)
 
-from .copilot_parts import NAME, answer_parts, files, session_info, text, words
-
+_NAME = "copilot-cli"
 _PROVIDER = "github-copilot"
 _MESSAGES = ("user.message", "assistant.message")
+_OPAQUE = ("reasoningOpaque", "encryptedContent")
 
 
-class Event(Struct, gc=False, rename="camel"):
-    """A line."""
-
-    type: str
-    data: Json | UnsetType | None = UNSET
-    id: str | UnsetType | None = UNSET
-    timestamp: str | UnsetType | None = UNSET
-    agent_id: str | UnsetType | None = UNSET
-
-
-_decode = decoder(Event)
-
-
-class CopilotCli:
+class CopilotCli(FormatReader):
     """Reads one file."""
+
+    key = _NAME
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for events before which no session was started."""
-        self.decode = _decode
-        self.tally = Tally()
-        self._session = SessionInfo(id=Path(name).stem)
-        self._threads: dict[str, _Thread] = {}
-        self._now: _Thread | None = None
+        super().__init__(name)
+        self._session = self.talk.info
         self._model = ""
 
-    def take(self, record: Event, line: int) -> Iterator[Step]:
-        """What an event says."""
+    def read(self, record: Json, line: int) -> None:
+        """Tell what an event says."""
         del line
-        data = record.data or {}
-        if record.type == "session.start":
-            model = text(data, "selectedModel")
-            self._session = session_info(self._session.id, data, moment(record.timestamp))
-            self._model = model
-            yield from self._switch(self._thread(""))
-        elif record.type == "session.model_change":
-            self._model = text(data, "newModel")
+        kind, at = text_at(record, "type"), moment(record.get("timestamp"))
+        data = {} if record.get("data") is None else object_at(record, "data")
+        if kind == "session.start":
+            self._start(data, at)
+        elif kind == "session.model_change":
+            self._model = optional_text(data, "newModel")
         else:
-            thread = self._thread(record.agent_id or text(data, "parentToolCallId"))
-            thread.model = self._model
-            # First, so that what cannot be read changes nothing.
-            steps = list(thread.take(record, data))
-            self.tally.messages += record.type in _MESSAGES
-            yield from self._switch(thread)
-            yield from steps
+            agent = optional_text(record, "agentId") or optional_text(data, "parentToolCallId")
+            self._thread(agent).read(kind, data, optional_text(record, "id"), at, self._model)
+            self.tally.messages += kind in _MESSAGES
 
-    def end(self) -> Iterator[Step]:
-        """What is held."""
-        if self._now is not None:
-            yield from self._now.end()
+    def _start(self, data: Json, at: int | None) -> None:
+        model = optional_text(data, "selectedModel")
+        self._session = SessionInfo(
+            id=optional_text(data, "sessionId") or self._session.id,
+            directory=optional_text(options(data, "context"), "cwd") or UNSET,
+            version=optional_text(data, "copilotVersion") or UNSET,
+            time=session_time(moment(data.get("startTime")) or at),
+        )
+        self._model = model
+        self._thread("").open()
 
     def _thread(self, agent: str) -> "_Thread":
-        name = f"{self._session.id}-{agent}" if agent else self._session.id
-        if name not in self._threads:
-            info = self._session
-            if agent:
-                info = replace(info, id=name, parent_id=info.id, title=f"subagent {agent}")
-            self._threads[name] = _Thread(info, self.tally)
-        return self._threads[name]
-
-    def _switch(self, thread: "_Thread") -> Iterator[Step]:
-        if thread is not self._now:
-            yield from self.end()
-            self._now = thread
-            yield Opened(info=thread.info)
+        info = self._session
+        if agent:
+            name = f"{info.id}-{agent}"
+            info = replace(info, id=name, parent_id=info.id, title=f"subagent {agent}")
+        talk = self.talks.get(info.id)
+        if not isinstance(talk, _Thread):
+            talk = self.talks[info.id] = _Thread(self, info)
+        return talk
 
 
-class _Thread:
+class _Thread(Talk):
     """The events of one conversation."""
 
-    def __init__(self, info: SessionInfo, tally: Tally) -> None:
-        self.info = info
-        self.model = ""
-        self._woven = Woven(NAME, tally)
+    def __init__(self, reader: FormatReader, info: SessionInfo) -> None:
+        super().__init__(reader, info)
         self._ids: set[str] = set()
         self._announced: set[str] = set()  # calls of messages that have no result yet
         self._begun: dict[str, Json] = {}  # calls that no message announced
         self._is_folding = False
         self._tail: str | None = None  # the first message since a compaction began
 
-    def take(self, event: Event, data: Json) -> Iterator[Step]:
-        match event.type:
-            case "system.message":
-                yield from self._prompted(text(data, "content"))
+    def read(self, kind: str, data: Json, name: str, at: int | None, model: str) -> None:
+        """Tell what an event says; those not named here are for the screen, or told elsewhere."""
+        self.open()
+        match kind:
+            case "system.message":  # which is told again with every request of the user
+                self.open(origin=Origin(system=optional_text(data, "content")))
             case "user.message" | "system.notification":
-                yield from self._said(event, data)
+                self._prompt(data, name, at, is_notice=kind == "system.notification")
             case "assistant.message":
-                yield from self._answered(event, data)
+                self._reply(data, name, at, model)
             case "tool.execution_start":
                 self._begin(text_at(data, "toolCallId"), data)
             case "tool.execution_complete":
-                answer = self._result(text_at(data, "toolCallId"), data)
-                yield from self._woven.answer(answer, moment(event.timestamp))
+                self.answer(self._result(text_at(data, "toolCallId"), data), at)
             case "session.compaction_start":
                 self._is_folding, self._tail = True, None
             case "session.compaction_complete":
-                yield from self._folded(event, data)
+                self._fold(data, name, at)
             case _:
-                pass  # for the screen, or told elsewhere
-
-    def end(self) -> Iterator[Step]:
-        yield from self._woven.flush()
+                pass
 
     # --- messages ---
 
-    def _prompted(self, prompt: str) -> Iterator[Step]:
-        """The system prompt, which is told again with every request of the user."""
-        origin = Origin(system=prompt)
-        if self.info.origin != origin:
-            self.info = replace(self.info, origin=origin)
-            yield Opened(info=self.info)
-
-    def _said(self, event: Event, data: Json) -> Iterator[Step]:
-        typed = text(data, "content")
-        sent = text(data, "transformedContent") or typed
+    def _prompt(self, data: Json, name: str, at: int | None, *, is_notice: bool) -> None:
+        typed = optional_text(data, "content")
+        sent = optional_text(data, "transformedContent") or typed
         # What has a source is a skill's words or a notice; the one of a subagent is its task.
-        is_typed = event.type == "user.message" and text(data, "source") in ("", "user")
+        is_typed = not is_notice and optional_text(data, "source") in ("", "user")
         if not is_typed and not self.info.parent_id:
             typed = ""
-        parts = (*words(typed, sent), *files(data.get("attachments")))
+        parts = (*_words(typed, sent), *_files(data.get("attachments")))
         if parts:
-            yield from self._add(user_message(self._id(event), parts, moment(event.timestamp)))
+            self.user(self._id(name), parts, at)
+            self._note_tail()
 
-    def _answered(self, event: Event, data: Json) -> Iterator[Step]:
-        parts = tuple(answer_parts(data))
-        model, made = text(data, "model") or self.model, as_number(data.get("outputTokens"))
-        message = assistant_message(
-            self._id(event, text(data, "messageId")),
+    def _reply(self, data: Json, name: str, at: int | None, model: str) -> None:
+        parts = tuple(_reply_parts(data))
+        model, made = optional_text(data, "model") or model, as_number(data.get("outputTokens"))
+        self.assistant(
+            self._id(optional_text(data, "messageId") or name),
             parts,
-            moment(event.timestamp),
+            at,
             model=(_PROVIDER, model) if model else ("", ""),
             tokens=Tokens(output=made) if made else None,
         )
         self._announced |= {part.call_id or "" for part in parts if isinstance(part, ToolPart)}
-        yield from self._add(message)
+        self._note_tail()
 
-    def _add(self, message: Message) -> Iterator[Step]:
+    def _note_tail(self) -> None:
         if self._is_folding and self._tail is None:
-            self._tail = message.id
-        yield from self._woven.add(message)
+            self._tail = self.last_id
 
-    def _id(self, event: Event, given: str = "") -> str:
+    def _id(self, name: str) -> str:
         """An id once only."""
-        name = given or event.id or self.info.id
-        if name in self._ids or name == self.info.id:
-            name = f"{name}-{len(self._ids) + 1}"
-        self._ids.add(name)
-        return name
+        own = name or self.info.id
+        if own in self._ids or own == self.info.id:
+            own = f"{own}-{len(self._ids) + 1}"
+        self._ids.add(own)
+        return own
 
     # --- calls ---
 
@@ -191,35 +178,73 @@ class _Thread:
 
     def _result(self, call: str, data: Json) -> Answer:
         result, is_error = options(data, "result"), data.get("success") is False
-        output = text(result, "content")
+        output = optional_text(result, "content")
         if is_error and not output:
-            output = text(options(data, "error"), "message")
-        shown = tuple(files(result.get("contents")))
+            output = optional_text(options(data, "error"), "message")
+        files = tuple(_files(result.get("contents")))
         self._announced.discard(call)
         return Answer(
             call_id=call,
             output=output,
             is_error=is_error,
-            files=shown,
+            files=files,
             raw={"toolCallId": call, **self._begun.pop(call, {}), "output": output},
         )
 
     # --- compactions ---
 
-    def _folded(self, event: Event, data: Json) -> Iterator[Step]:
-        summary = text(data, "summaryContent")
+    def _fold(self, data: Json, name: str, at: int | None) -> None:
+        summary = optional_text(data, "summaryContent")
         tail, self._is_folding, self._tail = self._tail, False, None
-        if data.get("success") is False or not summary:
-            return
-        yield from self.end()
-        yield from folded(
-            self._id(event),
-            (TextPart(text=summary),),
-            moment(event.timestamp),
-            auto=data.get("trigger") != "manual",
-            tail=tail,
-            wire={NAME: without(data, "summaryContent")},
-        )
+        if data.get("success") is not False and summary:
+            self.fold(
+                self._id(name),
+                (TextPart(text=summary),),
+                at,
+                auto=data.get("trigger") != "manual",
+                tail=tail,
+                wire={_NAME: without(data, "summaryContent")},
+            )
+
+
+# --- parts ---------------------------------------------------------------------------------
+
+
+def _words(typed: str, sent: str) -> Iterator[TextPart]:
+    """What the model was sent; what the user typed of it stands apart from the rest."""
+    before, found, after = sent.partition(typed) if typed else (sent, "", "")
+    if before:
+        yield note(before)
+    if typed:
+        # Where it was sent in other words, the user's own are kept beside them.
+        yield TextPart(text=typed) if found else TextPart(text=typed, ignored=True)
+    if after:
+        yield note(after)
+
+
+def _files(attached: object) -> Iterator[FilePart]:
+    """What is attached inline; the rest is named in what the model was sent."""
+    for item in objects(attached or [], "what is attached"):
+        mime, data = item.get("mimeType"), item.get("data")
+        if isinstance(mime, str) and isinstance(data, str):
+            yield FilePart(mime=mime, url=data_url(mime, data))
+
+
+def _reply_parts(data: Json) -> Iterator[AnyPart]:
+    """What the model thought, said and called."""
+    thought, said = optional_text(data, "reasoningText"), optional_text(data, "content")
+    opaque = {name: data[name] for name in _OPAQUE if data.get(name)}
+    if thought or opaque:
+        yield ReasoningPart(text=thought, metadata=kept(_NAME, opaque))
+    if said:
+        yield TextPart(text=said)
+    for request in objects(data.get("toolRequests") or [], "'toolRequests'"):
+        given = options(request, "arguments")
+        if not given and request.get("arguments"):
+            given = {"input": request["arguments"]}  # a tool with its own grammar takes a text
+        state = Pending(input=given, title=optional_text(request, "intentionSummary") or UNSET)
+        name, call = text_at(request, "name"), text_at(request, "toolCallId")
+        yield ToolPart(tool=name, call_id=call, state=state)
 
 
 def _recognises(head: Head) -> bool:
@@ -232,7 +257,7 @@ def _is_event(line: Json) -> bool:
 
 
 FORMAT = Format(
-    name=NAME,
+    name=_NAME,
     about="GitHub Copilot CLI, ~/.copilot/session-state",
     recognises=_recognises,
     importer=CopilotCli,

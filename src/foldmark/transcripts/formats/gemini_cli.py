@@ -322,7 +322,7 @@ def _draft(said: Json, id: str) -> _Draft:
 
 def _api_parts(content: object) -> list[Json]:
     """Content in the one form that the API takes."""
-    listed = as_list(content) if isinstance(content, list) else [content]
+    listed = as_list(content) or [content]
     parts: list[Any] = [{"text": part} if isinstance(part, str) else part for part in listed]
     return [part for part in parts if part and part != {"text": ""}]
 

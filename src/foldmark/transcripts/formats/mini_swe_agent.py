@@ -7,166 +7,248 @@ was measured and thought is in `extra`. The last output is what the run hands in
 version gives it the role `exit`.
 """
 
-from collections.abc import Iterator
 from itertools import islice, zip_longest
-from pathlib import Path
+from typing import Any
 
-from foldmark.model.messages import Message, TextPart, ToolPart, has_result
+from msgspec import UNSET
+
+from foldmark.errors import BadInput
+from foldmark.model.messages import (
+    AnyPart,
+    ReasoningPart,
+    SessionInfo,
+    TextPart,
+    ToolPart,
+    has_result,
+)
 from foldmark.model.values import Json
 from foldmark.transcripts.build import (
-    Opened,
-    Step,
-    Tally,
-    assistant_message,
+    FormatReader,
+    Names,
+    Talk,
+    as_list,
+    as_object,
+    by_program,
+    located,
     moment,
-    user_message,
-    with_info,
+    named_model,
 )
-from foldmark.transcripts.format import Format, decoder
+from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
-from foldmark.transcripts.woven import Woven
-from foldmark.wire.codec import Answer, options
+from foldmark.wire.codec import Answer, objects, options
+from foldmark.wire.openai_chat import OpenAIChat
+from foldmark.wire.openai_responses import OpenAIResponses
 
-from . import mini_swe_records as records
-from .fenced import Call, parted
-from .litellm import named_model
-from .mini_swe_records import CHAT, NO_RESPONSE, NOTHING, RESPONSES, Run, Said
-from .runs import Names, as_object, by_program, facts, prompted, run_info
+from ._fenced import FencedCall, Output, Place, enclosed, parted, place_of
+from ._litellm import (
+    leading_prompts,
+    number_or_none,
+    response_tokens,
+    run_facts,
+    run_info,
+)
 
 _NAME = "mini-swe-agent"
-_decode = decoder(Run)
+# A command stands between these; the program looks for one kind only, that which is set up.
+_ENCLOSING = (
+    ("```bash", "\n```"),
+    ("```mswea_bash_command", "\n```"),
+    ("<mswea_bash_command>", "</mswea_bash_command>"),
+)
+_THOUGHTS = ("reasoning", "reasoning_content")
+_BESIDE = ("tool_calls", *_THOUGHTS, "reasoning_details", "thinking_blocks")
+_CHAT, _RESPONSES = OpenAIChat(), OpenAIResponses()
 
 
-class MiniSweAgent:
+class MiniSweAgent(FormatReader):
     """Reads one file."""
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for runs that do not name their task."""
-        self.decode = _decode
-        self.tally = Tally()
-        self._stem = Path(name).stem.removesuffix(".traj")
+        super().__init__(name)
+        self.stem = self.stem.removesuffix(".traj")
         self._names = Names()
 
-    def take(self, record: Run, line: int) -> Iterator[Step]:
-        """What a run says."""
+    def read(self, record: Json, line: int) -> None:
+        """Tell what a run says."""
         del line
-        self.tally.messages += len(record.messages)
-        task = record.instance_id
-        session = self._names.once(task if isinstance(task, str) and task else self._stem)
-        about = as_object(record.info)
-        prompts = prompted((held.role, held.content) for held in record.messages)
+        messages = objects(record.get("messages"), "'messages'")
+        self.tally.messages += len(messages)
+        task, about = record.get("instance_id"), as_object(record.get("info"))
+        session = self._names.once(task if isinstance(task, str) and task else self.stem)
+        prompts = leading_prompts(messages)
+        config = options(about, "config")
         info = run_info(
             session,
             prompts=prompts,
-            title=session,
             version=about.get("mini_version"),
-            directory=_config(about, "environment").get("cwd"),
+            directory=options(config, "environment").get("cwd"),
         )
-        yield Opened(info=info, extra=facts(_NAME, about))
-        wire = RESPONSES if any(map(records.is_response, record.messages)) else CHAT
-        model = named_model(_config(about, "model").get("model_name"))
-        conversation = _Conversation(model, Woven(wire.key, self.tally))
-        pairs = zip_longest(record.messages, record.messages[1:])
+        self.key = (_RESPONSES if any(map(_is_response, messages)) else _CHAT).key
+        run = _Run(self, info, named_model(options(config, "model").get("model_name")))
+        run.extra = run_facts(_NAME, about)
+        run.open()
+        pairs = zip_longest(messages, messages[1:], fillvalue=None)
         for number, (said, after) in islice(enumerate(pairs), len(prompts), None):
-            yield from conversation.take(said, after, f"{session}-{number}")
-        yield from conversation.end()
-
-    def end(self) -> Iterator[Step]:
-        """Nothing more."""
-        return iter(())
+            with located(f"messages[{number}]"):
+                run.read(said or {}, after, f"{session}-{number}")
+        run.flush()
 
 
-class _Conversation:
+class _Run(Talk):
     """The messages of one run."""
 
-    def __init__(self, model: tuple[str, str], woven: Woven) -> None:
+    def __init__(self, reader: FormatReader, info: SessionInfo, model: tuple[str, str]) -> None:
+        super().__init__(reader, info)
         self._model = model if any(model) else None
-        self._woven = woven
-        self._open: list[str] = []  # calls that wait for their outputs
+        self._unanswered: list[str] = []  # calls that wait for their outputs
         self._is_told = False  # whether the next is an output that was told with its call
         self._is_refused = False  # whether the last answer is not of the form that is wanted
 
-    def take(self, said: Said, after: Said | None, name: str) -> Iterator[Step]:
+    def read(self, said: Json, after: Json | None, name: str) -> None:
+        """Tell what a message says; an answer is told with the output that follows."""
         if self._is_told:
             self._is_told = False
-            return iter(())
-        if said.role == "assistant":
-            return self._add(self._said(said, after, name))
-        if records.is_response(said):
-            return self._add(self._reply(said, name))
-        if records.is_result(said):
-            return self._answer(records.result(said), said)
-        if self._open and records.is_output(said):
-            return self._answer(records.answer(self._open[0], said), said)
-        return self._told(said, name)
+        elif said.get("role") == "assistant":
+            self._reply(said, after, name)
+        elif _is_response(said):
+            self._response(said, name)
+        elif said.get("role") == "tool" or said.get("type") == "function_call_output":
+            self._result(_result(said), said)
+        elif self._unanswered and _is_output(said):
+            self._result(_as_answer(self._unanswered[0], said), said)
+        else:
+            self._prompt(said, name)
 
-    def end(self) -> Iterator[Step]:
-        return self._woven.flush()
+    def _result(self, answer: Answer, said: Json) -> None:
+        if answer.call_id in self._unanswered:
+            self._unanswered.remove(answer.call_id)
+        self.answer(answer, _at(said))
 
-    def _answer(self, answer: Answer, said: Said) -> Iterator[Step]:
-        if answer.call_id in self._open:
-            self._open.remove(answer.call_id)
-        return self._woven.answer(answer, records.at(said))
-
-    def _told(self, said: Said, name: str) -> Iterator[Step]:
+    def _prompt(self, said: Json, name: str) -> None:
         """The task, a complaint of the program, or why it ended."""
-        is_exit = said.role == "exit"
-        wire = RESPONSES if said.type == "message" else CHAT
-        role = "user" if is_exit else said.role
-        parts = wire.read({"role": role, "content": said.content}).parts
+        is_exit = said.get("role") == "exit"
+        wire = _RESPONSES if said.get("type") == "message" else _CHAT
+        role = "user" if is_exit else said.get("role")
+        parts = wire.read({"role": role, "content": said.get("content")}).parts
         if self._is_refused or is_exit:
             parts = by_program(parts)
-        if all(isinstance(part, TextPart) and not part.text for part in parts):
-            return iter(())
-        return self._woven.add(user_message(name, parts, records.at(said)))
+        if not all(isinstance(part, TextPart) and not part.text for part in parts):
+            self.user(name, parts, _at(said))
 
     # --- the model ---
 
-    def _said(self, said: Said, after: Said | None, name: str) -> Message:
-        extra = said.extra or NOTHING
-        response = extra.response or NO_RESPONSE
-        place = None if said.tool_calls else records.place(said.content, extra.actions)
-        if place is None:
-            parts = records.whole(said)
+    def _reply(self, said: Json, after: Json | None, name: str) -> None:
+        content, extra = said.get("content"), options(said, "extra")
+        response = options(extra, "response")
+        place = None if said.get("tool_calls") else _place(content, extra.get("actions"))
+        if place is None or not isinstance(content, str):
+            beside = {field: held for field in _BESIDE if (held := said.get(field))}
+            parts = _CHAT.read({"role": "assistant", "content": content or None, **beside}).parts
         else:
             # The output follows as a rule; to tell it at once is faster than to wait for it.
-            output = records.output(after)
+            output = _output(after)
             self._is_told = output is not None
-            parts = parted(said.content, place, Call(_NAME, "bash", f"{name}-call", output))
-        usage = response.usage
-        message = assistant_message(
+            parts = parted(content, place, FencedCall(_NAME, "bash", f"{name}-call", output))
+        self._tell(
             name,
-            records.with_thoughts(parts, response),
-            records.at(said) or moment(response.created),
-            model=self._model or named_model(response.model),
-            tokens=usage and usage.tokens(),
+            _with_thoughts(parts, response),
+            _at(said) or moment(response.get("created")),
+            model=self._model or named_model(response.get("model")),
+            tokens=response_tokens(response),
+            cost=_cost(extra.get("cost") or options(response, "usage").get("cost")),
         )
-        cost = extra.cost or (usage and usage.cost)
-        return message if cost is None else with_info(message, cost=cost)
 
-    def _reply(self, said: Said, name: str) -> Message:
+    def _response(self, said: Json, name: str) -> None:
         """A whole response of the Responses API."""
-        given = {"output": said.output, "usage": said.usage, "model": said.model}
-        reply = RESPONSES.read_reply(given)
-        message = assistant_message(
+        given = {field: said.get(field) for field in ("output", "usage", "model")}
+        reply = _RESPONSES.read_reply(given)
+        self._tell(
             name,
             reply.read.parts,
-            records.at(said) or moment(said.created_at),
+            _at(said) or moment(said.get("created_at")),
             model=self._model or named_model(reply.model),
             tokens=reply.tokens,
+            cost=_cost(options(said, "extra").get("cost")),
         )
-        cost = said.extra and said.extra.cost
-        return message if cost is None else with_info(message, cost=cost)
 
-    def _add(self, message: Message) -> Iterator[Step]:
-        calls = [part for part in message.parts if isinstance(part, ToolPart)]
-        self._open = [part.call_id or "" for part in calls if not has_result(part)]
+    def _tell(self, name: str, parts: tuple[AnyPart, ...], at: int | None, **about: Any) -> None:
+        calls = [part for part in parts if isinstance(part, ToolPart)]
+        self._unanswered = [part.call_id or "" for part in calls if not has_result(part)]
         self._is_refused = not calls
-        return self._woven.add(message)
+        self.assistant(name, parts, at, **about)
 
 
-def _config(about: Json, of: str) -> Json:
-    return options(options(about, "config"), of)
+# --- messages ------------------------------------------------------------------------------
+
+
+def _cost(told: object) -> Any:
+    cost = number_or_none(told)
+    return UNSET if cost is None else cost
+
+
+def _at(said: Json) -> int | None:
+    """When a message was made."""
+    return moment(options(said, "extra").get("timestamp") or said.get("timestamp"))
+
+
+def _is_response(said: Json) -> bool:
+    """Whether it is a whole response of the Responses API."""
+    return said.get("object") == "response"
+
+
+def _is_output(said: Json) -> bool:
+    """Whether it can be what a command gave back; the program tells what interrupts."""
+    interrupts = options(said, "extra").get("interrupt_type")
+    return said.get("role") in ("user", "exit") and not interrupts
+
+
+def _output(said: Json | None) -> Output | None:
+    """What a command gave back, where that is a text."""
+    if said is None or not isinstance(said.get("content"), str) or not _is_output(said):
+        return None
+    return Output(said["content"], _at(said))
+
+
+def _result(said: Json) -> Answer:
+    """The result of a real call."""
+    if said.get("role") == "tool":
+        return _as_answer(said.get("tool_call_id"), said)
+    given = {field: said.get(field) for field in ("type", "call_id", "output")}
+    answers = _RESPONSES.read(given).answers
+    if not answers:
+        raise BadInput("a result names no call")
+    return answers[0]
+
+
+def _as_answer(call: Any, said: Json) -> Answer:
+    """A message as the result of a call."""
+    given = {"role": "tool", "tool_call_id": call, "content": said.get("content")}
+    return _CHAT.read(given).answers[0]
+
+
+def _place(text: Any, actions: Any) -> Place | None:
+    """Where the one command of an answer stands; the second version tells what it is."""
+    if not isinstance(text, str):
+        return None
+    match actions:
+        case [{"command": str(command)}] if command.strip():
+            return place_of(text, command.strip())
+        case _:
+            pass
+    for opening, closing in _ENCLOSING:
+        if found := enclosed(text, opening, closing):
+            return found[0] if len(found) == 1 else None
+    return None
+
+
+def _with_thoughts(parts: tuple[AnyPart, ...], response: Json) -> tuple[AnyPart, ...]:
+    """What the model thought put first, where the message itself does not tell it."""
+    message = options(next(iter(as_list(response.get("choices"))), None), "message")
+    told = next((held for name in _THOUGHTS if (held := message.get(name))), None)
+    if not isinstance(told, str) or any(isinstance(part, ReasoningPart) for part in parts):
+        return parts
+    return (ReasoningPart(text=told), *parts)
 
 
 def _recognises(head: Head) -> bool:

@@ -1,49 +1,36 @@
 """OpenCode: what `opencode export` writes, and what Foldmark writes itself."""
 
-from collections.abc import Iterator
-
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.log.marks import hidden_ranges
-from foldmark.model.messages import ToolPart, Transcript, decode_transcript, has_result
-from foldmark.transcripts.build import Opened, Reverted, Step, Tally
+from foldmark.model.messages import Transcript, decode_transcript
+from foldmark.transcripts.build import FormatReader, Reverted, Talk
 from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 
 
-class OpenCode:
-    """Our own form: there is nothing to translate."""
-
-    def __init__(self, name: str) -> None:
-        """The session names itself."""
-        del name
-        self.tally = Tally()
+class OpenCode(FormatReader):
+    """Reads one file in our own form: there is nothing to translate."""
 
     def decode(self, data: bytes) -> Transcript:
         """A whole session."""
         return decode_transcript(data)
 
-    def take(self, record: Transcript, line: int) -> Iterator[Step]:
-        """Its messages, as they are, and its reverts after what they hide."""
+    def read(self, record: Transcript, line: int) -> None:
+        """Tell its messages as they are, and its reverts after what they hide."""
         del line
-        info = replace(record.info, revert=UNSET, reverted=UNSET)
-        yield Opened(info=info, extra=record.extra)
-        self.tally.messages += len(record.messages)
-        for message in record.messages:
-            calls = [part for part in message.parts if isinstance(part, ToolPart)]
-            self.tally.calls += len(calls)
-            self.tally.results += sum(has_result(part) for part in calls)
-        ends = {gap.stop: gap.start for gap in hidden_ranges(record.info, record.messages)}
-        for place, message in enumerate(record.messages, 1):
-            yield message
+        info, messages = replace(record.info, revert=UNSET, reverted=UNSET), record.messages
+        talk = Talk(self, info, record.extra)
+        talk.open()
+        self.tally.messages += len(messages)
+        ends = {gap.stop: gap.start for gap in hidden_ranges(record.info, messages)}
+        for place, message in enumerate(messages, 1):
+            self.tally.count_calls(message.parts)
+            self.tell(talk, message)
             if place in ends:
                 first = ends[place]
-                yield Reverted(message=record.messages[first - 1].id if first else None)
-
-    def end(self) -> Iterator[Step]:
-        """Nothing more."""
-        return iter(())
+                self.tell(talk, Reverted(message=messages[first - 1].id if first else None))
 
 
 def _recognises(head: Head) -> bool:

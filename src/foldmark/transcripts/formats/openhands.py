@@ -8,31 +8,47 @@ beside their names.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 from msgspec import UNSET
 
-from foldmark.model.messages import Message, Origin, Pending, SessionInfo, TextPart, Time, ToolPart
-from foldmark.transcripts.build import (
-    Opened,
-    Step,
-    Tally,
-    assistant_message,
-    folded,
-    note,
-    user_message,
-    with_info,
+from foldmark.errors import BadInput
+from foldmark.model.messages import (
+    AnyPart,
+    FilePart,
+    Message,
+    Origin,
+    Pending,
+    ReasoningPart,
+    SessionInfo,
+    TextPart,
+    Tokens,
+    ToolPart,
 )
-from foldmark.transcripts.format import Format, decoder
+from foldmark.model.values import Json, parsed
+from foldmark.transcripts.build import (
+    FormatReader,
+    Names,
+    Talk,
+    as_list,
+    as_object,
+    assistant_message,
+    list_at,
+    located,
+    moment,
+    named_model,
+    note,
+    optional_text,
+    session_time,
+    text_or_empty,
+    user_message,
+)
+from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
-from foldmark.transcripts.woven import Woven
-from foldmark.wire.codec import Answer, options, without
+from foldmark.wire.codec import Answer, as_number, kind_words, objects, options, url_parts, without
 from foldmark.wire.openai_chat import OpenAIChat
 
-from . import openhands_events as events
-from .litellm import named_model
-from .openhands_events import Answered, CallMetadata, Entry, Event, Row
-from .runs import Names, as_object, first_of
+from ._litellm import counted_tokens, first_of, number_or_none, response_tokens, run_facts
 
 _NAME = "openhands"
 _SILENT = frozenset(  # none of these is shown to the model
@@ -41,202 +57,335 @@ _SILENT = frozenset(  # none of these is shown to the model
         *("start", "pause", "resume", "stop", "loop_recovery"),
     )
 )
+# What an event of an older version has beside its kind, where newer ones have it in `args`.
+_FLAT = ("content", "command", "code", "path", "url", "browser_actions", "outputs", "image_urls")
+# What the program itself keeps in the arguments of an action.
+_INTERNAL = frozenset(
+    ("thought", "confirmation_state", "security_risk", "hidden", "blocking", "is_static")
+)
+_PLACES = ("repo_name", "repo_directory", "working_dir", "date")
+_TOLD = ("repo_instructions", "conversation_instructions", "additional_agent_instructions")
 _wire = OpenAIChat()
-_NO_METADATA, _NO_RESPONSE = CallMetadata(), Answered()
-_decode = decoder(Row | list[Entry])  # pyright: ignore[reportArgumentType] - a union is no type
 
 
-class OpenHands:
+class OpenHands(FormatReader):
     """Reads one file."""
+
+    key = _wire.key
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for runs that do not name their task."""
-        self.decode = _decode
-        self.tally = Tally()
-        self._stem = Path(name).stem
+        super().__init__(name)
         self._names = Names()
 
-    def take(self, record: Row | list[Entry], line: int) -> Iterator[Step]:
-        """What a run says."""
+    def decode(self, data: bytes) -> Json:
+        """A run, or a bare list of events as one."""
+        record = parsed(data)
+        return {"history": record} if isinstance(record, list) else super().decode(data)
+
+    def read(self, record: Json, line: int) -> None:
+        """Tell what a run says."""
         del line
-        row = Row(history=record) if isinstance(record, list) else record
-        found = list(events.in_a_row(row.history or row.trajectory or []))
-        session = self._names.once(str(row.instance_id or self._stem))
-        yield Opened(info=_info(session, found), extra=row.facts(_NAME))
-        conversation = _Conversation(session, row, self.tally)
-        yield from conversation.begin(row.instruction, found)
-        for number, event in enumerate(found):
-            yield from conversation.take(event, number)
-        yield from conversation.end()
+        name = "history" if record.get("history") else "trajectory"
+        events = list(_in_a_row(list_at(record, name) if record.get(name) else [], name))
+        session = self._names.once(str(record.get("instance_id") or self.stem))
+        cost = options(record, "metrics").get("accumulated_cost")
+        facts = {"error": record.get("error"), "accumulated_cost": cost}
+        run = _Run(self, _info(session, events), record)
+        run.extra = run_facts(_NAME, facts, facts)
+        run.open()
+        run.begin(record.get("instruction"), events)
+        for number, event in enumerate(events):
+            with located(f"{name}[{number}]"):
+                run.read(event, number)
+        run.flush()
 
-    def end(self) -> Iterator[Step]:
-        """Nothing more."""
-        return iter(())
 
-
-class _Conversation:
+class _Run(Talk):
     """The events of one run."""
 
-    def __init__(self, session: str, row: Row, tally: Tally) -> None:
-        self._session = session
-        self._tally = tally
-        self._woven = Woven(_wire.key, tally)
-        model = options(as_object(row.metadata), "llm_config").get("model")
+    def __init__(self, reader: FormatReader, info: SessionInfo, row: Json) -> None:
+        super().__init__(reader, info)
+        self._tally = reader.tally
+        model = options(as_object(row.get("metadata")), "llm_config").get("model")
         self._model = named_model(model) if isinstance(model, str) and model else None
-        measured = (row.metrics and row.metrics.token_usages) or []
-        self._tokens = {held.response_id: held for held in measured}
+        usages = objects(options(row, "metrics").get("token_usages") or [], "'token_usages'")
+        self._usages = {optional_text(usage, "response_id"): usage for usage in usages}
         self._names = Names()
         self._places: list[tuple[int, str]] = []  # messages by the events they began with
         self._calls: dict[int | str | None, str] = {}  # by the events that made them
-        self._open: dict[str, None] = {}  # calls without an observation
-        self._response: str | None = None  # the newest, and its calls
+        self._unanswered: dict[str, None] = {}  # calls without an observation
+        self._response = ""  # the newest, and its calls
         self._told: list[str] = []
         self._by_user = True  # whether a message that names no source is the user's
 
-    def begin(self, instruction: object, found: list[Event]) -> Iterator[Step]:
+    def begin(self, instruction: object, events: list[Json]) -> None:
         """The task, where an older version does not write it among the events."""
-        if any(event.action == "message" for event in found) or not isinstance(instruction, str):
-            return iter(())
-        self._by_user = False
-        name = self._names.once(f"{self._session}-instruction")
-        return self._woven.add(user_message(name, (TextPart(text=instruction),), None))
+        if isinstance(instruction, str) and all(e.get("action") != "message" for e in events):
+            self._by_user = False
+            name = self._names.once(f"{self.info.id}-instruction")
+            self.user(name, (TextPart(text=instruction),), None)
 
-    def take(self, event: Event, number: int) -> Iterator[Step]:
-        known = f"event-{number}" if event.id is None else event.id
-        name = self._names.once(f"{self._session}-{known}")
-        if event.action and event.action not in _SILENT:
-            return self._action(event, name)
-        if event.observation == "recall":
-            return self._noted(event, name, events.recalled(event))
-        if event.observation and event.observation not in _SILENT:
-            return self._observed(event, name)
-        return iter(())
+    def read(self, event: Json, number: int) -> None:
+        """Tell what an event says."""
+        own = event.get("id")
+        name = self._names.once(f"{self.info.id}-{f'event-{number}' if own is None else own}")
+        action, observation = event.get("action"), event.get("observation")
+        if action and action not in _SILENT:
+            self._act(event, name)
+        elif observation == "recall":
+            self._note(event, name, _recalled(event))
+        elif observation and observation not in _SILENT:
+            self._observe(event, name)
 
-    def end(self) -> Iterator[Step]:
-        return self._woven.flush()
-
-    def _action(self, event: Event, name: str) -> Iterator[Step]:
-        if event.source == "environment":
-            return iter(())
-        is_message = event.action == "message" and event.tool_call_metadata is None
-        if event.source == "user" or (not event.source and is_message and self._by_user):
-            return self._from_user(event, name)
+    def _act(self, event: Json, name: str) -> None:
+        action, source = event["action"], event.get("source")
+        if source == "environment":
+            return
+        is_message = action == "message" and event.get("tool_call_metadata") is None
+        if source == "user" or (not source and is_message and self._by_user):
+            self._prompt(event, name)
+            return
         self._tally.messages += 1
         self._by_user = is_message
-        if event.action == "system":
-            return iter(())
-        if event.action == "condensation":
-            return self._folded(event, name)
-        if is_message:
-            parts = events.message_parts(event)
+        if action == "condensation":
+            self._fold(event, name)
+        elif is_message:
             model = self._model or ("", "")
-            return self._add(event, assistant_message(name, parts, event.at, model=model))
-        return self._called(event, name)
+            self._add(event, assistant_message(name, _message(event), _at(event), model=model))
+        elif action != "system":
+            self._call(event, name)
 
-    def _from_user(self, event: Event, name: str) -> Iterator[Step]:
+    def _prompt(self, event: Json, name: str) -> None:
         self._by_user = False
-        if event.action == "message":
+        if event["action"] == "message":
             self._tally.messages += 1
-            return self._add(event, user_message(name, events.message_parts(event), event.at))
-        command = events.arguments(event).get("command")
-        is_run = event.action == "run" and isinstance(command, str)
-        text = f"User executed the command:\n{command}" if is_run else ""
-        return self._noted(event, name, text)
+            self._add(event, user_message(name, _message(event), _at(event)))
+            return
+        command = _arguments(event).get("command")
+        is_run = event["action"] == "run" and isinstance(command, str)
+        self._note(event, name, f"User executed the command:\n{command}" if is_run else "")
 
     # --- calls and their results ---
 
-    def _called(self, event: Event, name: str) -> Iterator[Step]:
-        about = event.tool_call_metadata or _NO_METADATA
-        response = about.model_response or _NO_RESPONSE
-        call = about.tool_call_id or name
-        self._calls[event.id] = call
-        goes_on = bool(response.id) and response.id == self._response
+    def _call(self, event: Json, name: str) -> None:
+        about = options(event, "tool_call_metadata")
+        response = options(about, "model_response")
+        call, of = optional_text(about, "tool_call_id") or name, optional_text(response, "id")
+        self._calls[event.get("id")] = call
+        goes_on = bool(of) and of == self._response
         if goes_on and call in self._told:
-            return iter(())  # the message has all calls of the response
-        self._response = response.id
-        parts, wire = ((), None) if goes_on else events.answered(response)
+            return  # the message has all calls of the response
+        self._response = of
+        parts, wire = ((), None) if goes_on else _answered(response)
         self._told = [part.call_id or "" for part in parts if isinstance(part, ToolPart)]
         if call not in self._told:
             self._told.append(call)
-            state = Pending(input=events.given_input(event))
-            tool = about.function_name or str(event.action)
-            said = parts or (() if goes_on else events.thoughts(event))
-            parts = (*said, ToolPart(tool=tool, call_id=call, state=state))
-        self._open |= dict.fromkeys(self._told)
-        measured = self._tokens.get(response.id) or response.usage
+            given = {
+                key: value
+                for key, value in _arguments(event).items()
+                if value is not None and key not in _INTERNAL
+            }
+            tool = optional_text(about, "function_name") or str(event["action"])
+            said = parts or (() if goes_on else _thoughts(event))
+            parts = (*said, ToolPart(tool=tool, call_id=call, state=Pending(input=given)))
+        self._unanswered |= dict.fromkeys(self._told)
         message = assistant_message(
             name,
             parts,
-            event.at,
-            model=self._model or named_model(response.model),
-            tokens=measured and measured.tokens(),
+            _at(event),
+            model=self._model or named_model(response.get("model")),
+            tokens=self._measured(of) or response_tokens(response),
+            wire=wire or UNSET,
         )
-        return self._add(event, with_info(message, wire=wire) if wire else message)
+        self._add(event, message)
 
-    def _observed(self, event: Event, name: str) -> Iterator[Step]:
+    def _measured(self, response: str) -> Tokens | None:
+        """What was measured for a response."""
+        usage = self._usages.get(response)
+        if usage is None:
+            return None
+        read, write = (
+            number_or_none(usage.get(f"cache_{kind}_tokens")) or 0 for kind in ("read", "write")
+        )
+        return counted_tokens(usage, read, write)
+
+    def _observe(self, event: Json, name: str) -> None:
         call = self._caused(event)
         if call is None:
-            return self._noted(event, name, events.output(event))
-        del self._open[call]
+            self._note(event, name, _output(event))
+            return
+        del self._unanswered[call]
+        extras = options(event, "extras")
         answer = Answer(
             call_id=call,
-            output=events.output(event),
-            is_error=event.observation == "error" or (event.extras or {}).get("error") is True,
-            files=events.images(event),
+            output=_output(event),
+            is_error=event["observation"] == "error" or extras.get("error") is True,
+            files=tuple(_images(extras.get("image_urls"))),
         )
-        return self._woven.answer(answer, event.at)
+        self.answer(answer, _at(event))
 
-    def _caused(self, event: Event) -> str | None:
+    def _caused(self, event: Json) -> str | None:
         """The call that an observation answers."""
-        about = event.tool_call_metadata or _NO_METADATA
-        for call in (about.tool_call_id, self._calls.get(event.cause)):
-            if call in self._open:
+        own, cause = event.get("id"), event.get("cause")
+        about = options(event, "tool_call_metadata")
+        for call in (optional_text(about, "tool_call_id"), self._calls.get(cause)):
+            if call in self._unanswered:
                 return call
-        if event.id is None and event.cause is None and self._open:
-            return next(reversed(self._open))  # an older version tells it by the order
+        if own is None and cause is None and self._unanswered:
+            return next(reversed(self._unanswered))  # an older version tells it by the order
         return None
 
-    def _noted(self, event: Event, name: str, text: str) -> Iterator[Step]:
-        if not text.strip():
-            return iter(())
-        return self._add(event, user_message(name, (note(text),), event.at))
+    def _note(self, event: Json, name: str, text: str) -> None:
+        if text.strip():
+            self._add(event, user_message(name, (note(text),), _at(event)))
 
     # --- condensations ---
 
-    def _folded(self, event: Event, name: str) -> Iterator[Step]:
+    def _fold(self, event: Json, name: str) -> None:
         """What is told in place of the forgotten events; those after them are kept."""
-        told = events.arguments(event)
-        last = events.last_forgotten(told)
-        tail = next((message for number, message in self._places if number > last), None)
-        summary = told.get("summary")
-        yield from self._woven.flush()
-        yield from folded(
+        told = _arguments(event)
+        forgotten = told.get("forgotten_event_ids")
+        last = as_number(told.get("forgotten_events_end_id"))
+        if isinstance(forgotten, list):
+            last = max(map(as_number, as_list(told["forgotten_event_ids"])), default=-1)
+        self.fold(
             name,
-            (TextPart(text=summary if isinstance(summary, str) else ""),),
-            event.at,
+            (TextPart(text=text_or_empty(told.get("summary"))),),
+            _at(event),
             auto=True,
-            tail=tail,
+            tail=next((message for number, message in self._places if number > last), None),
             wire={_NAME: without(told, "summary")},
         )
 
-    def _add(self, event: Event, message: Message) -> Iterator[Step]:
-        if isinstance(event.id, int):
-            self._places.append((event.id, message.id))
-        return self._woven.add(message)
+    def _add(self, event: Json, message: Message) -> None:
+        if isinstance(event.get("id"), int):
+            self._places.append((event["id"], message.id))
+        self.add(message)
+
+
+# --- events --------------------------------------------------------------------------------
+
+
+def _in_a_row(entries: list[Any], name: str) -> Iterator[Json]:
+    """The events one by one; an older version has actions in pairs with what they caused."""
+    for number, entry in enumerate(entries):
+        with located(f"{name}[{number}]"):
+            if pair := [_event(event) for event in as_list(entry) if event]:
+                yield from _paired(pair, number)
+            elif entry and not as_list(entry):
+                yield _event(entry)
+
+
+def _event(entry: Any) -> Json:
+    event = as_object(entry)
+    if not isinstance(entry, dict):
+        raise BadInput(f"an event is an object, not {kind_words(entry)}")
+    for name in ("source", "action", "observation"):
+        optional_text(event, name)
+    for name in ("id", "cause"):
+        if not isinstance(event.get(name), int | str | None):
+            raise BadInput(f"'{name}' is {kind_words(event[name])}, not a number or a text")
+    return event
+
+
+def _paired(events: list[Json], number: int) -> Iterator[Json]:
+    first = events[0].get("id") if events else None
+    for event in events:
+        if event.get("id") is None and event.get("action"):
+            own = f"pair-{number}"
+            first = own if event is events[0] else first
+            yield {**event, "id": own}
+        elif event.get("observation") and event.get("cause") is None:
+            yield {**event, "cause": first}
+        else:
+            yield event
+
+
+def _at(event: Json) -> int | None:
+    return moment(event.get("timestamp"))
+
+
+def _arguments(event: Json) -> Json:
+    """The arguments of an action."""
+    if event.get("args") is not None:
+        return as_object(event["args"])
+    return {name: event[name] for name in _FLAT if event.get(name) is not None}
+
+
+def _thoughts(event: Json) -> tuple[AnyPart, ...]:
+    """What the model said with an action."""
+    thought = _arguments(event).get("thought", event.get("thought"))
+    told = as_object(thought)
+    thinking = text_or_empty(told.get("reasoning_content"))
+    said = _text(told.get("text") if isinstance(thought, dict) else thought)
+    return (ReasoningPart(text=thinking), *said) if thinking else said
+
+
+def _message(event: Json) -> tuple[AnyPart, ...]:
+    """A message, with its images."""
+    given = _arguments(event)
+    return (*_text(given.get("content")), *_images(given.get("image_urls")))
+
+
+def _output(event: Json) -> str:
+    """What an observation tells the model, as far as it is recorded."""
+    text, extras = text_or_empty(event.get("content")), options(event, "extras")
+    if event.get("observation") == "delegate":
+        told = options(extras, "outputs").get("content")
+        return told if isinstance(told, str) else text
+    around = options(extras, "metadata")
+    prefix, suffix = (text_or_empty(around.get(name)) for name in ("prefix", "suffix"))
+    return f"{prefix}{text}{suffix}"
+
+
+def _recalled(event: Json) -> str:
+    """What the program found for the model to know; its own words around it are not recorded."""
+    extras = options(event, "extras")
+    lines = [f"{name}: {held}" for name in _PLACES if (held := extras.get(name))]
+    if hosts := options(extras, "runtime_hosts"):
+        lines.append(f"runtime_hosts: {', '.join(hosts)}")
+    pieces = ["\n".join(lines), *(extras.get(name) for name in _TOLD)]
+    agents = as_list(extras.get("microagent_knowledge"))
+    pieces += [as_object(agent).get("content") for agent in agents]
+    return "\n\n".join(piece for piece in pieces if isinstance(piece, str) and piece)
+
+
+def _answered(response: Json) -> tuple[tuple[AnyPart, ...], Json | None]:
+    """What the model said in a response, all its calls among it; and what its wire keeps."""
+    choices = as_list(response.get("choices"))
+    message = options(choices[0], "message") if choices else {}
+    if not message:
+        return (), None
+    given = {name: held for name, held in message.items() if held not in (None, "")}
+    read = _wire.read({"content": None, **given, "role": "assistant"})
+    return read.parts, {_wire.key: read.rest} if read.rest else None
+
+
+def _text(held: object) -> tuple[TextPart, ...]:
+    return (TextPart(text=held),) if isinstance(held, str) and held else ()
+
+
+def _images(urls: object) -> Iterator[FilePart]:
+    """Images by their addresses; a screenshot is for the screen."""
+    for url in as_list(urls):
+        if isinstance(url, str) and url:
+            yield FilePart(mime=url_parts(url)[0] or "image/*", url=url)
 
 
 # --- beside the events ---------------------------------------------------------------------
 
 
-def _info(session: str, found: list[Event]) -> SessionInfo:
-    system = events.arguments(next((held for held in found if held.action == "system"), Event()))
+def _info(session: str, events: list[Json]) -> SessionInfo:
+    prompts = (event for event in events if event.get("action") == "system")
+    system = _arguments(next(prompts, as_object(None)))
     prompt, version = system.get("content"), system.get("openhands_version")
-    times = [at for held in (*found[:1], *found[-1:]) if (at := held.at) is not None]
+    times = [at for event in (*events[:1], *events[-1:]) if (at := _at(event)) is not None]
     return SessionInfo(
         id=session,
         title=session,
         version=version if isinstance(version, str) else UNSET,
-        time=Time(created=times[0], updated=times[-1]) if times else UNSET,
+        time=session_time(times[0], times[-1]) if times else UNSET,
         origin=Origin(
             system=prompt if isinstance(prompt, str) else UNSET,
             tools=system.get("tools") or UNSET,
@@ -244,10 +393,26 @@ def _info(session: str, found: list[Event]) -> SessionInfo:
     )
 
 
+def _first(line: Json) -> object:
+    """The first event of a run."""
+    first: object = line.get("history") or line.get("trajectory")
+    while items := as_list(first):  # twice, where they stand in pairs
+        first = items[0]
+    return first
+
+
+def _is_event(held: object) -> bool:
+    """Whether it is an action or an observation; a step of SWE-agent is both."""
+    event = as_object(held)
+    kinds = [event[name] for name in ("action", "observation") if name in event]
+    is_one = len(kinds) == 1 and isinstance(kinds[0], str) and kinds[0].isidentifier()
+    return is_one and not {"args", "content", "source"}.isdisjoint(event)
+
+
 def _recognises(head: Head) -> bool:
     name = "history" if "history" in head.fields else "trajectory"
-    held = [events.first(line) for line in head.lines[:3]]
-    return any(map(events.is_event, held or (first_of(head, name), head.item(0))))
+    held = [_first(line) for line in head.lines[:3]]
+    return any(map(_is_event, held or (first_of(head, name), head.item(0))))
 
 
 FORMAT = Format(

@@ -1,19 +1,17 @@
 """Commands that a model writes into its text, as agents without function calling have it.
 
 Such a text is split into what is said and a call, so that the call's output can be told from what
-the user says. Nothing is lost: `joined` gives back the very text that `parted` took.
+the user says. Nothing is lost: what stood around the command is kept in the call's metadata.
 """
 
 import re
 from collections import deque
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec import UNSET
 
 from foldmark.model.messages import AnyPart, Completed, Pending, TextPart, Time, ToolPart
 from foldmark.model.values import Json
-from foldmark.wire.codec import options
 
 _FENCE = "```"
 _BEFORE, _AFTER = "before", "after"
@@ -41,7 +39,7 @@ class Output(NamedTuple):
     at: int | None
 
 
-class Call(NamedTuple):
+class FencedCall(NamedTuple):
     """What is known of a command beside its text; the key is under which its enclosing is kept."""
 
     key: str
@@ -85,7 +83,7 @@ def place_of(text: str, command: str) -> Place | None:
     return None
 
 
-def parted(text: str, place: Place, call: Call) -> tuple[AnyPart, ...]:
+def parted(text: str, place: Place, call: FencedCall) -> tuple[AnyPart, ...]:
     """What is said before a command, the command as a call, and what is said after it."""
     said = text[: place.opens].rstrip()
     command = text[place.begins : place.ends].strip()
@@ -106,16 +104,3 @@ def parted(text: str, place: Place, call: Call) -> tuple[AnyPart, ...]:
 def _ended(given: Json, output: Output) -> Completed:
     time = UNSET if output.at is None else Time(end=output.at)
     return Completed(input=given, output=output.text, time=time)
-
-
-def joined(parts: Iterable[AnyPart], key: str) -> str:
-    """The text of which these parts were made."""
-    pieces: list[str] = []
-    for part in parts:
-        if isinstance(part, TextPart):
-            pieces.append(part.text)
-        elif isinstance(part, ToolPart):
-            own = options(part.metadata, key)
-            if _BEFORE in own:
-                pieces += (own[_BEFORE], (part.state.input or {})[_COMMAND], own[_AFTER])
-    return "".join(pieces)

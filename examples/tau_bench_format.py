@@ -1,0 +1,67 @@
+"""A format of your own: the result files of τ-bench, one list of episodes.
+
+Installed in a package with the entry point `tau-bench = "tau_bench_format:FORMAT"` in the group
+`foldmark.formats`, every command of Foldmark reads such files.
+
+Facts of this format: an episode's `traj` is a list of OpenAI's chat messages, the policy first as
+the system prompt; the user is simulated; `task_id` and `trial` name the episode.
+"""
+
+from typing import Any
+
+from foldmark.model.messages import SessionInfo
+from foldmark.model.values import Extra, parsed
+from foldmark.transcripts.build import FormatReader, Names, Talk, as_object, located
+from foldmark.transcripts.format import Format
+from foldmark.transcripts.formats.api_lists import decode_list
+from foldmark.transcripts.source import Head
+from foldmark.wire.codec import objects, options
+from foldmark.wire.openai_chat import OpenAIChat
+
+NAME = "tau-bench"
+LONGEST_TITLE = 80
+_wire = OpenAIChat()
+
+
+class TauBench(FormatReader):
+    """Reads one file: every episode is a session."""
+
+    key = _wire.key
+
+    def __init__(self, name: str) -> None:
+        """Take the file's name, which names the sessions together with their tasks."""
+        super().__init__(name)
+        self._names = Names()
+
+    def decode(self, data: bytes) -> Any:
+        """The list of episodes."""
+        return objects(parsed(data), "the file")
+
+    def read(self, record: list[dict[str, Any]], line: int) -> None:
+        """Tell all episodes."""
+        del line
+        for number, episode in enumerate(record):
+            with located(f"episode {number + 1}"):
+                messages = objects(episode.get("traj"), "'traj'")
+                decoded = decode_list(_wire, messages, self.tally)
+            name = f"{self.stem}-{episode.get('task_id', 'x')}-{episode.get('trial', 'x')}"
+            title = " ".join(str(options(episode.get("info"), "task").get("instruction")).split())
+            info = SessionInfo(
+                id=self._names.once(name), title=title[:LONGEST_TITLE], origin=decoded.origin
+            )
+            facts = {fact: episode.get(fact) for fact in ("task_id", "trial", "reward")}
+            self.tell(Talk(self, info, Extra({NAME: facts})), *decoded.messages)
+
+
+def recognises(head: Head) -> bool:
+    """Whether a file begins with an episode."""
+    episode = as_object(head.item(0))
+    return "task_id" in episode and isinstance(episode.get("traj"), list)
+
+
+FORMAT = Format(
+    name=NAME,
+    about="τ-bench, the results of a run",
+    recognises=recognises,
+    importer=TauBench,
+)

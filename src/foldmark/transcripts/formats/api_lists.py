@@ -1,0 +1,244 @@
+"""Messages of a provider's API in files: of OpenAI's two APIs, and of Anthropic's.
+
+Facts of these formats: many programs write them. A file is one list, or one object that holds it
+(the body of a request, perhaps with the response beside it), or lines of these, a session each; or
+lines of messages, all of one session. What one list says is written back the same by its codec.
+Anthropic's system prompt stands beside the messages as `system`, that of the Responses API as
+`instructions`.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from foldmark.errors import BadInput
+from foldmark.model.messages import Message, Origin, SessionInfo, TextPart, finish_of
+from foldmark.model.values import Extra, Frozen, Json, parsed
+from foldmark.transcripts.build import (
+    FormatReader,
+    Talk,
+    Tally,
+    as_list,
+    as_object,
+    assistant_message,
+    moment,
+    named_model,
+    session_time,
+    user_message,
+    with_info,
+)
+from foldmark.transcripts.detect import ITEMS, MESSAGES, can_be
+from foldmark.transcripts.format import Format
+from foldmark.wire.anthropic import Anthropic
+from foldmark.wire.codec import JOINED, Read, Wire, objects, options
+from foldmark.wire.formats import decode_reply
+from foldmark.wire.lists import Decoded, read_list
+from foldmark.wire.openai_chat import OpenAIChat
+from foldmark.wire.openai_responses import OpenAIResponses
+
+_TITLES = ("title", "instance_id", "task_id", "id")
+
+
+class _Shape(Frozen):
+    """How an API's requests are made."""
+
+    wire: Wire
+    field: str  # that holds the messages
+    prompt: str = ""  # that holds the system prompt, where it is no message
+
+
+class ApiLists(FormatReader):
+    """Reads one file."""
+
+    def __init__(self, name: str, shape: _Shape) -> None:
+        """Take the file's name, which names the sessions, and how requests are made."""
+        self.key = shape.wire.key
+        super().__init__(name)
+        self._shape = shape
+        self._sessions = 0
+        self._lines: _Lines | None = None
+
+    def decode(self, data: bytes) -> object:
+        """A list, a request, or a message."""
+        return parsed(data)
+
+    def read(self, record: Any, line: int) -> None:
+        """Tell what it says."""
+        del line
+        if isinstance(record, list):
+            self._list(objects(cast("object", record), "the list"), {})
+            return
+        if not isinstance(record, dict):
+            raise BadInput("neither a list of messages, nor a request, nor a message")
+        body = cast("Json", record)
+        messages = body.get(self._shape.field)
+        if isinstance(messages, str) and self._shape.prompt:
+            messages = [{"role": "user", "content": messages}]  # a request may be a mere text
+        if messages is not None and "role" not in body:
+            self._list(objects(messages, f"'{self._shape.field}'"), body)
+        else:
+            if self._lines is None:
+                self._lines = _Lines(self, SessionInfo(id=self._session()), self._shape.wire)
+            self._lines.read(body)
+
+    def finish(self) -> None:
+        """Tell the messages of lines."""
+        lines, self._lines = self._lines, None
+        if lines is not None:
+            lines.begin()
+            lines.flush()
+
+    def _session(self) -> str:
+        self._sessions += 1
+        return self.stem if self._sessions == 1 else f"{self.stem}-{self._sessions}"
+
+    def _list(self, messages: list[Json], body: Json) -> None:
+        shape = self._shape
+        decoded = decode_list(shape.wire, messages, self.tally)
+        answer = self._answer(body, len(messages))
+        origin = with_prompt(decoded.origin, shape.wire.name, body.get(shape.prompt))
+        read = {shape.field, "tools"}
+        read |= {"response"} if answer else set()
+        read |= {shape.prompt} if origin is not decoded.origin else set()
+        rest = {name: held for name, held in body.items() if name not in read}
+        titles = (body.get(name) for name in _TITLES)
+        tools = body.get("tools") or options(body, "kwargs").get("tools")
+        info = SessionInfo(
+            id=self._session(),
+            title=next((title for title in titles if isinstance(title, str) and title), UNSET),
+            time=session_time(moment(body.get("timestamp") or body.get("created"))),
+            origin=replace(origin, tools=tools or UNSET),
+        )
+        self.finish()  # messages on lines before it
+        talk = Talk(self, info, Extra({shape.wire.name: rest}) if rest else UNSET)
+        talk.open()
+        named, model = named_model(body.get("model"))
+        by_model = {"provider_id": named or shape.wire.provider, "model_id": model}
+        told = [
+            with_info(message, **by_model) if model and not message.is_user else message
+            for message in decoded.messages
+        ]
+        self.tell(talk, *told, *answer)
+
+    def _answer(self, body: Json, place: int) -> list[Message]:
+        """The answer, where the response is recorded beside its request."""
+        response = options(body, "response")
+        if not response or not self._shape.wire.recognises_reply(response):
+            return []
+        reply = decode_reply(response, self._shape.wire.name)
+        cost = body.get("cost")
+        is_price = isinstance(cost, int | float) and not isinstance(cost, bool)
+        about: Json = {"id": f"msg_{place + 1:06d}", "cost": cost if is_price else UNSET}
+        provider, model = named_model(response.get("model"))
+        if provider:
+            about |= {"provider_id": provider, "model_id": model}
+        self.tally.messages += 1
+        self.tally.count_calls(reply.parts)
+        return [with_info(reply, **about)]
+
+
+class _Lines(Talk):
+    """Messages line by line, all of one session."""
+
+    def __init__(self, reader: FormatReader, info: SessionInfo, wire: Wire) -> None:
+        super().__init__(reader, info)
+        self._tally = reader.tally
+        self._wire = wire
+        self._prompts: list[Json] = []
+        self._texts: list[str] = []
+        self._is_begun = False
+        self._count = 0
+        self._is_answering = False  # whether the last line is of an answer of the model
+
+    def read(self, line: Json) -> None:
+        """Tell what a line says; system prompts that lead are told apart."""
+        read = self._wire.read(line)
+        self._tally.messages += 1
+        if read.role == "system" and not self._is_begun:
+            self._prompts.append(line)
+            self._texts += [part.text for part in read.parts if isinstance(part, TextPart)]
+            return
+        self.begin()
+        for answer in read.answers:
+            self.answer(answer, None)
+        if read.joins and self._is_answering and self.last is not None:
+            self.extend(read.parts, finish=finish_of((*self.last.parts, *read.parts)))
+        elif read.parts or not read.answers:
+            self.add(self._message(read))
+        self._is_answering = read.role == "assistant"
+
+    def begin(self) -> None:
+        """Tell of the session."""
+        if not self._is_begun:
+            self._is_begun = True
+            wire = {self._wire.name: self._prompts}
+            origin = Origin(system="\n\n".join(self._texts), wire=wire)
+            self.open(origin=origin if self._prompts else UNSET)
+
+    def _message(self, read: Read) -> Message:
+        self._count += 1
+        name = f"msg_{self._count:06d}"
+        wire: Json = {self._wire.key: read.rest} if read.rest else {}
+        if read.answers:
+            wire[JOINED] = True
+        if read.role != "assistant":
+            return user_message(name, read.parts, None, wire=wire)
+        return assistant_message(name, read.parts, None, wire=wire or UNSET)
+
+
+# --- whole lists ---------------------------------------------------------------------------
+
+
+def decode_list(wire: Wire, messages: Sequence[Json], tally: Tally) -> Decoded:
+    """A list as our messages, counted; answers are told to have ended."""
+    decoded = read_list(wire, messages)
+    tally.messages += len(messages)
+    ended: list[Message] = []
+    for message in decoded.messages:
+        tally.count_calls(message.parts)
+        finish = {} if message.is_user else {"finish": finish_of(message.parts)}
+        ended.append(with_info(message, **finish))
+    return replace(decoded, messages=tuple(ended))
+
+
+def with_prompt(origin: Origin, wire: str, prompt: Any) -> Origin:
+    """What is said of a session's origin, with a system prompt that stood beside its messages."""
+    if isinstance(prompt, str) and prompt:
+        return replace(origin, system=prompt)
+    blocks = as_list(prompt)
+    if not blocks:
+        return origin
+    texts = [as_object(block).get("text") for block in blocks]
+    text = "\n\n".join(text for text in texts if isinstance(text, str))
+    return replace(origin, system=text, wire={**(origin.wire or {}), wire: {"system": blocks}})
+
+
+def _format(name: str, about: str, shape: _Shape) -> Format:
+    return Format(
+        name=name,
+        about=about,
+        recognises=partial(can_be, wire=shape.wire.name),
+        importer=partial(ApiLists, shape=shape),
+    )
+
+
+FORMATS = (
+    _format(
+        "anthropic",
+        "messages of Anthropic's Messages API",
+        _Shape(wire=Anthropic(), field=MESSAGES, prompt="system"),
+    ),
+    _format(
+        "openai-responses",
+        "items of OpenAI's Responses API",
+        _Shape(wire=OpenAIResponses(), field=ITEMS, prompt="instructions"),
+    ),
+    _format(
+        "openai-chat",
+        "messages of OpenAI's Chat Completions API",
+        _Shape(wire=OpenAIChat(), field=MESSAGES),
+    ),
+)
