@@ -1,24 +1,24 @@
 """Blocks of content as LangChain has them, read into parts and written back.
 
-LangChain passes on what each provider calls its blocks, beside standard ones of its own. A block
-is kept as a form: itself, with a hole where our part has the text, the file or the input. So it is
-written back as it came. Which message a block stands in is told in `dialect`.
+LangChain passes on what each provider calls its blocks, beside standard ones of its own. What a
+plain block would not give again is kept as a form: the block, with a hole where our part has the
+text or the file. Which message a block stands in is told in `dialect`.
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from foldmark.model.messages import BLOCK, FilePart, ReasoningPart, TextPart
 from foldmark.model.prompt_messages import Media, Reasoning, Text
 from foldmark.model.values import Json
 from foldmark.tokens.sizes import EXPANDED
-from foldmark.wire.codec import data_url, kept, opaque, options, url_parts, without
+from foldmark.wire.codec import data_url, opaque, options, url_parts
 
 from .values import restored, stored
 
 KEY = "langchain"
-FORM, HOLE = "form", "hole"  # in metadata: the block with its hole, and the way to that
-_BARE = "bare"  # a text without a block around it
+FORM = "form"  # in metadata: a block with a hole
+_IS_URL = "url"  # beside the form of a file: its hole is an address
 # Where a block's file is: the way to it, and whether it is an address or base64 text.
 _FILES: tuple[tuple[tuple[str, ...], bool], ...] = (
     (("image_url", "url"), True),
@@ -44,42 +44,43 @@ _FILE_KINDS = {
     "input_file": "application/octet-stream",
     "media": "application/octet-stream",
 }
-_MIMES = ("mime_type", "media_type")
+# Where a block says what kind of file it is.
+_MIMES = tuple((*way, name) for name in ("mime_type", "media_type") for way in ((), ("source",)))
 # Where thinking has its text; a block of these kinds without one is opaque to all but its maker.
 _THOUGHTS: dict[str, tuple[str, ...]] = {
     "thinking": ("thinking",),
     "reasoning": ("reasoning",),
     "reasoning_content": ("reasoning_content", "text"),
-    "redacted_thinking": (),
+    "redacted_thinking": ("thinking",),
 }
 
-Block = TextPart | ReasoningPart | FilePart
+ContentPart = TextPart | ReasoningPart | FilePart
 
 
 # --- reading -------------------------------------------------------------------------------
 
 
-def read_block(block: object) -> Block:
+def read_block(block: object) -> ContentPart:
     """The part that a block of content is."""
     if isinstance(block, str):
-        return TextPart(text=str.__str__(block), metadata={KEY: {_BARE: True}})
+        return TextPart(text=str.__str__(block), metadata=_kept(block, block))
     if not isinstance(block, dict):
         return TextPart(text=str(block))
-    fields = cast("Json", stored(cast("object", block)))
+    fields = cast("Json", block)
     kind, text = fields.get("type"), fields.get("text")
     if kind == "text" and isinstance(text, str):
-        return TextPart(text=text, metadata=kept(KEY, without(fields, "type", "text")))
+        if is_plain(fields):
+            return TextPart(text=text)
+        return TextPart(text=text, metadata=_kept(fields, text))
     if kind in _THOUGHTS:
-        return _thought(fields, _THOUGHTS[kind])
-    return read_file(fields) or opaque(KEY, fields, _readable(fields))
+        words = _at(fields, _THOUGHTS[kind])
+        text = words if isinstance(words, str) else _summary(fields)
+        return ReasoningPart(text=text, metadata=_kept(fields, text))
+    return read_file(fields) or opaque(KEY, stored(fields), _readable(fields))
 
 
-def _thought(block: Json, way: tuple[str, ...]) -> ReasoningPart:
-    text = _at(block, way) if way else None
-    if isinstance(text, str):
-        form: Json = {FORM: _with(block, way, None), HOLE: list(way)}
-        return ReasoningPart(text=text, metadata={KEY: form})
-    return ReasoningPart(text=_summary(block), metadata={KEY: {FORM: block}})
+def _kept(block: object, text: str) -> Json:
+    return {KEY: {FORM: stored(block, hole=text)}}
 
 
 def _summary(block: Json) -> str:
@@ -87,8 +88,8 @@ def _summary(block: Json) -> str:
     lines = block.get("summary")
     if not isinstance(lines, list):
         return ""
-    held = (cast("Json", line) for line in cast("list[object]", lines) if isinstance(line, dict))
-    return "\n\n".join(text for line in held if isinstance(text := line.get("text"), str))
+    texts = [_at(cast("Json", held), ("text",)) for held in cast("list[object]", lines)]
+    return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
 def read_file(block: Json) -> FilePart | None:
@@ -103,9 +104,9 @@ def read_file(block: Json) -> FilePart | None:
         mime = _mime(block, data if is_url else "") or usual
         if mime in EXPANDED:
             return None  # a view does not show such files: they are texts elsewhere
+        own: Json = {FORM: stored(block, hole=data), _IS_URL: is_url}
         url = data if is_url else data_url(mime, data)
-        form: Json = {FORM: _with(block, way, None), HOLE: list(way)}
-        return FilePart(mime=mime, url=url, metadata={KEY: form})
+        return FilePart(mime=mime, url=url, metadata={KEY: own})
     return None
 
 
@@ -113,60 +114,45 @@ def _mime(block: Json, url: str) -> str:
     """What kind of file it is, as the block or its address tells; nothing where neither does."""
     if told := url_parts(url)[0]:
         return told
-    source = block.get("source")
-    for held in (block, cast("Json", source) if isinstance(source, dict) else {}):
-        for name in _MIMES:
-            if isinstance(found := held.get(name), str) and found:
-                return found
+    for way in _MIMES:
+        if isinstance(found := _at(block, way), str) and found:
+            return found
     audio = _at(block, ("input_audio", "format"))
     return f"audio/{audio}" if isinstance(audio, str) else ""
 
 
 def _readable(block: Json) -> str:
     """What of a block that we do not know others may read."""
-    for name in ("text", "content", "refusal"):
-        if isinstance(held := block.get(name), str):
-            return held
-    return ""
+    texts = (block.get(name) for name in ("text", "content", "refusal"))
+    return next((text for text in texts if isinstance(text, str)), "")
+
+
+def _at(block: object, way: Sequence[str]) -> object:
+    """What stands at the end of a way into a block."""
+    for name in way:
+        block = cast("Json", block).get(name) if isinstance(block, dict) else None
+    return block
 
 
 # --- writing -------------------------------------------------------------------------------
 
 
-def write_block(block: Text | Reasoning | Media) -> str | Json | None:
+def write_block(block: Text | Reasoning | Media) -> Any:
     """The block that says this; None for thoughts that no provider would take back."""
     own = options(block.provider_options, KEY)
-    match block:
-        case Text() if isinstance(own.get(BLOCK), dict):
-            return cast("Json", restored(own[BLOCK]))
-        case Text() if own.get(_BARE):
-            return block.text
-        case Text():
-            return {"type": "text", "text": block.text, **cast("Json", restored(own))}
-        case Reasoning():
-            return filled(own, block.text)
-        case Media():
-            return _written_file(block, own)
-
-
-def filled(own: Json, held: object) -> Json | None:
-    """A form with its hole filled; None where there is no form."""
-    form, way = own.get(FORM), own.get(HOLE)
-    if not isinstance(form, dict):
+    if isinstance(block, Media):
+        return _written_file(block, own)
+    if FORM in own:
+        return restored(own[FORM], block.text)
+    if isinstance(block, Reasoning):
         return None
-    whole = cast("Json", form)
-    if isinstance(way, list) and way:
-        whole = _with(whole, tuple(map(str, cast("list[object]", way))), held)
-    return cast("Json", restored(whole))
+    return restored(options(own, BLOCK)) or {"type": "text", "text": block.text}
 
 
 def _written_file(block: Media, own: Json) -> Json:
     mime, data = url_parts(block.data)
-    way = own.get(HOLE)
-    is_url = not isinstance(way, list) or (tuple(cast("list[str]", way)), True) in _FILES
-    found = filled(own, block.data if is_url or data is None else data)
-    if found is not None:
-        return found
+    if FORM in own:
+        return restored(own[FORM], block.data if own.get(_IS_URL) or data is None else data)
     kind = (mime or block.media_type).partition("/")[0]
     kind = kind if kind in {"image", "audio", "video"} else "file"
     if data is None:
@@ -186,24 +172,3 @@ def plain_text(blocks: Sequence[object]) -> str:
     return "\n\n".join(
         block if isinstance(block, str) else str(cast("Json", block)["text"]) for block in blocks
     )
-
-
-# --- holes ---------------------------------------------------------------------------------
-
-
-def _at(block: Json, way: Sequence[str]) -> object:
-    name, *rest = way
-    held: object = block.get(name)
-    if not rest:
-        return held
-    return _at(cast("Json", held), rest) if isinstance(held, dict) else None
-
-
-def _with(block: Json, way: Sequence[str], held: object) -> Json:
-    """A copy of a block with this at the end of a way."""
-    name, *rest = way
-    if not rest:
-        return {**block, name: held}
-    inner = block.get(name)
-    fields = cast("Json", inner) if isinstance(inner, dict) else {}
-    return {**block, name: _with(fields, rest, held)}

@@ -1,12 +1,13 @@
 """LangChain's messages, read into ours and written back: every kind, with every field.
 
 What we have no word for is kept beside the message under our key, by the names of LangChain's own
-fields. An artifact that is no JSON is kept by whoever has the message itself, and not in a store.
+fields. Content that would not be written back as it came is kept whole, and goes back while it
+says what is shown. An artifact that is no JSON is kept by whoever has the message itself, and not
+in a store.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import groupby
 from typing import Any, cast
 
@@ -25,35 +26,36 @@ from langchain_core.messages import (
     ToolMessage,
     ToolMessageChunk,
 )
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.model.messages import BLOCK, AnyPart, Cache, FilePart, TextPart, Tokens
+from foldmark.model.messages import (
+    AnyPart,
+    AssistantInfo,
+    Cache,
+    FilePart,
+    Message,
+    Pending,
+    TextPart,
+    Tokens,
+    ToolPart,
+)
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
     Media,
     PromptMessage,
-    Reasoning,
     Result,
     Text,
     UserMessage,
 )
 from foldmark.model.prompt_messages import ToolMessage as ToolResults
 from foldmark.model.values import Json
-from foldmark.wire.codec import (
-    RESULT,
-    Answer,
-    Pieces,
-    Read,
-    Role,
-    as_number,
-    options,
-    outlined,
-    texts_of,
-)
+from foldmark.session.fingerprints import gists, said
+from foldmark.wire.codec import RESULT, Answer, Read, Role, as_number, kept, options
+from foldmark.wire.lists import as_shown
 
-from .blocks import KEY, is_plain, plain_text, read_block, read_file, write_block
-from .calls import CallReader, CallWriter
+from .blocks import FORM, KEY, is_plain, plain_text, read_block, read_file, write_block
 from .values import is_json, restored, stored
 
 _KINDS: tuple[type[BaseMessage], ...] = (
@@ -74,11 +76,11 @@ _CLASSES: dict[str, type[BaseMessage]] = {
     str(kind.model_fields["type"].default): kind for kind in _KINDS
 }
 _NAME = "langchain-name"  # beside our key in a part: who has said it
-_TYPE, _LIST, _OUTLINE, _FIELDS = "type", "list", "outline", "fields"
-_BARE, _JSON = "bare", "json"  # pieces of an output: a text without a block, a block as its JSON
-_TOLD_ELSEWHERE = frozenset(
-    {"content", "type", "tool_calls", "invalid_tool_calls", "tool_call_id", "artifact"}
-)
+_TYPE, _LIST, _FIELDS, _RAW = "type", "list", "fields", "raw"
+_CONTENT = ("content", "tool_calls", "invalid_tool_calls")
+_TOLD_ELSEWHERE = frozenset({*_CONTENT, "type", "tool_call_id", "artifact"})
+# Blocks that are calls, and the name of their id.
+_CALLS = {"tool_use": "id", "tool_call": "id", "function_call": "call_id"}
 _ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "ai": "assistant",
@@ -98,15 +100,12 @@ class LangChainDialect:
         rest = _rest(message)
         if isinstance(message, ToolMessage):
             return Read(role="user", answers=(_answer(message, rest),), rest=rest)
-        role = _role(message)
-        calls = CallReader(message) if isinstance(message, AIMessage) else None
-        parts = _parts(message.content, calls)
+        if isinstance(message, AIMessage):
+            return _read_answer(message, rest)
+        parts = _parts(cast("object", message.content))
         if isinstance(message, HumanMessage) and message.name:
             parts = [_by(message.name, part) for part in parts]
-        if calls is not None:
-            parts += calls.rest()
-        tokens = _tokens(message) if isinstance(message, AIMessage) else None
-        return Read(role=role, parts=tuple(parts), rest=rest, tokens=tokens)
+        return Read(role=_role(message), parts=tuple(parts), rest=rest)
 
     def write(
         self, shown: Sequence[PromptMessage], original: BaseMessage | None, /
@@ -116,51 +115,16 @@ class LangChainDialect:
         for message in shown:
             match message:
                 case ToolResults():
-                    written += [self._result(held, original) for held in message.content]
+                    written += [_result(held, original) for held in message.content]
                 case AssistantMessage():
-                    written.append(self._assistant(message))
+                    written.append(_as_it_came(message) or _assistant(message))
                 case UserMessage():
-                    written += self._user(message)
+                    written += _user(message)
         return written
 
     def prompt(self, message: BaseMessage, /) -> BaseMessage | None:
         """The message, where it is a system prompt."""
         return message if _role(message) == "system" else None
-
-    def _user(self, message: UserMessage) -> list[BaseMessage]:
-        own = options(message.wire, KEY)
-        if own.get(_TYPE) in _TOOL_KINDS:
-            return [_orphan(message)]
-        if not own:  # a view has joined what several may have said
-            return [
-                HumanMessage(_content([*map(_joined, said)], own), name=name)
-                for name, said in groupby(message.content, _name)
-            ]
-        blocks = [write_block(held) for held in message.content]
-        return [_class(own, HumanMessage)(content=_content(blocks, own), **_fields(own))]
-
-    def _assistant(self, message: AssistantMessage) -> BaseMessage:
-        own = options(message.wire, KEY)
-        calls = CallWriter()
-        blocks = [_said(held, calls) for held in message.content]
-        kind = _class(own, AIMessage)
-        content = _content(blocks, own)
-        if not issubclass(kind, AIMessage):  # a ChatMessage, which has no calls
-            return kind(content=content, **_fields(own))
-        return kind(content=content, **{**_fields(own), **calls.fields()})
-
-    def _result(self, result: Result, original: BaseMessage | None) -> BaseMessage:
-        own = options(options(result.provider_options, KEY), RESULT)
-        fields = _fields(own) if own else {"name": result.tool_name or None}
-        if result.output.type == "error-text":
-            fields["status"] = "error"
-        if isinstance(original, ToolMessage) and original.artifact is not None:
-            fields["artifact"] = original.artifact
-        kind = _class(own, ToolMessage)
-        return kind(content=_output(result, own), tool_call_id=result.tool_call_id, **fields)
-
-
-_TOOL_KINDS = frozenset(name for name, kind in _CLASSES.items() if issubclass(kind, ToolMessage))
 
 
 # --- reading -------------------------------------------------------------------------------
@@ -200,11 +164,10 @@ def _rest(message: BaseMessage) -> Json:
     return rest
 
 
-def _parts(content: object, calls: CallReader | None) -> list[AnyPart]:
+def _parts(content: object) -> list[AnyPart]:
     if isinstance(content, str):
         return [TextPart(text=str.__str__(content))] if content else []
-    blocks = cast("list[object]", content)
-    return [calls.block(block) if calls else read_block(block) for block in blocks]
+    return [read_block(block) for block in cast("list[object]", content)]
 
 
 def _by(name: str, part: AnyPart) -> AnyPart:
@@ -214,46 +177,80 @@ def _by(name: str, part: AnyPart) -> AnyPart:
     return replace(part, metadata={**(part.metadata or {}), _NAME: name})
 
 
-def _answer(message: ToolMessage, rest: Json) -> Answer:
+def _read_answer(message: AIMessage, rest: Json) -> Read:
+    parts = _answer_parts(message)
+    shown = as_shown(Message(info=AssistantInfo(id="msg", wire={KEY: rest}), parts=parts), KEY)
+    written = _assistant(cast("AssistantMessage", shown[0]))
+    if any(getattr(written, name, None) != getattr(message, name) for name in _CONTENT):
+        rest = {**rest, _RAW: {name: stored(getattr(message, name)) for name in _CONTENT}}
+    return Read(role="assistant", parts=parts, rest=rest, tokens=_tokens(message))
+
+
+def _answer_parts(message: AIMessage) -> tuple[AnyPart, ...]:
+    """The parts of an answer; a call stands where its block is, or behind all.
+
+    A block of a call and its entry in `tool_calls` are one part. A call that stands among the
+    content alone, and one that LangChain could not parse, want a result as any other does.
+    """
+    left = cast("list[Json]", [*message.tool_calls, *message.invalid_tool_calls])
     content = cast("object", message.content)
-    raw: Json = {**rest, "content": stored(content), "tool_call_id": message.tool_call_id}
-    pieces = Pieces()
     if isinstance(content, str):
-        output = str.__str__(content)
-    else:
-        for block in cast("list[object]", content):
-            _take_piece(pieces, block)
-        rest = {**rest, _OUTLINE: pieces.outline}
-        output = pieces.text
+        return (*_parts(content), *map(_call, left))
+    parts: list[AnyPart] = []
+    for block in cast("list[object]", content):
+        fields = _object(block)
+        call_id = fields.get(_CALLS.get(str(fields.get("type")), ""))
+        if not isinstance(call_id, str) or not isinstance(fields.get("name"), str):
+            parts.append(read_block(block))
+            continue
+        entry = next((held for held in left if held.get("id") == call_id), None)
+        if entry is not None:
+            left.remove(entry)
+        given = fields.get("input", fields.get("args"))
+        parts.append(_call(entry or {**fields, "id": call_id, "args": given}, fields))
+    return (*parts, *map(_call, left))
+
+
+def _object(block: object) -> Json:
+    return cast("Json", block) if isinstance(block, dict) else {}
+
+
+def _call(entry: Json, block: Json | None = None) -> ToolPart:
+    call_id, given = entry.get("id"), entry.get("args")
+    own = {} if block is None else {FORM: stored(block, hole=given)}
+    return ToolPart(
+        tool=str(entry.get("name") or "unknown"),
+        call_id=UNSET if call_id is None else str(call_id),
+        state=Pending(input=stored(cast("Json", given)) if isinstance(given, dict) else {}),
+        metadata=kept(KEY, own),
+    )
+
+
+def _answer(message: ToolMessage, rest: Json) -> Answer:
+    """A result; a block that we do not know is text as well, to be counted and hidden."""
+    content = cast("object", message.content)
+    texts, files = list[str](), list[FilePart]()
+    for block in cast("list[object]", content) if isinstance(content, list) else [content]:
+        fields = _object(block)
+        text = fields.get("text") if fields.get("type") == "text" else block
+        if isinstance(text, str):
+            texts.append(str.__str__(text))
+        elif (file := read_file(fields)) is not None:
+            files.append(file)
+        else:
+            texts.append(json.dumps(stored(block), ensure_ascii=False))
+    output = "\n".join(texts)
+    if isinstance(content, list):
+        rest = {**rest, _RAW: stored(cast("object", content), hole=output or None)}
     return Answer(
         call_id=message.tool_call_id,
         output=output,
         tool=message.name or "",
         is_error=message.status == "error",
-        files=tuple(pieces.files),
+        files=tuple(files),
         rest=rest,
-        raw=raw,
+        raw={"type": "text", "text": output},  # without its call, it is words
     )
-
-
-def _take_piece(pieces: Pieces, block: object) -> None:
-    """A block of an output; one that we do not know is text as well, to be counted and hidden."""
-    if isinstance(block, str):
-        pieces.add_text(str.__str__(block), {_BARE: True})
-        return
-    fields = stored(block)
-    if not isinstance(fields, dict):
-        pieces.add_text(json.dumps(fields), {_JSON: True})
-        return
-    found = cast("Json", fields)
-    text = found.get("text")
-    if found.get("type") == "text" and isinstance(text, str):
-        more = {name: held for name, held in found.items() if name not in {"type", "text"}}
-        pieces.add_text(text, {_FIELDS: more} if more else {})
-    elif (file := read_file(found)) is not None:
-        pieces.add_file(file, {})
-    else:
-        pieces.add_text(json.dumps(found, ensure_ascii=False), {_JSON: True})
 
 
 def _tokens(message: AIMessage) -> Tokens | None:
@@ -279,12 +276,6 @@ def _details(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 # --- writing -------------------------------------------------------------------------------
 
 
-def _orphan(message: UserMessage) -> BaseMessage:
-    """A result without a call: words, for a model."""
-    texts = [held.text for held in message.content if isinstance(held, Text)]
-    return HumanMessage(plain_text(texts))
-
-
 def _class(own: Json, usual: type[BaseMessage]) -> Any:
     return _CLASSES.get(str(own.get(_TYPE)), usual)
 
@@ -299,12 +290,17 @@ def _fields(own: Json) -> dict[str, Any]:
     }
 
 
-def _joined(block: Text | Media) -> str | Json | None:
-    """A block of a message that was joined; a result without a call is words for a model."""
-    raw = options(options(block.provider_options, KEY), BLOCK)
-    if isinstance(block, Text) and raw.get(_TYPE) in _TOOL_KINDS:
-        return block.text
-    return write_block(block)
+def _user(message: UserMessage) -> list[BaseMessage]:
+    own = options(message.wire, KEY)
+    kind = _class(own, HumanMessage)
+    if own and not issubclass(kind, ToolMessage):
+        blocks = [write_block(held) for held in message.content]
+        return [kind(content=_content(blocks, own), **_fields(own))]
+    # A view has joined what several may have said; a result without a call is words for a model.
+    return [
+        HumanMessage(_content([*map(write_block, held)], {}), name=name)
+        for name, held in groupby(message.content, _name)
+    ]
 
 
 def _name(block: Text | Media) -> str | None:
@@ -312,39 +308,64 @@ def _name(block: Text | Media) -> str | None:
     return told if isinstance(told, str) else None
 
 
-def _said(block: Text | Media | Reasoning | Call, calls: CallWriter) -> str | Json | None:
-    return calls.add(block) if isinstance(block, Call) else write_block(block)
+def _assistant(message: AssistantMessage) -> BaseMessage:
+    own = options(message.wire, KEY)
+    blocks, calls = list[Any](), list[Json]()
+    for held in message.content:
+        if isinstance(held, Call):
+            given, call_id = restored(held.input), held.tool_call_id
+            calls.append(
+                {"name": held.tool_name, "args": given, "id": call_id, "type": "tool_call"}
+            )
+            form = options(held.provider_options, KEY).get(FORM)
+            block = restored(form, given)
+            if isinstance(block, dict):
+                block[_CALLS[cast("Json", block)["type"]]] = call_id
+        else:
+            block = write_block(held)
+        blocks += [] if block is None else [block]
+    kind = _class(own, AIMessage)
+    if issubclass(kind, AIMessage):  # a ChatMessage has no calls
+        return kind(content=_content(blocks, own), **_fields(own), tool_calls=calls)
+    return kind(content=_content(blocks, own), **_fields(own))
 
 
-def _content(blocks: Sequence[str | Json | None], own: Json) -> Any:
-    found = [block for block in blocks if block is not None]
-    if not own.get(_LIST) and all(map(is_plain, found)):
-        return plain_text(found)
-    return found
+def _as_it_came(message: AssistantMessage) -> BaseMessage | None:
+    """The answer that was kept whole, if that says what is shown; calls without ids get theirs."""
+    own = options(message.wire, KEY)
+    raw = cast("dict[str, list[Json]]", restored(options(own, _RAW)))
+    if not raw:
+        return None
+    entries = raw["tool_calls"] + raw["invalid_tool_calls"]
+    known = {entry["id"] for entry in entries}
+    made = (held.tool_call_id for held in message.content if isinstance(held, Call))
+    new = (call_id for call_id in made if call_id not in known)
+    for entry in entries:
+        entry["id"] = next(new, "") if entry["id"] is None else entry["id"]
+    answer: AIMessage = _class(own, AIMessage)(**raw, **_fields(own))
+    is_same = said(Read(role="assistant", parts=_answer_parts(answer))) == gists((message,))
+    return answer if is_same else None
 
 
-def _output(result: Result, own: Json) -> Any:
-    outline = own.get(_OUTLINE)
-    texts = texts_of(result.output.value, outline)
-    files = [cast("Json", write_block(held)) for held in result.attachments]
-    if texts is not None:
-        blocks = outlined(cast("list[Json]", outline), texts, files, "text")
-        return [_piece(block) for block in blocks]
-    if not files:
-        return result.output.value
-    words = [{"type": "text", "text": result.output.value}] if result.output.value else []
-    return [*words, *files]
+def _result(result: Result, original: BaseMessage | None) -> BaseMessage:
+    own = options(options(result.provider_options, KEY), RESULT)
+    fields = _fields(own) if own else {"name": result.tool_name or None}
+    if result.output.type == "error-text":
+        fields["status"] = "error"
+    if isinstance(original, ToolMessage) and original.artifact is not None:
+        fields["artifact"] = original.artifact
+    kind = _class(own, ToolMessage)
+    call_id, text = result.tool_call_id, result.output.value
+    if _RAW in own:
+        whole = kind(content=restored(own[_RAW], text), tool_call_id=call_id, **fields)
+        answer = _answer(whole, {})
+        if (answer.output, len(answer.files)) == (text, len(result.attachments)):
+            return whole
+    files = [write_block(held) for held in result.attachments]
+    words = [{"type": "text", "text": text}] if text else []
+    return kind(content=[*words, *files] if files else text, tool_call_id=call_id, **fields)
 
 
-def _piece(block: Json) -> Any:
-    if block.get("type") != "text":
-        return block
-    if block.get(_BARE) is True:
-        return block["text"]
-    if block.get(_JSON) is True:
-        with suppress(ValueError):
-            return restored(json.loads(block["text"]))
-        return block["text"]
-    if isinstance(block.get(_FIELDS), dict):
-        return {"type": "text", "text": block["text"], **restored(block[_FIELDS])}
-    return block
+def _content(blocks: Sequence[Any], own: Json) -> Any:
+    is_text = not own.get(_LIST) and all(map(is_plain, blocks))
+    return plain_text(blocks) if is_text else list(blocks)
