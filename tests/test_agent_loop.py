@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 import foldmark
 from foldmark.agent.agent import Agent
@@ -64,6 +66,17 @@ def test_a_turn_calls_tools_until_the_model_has_the_last_word(tmp_path: Path):
     (done,) = tools_of(messages[1])
     assert getattr(done.state, "output", None) == "5"
     assert isinstance(steps_of(model)[1].messages[-1], ToolMessage)
+
+
+def test_calls_with_the_same_id_are_told_apart(tmp_path: Path):
+    same = tuple(
+        replace(call("add", one=number, other=1), call_id="c", id=UNSET) for number in (1, 2)
+    )
+    with opened(tmp_path) as session:
+        Agent(ScriptedModel(same, "Two and three."), tools=[add]).run("Add.", session)
+        done = tools_of(session.export().messages[1])
+    assert [getattr(part.state, "output", None) for part in done] == ["2", "3"]
+    assert len({part.call_id for part in done}) == 2
 
 
 def test_each_step_has_its_beginning_its_end_and_what_it_cost(tmp_path: Path):

@@ -32,8 +32,8 @@ from foldmark.model.prompt_messages import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.providers.messages import model_messages
-from foldmark.providers.models import model_summarizer
+from foldmark.providers.calls import CalledModel
+from foldmark.providers.requests import model_messages
 from foldmark.summary.protocol import Declared, ModelFailure, ModelReply, ModelRequest
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
@@ -159,7 +159,7 @@ def test_a_model_of_a_programs_own_is_asked_with_system_prompt_tools_and_a_limit
         messages=(said(Text(text="Sum up")),), system="Be short.", tools=(tool,), most=77
     )
     pieces: list[str] = []
-    model = model_summarizer(FunctionModel(stream_function=talk))
+    model = CalledModel(lambda: FunctionModel(stream_function=talk), "function:talk")
     answer = asyncio.run(model.ask(ask, pieces.append))
     assert isinstance(answer, ModelReply)
     assert (answer.text, answer.finish, pieces) == ("All done.", "stop", ["All ", "done."])
@@ -183,6 +183,8 @@ def test_of_models_that_are_tried_one_after_the_other_the_last_error_counts() ->
 
     both = FallbackModel(FunctionModel(stream_function=gone), FunctionModel(stream_function=long))
     outcome = asyncio.run(
-        model_summarizer(both).ask(ModelRequest(messages=(said(Text(text="x")),)), lambda _: None)
+        CalledModel(lambda: both, "both").ask(
+            ModelRequest(messages=(said(Text(text="x")),)), lambda _: None
+        )
     )
     assert outcome == ModelFailure(cause="overflow", message="400 prompt is too long")

@@ -22,7 +22,8 @@ from pydantic_ai.models.function import (
 from foldmark.errors import BadPolicy
 from foldmark.model.messages import Pending, ReasoningPart, TextPart, ToolPart
 from foldmark.model.prompt_messages import AssistantMessage, Text, UserMessage
-from foldmark.providers.models import kept_open, model_named, own_model
+from foldmark.providers.calls import CalledModel
+from foldmark.providers.models import kept_open, model_named
 from foldmark.summary.protocol import Declared, ModelFailure, ModelRequest
 from foldmark.summary.steps import STEP, Calling, Model, Piece, Stepped, Words
 from foldmark.testing import ScriptedModel
@@ -190,10 +191,10 @@ def test_a_call_without_arguments_is_no_broken_one() -> None:
     assert (state.input, state.raw) == ({}, UNSET)
 
 
-@pytest.mark.parametrize("ids", [("", ""), ("c", "c")])
-def test_calls_without_ids_and_with_the_same_get_ids_of_their_own(ids: tuple[str, str]) -> None:
+def test_calls_without_ids_get_ids_of_their_own() -> None:
+    """Those that have the same are told apart by the agent."""
     told: list[Piece] = []
-    with provider(chat_step(ids=ids)) as server:
+    with provider(chat_step(ids=("", ""))) as server:
         step = answered(chat(server.url), told=told)
     names = [call.call_id for call in step.calls]
     assert len(set(names)) == 2
@@ -301,7 +302,7 @@ def test_a_model_without_a_wire_of_ours_gets_its_signed_thoughts_back() -> None:
         yield {0: DeltaThinkingPart(content="Hm.", signature="sig-1")}
         yield {1: DeltaToolCall(name="ls", json_args=LIST, tool_call_id="c1")}
 
-    model = own_model(FunctionModel(stream_function=talk))
+    model = CalledModel(lambda: FunctionModel(stream_function=talk), "function:talk")
     step = answered(model)
     answered(model, after(step))
     thinking, call = seen[1][1].parts

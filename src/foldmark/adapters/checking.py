@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from foldmark.errors import BadInput
-from foldmark.providers.names import provider_and_model
+from foldmark.providers.models import provider_and_model
 from foldmark.session.hooks import useful_hooks
 from foldmark.session.means import DIGEST
 from foldmark.session.opening import chosen_settings

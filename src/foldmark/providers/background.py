@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
@@ -53,11 +53,7 @@ class _Loop:
 
 async def _cancelled() -> None:
     """Cancel all else that runs here, and wait for it: a task cut off in its middle complains."""
-    running = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.wait(running)
+    await end_tasks(asyncio.all_tasks() - {asyncio.current_task()}, None)
 
 
 class _Shared:
@@ -154,6 +150,15 @@ def _got(ended: SimpleQueue[object]) -> bool:
     except Empty:
         return False
     return True
+
+
+async def end_tasks(tasks: Iterable["asyncio.Task[Any] | None"], grace: float | None) -> None:
+    """Cancel what still runs, and wait for it so many seconds; what will not end is left behind."""
+    running = [task for task in tasks if task is not None and not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=grace)
 
 
 async def uncut(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:

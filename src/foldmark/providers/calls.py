@@ -1,8 +1,7 @@
-"""One request to a model through pydantic-ai, streamed, with no answer asked for twice.
+"""One request to a model through pydantic-ai, streamed, and sent once.
 
-The flow counts calls and waits between them, so the providers' own retries are off. Only a request
-that met a connection at its end is sent once more. What goes out is made in `model_requests`, what
-comes back is read in `model_outcomes`.
+The flow counts calls and waits between them, so the providers' own retries are off. What goes out
+is made in `requests`, what comes back is read in `responses`.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.exceptions import ModelConnectionError, UserError
+from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
@@ -23,10 +22,9 @@ from foldmark.summary.protocol import Delta, ModelFailure, ModelRequest, Outcome
 from foldmark.summary.steps import Piece, Stepped, Tell, Words
 
 from .driver import error_line
-from .names import unknown_provider
-from .outcomes import answered, refused, was_hung_up
+from .models import unknown_provider
 from .requests import model_request, spoken_wire
-from .steps import Pieces, stepped
+from .responses import Pieces, refused, reply, stepped
 
 _VARIABLE = re.compile(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`")
 
@@ -59,23 +57,22 @@ class CalledModel:
         await self._own_model().__aexit__(*raised)
 
     async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
-        """The outcome of one request."""
-        model = self._own_model()
-        pieces = Pieces(_words_to(delta))
-        try:
-            response = await _response(ask, model, pieces)
-            return answered(response, says_how_it_ends=_says_how_it_ends(model))
-        except Exception as error:  # noqa: BLE001 - each provider's library has its own
-            return refused(error)
+        """The outcome of one request; only words are told, and neither thoughts nor calls."""
+
+        def told(piece: Piece) -> None:
+            if isinstance(piece, Words) and piece.kind == "text":
+                delta(piece.text)
+
+        outcome = await self.step(ask, told)
+        return outcome if isinstance(outcome, ModelFailure) else reply(outcome)
 
     async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
         """The outcome of one step; each piece of it is told as it comes."""
         model = self._own_model()
-        pieces = Pieces(tell)
         try:
-            response = await _response(ask, model, pieces)
+            response = await _response(ask, model, Pieces(tell))
             ends = _says_how_it_ends(model)
-            return stepped(response, spoken_wire(model), pieces.call_ids, says_how_it_ends=ends)
+            return stepped(response, spoken_wire(model), says_how_it_ends=ends)
         except Exception as error:  # noqa: BLE001 - each provider's library has its own
             return refused(error)
 
@@ -88,16 +85,6 @@ class CalledModel:
 
 
 async def _response(ask: ModelRequest, model: Model, pieces: Pieces) -> ModelResponse:
-    """What it answers; a server may close a kept connection in the moment in which it is used."""
-    try:
-        return await _streamed(ask, model, pieces)
-    except ModelConnectionError as error:
-        if pieces.begun or not was_hung_up(error):
-            raise
-    return await _streamed(ask, model, pieces)
-
-
-async def _streamed(ask: ModelRequest, model: Model, pieces: Pieces) -> ModelResponse:
     request = model_request(ask, model)
     async with (
         model,
@@ -111,16 +98,6 @@ async def _streamed(ask: ModelRequest, model: Model, pieces: Pieces) -> ModelRes
         async for event in stream:
             pieces.take(event)
         return stream.get()
-
-
-def _words_to(delta: Delta) -> Tell:
-    """Who asks for a summary is told its words, and neither thoughts nor calls."""
-
-    def told(piece: Piece) -> None:
-        if isinstance(piece, Words) and piece.kind == "text":
-            delta(piece.text)
-
-    return told
 
 
 def _says_how_it_ends(model: Model) -> bool:

@@ -7,7 +7,7 @@ its time, and makes a refusal of whatever goes wrong; it knows no provider, and 
 import asyncio
 import random
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from foldmark.errors import Aborted
@@ -24,11 +24,12 @@ from foldmark.summary.protocol import (
 )
 from foldmark.summary.redaction import masked
 
-from .background import waited
+from .background import end_tasks, waited
 
 _JITTER = 0.25  # of a wait, more or less: those refused together shall not come back together
 _GLANCE = 0.05  # seconds between two looks at whether to stop
 _GRACE = 1.0  # seconds that a cancelled ask has to end
+_OUTCOMES = (ModelReply, ModelFailure)
 _LONGEST = 300  # characters of an error that are told
 
 
@@ -102,7 +103,7 @@ async def outcomes(
     try:
         await _all_done(tasks, aborted)
     finally:
-        await _ended(tasks)
+        await end_tasks(tasks, _GRACE)
     return tuple(task.result() for task in tasks)
 
 
@@ -121,21 +122,16 @@ async def _outcome(
     if ask.after > 0:
         await asyncio.sleep(jittered(ask.after))
     async with room:
-        asking = asyncio.create_task(_asked(ask, summarizer, delta))
+        asked = heard_out(lambda: summarizer.ask(ask, delta), summarizer.name, _OUTCOMES)
+        asking = asyncio.create_task(asked)
         try:
             await asyncio.wait((asking,), timeout=ask.seconds)
             if not asking.done():
                 told = f"{summarizer.name} did not answer within {ask.seconds:g} s"
                 return ModelFailure(cause="timeout", message=told)
         finally:
-            await _ended((asking,))
+            await end_tasks((asking,), _GRACE)
         return asking.result()
-
-
-async def _asked(ask: ModelRequest, summarizer: Summarizer, delta: Delta) -> Outcome:
-    return await heard_out(
-        lambda: summarizer.ask(ask, delta), summarizer.name, (ModelReply, ModelFailure)
-    )
 
 
 async def heard_out(
@@ -155,15 +151,6 @@ async def heard_out(
         return outcome
     kind = type(outcome).__name__
     return ModelFailure(cause="failed", message=f"{name} gave no outcome but a {kind}")
-
-
-async def _ended(tasks: Iterable[asyncio.Task[Outcome]]) -> None:
-    """Cancel what still runs; one that will not end is left behind rather than waited for."""
-    running = [task for task in tasks if not task.done()]
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.wait(running, timeout=_GRACE)
 
 
 def _heard(delta: Delta) -> Delta:

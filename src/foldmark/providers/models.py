@@ -1,24 +1,55 @@
-"""Models of a provider, reached through pydantic-ai: they summarise, and step for an agent.
+"""Models of a provider by their names: they summarise, and step for an agent.
 
-The library is an extra and takes a second or two to import: it is brought in by the first model
-that is asked for, and never by importing Foldmark.
+They are reached through pydantic-ai, which is an extra and takes a second or two to import: it is
+brought in by the first model that is asked for, and never by importing Foldmark. A name is
+`provider:model` everywhere; who the provider is has more than one word.
 """
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from foldmark.errors import BadPolicy
+from foldmark.errors import BadPolicy, UnknownModel
 from foldmark.summary.protocol import Summarizer
 from foldmark.summary.steps import Model
+from foldmark.tokens.limits import known_models, model_limits
 
-from .names import limits_name, provider_and_model
-
-if TYPE_CHECKING:
-    from pydantic_ai.models import Model as TheirModel
-
-__all__ = ["kept_open", "limits_name", "model_named", "model_summarizer", "own_model", "summarizer"]
+# The words of pydantic-ai for what the snapshot of limits has under another name.
+_IN_LIMITS = {
+    "azure-responses": "azure",
+    "bedrock": "amazon-bedrock",
+    "bedrock-mantle": "amazon-bedrock",
+    "fireworks": "fireworks-ai",
+    "google-cloud": "google-vertex",
+    "google-gla": "google",
+    "meta": "llama",
+    "openai-chat": "openai",
+    "openai-chatgpt": "openai",
+    "openai-codex": "openai",
+    "openai-responses": "openai",
+    "together": "togetherai",
+}
+# Who else offers the same model, where a provider's own row is not in the snapshot.
+_ELSEWHERE = {"google-vertex": ("google-vertex-anthropic", "google"), "azure": ("openai",)}
+# Words of earlier versions of pydantic-ai, and of the snapshot, that it has no more.
+_RENAMED = {
+    "amazon-bedrock": "bedrock",
+    "fireworks-ai": "fireworks",
+    "google-gla": "google",
+    "google-vertex": "google-cloud",
+    "togetherai": "together",
+}
+_PROVIDERS = (
+    *("alibaba", "anthropic", "azure", "bedrock", "cerebras", "cohere", "deepseek", "fireworks"),
+    *("github-copilot", "google", "google-cloud", "groq", "huggingface", "litellm", "meta"),
+    *("mistral", "moonshotai", "ollama", "openai", "openai-chat", "openai-responses"),
+    *("openrouter", "together", "vercel", "vllm", "xai", "zai"),
+)
+# Bedrock's names begin with the part of the world whose machines may answer.
+_REGION = re.compile(r"^(?:us|us-gov|eu|apac|jp|au|ca|global)\.(?=[a-z])")
 
 
 def summarizer(name: str, *, base_url: str | None = None, api_key: str | None = None) -> Summarizer:
@@ -44,18 +75,6 @@ def model_named(name: str, *, base_url: str | None = None, api_key: str | None =
     return CalledModel(made, name)
 
 
-def model_summarizer(model: "TheirModel") -> Summarizer:
-    """A model of pydantic-ai that the program has made itself, to be asked for summaries."""
-    return own_model(model)
-
-
-def own_model(model: "TheirModel") -> Model:
-    """A model of pydantic-ai that the program has made itself."""
-    from .calls import CalledModel  # noqa: PLC0415 - an extra, and slow
-
-    return CalledModel(lambda: model, f"{model.system}:{model.model_name}")
-
-
 @asynccontextmanager
 async def kept_open(model: Model) -> AsyncGenerator[None]:
     """Inside, a model keeps its connections from one step to the next, if it has any."""
@@ -70,3 +89,56 @@ def _not_installed(error: ImportError) -> BadPolicy:
     return BadPolicy(
         f"models need the package {error.name or 'pydantic_ai'}: pip install 'foldmark[models]'"
     )
+
+
+# --- names ---------------------------------------------------------------------------------
+
+
+def limits_name(name: str) -> str:
+    """The same model as `limits` names it; as it was given where that is not known."""
+    provider, colon, model = name.partition(":")
+    if not colon:
+        return name
+    provider = provider.removeprefix("gateway/")
+    own = _IN_LIMITS.get(provider, provider)
+    models = (model, _REGION.sub("", model))
+    homes = dict.fromkeys((provider, own, *_ELSEWHERE.get(own, ())))
+    offers = [f"{home}:{called}" for home in homes for called in models]
+    return next((offer for offer in offers if _is_known(offer)), f"{own}:{model}")
+
+
+def provider_and_model(name: str) -> tuple[str, str]:
+    """The two halves of a name, the first in today's words; BadPolicy where it has no halves."""
+    provider, colon, model = name.partition(":")
+    if not (provider and colon and model):
+        raise BadPolicy(f"a model is named provider:model, not {name!r}.{_hint(_offers(name))}")
+    return _RENAMED.get(provider, provider), model
+
+
+def unknown_provider(provider: str) -> BadPolicy:
+    """The error for a provider that nobody knows, with those whose names are near."""
+    near = get_close_matches(provider, _PROVIDERS, cutoff=0.5)
+    return BadPolicy(
+        f"there is no provider {provider!r}.{_hint(near)} "
+        "Give base_url=… for a server that talks as OpenAI's does."
+    )
+
+
+def _offers(model: str) -> list[str]:
+    """Models of this name, by whoever offers them; else those whose names are near."""
+    own = {offer: offer.partition(":")[2] for offer in known_models()}
+    same = [offer for offer, called in own.items() if called == model]
+    near = get_close_matches(model, list(own.values()), n=1)
+    return (same or [offer for offer, called in own.items() if called in near])[:3]
+
+
+def _hint(names: list[str]) -> str:
+    return f" Did you mean {', '.join(names)}?" if names else ""
+
+
+def _is_known(name: str) -> bool:
+    try:
+        model_limits(name)
+    except UnknownModel:
+        return False
+    return True

@@ -28,7 +28,7 @@ from foldmark.files import harmless
 from foldmark.model.values import Frozen, Json
 from foldmark.policy import CompactRules, Policy, Threshold, WindowRules
 from foldmark.presets import FOLDMARK, preset
-from foldmark.providers.names import limits_name
+from foldmark.providers.models import limits_name
 from foldmark.store.address import PAIRS, shown_store
 from foldmark.tokens.counters import counter
 from foldmark.tokens.limits import Limit, model_limits

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import foldmark
 from foldmark.errors import FoldmarkError, UnknownModel
 from foldmark.providers.background import uncut
-from foldmark.providers.names import limits_name
+from foldmark.providers.models import limits_name
 from foldmark.session.session import Session
 from foldmark.tokens.limits import model_limits
 

@@ -23,7 +23,7 @@ from foldmark.model.messages import (
     ToolPart,
 )
 from foldmark.model.values import Json
-from foldmark.providers.outcomes import measured_tokens
+from foldmark.providers.responses import measured_tokens
 from foldmark.session.history_mirror import VOLATILE
 from foldmark.tokens.sizes import EXPANDED
 from foldmark.wire.codec import ARGUMENTS, Answer, Read, arguments_object, compact, data_url

@@ -1,53 +1,89 @@
-"""A step's answer through pydantic-ai: its pieces as they come, and its parts in the end.
+"""What came back through pydantic-ai: pieces as they come, the parts in the end, or a failure.
 
 What a provider wants back of a part is put into the part's metadata, where our codec of its wire
-looks for it, or `model_messages` where there is no codec. This module sends nothing.
+looks for it, or `requests` where there is no codec. Each provider has its own words for "too long"
+and "too much": the first are told by `refusals`, the second by pydantic-ai. This module sends
+nothing and tries nothing again.
 """
 
-from collections.abc import Sequence
+import re
 from typing import Any, cast
-from uuid import uuid4
 
 from msgspec import UNSET, UnsetType
 from pydantic_ai import messages as theirs
+from pydantic_ai.exceptions import (
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    ModelNotFoundError,
+    ModelOverloadedError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestTimeout,
+    ModelTimeoutError,
+)
 from pydantic_ai.messages import ModelResponse, PartDeltaEvent, PartStartEvent
 
-from foldmark.model.messages import BLOCK, Pending, ReasoningPart, TextPart, ToolPart
+from foldmark.model.messages import (
+    BLOCK,
+    Cache,
+    Pending,
+    ReasoningPart,
+    TextPart,
+    Tokens,
+    ToolPart,
+)
 from foldmark.model.values import Json
-from foldmark.summary.protocol import ModelFailure
+from foldmark.refusals import THROTTLES, is_context_overflow, matches
+from foldmark.summary.protocol import Cause, Finish, ModelFailure, ModelReply
 from foldmark.summary.steps import Calling, Stepped, Tell, Words
 from foldmark.wire.codec import ARGUMENTS, arguments_object, compact
 from foldmark.wire.openai_chat_parts import FIELDS, THOUGHTS, UNDER
 from foldmark.wire.openai_items import ITEM
 
-from .outcomes import broken_off, measured_tokens, told_cost, told_finish
+from .driver import error_line
 
 ANTHROPIC, CHAT, RESPONSES, GOOGLE = "anthropic", "openai-chat", "openai-responses", "google"
 _OPENAI = "openai"  # the key of the Responses codec
 _SIGNATURE = "thoughtSignature"
 _REDACTED = ("redacted_thinking", "redacted_content")  # how the library marks it
+_FINISH: dict[str, Finish] = {"stop": "stop", "length": "length", "tool_call": "tool-calls"}
+_CAUSES: tuple[tuple[type[Exception], Cause], ...] = (
+    (ModelContextWindowExceededError, "overflow"),
+    (ModelQuotaExceededError, "unavailable"),  # sent as a rate limit, but no wait will help
+    (ModelRateLimitError, "throttled"),
+    (ModelOverloadedError, "throttled"),
+    (ModelAuthenticationError, "unavailable"),
+    (ModelNotFoundError, "unavailable"),
+    (ModelRequestTimeout, "timeout"),
+    (ModelTimeoutError, "timeout"),
+    (TimeoutError, "timeout"),
+)
+_SILENT = ("xai",)  # whose own word for how an answer ended the library does not keep
+# OpenAI: "Please try again in 18.642s."; Gemini: "Please retry in 37.1s", "retryDelay": "37s".
+_WAIT = re.compile(
+    r"(?:try again in |retry in |retryDelay\W{1,5})(\d{1,6}(?:\.\d{1,9})?) ?(ms|s)\b"
+)
+_READ = 8_000  # characters of an error that are looked through
+_LONGEST = 300  # characters of an error that are told
 
 
 class Pieces:
-    """Tells the pieces of one answer, and keeps the ids under which its calls were told."""
+    """Tells the pieces of one answer, each call once."""
 
     def __init__(self, tell: Tell) -> None:
         """Say who is told."""
         self._tell = tell
-        self._told: dict[int, str] = {}  # ids of calls, by their places in the answer
-        self.begun = False  # whether anything of the answer has come
-
-    @property
-    def call_ids(self) -> tuple[str, ...]:
-        """The ids of the calls, in the order of the answer."""
-        return tuple(self._told[place] for place in sorted(self._told))
+        self._called: set[int] = set()  # places of calls in the answer
 
     def take(self, event: object) -> None:
         """The next event of a stream."""
-        self.begun = True
         match event:
             case PartStartEvent(index=place, part=theirs.ToolCallPart() as call):
-                self._call(place, call)
+                if place not in self._called:
+                    self._called.add(place)
+                    self._tell(Calling(call_id=call.tool_call_id, tool=call.tool_name))
             case PartStartEvent(part=theirs.TextPart(content=text)):
                 self._say(text, "text")
             case PartStartEvent(part=theirs.ThinkingPart(content=text)):
@@ -63,41 +99,27 @@ class Pieces:
         if text:
             self._tell(Words(text=text, kind=kind))
 
-    def _call(self, place: int, call: theirs.ToolCallPart) -> None:
-        if place in self._told:
-            return
-        named = call.tool_call_id
-        if not named or named in self._told.values():
-            named = f"call_{uuid4().hex[:24]}"  # some servers give none, or all the same
-        self._told[place] = named
-        self._tell(Calling(call_id=named, tool=call.tool_name))
-
 
 def stepped(
-    response: ModelResponse, wire: str, call_ids: Sequence[str], *, says_how_it_ends: bool
+    response: ModelResponse, wire: str, *, says_how_it_ends: bool
 ) -> Stepped | ModelFailure:
     """What a model answered; `wire` is a wire's name, or a provider's where we have no codec."""
-    if says_how_it_ends and (refusal := broken_off(response)) is not None:
+    if says_how_it_ends and (refusal := _broken_off(response)) is not None:
         return refusal
-    parts = _parts(response, wire, call_ids)
-    finish = told_finish(response)
+    parts = _parts(response, wire)
+    finish = _told_finish(response)
     if finish == "stop" and any(isinstance(part, ToolPart) for part in parts):
         finish = "tool-calls"  # two of the four wires say that they stopped, and call
     return Stepped(
         parts=tuple(parts),
         finish=finish,
         tokens=measured_tokens(response),
-        cost=told_cost(response),
+        cost=_told_cost(response),
     )
 
 
-def _parts(
-    response: ModelResponse, wire: str, call_ids: Sequence[str]
-) -> list[TextPart | ReasoningPart | ToolPart]:
+def _parts(response: ModelResponse, wire: str) -> list[TextPart | ReasoningPart | ToolPart]:
     """The parts that are ours; what a provider ran by itself nobody asked for."""
-    calls = [part for part in response.parts if isinstance(part, theirs.ToolCallPart)]
-    named = list(call_ids) if len(call_ids) == len(calls) else [c.tool_call_id for c in calls]
-    names = iter(named)
     found: list[TextPart | ReasoningPart | ToolPart] = []
     for part in response.parts:
         match part:
@@ -108,10 +130,21 @@ def _parts(
                 thought = _thought(part, wire)
                 found += [thought] if thought.text or thought.metadata else []
             case theirs.ToolCallPart():
-                found.append(_call(part, wire, next(names)))
+                found.append(_call(part, wire))
             case _:
                 pass
     return found
+
+
+def reply(step: Stepped) -> ModelReply:
+    """A step's answer as one that was asked for in words."""
+    return ModelReply(
+        text="".join(part.text for part in step.parts if isinstance(part, TextPart)),
+        finish=step.finish,
+        tokens=step.tokens,
+        cost=step.cost,
+        calls=sum(isinstance(part, ToolPart) for part in step.parts),
+    )
 
 
 def _kept(key: str, **fields: Any) -> Json | UnsetType:
@@ -177,14 +210,14 @@ def _item_thought(part: theirs.ThinkingPart) -> ReasoningPart:
 # --- calls ---------------------------------------------------------------------------------
 
 
-def _call(part: theirs.ToolCallPart, wire: str, call_id: str) -> ToolPart:
+def _call(part: theirs.ToolCallPart, wire: str) -> ToolPart:
     given, raw = _input(part.args)
     # What compact JSON would not give again goes back as the model wrote it.
     written = part.args if isinstance(part.args, str) and given and not raw else ""
     written = written if written and compact(given) != written else ""
     return ToolPart(
         tool=part.tool_name,
-        call_id=call_id,
+        call_id=part.tool_call_id,
         state=Pending(input=given, raw=raw or UNSET),
         metadata=_call_metadata(part, wire, written),
     )
@@ -211,3 +244,100 @@ def _call_metadata(part: theirs.ToolCallPart, wire: str, written: str) -> Json |
             return _kept(GOOGLE, thoughtSignature=details.get("thought_signature"))
         case _:
             return UNSET
+
+
+# --- how it ended, and failures ------------------------------------------------------------
+
+
+def _broken_off(response: ModelResponse) -> ModelFailure | None:
+    """The refusal of an answer of which nobody said how it ended."""
+    if response.finish_reason != "stop" or response.provider_name in _SILENT:
+        is_broken = response.finish_reason is None
+    else:  # of a stream that just stops, the library says `stop`
+        is_broken = not (response.provider_details or {}).get("finish_reason")
+    told = "the answer broke off before its end"
+    return ModelFailure(cause="failed", message=told) if is_broken else None
+
+
+def _told_finish(response: ModelResponse) -> Finish:
+    """How an answer ended, in our words."""
+    return _FINISH.get(response.finish_reason or "stop", "other")
+
+
+def refused(error: Exception) -> ModelFailure:
+    """Why there is no answer."""
+    if isinstance(error, ExceptionGroup):  # of models that were tried one after the other
+        return refused(cast("ExceptionGroup[Exception]", error).exceptions[-1])
+    if not isinstance(error, ModelAPIError):
+        return ModelFailure(cause=_kind(error), message=error_line(error))
+    return ModelFailure(
+        cause="overflow" if _is_overflow(error) else _kind(error),
+        message=_line(error),
+        retry_after=error.retry_after or _told_wait(error),
+    )
+
+
+def _kind(error: Exception) -> Cause:
+    for kind, cause in _CAUSES:
+        if isinstance(error, kind):
+            return cause
+    return "throttled" if isinstance(error, ModelAPIError) and _is_busy(error) else "failed"
+
+
+def _is_busy(error: ModelAPIError) -> bool:
+    """Whether it says so in words alone, as gateways do, or under another status, as Groq does."""
+    text = f"{error.body}"
+    rates = (row for row in THROTTLES if not row.provider.endswith(" output"))
+    return "overloaded" in text.lower() or any(matches(row, text) for row in rates)
+
+
+def _is_overflow(error: ModelAPIError) -> bool:
+    status = error.status_code if isinstance(error, ModelHTTPError) else None
+    codes = (error.provider_error_code, error.provider_error_type)
+    text = f"{_said(error)} {error.body or ''}"
+    return any(is_context_overflow(text, status=status, code=code) for code in codes)
+
+
+def _told_wait(error: ModelAPIError) -> float | None:
+    """The seconds to wait that the words of an error state, where no header does."""
+    told = _WAIT.search(f"{error.body}"[:_READ])
+    return float(told[1]) * (0.001 if told[2] == "ms" else 1) if told else None
+
+
+def _line(error: ModelAPIError) -> str:
+    """The status and the provider's own words."""
+    said = " ".join(_said(error).split()) or type(error).__name__
+    status = f"{error.status_code} " if isinstance(error, ModelHTTPError) else ""
+    return f"{status}{said}"[:_LONGEST]
+
+
+def _said(error: ModelAPIError) -> str:
+    """The message inside an error's body, however deep; else what the library makes of it."""
+    body = error.body
+    while isinstance(body, dict):
+        fields = cast("dict[str, object]", body)
+        body = fields.get("message") or fields.get("error")
+    return body if isinstance(body, str) and body else error.message
+
+
+def measured_tokens(response: ModelResponse) -> Tokens | None:
+    """What was measured; here the input is told without what was cached."""
+    usage = response.usage
+    if usage.unmeasured_requests or not usage.total_tokens:
+        return None
+    read, write = usage.cache_read_tokens, usage.cache_write_tokens
+    return Tokens(
+        input=max(usage.input_tokens - read - write, 0),
+        output=usage.output_tokens,
+        reasoning=usage.output_reasoning_tokens,
+        total=usage.total_tokens,
+        cache=Cache(read=read, write=write),
+    )
+
+
+def _told_cost(response: ModelResponse) -> float | None:
+    """The price of an answer in dollars, where it is known."""
+    try:
+        return float(response.usage.cost or response.cost().total_price)
+    except Exception:  # noqa: BLE001 - a price is no reason to lose an answer
+        return None
