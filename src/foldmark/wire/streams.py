@@ -6,49 +6,23 @@ to a stream gives what comes, and asks at any moment what was said so far.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import cast
 
 from foldmark.errors import BadInput
 from foldmark.model.values import Frozen, Json
 
 from .codec import WIRES, options, wire_named
+from .joiners import EVENTS, AnthropicJoiner, ChatJoiner, GeminiJoiner, Joiner, ResponsesJoiner
 from .plain import plain_object
-from .stream_anthropic import EVENTS, AnthropicStream
-from .stream_chat import ChatStream
-from .stream_gemini import GeminiStream
-from .stream_responses import ResponsesStream
 
-
-class Joining(Protocol):
-    """Joins the chunks of one answer on one wire."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether the model came to its end; else the stream broke off."""
-        ...
-
-    @property
-    def failure(self) -> str:
-        """What the provider says went wrong in the middle; empty where nothing did."""
-        ...
-
-    def take(self, chunk: Json) -> None:
-        """The next chunk; one that the API does not have is passed over."""
-        ...
-
-    def response(self) -> Json | None:
-        """The whole response; before the end what was said, without calls that are not whole."""
-        ...
-
-
-_JOINING: dict[str, Callable[[], Joining]] = {
-    "openai-chat": ChatStream,
-    "openai-responses": ResponsesStream,
-    "anthropic": AnthropicStream,
-    "gemini": GeminiStream,
+_JOINERS: dict[str, Callable[[], Joiner]] = {
+    "openai-chat": ChatJoiner,
+    "openai-responses": ResponsesJoiner,
+    "anthropic": AnthropicJoiner,
+    "gemini": GeminiJoiner,
 }
-_TOLD = 300  # characters of a provider's error
 _GEMINI = ("candidates", "promptFeedback", "prompt_feedback", "usageMetadata", "usage_metadata")
+_TOLD = 300  # characters of a provider's error
 # What the SDKs' own helpers tell beside the API's events, with all that was said so far in each.
 _ADDED = frozenset({"text", "thinking", "signature", "citation", "input_json", "compaction"})
 
@@ -68,14 +42,14 @@ class Stream:
     def __init__(self, wire: str | None = None) -> None:
         """Take the name of the wire, if it is known."""
         self.wire = None if wire is None else wire_named(wire).name
-        self._joining = None if self.wire is None else _JOINING[self.wire]()
+        self._joiner = None if self.wire is None else _JOINERS[self.wire]()
         self._count = 0  # of chunks that tell no wire
         self._failure = ""  # what a chunk says that is an error
 
     def take(self, chunk: object) -> None:
         """The next chunk, an SDK's object or its JSON; BadInput where it is neither."""
         if getattr(chunk, "type", None) in _ADDED:
-            self._count += self._joining is None
+            self._count += self._joiner is None
             return
         if getattr(chunk, "type", None) == "chunk":  # as OpenAI's helper wraps them
             chunk = getattr(chunk, "chunk", chunk)
@@ -84,29 +58,25 @@ class Stream:
             self._failure = failure
             if chunk_wire(given) is None:  # it may be all that comes, on any wire
                 return
-        if self._joining is None:
+        if self._joiner is None:
             self.wire = chunk_wire(given)
             if self.wire is None:
                 self._count += given.get("type") != "ping"
                 return
-            self._joining = _JOINING[self.wire]()
-        self._joining.take(given)
+            self._joiner = _JOINERS[self.wire]()
+        self._joiner.take(given)
 
     def streamed(self) -> Streamed | None:
         """What was said so far; None where that is nothing, but perhaps an error."""
-        if self._joining is None or self.wire is None:
+        if self._joiner is None or self.wire is None:
             if self._count:
                 raise BadInput(_no_wire(self._failure))
             return None
-        response = self._joining.response()
+        response = self._joiner.response()
         if response is None:
             return None
-        return Streamed(
-            wire=self.wire,
-            response=response,
-            ended=self._joining.ended,
-            failure=self._joining.failure or self._failure,
-        )
+        ended = self._joiner.ended
+        return Streamed(wire=self.wire, response=response, ended=ended, failure=self._failure)
 
 
 def joined(chunks: Iterable[object], wire: str | None = None) -> Streamed | None:
@@ -132,11 +102,13 @@ def chunk_wire(chunk: Json) -> str | None:
 def _failure(chunk: Json) -> str:
     """What a provider says went wrong, in the forms that all wires have; empty where nothing."""
     told = chunk.get("error")
+    if chunk.get("type") == "response.failed":
+        told = options(chunk, "response").get("error") or chunk["type"]
     if chunk.get("type") != "error" and not told:
         return ""
     if isinstance(told, str) and told:
         return told
-    found = options(chunk, "error") or chunk
+    found = cast("Json", told) if isinstance(told, dict) else chunk
     return str(found.get("message") or found.get("code") or "an error")
 
 
