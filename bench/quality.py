@@ -13,11 +13,11 @@ from time import process_time
 
 import foldmark
 from foldmark.analysis.needs import Kept, Need, kept, needs, text_of, told
-from foldmark.compaction.compact import CompactionRequest
+from foldmark.compaction.situation import CompactionRequest
 from foldmark.compaction.tail import suffix_measure, tail_start
 from foldmark.digest.digest import digest
 from foldmark.errors import WindowTooSmall
-from foldmark.log.carryover import bridge, fitted, words
+from foldmark.log.carryover import carried_user_words, repeated_request
 from foldmark.log.log import Log, Pivot
 from foldmark.log.marks import unmarked
 from foldmark.log.render import is_marker, is_summary, message_text
@@ -29,7 +29,7 @@ from foldmark.presets import FOLDMARK, OPENCODE
 from foldmark.session.in_memory import Fitter
 from foldmark.store.store import Store
 from foldmark.tokens.budget import usable
-from foldmark.tokens.counters import by_classes, round4
+from foldmark.tokens.counters import by_classes, round4, truncate_middle
 from foldmark.tokens.limits import Limit
 from foldmark.tokens.sizes import MESSAGE_OVERHEAD
 from foldmark.transcripts.read import read_sessions
@@ -134,8 +134,11 @@ def folded(past: Sequence[Message], size: int, before: "Folded | None" = None) -
     log = _log(past)
     start = tail_place(log, int(size * TAIL_SHARE))
     here = Pivot(marker=len(log), summary=len(log), tail_id=None)
-    said = [words(log, here, start, size // 4), bridge(log, here, start, size // 4)]
-    said = [fitted(text, size // 4, by_classes, "h0") for text in said]
+    said = [
+        carried_user_words(log, here.marker, start, size // 4),
+        repeated_request(log, here.marker, start, size // 4),
+    ]
+    said = [truncate_middle(text, size // 4, by_classes, "h0") for text in said]
     cells = Viewer(log, FOLDMARK).cells
     end = len(log) if start is None else start
     kept_tokens = sum(cells[place].tokens for place in range(end, len(log)))

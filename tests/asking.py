@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from foldmark.compaction.compact import CompactionRequest, Prepared, Summary, prepared, summarised
+from foldmark.compaction.situation import CompactionRequest, Situation, SummaryInstructions, prepare
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import (
@@ -19,8 +19,7 @@ from foldmark.model.messages import (
 )
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK
-from foldmark.summary.ladder import SummarizerLimits
-from foldmark.summary.prompting import SummaryInstructions
+from foldmark.summary.ladder import SummarizerLimits, Summary, summarize
 from foldmark.summary.protocol import ModelRequest, Outcome
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import by_classes
@@ -88,7 +87,7 @@ class Trial:
         self.limit = limit
         self.log = Log(by_classes, messages)
         self.viewer = Viewer(self.log, policy, usable=usable(policy, limit))
-        self.ready: Prepared = prepared(CompactionRequest(viewer=self.viewer, limit=limit, **job))
+        self.ready: Situation = prepare(CompactionRequest(viewer=self.viewer, limit=limit, **job))
         self.driven: Driven = driven()
 
     def run(
@@ -96,7 +95,7 @@ class Trial:
     ) -> Summary:
         """The summary, where the model replies so, the last reply again and again."""
         given: dict[str, Any] = {"rules": self.policy.compact, "limit": self.limit, "own": False}
-        flow = summarised(self.ready, SummarizerLimits(**{**given, **means}))
+        flow = summarize(self.ready, SummarizerLimits(**{**given, **means}))
         asked: list[ModelRequest] = []
 
         def choose(ask: ModelRequest) -> Outcome:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import foldmark
-from foldmark.compaction.compact import CompactionRequest, Summary, prepared, summarised
 from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.situation import CompactionRequest, prepare
 from foldmark.errors import CompactionStopped, FoldmarkError, WindowTooSmall
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
@@ -33,7 +33,7 @@ from foldmark.model.messages import (
 from foldmark.model.values import encode
 from foldmark.presets import FOLDMARK
 from foldmark.session.in_memory import Fitter
-from foldmark.summary.ladder import SummarizerLimits
+from foldmark.summary.ladder import SummarizerLimits, Summary, summarize
 from foldmark.summary.protocol import ModelRequest, Outcome
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import by_classes
@@ -149,15 +149,15 @@ class Compacted:
             return error
 
     def _summary(self) -> Summary:
-        prepared(self.job(None))
+        prepare(self.job(None))
         self.log.append(marker_message(WORK, auto=True))
         assert self.viewer.view().messages == self.before.messages  # 7: it only waits
-        ready = prepared(self.job(len(self.log) - 1))
+        ready = prepare(self.job(len(self.log) - 1))
         case = self.case
         means = SummarizerLimits(
             rules=RULES, limit=case.limit, own=case.own, overflowed=case.overflowed
         )
-        return self.driven.run(summarised(ready, means), case.chosen())
+        return self.driven.run(summarize(ready, means), case.chosen())
 
     def after(self, made: Summary) -> tuple[Log, Viewer]:
         marker = marker_message(WORK, auto=True, tail_start=made.fold.tail_start)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from foldmark.compaction.pivot import Made, marker_message, summary_message
 from foldmark.compaction.plan import (
     check_window,
+    least_view,
     session_fold,
     session_plan,
-    summary_room,
     tokens_used,
 )
 from foldmark.compaction.prune import prune_plan
@@ -47,12 +47,13 @@ def opened(messages: list[Message], usable_tokens: int = 0) -> tuple[Log, Viewer
 def compacted(viewer: Viewer, room: int, fixed: int = 0) -> None:
     """Make a pivot as a session would: marker, tail and a summary of the largest size allowed."""
     log = viewer.log
-    check_window(log, viewer.policy, room, fixed=fixed)
+    check_window(viewer, room, fixed=fixed)
     start = session_fold(viewer, room, fixed=fixed).tail_start
     number = len(log)
     marker = Made(session="s", message=f"marker_{number}", part=f"p{number}", at=number)
     log.append(marker_message(marker, auto=True, tail_start=start))
-    room_for_it = summary_room(log, viewer.policy, room, fixed)
+    left = room - fixed - least_view(viewer, room)
+    room_for_it = min(viewer.policy.view.summary, room // 4, left)
     text = "done " * int(room_for_it / 0.83)
     assert by_classes(text) <= room_for_it
     made = Made(session="s", message=f"summary_{number}", part=f"q{number}", at=number)

@@ -6,12 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.situation import SummaryInstructions
 from foldmark.model.messages import Message
-from foldmark.model.prompt_messages import AssistantMessage, UserMessage
+from foldmark.model.prompt_messages import AssistantMessage, Declared, UserMessage
 from foldmark.model.values import encode
 from foldmark.presets import FOLDMARK, PRESETS
-from foldmark.summary.prompting import SECTIONS, SummaryInstructions
-from foldmark.summary.protocol import Declared, ModelFailure, ModelReply, ModelRequest, Outcome
+from foldmark.summary.ladder import digest_of
+from foldmark.summary.prompting import SECTIONS
+from foldmark.summary.protocol import ModelFailure, ModelReply, ModelRequest, Outcome
 from foldmark.tokens.counters import by_classes
 from foldmark.tokens.limits import Limit
 
@@ -148,7 +150,7 @@ def test_a_model_that_always_fails_in_one_way_leaves_the_digest(name: str) -> No
         trial = Trial(messages, limit)
         made = trial.run(name, own=True)
         assert made.how == "digest"
-        assert made.text == trial.ready.material.digest(trial.ready.most)
+        assert made.text == digest_of(trial.ready, trial.ready.max_summary_tokens)
         assert made.spent.calls == len(trial.asks) <= trial.policy.compact.calls
         assert made.spent.flaws
 
@@ -180,7 +182,7 @@ def test_an_answer_that_stays_flawed_leads_to_the_next_rung() -> None:
 def test_what_is_far_too_long_is_not_sent_back_whole() -> None:
     trial = Trial(worked(10))
     trial.run(ModelReply(text="word " * 100_000), "good")
-    assert by_classes(asked_texts(trial.asks[1].messages)[-2]) < 2 * trial.ready.most
+    assert by_classes(asked_texts(trial.asks[1].messages)[-2]) < 2 * trial.ready.max_summary_tokens
 
 
 def test_headings_may_be_bold_or_of_any_level_and_case() -> None:
@@ -199,7 +201,7 @@ def test_none_under_every_heading_is_an_empty_answer() -> None:
 def test_an_answer_hardly_too_long_is_taken_and_the_whole_still_fits() -> None:
     for policy in (FOLDMARK, with_rules(digest=False)):
         trial = Trial(worked(60), SMALL, policy)
-        most = trial.ready.most
+        most = trial.ready.max_summary_tokens
         for share in (0.45, 0.5, 0.54, 0.9, 0.95, 1.0):
             words = notes("x")
             while by_classes(words) < most * share:
@@ -334,7 +336,7 @@ def test_all_that_was_paid_for_is_added_up_even_where_it_was_of_no_use() -> None
 
 def test_where_a_summary_has_no_room_no_model_is_asked() -> None:
     trial = Trial(worked(20), Limit(context=700, output=100))
-    assert trial.ready.most < 400
+    assert trial.ready.max_summary_tokens < 400
     made = trial.run("good", rules=replace(FOLDMARK.compact, rungs=()))
     assert (made.how, trial.asks) == ("digest", [])
 

@@ -10,6 +10,7 @@ from foldmark.errors import Aborted
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
+    Declared,
     Output,
     Result,
     Text,
@@ -20,7 +21,6 @@ from foldmark.providers.driver import adrive, drive
 from foldmark.providers.models import summarizer
 from foldmark.refusals import overflow_figures
 from foldmark.summary.protocol import (
-    Declared,
     ModelDialogue,
     ModelFailure,
     ModelReply,

@@ -9,6 +9,7 @@ from foldmark.model.messages import TextPart
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
+    Declared,
     Output,
     PromptMessage,
     Result,
@@ -18,7 +19,7 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.providers.local import local_model
 from foldmark.providers.models import kept_open
-from foldmark.summary.protocol import Declared, ModelFailure, ModelReply, ModelRequest
+from foldmark.summary.protocol import ModelFailure, ModelReply, ModelRequest
 from foldmark.summary.steps import STEP, Model, Piece, Stepped, Words
 
 from .localmodel import weights

@@ -23,6 +23,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
+    Declared,
     Media,
     Output,
     PromptMessage,
@@ -34,7 +35,7 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.providers.calls import CalledModel
 from foldmark.providers.requests import model_messages
-from foldmark.summary.protocol import Declared, ModelFailure, ModelReply, ModelRequest
+from foldmark.summary.protocol import ModelFailure, ModelReply, ModelRequest
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 SIGNED = {"anthropic": {"signature": "sig"}, "google": {"thoughtSignature": "c2ln"}}

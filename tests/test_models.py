@@ -12,6 +12,7 @@ from foldmark.model.messages import Cache, Tokens
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
+    Declared,
     Media,
     Output,
     Reasoning,
@@ -21,14 +22,7 @@ from foldmark.model.prompt_messages import (
     UserMessage,
 )
 from foldmark.providers.models import summarizer
-from foldmark.summary.protocol import (
-    Declared,
-    ModelFailure,
-    ModelReply,
-    ModelRequest,
-    Outcome,
-    Summarizer,
-)
+from foldmark.summary.protocol import ModelFailure, ModelReply, ModelRequest, Outcome, Summarizer
 from foldmark.wire.formats import request
 
 from .providers import (

@@ -18,7 +18,6 @@ from foldmark.presets import (
     preset,
 )
 from foldmark.tokens.budget import (
-    compaction_threshold,
     exceeds,
     is_overflow,
     pressure,
@@ -269,8 +268,6 @@ def test_opencode_never_has_less_than_no_room() -> None:
 def test_the_worked_examples_come_out_as_written(limit: Limit, legacy: int, proposed: int) -> None:
     assert usable(CODELET, limit) == legacy
     assert usable(CODELET_USABLE, limit) == proposed
-    with pytest.deprecated_call():
-        assert compaction_threshold(limit.context) == legacy
 
 
 def test_claude_is_compacted_later_than_nine_tenths() -> None:
@@ -278,8 +275,6 @@ def test_claude_is_compacted_later_than_nine_tenths() -> None:
     assert count == 191_000
     assert not is_overflow(CODELET_USABLE, count, CLAUDE)
     assert is_overflow(CODELET, count, CLAUDE)
-    with pytest.deprecated_call():
-        assert count > compaction_threshold(200_000)
 
 
 def test_a_model_of_high_output_is_compacted_earlier_than_nine_tenths() -> None:
@@ -302,13 +297,6 @@ def test_the_subtraction_saturates() -> None:
 def test_codelet_knows_no_input_limit() -> None:
     assert usable(CODELET_USABLE, WITH_INPUT) == 368_000
     assert usable(CODELET, WITH_INPUT) == 360_000
-
-
-def test_the_legacy_threshold_says_what_to_use_instead() -> None:
-    with pytest.warns(DeprecationWarning, match=r"usable\(\) or is_overflow\(\)"):
-        assert compaction_threshold(200_000) == 180_000
-    with pytest.warns(DeprecationWarning, match="output limit"):
-        assert compaction_threshold(128_000) == 115_200
 
 
 # --- foldmark -------------------------------------------------------------------------------

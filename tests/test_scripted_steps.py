@@ -8,6 +8,7 @@ from foldmark.model.messages import Pending, ReasoningPart, TextPart, Tokens, To
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
+    Declared,
     Media,
     Output,
     Result,
@@ -15,9 +16,9 @@ from foldmark.model.prompt_messages import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.summary.acceptance import Demand, flaw
+from foldmark.summary.ladder import Demand, flaw
 from foldmark.summary.prompting import SECTIONS
-from foldmark.summary.protocol import Declared, ModelFailure, ModelReply, ModelRequest, Outcome
+from foldmark.summary.protocol import ModelFailure, ModelReply, ModelRequest, Outcome
 from foldmark.summary.steps import STEP, Calling, Piece, Stepped, Words
 from foldmark.testing import ScriptedModel, asked_tokens, call, thought
 from foldmark.tokens.counters import counter

@@ -21,10 +21,10 @@ from pydantic_ai.models.function import (
 
 from foldmark.errors import BadPolicy
 from foldmark.model.messages import Pending, ReasoningPart, TextPart, ToolPart
-from foldmark.model.prompt_messages import AssistantMessage, Text, UserMessage
+from foldmark.model.prompt_messages import AssistantMessage, Declared, Text, UserMessage
 from foldmark.providers.calls import CalledModel
 from foldmark.providers.models import kept_open, model_named
-from foldmark.summary.protocol import Declared, ModelFailure, ModelRequest
+from foldmark.summary.protocol import ModelFailure, ModelRequest
 from foldmark.summary.steps import STEP, Calling, Model, Piece, Stepped, Words
 from foldmark.testing import ScriptedModel
 from foldmark.wire.formats import request

@@ -36,8 +36,7 @@ from foldmark.model.values import to_plain
 from foldmark.policy import Policy, TailRules
 from foldmark.presets import CODELET, CODELET_USABLE, FOLDMARK, OPENCODE, OPENCODE_2025
 from foldmark.presets import OPENCODE_BUFFER as BUFFER
-from foldmark.summary.tasks import latest
-from foldmark.tokens.counters import counter, round4
+from foldmark.tokens.counters import counter
 
 PLAIN = TailRules()
 WITH_TAIL = pytest.mark.parametrize("policy", [OPENCODE, BUFFER, FOLDMARK], ids=lambda p: p.name)
@@ -370,13 +369,3 @@ def test_a_summary_is_an_answer_of_the_compaction_agent_to_its_marker() -> None:
         },
         "parts": [{"type": "text", **IDS, "text": "All."}],
     }
-
-
-def test_a_marker_is_a_queued_task_until_an_answer_is_finished_after_it() -> None:
-    queued = marker("m")
-    log = Log(round4, [user("u1"), said("a1"), user("u2"), queued])
-    newest = latest(log, range(4))
-    assert newest.tasks == queued.parts
-    assert (newest.user, newest.finished) == (queued, log.entries[1].message)
-    log.append(summary("m"))
-    assert latest(log, range(5)).tasks == ()

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from foldmark.compaction.compact import CompactionRequest
-from foldmark.log.carryover import HEADING, REPEATED, fitted
+from foldmark.compaction.situation import CompactionRequest
+from foldmark.log.carryover import HEADING, REPEATED
 from foldmark.log.log import Log, ordinal_of
 from foldmark.log.view import Viewer
 from foldmark.model.messages import (
@@ -23,7 +23,7 @@ from foldmark.model.prompt_messages import Media, Text, UserMessage
 from foldmark.policy import Policy
 from foldmark.presets import FOLDMARK, PRESETS
 from foldmark.session.in_memory import Fitter
-from foldmark.tokens.counters import by_classes, counter
+from foldmark.tokens.counters import by_classes, counter, truncate_middle
 from foldmark.tokens.limits import Limit
 
 ASKED = "What did we do so far?"
@@ -163,14 +163,14 @@ def test_the_first_request_has_a_third_of_the_room_for_words(usable: int, room: 
 
 def test_what_is_cut_fits_the_room_and_says_how_much_is_left_out() -> None:
     request = of_tokens(5_000)
-    cut = fitted(request, 600, by_classes, "h7")
+    cut = truncate_middle(request, 600, by_classes, "h7")
     head, note, tail = cut.partition("\n[… ")[0], cut.partition("[… ")[2], cut.partition("…]\n")[2]
     assert 500 < by_classes(cut) <= 600
     assert request.startswith(head)
     assert request.endswith(tail)
     left_out = len(request) - len(head) - len(tail)
     assert note.startswith(f"{left_out} characters left out; recall h7 …]")
-    assert fitted(request, 5_000, by_classes, "h7") == request
+    assert truncate_middle(request, 5_000, by_classes, "h7") == request
 
 
 def test_a_request_is_what_the_user_wrote_of_a_message_and_its_handle_leads_there() -> None:
@@ -328,7 +328,7 @@ def test_an_instruction_within_what_is_cut_of_the_first_request_survives() -> No
 
 def test_what_is_cut_fits_the_room_though_its_ends_are_dense() -> None:
     request = "A1B2" * 1_250 + "word " * 20_000 + "A1B2" * 1_250
-    assert by_classes(fitted(request, 666, by_classes, "h7")) <= 666
+    assert by_classes(truncate_middle(request, 666, by_classes, "h7")) <= 666
 
 
 # --- its files ------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 import foldmark
 from bench.measure import seconds
-from foldmark.compaction.compact import CompactionRequest
 from foldmark.compaction.plan import tokens_used
+from foldmark.compaction.situation import CompactionRequest
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import Message, Pending, TextPart, ToolPart

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple, TypeVar, cast
 from foldmark.errors import BadInput, FoldmarkError
 from foldmark.fitting.fit import fit, list_tokens
 from foldmark.model.messages import AssistantInfo, Tokens
+from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import encode
 from foldmark.refusals import is_context_overflow, stated_window
 from foldmark.session.history_mirror import HistoryMirror
 from foldmark.session.session import Session
 from foldmark.summary.ladder import declared_tokens
-from foldmark.summary.protocol import Declared
 from foldmark.tokens.counters import counter
 from foldmark.tokens.limits import model_limits
 from foldmark.wire.codec import wire_named

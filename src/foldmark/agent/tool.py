@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from foldmark.model.messages import FilePart
+from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Frozen, Json
 from foldmark.session.session import Session
-from foldmark.summary.protocol import Declared
 
 if TYPE_CHECKING:
     from .permissions import Gate

@@ -12,7 +12,6 @@ from typing import cast
 from msgspec import UnsetType
 from msgspec.structs import replace
 
-from foldmark.compaction.plan import MOST_TOKENS
 from foldmark.log.log import Entry, Log, Pivot
 from foldmark.log.marks import unmarked
 from foldmark.log.render import Cell, is_summary
@@ -97,7 +96,7 @@ def measured_input(message: Message) -> int | None:
 
 def _counted(tokens: Tokens | UnsetType, rules: WindowRules) -> int | None:
     """What a provider measured, if it did, within reason."""
-    return int(min(max(used(tokens, rules), 0), MOST_TOKENS)) or None if tokens else None
+    return used(tokens, rules) or None if tokens else None
 
 
 class _Growing:

@@ -8,7 +8,7 @@ asked: a summary is taken to have a usual length. All is estimated; a rehearsal 
 from typing import Literal
 
 from foldmark.compaction.pivot import Made, marker_message, summary_message
-from foldmark.compaction.plan import LEAST_SUMMARY, check_window, session_fold, summary_room
+from foldmark.compaction.plan import LEAST_SUMMARY, check_window, least_view, session_fold
 from foldmark.compaction.prune import prune_plan
 from foldmark.errors import WindowTooSmall
 from foldmark.log.log import Log
@@ -145,10 +145,10 @@ class PolicySimulator:
         )
 
     def _compact(self, message: int) -> None:
-        log, before = self._log, self._viewer.tokens
+        before = self._viewer.tokens
         try:
             if self._policy.tail.capped:
-                check_window(log, self._policy, self.room, fixed=self._fixed)
+                check_window(self._viewer, self.room, fixed=self._fixed)
         except WindowTooSmall:
             self.stuck = message
             return
@@ -170,8 +170,9 @@ class PolicySimulator:
             Made(session="", message=f"{name}-{what}", part=f"{name}-{what}-text", at=1)
             for what in ("marker", "summary")
         )
-        room = summary_room(self._log, self._policy, self.room, self._fixed)
-        text = _filler(self._log, max(LEAST_SUMMARY, min(SUMMARY, room)))
+        left = self.room - self._fixed - least_view(self._viewer, self.room)
+        room = min(SUMMARY, self._policy.view.summary, self.room // 4, left)
+        text = _filler(self._log, max(LEAST_SUMMARY, room))
         self._log.append(marker_message(marker, auto=True, tail_start=tail_start))
         self._log.append(summary_message(summary, text, marker=marker.message))
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from foldmark.analysis.inspection import newest_model
 from foldmark.analysis.token_usage import fixed_tokens
-from foldmark.compaction.compact import CompactionRequest
 from foldmark.compaction.plan import tokens_used
+from foldmark.compaction.situation import CompactionRequest, SummaryInstructions
 from foldmark.digest.previous import BEGINNING
 from foldmark.errors import BadInput, WindowTooSmall
 from foldmark.log.log import Log
@@ -21,14 +21,13 @@ from foldmark.log.render import message_text
 from foldmark.log.view import BEGINNING as FIRST
 from foldmark.log.view import GO_ON, NO_REPLY, NOTE_TOKENS, Viewer
 from foldmark.model.messages import SessionInfo, ToolPart, Transcript
-from foldmark.model.prompt_messages import PromptMessage, ToolMessage, message_texts
+from foldmark.model.prompt_messages import Declared, PromptMessage, ToolMessage, message_texts
 from foldmark.model.values import Frozen, Json
 from foldmark.policy import Policy
 from foldmark.providers.models import limits_name
 from foldmark.session.in_memory import Fitted, Fitter
 from foldmark.summary.ladder import ModelUsage, added
-from foldmark.summary.prompting import SummaryInstructions
-from foldmark.summary.protocol import Declared, Summarizer
+from foldmark.summary.protocol import Summarizer
 from foldmark.tokens.budget import usable
 from foldmark.tokens.limits import Limit, limits_or_usual
 from foldmark.transcripts.write_wires import wire_view

@@ -4,16 +4,8 @@ from collections.abc import Sequence
 from typing import overload
 
 from foldmark.errors import WindowTooSmall
-from foldmark.log.carryover import (
-    REPEATED,
-    cut_request,
-    file_tokens,
-    open_request,
-    shown_files,
-    words,
-    words_room,
-)
-from foldmark.log.log import Log, Pivot
+from foldmark.log.carryover import REPEATED, words_room
+from foldmark.log.log import Log
 from foldmark.log.render import Cell, output_tokens
 from foldmark.log.view import NOTE_TOKENS, Viewer, view_start
 from foldmark.model.messages import AnyPart, AssistantInfo, Completed, Message, ToolPart
@@ -23,7 +15,7 @@ from foldmark.policy import Policy
 from foldmark.tokens.budget import is_overflow, pressure, usable, used
 from foldmark.tokens.counters import correction, round4_length, utf16_length
 from foldmark.tokens.limits import Limit
-from foldmark.tokens.sizes import MESSAGE_OVERHEAD, Size
+from foldmark.tokens.sizes import Size
 
 from .prune import Prune, prune_plan
 from .tail import Fold, Measure, replayed, suffix_measure, tail_budget, tail_start
@@ -31,8 +23,6 @@ from .tail import Fold, Measure, replayed, suffix_measure, tail_budget, tail_sta
 # Less than this is no summary.
 LEAST_SUMMARY = 100
 PLACEHOLDER_TOKENS = 30  # about, of what stands in place of a pruned output
-# More is no measurement.
-MOST_TOKENS = 2**53
 
 
 class Plan(Frozen):
@@ -93,7 +83,7 @@ def _measured(log: Log, place: int | None, policy: Policy) -> int:
     info = log.entries[place].message.info
     if not isinstance(info, AssistantInfo) or info.summary or not info.tokens:
         return 0
-    return int(min(max(used(info.tokens, policy.window), 0), MOST_TOKENS))
+    return used(info.tokens, policy.window)
 
 
 def session_plan(
@@ -109,7 +99,7 @@ def session_plan(
     count = tokens_used(viewer, fixed=fixed)
     overflow = is_overflow(policy, count, limit, model)
     if overflow and policy.tail.capped:
-        check_window(log, policy, room, fixed=fixed)
+        check_window(viewer, room, fixed=fixed)
     return Plan(
         overflow=overflow,
         usable=room,
@@ -142,7 +132,7 @@ def session_fold(
     log, policy = viewer.log, viewer.policy
     budget = most = tail_budget(policy.tail, room)
     if policy.tail.capped:
-        left = room_for_tail(log, policy, room, fixed, tight=tight)
+        left = room_for_tail(viewer, room, fixed, tight=tight)
         budget, most = min(budget, left), min(room * 2 // 5, left)
     if tight:
         budget = most = min(budget, int(room * policy.tail.share))
@@ -190,48 +180,28 @@ def _measure(viewer: Viewer, history: "LogSlice") -> Measure:
     return suffix_measure(lambda i: shown_tokens(cells[places[i]]), len(places))
 
 
-def room_for_tail(log: Log, policy: Policy, room: int, fixed: int, *, tight: bool = False) -> int:
+def room_for_tail(viewer: Viewer, room: int, fixed: int, *, tight: bool = False) -> int:
     """What is left for a tail when all that must be shown is shown, and a summary beside it."""
+    policy = viewer.policy
     # A tail that begins within an answered turn brings that turn's request along.
-    repeated = words_room(policy, room) // 3 + log.count(REPEATED)
-    left = room - fixed - _must_show(log, policy, room, tight=tight)
-    return left - repeated - _summary_share(policy, room, left)
+    repeated = words_room(policy, room) // 3 + viewer.log.count(REPEATED)
+    left = room - fixed - least_view(viewer, room, tight=tight)
+    return left - repeated - min(policy.view.summary, room // 4, left)
 
 
-def summary_room(log: Log, policy: Policy, room: int, fixed: int = 0) -> int:
-    """The tokens that a summary may have."""
-    return _summary_share(policy, room, room - fixed - _must_show(log, policy, room))
-
-
-def _summary_share(policy: Policy, room: int, left: int) -> int:
-    return min(policy.view.summary, room // 4, left)
-
-
-def check_window(
-    log: Log, policy: Policy, room: int, *, fixed: int = 0, tight: bool = False
-) -> None:
+def check_window(viewer: Viewer, room: int, *, fixed: int = 0, tight: bool = False) -> None:
     """Raise WindowTooSmall where no pivot could bring the view into the window."""
-    shown = _must_show(log, policy, room, tight=tight)
+    shown = least_view(viewer, room, tight=tight)
     needed = fixed + shown + LEAST_SUMMARY
     if needed > room:
         largest = "the system prompt and the tools" if fixed > shown else "the open request"
         raise WindowTooSmall(usable=room, fixed=needed, largest=largest)
 
 
-def _must_show(log: Log, policy: Policy, room: int, *, tight: bool = False) -> int:
-    """The user's words that every view holds, with the marker's own text."""
-    tokens = log.count(policy.view.marker) + 4 * MESSAGE_OVERHEAD
-    if not policy.view.words:
-        return tokens
-    here = Pivot(marker=len(log), summary=len(log), tail_id=None)
-    said = words(log, here, None, words_room(policy, room))
-    pending = open_request(log, len(log))
-    if pending is None:
-        return tokens + log.count(said)
-    files = sum(file_tokens(held.part) for held in shown_files(pending, words_room(policy, room)))
-    names = sum(log.count(held.named) + 8 for held in pending.files)
-    text = cut_request(pending, words_room(policy, room), log.count) if tight else pending.text
-    return tokens + log.count(said) + log.count(f"{REPEATED}\n{text}") + files + names
+def least_view(viewer: Viewer, room: int, *, tight: bool = False) -> int:
+    """The tokens of the smallest view: a pivot at the end, without a tail or a summary."""
+    words = words_room(viewer.policy, room)
+    return viewer.after_pivot(len(viewer.log), words=words, whole=not tight).tokens
 
 
 class LogSlice(Sequence[Message]):

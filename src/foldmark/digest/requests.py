@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from foldmark.log.carryover import fitted
 from foldmark.log.log import Log, handle
-from foldmark.tokens.counters import Counter
+from foldmark.tokens.counters import Counter, truncate_middle
 
 from .passages import clean, one_line, without_bullet
 from .previous import OldRequest
@@ -76,7 +75,7 @@ def request_lines(
             text = one_line(text, _SHORTER)
         share = room // 2 if request.is_open else room // 4
         if count(text) > share:
-            cut = fitted(text, share, count, handle(request.ordinal))
+            cut = truncate_middle(text, share, count, handle(request.ordinal))
             text = cut if share >= _LEAST else one_line(text, _SHORT)
         for tried in (text, one_line(text, _SHORT), one_line(text, _SHORTER)):
             entry = _entry(request, tried)

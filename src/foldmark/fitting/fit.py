@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from foldmark.errors import BadInput, UnknownModel, WindowTooSmall
-from foldmark.log.carryover import fitted
 from foldmark.log.log import Log
 from foldmark.log.render import size_text
 from foldmark.log.view import Viewer
@@ -19,7 +18,7 @@ from foldmark.presets import FOLDMARK
 from foldmark.summary.ladder import declared_tokens
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import Counter as Counting
-from foldmark.tokens.counters import by_classes
+from foldmark.tokens.counters import by_classes, truncate_middle
 from foldmark.tokens.limits import Limit, model_limits
 from foldmark.wire.codec import Wire, wire_named
 from foldmark.wire.detect import wire_of
@@ -289,7 +288,7 @@ class _Fitting:
                 made += self._glancer.told(text)
         made += self._shortened(range(start, cut.whole), _SMALL, _left_out)
         whole = max(start, cut.whole)
-        made += self._shortened(range(whole, len(self._messages)), cut.longest, fitted)
+        made += self._shortened(range(whole, len(self._messages)), cut.longest, truncate_middle)
         return made
 
     def _shortened(self, places: range, most: int, shown: Shorten) -> list[Any]:

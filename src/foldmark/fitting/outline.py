@@ -7,11 +7,10 @@ that nothing in it can pass for a heading. A digest (`digest`) says far more, an
 
 from collections.abc import Iterable, Sequence
 
-from foldmark.log.carryover import fitted
 from foldmark.log.tool_targets import Target
 from foldmark.log.user_requests import STANDING
 from foldmark.model.values import Frozen
-from foldmark.tokens.counters import Counter
+from foldmark.tokens.counters import Counter, truncate_middle
 
 _LONGEST = 160  # characters of a request that is one among many
 _MOST_LINES, _MOST_FILES, _MOST_COMMANDS = 100, 40, 12
@@ -71,7 +70,7 @@ class _Page:
     def quote(self, heading: str, text: str, most: int) -> None:
         room = min(most, self.left) - self._count(heading) - 4
         if room > 8:
-            self._add([heading, *indented(fitted(text, room * 9 // 10, self._count))])
+            self._add([heading, *indented(truncate_middle(text, room * 9 // 10, self._count))])
 
     def tell(self, heading: str, items: Iterable[str], most: int) -> None:
         room = min(most, self.left) - self._count(heading) - 4

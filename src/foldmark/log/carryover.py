@@ -7,10 +7,10 @@ marker, so that it stays the same, byte for byte, as the session grows.
 
 from foldmark.model.messages import FilePart
 from foldmark.policy import Policy
-from foldmark.tokens.counters import Counter
+from foldmark.tokens.counters import truncate_middle
 from foldmark.tokens.media import media_tokens
 
-from .log import Log, Pivot, handle
+from .log import Log, handle
 from .user_requests import Attached, UserRequest
 
 HEADING = "The user's own words from before this point:"
@@ -28,16 +28,16 @@ def open_request(log: Log, before: int) -> UserRequest | None:
     return None if request is None or log.requests.answered(request, before) else request
 
 
-def words(log: Log, pivot: Pivot, tail: int | None, room: int) -> str:
+def carried_user_words(log: Log, marker: int, tail: int | None, room: int) -> str:
     """The first request and the standing instructions that a pivot folded."""
-    start = pivot.marker if tail is None else tail
+    start = marker if tail is None else tail
     first = log.requests.all[0] if log.requests.all else None
-    bridged = _bridged(log, pivot, tail)
+    bridged = _bridged(log, marker, tail)
     sections: list[str] = []
-    said = bridge(log, pivot, tail, room)
+    said = repeated_request(log, marker, tail, room)
     if first is not None and first != bridged and first.index < start:
-        state = "answered" if log.requests.answered(first, pivot.marker) else "open"
-        text = fitted(first.text, room // 3, log.count, handle(first.ordinal))
+        state = "answered" if log.requests.answered(first, marker) else "open"
+        text = truncate_middle(first.text, room // 3, log.count, handle(first.ordinal))
         sections.append(f"First request ({state}):\n{text}")
         said += text
     rules = _standing(log, start, room // 3, said)
@@ -47,31 +47,30 @@ def words(log: Log, pivot: Pivot, tail: int | None, room: int) -> str:
     return "\n\n".join([HEADING, *sections]) if sections else ""
 
 
-def bridge(log: Log, pivot: Pivot, tail: int | None, room: int, *, whole: bool = True) -> str:
+def repeated_request(
+    log: Log, marker: int, tail: int | None, room: int, *, whole: bool = True
+) -> str:
     """The folded request that the work after the summary belongs to; else nothing.
 
     An open one is there whole, whatever its length, unless a smaller view was asked for; one that
     was answered fits the room.
     """
-    request = _bridged(log, pivot, tail)
+    request = _bridged(log, marker, tail)
     if request is None:
         return ""
-    if request != open_request(log, pivot.marker):
-        text = fitted(request.text, room // 3, log.count, handle(request.ordinal))
+    if request != open_request(log, marker):
+        text = truncate_middle(request.text, room // 3, log.count, handle(request.ordinal))
         return f"{REPEATED}\n{text}"
-    text = request.text if whole else cut_request(request, room, log.count)
+    text = request.text
+    if not whole:  # in a view of a size that was asked for, half of that at most
+        text = truncate_middle(text, 2 * room, log.count, handle(request.ordinal))
     return "\n".join([REPEATED, text, *_named_files(request, room)])
 
 
-def cut_request(request: UserRequest, room: int, count: Counter) -> str:
-    """An open request in a view of a size that was asked for: half of that at most."""
-    return fitted(request.text, 2 * room, count, handle(request.ordinal))
-
-
-def bridge_files(log: Log, pivot: Pivot, tail: int | None, room: int) -> tuple[FilePart, ...]:
+def repeated_files(log: Log, marker: int, tail: int | None, room: int) -> tuple[FilePart, ...]:
     """The files of the open request that are shown again with it."""
-    request = _bridged(log, pivot, tail)
-    if request is None or request != open_request(log, pivot.marker):
+    request = _bridged(log, marker, tail)
+    if request is None or request != open_request(log, marker):
         return ()
     return tuple(held.part for held in shown_files(request, room))
 
@@ -101,16 +100,16 @@ def _named_files(request: UserRequest, room: int) -> list[str]:
     return names if names and request.text != "\n\n".join(h.named for h in request.files) else []
 
 
-def _bridged(log: Log, pivot: Pivot, tail: int | None) -> UserRequest | None:
+def _bridged(log: Log, marker: int, tail: int | None) -> UserRequest | None:
     if tail is None:
-        return open_request(log, pivot.marker)
+        return open_request(log, marker)
     # What follows a split turn's cut needs its request, even where that was answered. A message
     # in the user's place that the program wrote ("go on") needs it only while it is open.
     request = log.requests.newest(tail)
     split = not log.entries[tail].message.is_user
     if log.requests.starts_at(tail) or request is None:
         return None
-    return request if split or request == open_request(log, pivot.marker) else None
+    return request if split or request == open_request(log, marker) else None
 
 
 def _standing(log: Log, start: int, room: int, said: str) -> list[str]:
@@ -123,18 +122,3 @@ def _standing(log: Log, start: int, room: int, said: str) -> list[str]:
                 break
             kept[rule.text] = None
     return list(reversed(kept))
-
-
-def fitted(text: str, room: int, count: Counter, name: str = "") -> str:
-    """The text, or its head and tail around a note that names the handle of the whole, if any."""
-    recall = f"; recall {name}" if name else ""
-    tokens = count(text)
-    if tokens <= room:
-        return text
-    keep = max(0, len(text) * room // max(1, tokens) // 2 - 40)
-    while True:
-        note = f"\n[… {len(text) - 2 * keep} characters left out{recall} …]\n"
-        cut = text[:keep] + note + text[len(text) - keep :]
-        if keep == 0 or count(cut) <= room:
-            return cut
-        keep = keep * 7 // 8

@@ -39,9 +39,9 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.model.values import Frozen, Json
 from foldmark.policy import ViewRules
+from foldmark.tokens.counters import truncate_middle
 from foldmark.tokens.sizes import EXPANDED, MESSAGE_OVERHEAD
 
-from .carryover import fitted
 from .log import Entry, Log, handle, marker_part
 
 SUBTASK = "The following tool was executed by the user"
@@ -190,7 +190,7 @@ class Renderer:
                 text = part.state.output
                 most = output_tokens(part.state, size.body, self._longest)
                 if most < size.body:
-                    text = fitted(text, most, self._log.count, handle(ordinal))
+                    text = truncate_middle(text, most, self._log.count, handle(ordinal))
                     tokens += self._log.count(text) - size.body
                 output = Output(type=kind, value=text)
                 if part.state.attachments is not UNSET:

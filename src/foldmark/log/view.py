@@ -5,7 +5,7 @@ carried on message by message: a step costs what is new. It reads the log and ch
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
@@ -23,7 +23,13 @@ from foldmark.model.values import Frozen
 from foldmark.policy import Policy, ViewRules
 from foldmark.tokens.sizes import MESSAGE_OVERHEAD
 
-from .carryover import bridge, bridge_files, file_tokens, words, words_room
+from .carryover import (
+    carried_user_words,
+    file_tokens,
+    repeated_files,
+    repeated_request,
+    words_room,
+)
 from .log import Entry, Log, Pivot, marker_part
 from .render import Cell, Renderer, is_marker, media, message_text
 
@@ -130,9 +136,14 @@ class Viewer:
         for index, cell in self._cells.items():
             self._sequence.add(cell)
             if self._words and self._pivot is not None and index == self._pivot.summary:
-                bridged = self._bridge_cell(self._pivot)
-                self.bridge_tokens = bridged.tokens
-                self._sequence.add(bridged)
+                repeated = self._repeated(
+                    self._pivot.marker,
+                    _tail_start(self.log, self._pivot),
+                    self._room_for_words(self._pivot),
+                    whole=self._asked_words(self._pivot) is UNSET,
+                )
+                self.bridge_tokens = repeated.tokens
+                self._sequence.add(repeated)
 
     def _cell(self, index: int) -> Cell:
         entry = self.log.entries[index]
@@ -147,12 +158,10 @@ class Viewer:
 
     def _marker_cell(self, entry: Entry) -> Cell:
         """A complete marker asks what was done; what the user said beside it goes along."""
-        text = self._rules.marker
-        if self._words and self._pivot is not None and entry.index == self._pivot.marker:
-            room = self._room_for_words(self._pivot)
-            text = words(self.log, self._pivot, _tail_start(self.log, self._pivot), room)
-            text = f"{text}\n\n{self._rules.marker}" if text else self._rules.marker
-        asked = _text_cell(entry.index, text, self.log.count(text), by_assistant=False)
+        room, tail = 0, None
+        if self._pivot is not None and entry.index == self._pivot.marker:
+            room, tail = self._room_for_words(self._pivot), _tail_start(self.log, self._pivot)
+        asked = self._question(entry.index, tail, room)
         beside = self._renderer.cell(entry)
         return Cell(
             index=entry.index,
@@ -160,6 +169,12 @@ class Viewer:
             tokens=asked.tokens + beside.tokens,
             by_assistant=False,
         )
+
+    def _question(self, marker: int, tail: int | None, room: int) -> Cell:
+        """The user's words from before a marker, if there is room for any, and its question."""
+        text = carried_user_words(self.log, marker, tail, room) if room else ""
+        text = f"{text}\n\n{self._rules.marker}" if text else self._rules.marker
+        return _text_cell(marker, text, self.log.count(text), by_assistant=False)
 
     def _room_for_words(self, pivot: Pivot) -> int:
         """What the window gives them, or less where a smaller view was asked for."""
@@ -170,12 +185,11 @@ class Viewer:
         part = marker_part(self.log.entries[pivot.marker].message)
         return part.words if part else UNSET
 
-    def _bridge_cell(self, pivot: Pivot) -> Cell:
+    def _repeated(self, marker: int, tail: int | None, room: int, *, whole: bool) -> Cell:
         """The request on which the first messages after the summary work, where it was folded."""
-        tail, room = _tail_start(self.log, pivot), self._room_for_words(pivot)
-        text = bridge(self.log, pivot, tail, room, whole=self._asked_words(pivot) is UNSET)
+        text = repeated_request(self.log, marker, tail, room, whole=whole)
         cell = _text_cell(-1, text, self.log.count(text), by_assistant=False)
-        files = bridge_files(self.log, pivot, tail, room)
+        files = repeated_files(self.log, marker, tail, room)
         if not files:
             return cell
         content = (Text(text=text), *map(media, files))
@@ -183,6 +197,26 @@ class Viewer:
         return Cell(
             index=-1, shown=(UserMessage(content=content),), tokens=tokens, by_assistant=False
         )
+
+    def after_pivot(
+        self, marker: int, tail: Sequence[int] = (), *, words: int, whole: bool = True
+    ) -> "MessageSequence":
+        """What the view would be after a pivot at a place, beside the text of its summary.
+
+        `tail` are the places that stay, `words` the tokens for what the user said; `whole` as
+        in `repeated_request`.
+        """
+        cells, start = self.cells, tail[0] if tail else None
+        words = words if self._rules.words else 0
+        sequence = MessageSequence(valid=self._rules.valid)
+        sequence.add(self._question(marker, start, words))
+        sequence.add(_text_cell(marker, "…", 0, by_assistant=True))
+        if words:
+            sequence.add(self._repeated(marker, start, words, whole=whole))
+        for index in (*tail, *(index for index in cells if index >= marker)):
+            if index in cells:
+                sequence.add(cells[index])
+        return sequence
 
 
 class MessageSequence:

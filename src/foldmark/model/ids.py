@@ -32,8 +32,3 @@ class Ids:
             stamp = self._last
         letters = (_LETTERS[byte % len(_LETTERS)] for byte in self._entropy(_RANDOM_LETTERS))
         return f"{prefix}_{stamp:014x}{''.join(letters)}"
-
-
-def made_at(made: str) -> int:
-    """The millisecond in which an id of ours was made."""
-    return int(made.partition("_")[2][:14], 16) >> 12

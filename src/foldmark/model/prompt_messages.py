@@ -91,6 +91,14 @@ class ToolMessage(_Prompt, tag="tool"):
 PromptMessage = UserMessage | AssistantMessage | ToolMessage
 
 
+class Declared(Frozen):
+    """A tool as requests declare it: its name, what it is for, the JSON schema of its input."""
+
+    name: str
+    description: str
+    schema: Json
+
+
 def message_texts(message: PromptMessage) -> Iterator[str]:
     """All that a message says: words, thoughts, what calls were given and gave back."""
     for block in message.content:

@@ -13,8 +13,8 @@ from typing import NamedTuple, overload
 from msgspec.structs import replace
 
 from foldmark.compaction.breaker import stop_reason, stopped
-from foldmark.compaction.compact import CompactionRequest, Prepared, Summary, prepared, summarised
 from foldmark.compaction.plan import tokens_used
+from foldmark.compaction.situation import CompactionRequest, Situation, SummaryInstructions, prepare
 from foldmark.errors import Aborted, BadInput, CompactionStopped, FoldmarkError, SessionOvertaken
 from foldmark.log.carryover import open_request
 from foldmark.log.log import marker_part
@@ -27,7 +27,7 @@ from foldmark.model.values import Json
 from foldmark.providers.background import uncut
 from foldmark.providers.driver import adrive, drive
 from foldmark.store.transaction import Change
-from foldmark.summary.prompting import SummaryInstructions
+from foldmark.summary.ladder import Summary, summarize
 from foldmark.summary.protocol import ModelDialogue, Summarizer
 from foldmark.tokens.budget import is_overflow
 from foldmark.tokens.limits import Limit
@@ -257,19 +257,19 @@ class Compacting(Summarizing):
     def _refuse_futile(self, wanted: "Wanted") -> None:
         """Raise, before anything is written, where it makes no sense to compact."""
         if self.policy.auto or not wanted.auto:
-            ready = prepared(
+            ready = prepare(
                 self._job(None, SummaryInstructions(), wanted, overflow=wanted.overflow)
             )
             if wanted.auto:
                 self._refuse_thrash(ready)
 
-    def _refuse_thrash(self, ready: Prepared) -> None:
+    def _refuse_thrash(self, ready: Situation) -> None:
         reason = stop_reason(
             [act for act in self.acts() if self._was_automatic(act)],
             self._log,
             self.policy.compact,
             fixed=self.fixed,
-            foreseen=ready.freed,
+            foreseen=ready.min_freed_share,
             read=self._folded_message,
         )
         if reason is not None:
@@ -303,7 +303,7 @@ class Compacting(Summarizing):
     def _begun_on(self, act: Operation, asked: Compaction, wanted: "Wanted") -> "_Begun":
         wish, told = self._wish(act, asked)
         marker = act.marker or 0
-        ready = prepared(self._job(marker, wish, wanted, overflow=told.overflow))
+        ready = prepare(self._job(marker, wish, wanted, overflow=told.overflow))
         if told.auto:  # one that was queued has not been held against the breaker yet
             self._refuse_thrash(ready)
         model = self._summarizer()
@@ -317,7 +317,7 @@ class Compacting(Summarizing):
         mid_work = told.auto and open_request(self._log, marker) is not None
         return _Begun(
             act=act,
-            flow=summarised(ready, asked_means),
+            flow=summarize(ready, asked_means),
             model=model,
             delta=self._telling(act),
             mid_work=mid_work,

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.compaction.compact import USUAL_ROOM
 from foldmark.compaction.pivot import marker_message, summary_message
 from foldmark.compaction.plan import check_window, session_fold
 from foldmark.compaction.prune import Prune, prune_plan
+from foldmark.compaction.situation import USUAL_ROOM
 from foldmark.compaction.tail import Fold
 from foldmark.errors import BadInput
 from foldmark.log.log import marker_part
@@ -201,7 +201,7 @@ class Folding(Noting):
         """What a pivot with the caller's own summary folds."""
         room = self.room or USUAL_ROOM
         if self.limit is not None and self.policy.tail.capped:
-            check_window(self._log, self.policy, room, fixed=self.fixed)
+            check_window(self._viewer, room, fixed=self.fixed)
         return session_fold(
             self._viewer, room, fixed=self.fixed, overflow=asked.overflow, before=marker
         )

@@ -8,16 +8,16 @@ import threading
 
 from msgspec.structs import replace
 
-from foldmark.compaction.compact import CompactionRequest, How, Summary, prepared, summarised
 from foldmark.compaction.pivot import Made, marker_message, summary_message
 from foldmark.compaction.plan import session_plan
+from foldmark.compaction.situation import CompactionRequest, prepare
 from foldmark.compaction.tail import Fold
 from foldmark.errors import WindowTooSmall
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.values import Frozen
 from foldmark.providers.driver import drive
-from foldmark.summary.ladder import ModelUsage
+from foldmark.summary.ladder import How, ModelUsage, Summary, summarize
 from foldmark.summary.protocol import Delta, Summarizer
 from foldmark.tokens.budget import exceeds
 
@@ -109,7 +109,7 @@ class Fitter:
         target = self._job.target
         if passes and target is not None:
             target = target * 3 // (3 + passes)
-        ready = prepared(replace(self._job, target=target))
+        ready = prepare(replace(self._job, target=target))
         job = self._job
         asked = means(
             self._viewer.policy.compact,
@@ -118,7 +118,7 @@ class Fitter:
             limit=job.limit,
             overflowed=job.overflow,
         )
-        flow = summarised(ready, asked)
+        flow = summarize(ready, asked)
         made = drive(flow, self._summarizer, delta=self._delta, aborted=self._aborted)
         _pivot(self._viewer.log, made)
         return Folded(summary=made.text, how=made.how, fold=made.fold, spent=made.spent)

@@ -12,10 +12,11 @@ from foldmark.errors import BadInput
 from foldmark.model.events import Event
 from foldmark.model.messages import AssistantInfo, Message, StepFinishPart, ToolPart, UserInfo
 from foldmark.model.operations import Operation
+from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Frozen, Json
 from foldmark.store.transaction import Change
 from foldmark.summary.ladder import declared_tokens
-from foldmark.summary.protocol import Declared, Summarizer
+from foldmark.summary.protocol import Summarizer
 from foldmark.tokens.sizes import message_sizes
 
 from .saying import Saying, call_name

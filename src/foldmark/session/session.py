@@ -22,10 +22,11 @@ from foldmark.model.messages import (
     Transcript,
 )
 from foldmark.model.operations import Operation
+from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Json
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store, checked_id, forked_info
-from foldmark.summary.protocol import Declared, Summarizer
+from foldmark.summary.protocol import Summarizer
 from foldmark.wire.codec import Reader
 
 from .closing import AsyncClosing, Closing

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from foldmark.errors import FoldmarkError, SessionOvertaken, StoreError
 from foldmark.log.log import Log
@@ -27,7 +27,7 @@ from foldmark.store.loading import Slice, load
 from foldmark.store.rows import Loaded, SessionRow
 from foldmark.store.store import Outdated, Store
 from foldmark.store.transaction import WORTH_INDEXING, Change
-from foldmark.summary.protocol import Declared, Summarizer
+from foldmark.summary.protocol import Summarizer
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import counter
 from foldmark.tokens.sizes import Size, message_sizes
@@ -36,6 +36,9 @@ from .bus import Bus
 from .hooks import HookRunner, found_hooks
 from .maker import Maker
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from foldmark.model.prompt_messages import Declared
 
 T = TypeVar("T")
 _log = logging.getLogger("foldmark")

@@ -1,25 +1,27 @@
 """The ladder: ways to get a summary from a model, from the best to the most modest.
 
-A generator that yields asks and is sent their outcomes. Each rung asks once, and once more where
-the answer can be mended; what went wrong decides which rung is next. All is bounded: the calls,
-the time, the cost. Where no rung holds, nothing is returned, and the digest stands alone.
+`summarize` is a generator that yields requests and is sent their outcomes. Each rung asks once,
+and once more where the answer can be mended; what went wrong decides which rung is next. All is
+bounded: the calls, the time, the cost. Where no rung holds, the digest stands alone.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from msgspec.structs import replace
 
-from foldmark.log.log import Log
+from foldmark.compaction.plan import LEAST_SUMMARY
+from foldmark.compaction.situation import Situation
+from foldmark.compaction.tail import Fold
+from foldmark.digest.digest import digest
 from foldmark.model.messages import Cache, Tokens
-from foldmark.model.prompt_messages import Call, PromptMessage
+from foldmark.model.prompt_messages import Call, Declared, PromptMessage
 from foldmark.model.values import Frozen, encode
 from foldmark.policy import CompactRules, Rung
 from foldmark.tokens.counters import Counter
 from foldmark.tokens.limits import Limit
 
-from .acceptance import Demand, flaw
 from .prompting import (
-    SummaryInstructions,
     asked_sections,
     fenced,
     filled,
@@ -30,39 +32,31 @@ from .prompting import (
     system_prompt,
     with_request,
 )
-from .protocol import (
-    AT_ONCE,
-    Declared,
-    ModelDialogue,
-    ModelFailure,
-    ModelReply,
-    ModelRequest,
-    Outcome,
-)
+from .protocol import AT_ONCE, ModelDialogue, ModelFailure, ModelReply, ModelRequest, Outcome
 from .redaction import masked
+from .retry import retry_pause
 from .transcript import Cutting, chunks, record
 
 # A window of which nothing is known is taken to be of this size.
 USUAL_WINDOW = 128_000
 # Of a window, what a request leaves free: estimates are not exact.
 _MARGIN = 0.1
+# An answer that is hardly too long is taken: asking again would cost more than it saves.
+SLACK = 1.1
+_LEAST_DIGEST = 200  # tokens without which a digest is not worth adding to a model's summary
 _LEAST_ROOM = 300  # a request with less room for the record is not worth sending
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_LONGEST_PAUSE = 30.0  # seconds; what a provider wants to wait longer is not tried again
 _AGAIN = frozenset({"throttled", "failed"})
 
 
-class SummaryInput(Frozen):
-    """What is to be summarised, in the forms that rungs send it."""
+How = Rung | Literal["digest"]
 
-    log: Log
-    places: Sequence[int]  # of the folded messages
-    view: tuple[PromptMessage, ...]  # all that the session's own model is shown now
-    view_tokens: int
-    digest: Callable[[int], str]  # a digest of so many tokens
-    previous: str = ""  # the summary that the new one replaces
-    system: str = ""  # of the session's own requests, with which they begin
-    tools: tuple[Declared, ...] = ()
-    fixed: int = 0  # tokens of these two
+
+class Demand(Frozen):
+    """What is asked of an answer."""
+
+    most: int  # tokens
+    sections: Sequence[str] = ()
 
 
 class SummarizerLimits(Frozen):
@@ -84,32 +78,77 @@ class ModelUsage(Frozen):
     flaws: tuple[str, ...] = ()
 
 
-class Written(Frozen):
-    """A model's summary that was accepted, and the rung on which it was got."""
+class Summary(Frozen):
+    """A summary, and how it came about."""
 
     text: str
-    rung: Rung
+    how: How
+    fold: Fold
+    spent: ModelUsage
+    words: int | None = None  # tokens of the user's words, where a target says so
+
+
+def summarize(situation: Situation, limits: SummarizerLimits) -> ModelDialogue[Summary]:
+    """A summary of what is folded: a model's if one can be had, and the digest's in any case."""
+    most, rules = situation.max_summary_tokens, limits.rules
+    share = most // 2 if rules.digest else int(most / SLACK)
+    if share < LEAST_SUMMARY // 2:  # too little for what a model would write
+        limits = replace(limits, rules=replace(rules, rungs=()))
+    ladder = Ladder(situation, limits, share)
+    written = yield from ladder.climb()
+    if written is None:
+        text, how = digest_of(situation, most), "digest"
+    else:
+        text, how = masked(written[0]) if rules.mask else written[0], written[1]
+        text = _with_digest(text, situation) if rules.digest else text
+    return Summary(
+        text=text, how=how, fold=situation.fold, spent=ladder.spent, words=situation.words
+    )
+
+
+def digest_of(situation: Situation, tokens: int) -> str:
+    """The digest of what is folded, in so many tokens."""
+    return digest(
+        situation.log,
+        situation.places,
+        tokens,
+        shown=situation.beside,
+        previous=situation.previous,
+        mask=situation.request.viewer.policy.compact.mask,
+        focus=situation.request.wish.instructions,
+    )
+
+
+def _with_digest(text: str, situation: Situation) -> str:
+    """A model's summary and the digest after it; counts of parts are not the count of the whole."""
+    count, most = situation.log.count, situation.max_summary_tokens
+    left = most - count(text) - 2
+    while left >= _LEAST_DIGEST:
+        whole = f"{text}\n\n{digest_of(situation, left)}"
+        over = count(whole) - most
+        if over <= 0:
+            return whole
+        left -= max(over, left // 10)
+    return text
 
 
 class Ladder:
     """Climbs down, rung by rung, until a summary is accepted."""
 
-    def __init__(
-        self, material: SummaryInput, means: SummarizerLimits, wish: SummaryInstructions, most: int
-    ) -> None:
-        """Take what is to be summarised, who may be asked, and the tokens of a summary."""
-        self._material = material
-        self._means = means
-        self._rules = means.rules
-        self._wish = wish
-        self._demand = Demand(most=most, sections=asked_sections(means.rules, wish))
-        self._count: Counter = material.log.count
-        self._window = means.limit.input or means.limit.context or USUAL_WINDOW
-        self._deadline = means.clock() + means.rules.seconds
+    def __init__(self, situation: Situation, limits: SummarizerLimits, most: int) -> None:
+        """Take what is to be summarized, who may be asked, and the tokens of a summary."""
+        self._situation = situation
+        self._limits = limits
+        self._rules = limits.rules
+        self._wish = situation.request.wish
+        self._demand = Demand(most=most, sections=asked_sections(limits.rules, self._wish))
+        self._count: Counter = situation.log.count
+        self._window = limits.limit.input or limits.limit.context or USUAL_WINDOW
+        self._deadline = limits.clock() + limits.rules.seconds
         self._gone = False  # no further ask makes sense
         self.spent = ModelUsage()
 
-    def climb(self) -> ModelDialogue[Written | None]:
+    def climb(self) -> ModelDialogue[tuple[str, Rung] | None]:
         """The first summary that is accepted; None where none is."""
         ways = {
             "prefix": self._prefix,
@@ -120,7 +159,7 @@ class Ladder:
         for rung in self._rules.rungs:
             text = yield from ways[rung]()
             if text is not None:
-                return Written(text=text.strip(), rung=rung)
+                return text.strip(), rung
             if self._gone:
                 return None
         return None
@@ -129,16 +168,16 @@ class Ladder:
 
     def _prefix(self) -> ModelDialogue[str | None]:
         """The session's own request with one message more, so that the cache is read."""
-        held, request = self._material, self._request()
-        bare = not held.tools and any(_has_calls(message) for message in held.view)
+        asked, request, view = self._situation.request, self._request(), self._situation.view
+        bare = not asked.tools and any(_has_calls(message) for message in view.messages)
         # Some providers refuse calls in a request that declares no tools.
-        if not self._means.own or self._means.overflowed or bare or not held.view:
+        if not self._limits.own or self._limits.overflowed or bare or not view.messages:
             return None
-        tokens = held.view_tokens + held.fixed + self._count(request)
+        tokens = self._situation.view_tokens + asked.fixed + self._count(request)
         if tokens + self._answer_room() > self._window:
             return None
-        ask = self._ask(with_request(held.view, request), system=held.system)
-        return (yield from self._answer(replace(ask, tools=held.tools), self._demand))
+        ask = self._ask(with_request(view.messages, request), system=asked.system)
+        return (yield from self._answer(replace(ask, tools=asked.tools), self._demand))
 
     def _serial(self) -> ModelDialogue[str | None]:
         """The record as text, its outputs cut."""
@@ -168,7 +207,9 @@ class Ladder:
         room = min(self._room(), max(4 * self._demand.most, _LEAST_ROOM)) // 2
         if room < _LEAST_ROOM // 2:
             return None
-        return (yield from self._answer(self._about([self._material.digest(room)]), self._demand))
+        return (
+            yield from self._answer(self._about([digest_of(self._situation, room)]), self._demand)
+        )
 
     # --- what they are made of ---
 
@@ -179,10 +220,10 @@ class Ladder:
         return Cutting(output=self._rules.cut, both_ends=self._rules.both_ends)
 
     def _record(self, cutting: Cutting) -> list[str]:
-        blocks = record(self._material.log, self._material.places, cutting)
+        blocks = record(self._situation.log, self._situation.places, cutting)
         if self._rules.mask:
             blocks = [masked(block) for block in blocks]
-        previous = self._material.previous
+        previous = self._situation.previous
         return [f"{prompt('previous')}\n\n{previous}", *blocks] if previous else blocks
 
     def _groups(self) -> list[list[str]]:
@@ -247,7 +288,7 @@ class Ladder:
     def _answer_room(self) -> int:
         """Tokens for an answer: several times what is asked for, as some models think first."""
         most = max(1_000, 4 * self._demand.most)
-        return max(64, min(most, self._means.limit.output or most, self._window // 4))
+        return max(64, min(most, self._limits.limit.output or most, self._window // 4))
 
     def _room(self) -> int:
         """Tokens of the record that a request can hold."""
@@ -283,17 +324,15 @@ class Ladder:
 
     def _again(self, ask: ModelRequest, outcome: Outcome) -> ModelDialogue[Outcome]:
         """The outcome, after further tries where these may help."""
-        pause = _FIRST_PAUSE
-        for _ in range(self._rules.retries):
+        for attempt in range(1, self._rules.retries + 1):
             if isinstance(outcome, ModelReply) or outcome.cause not in _AGAIN:
                 break
-            wait = max(pause, outcome.retry_after or 0.0)
+            wait = retry_pause(attempt, outcome.retry_after)
             if not self._may_ask() or wait > min(_LONGEST_PAUSE, self._seconds_left()):
                 break
             self._flawed(outcome.message)
             (outcome,) = yield self._sent((replace(ask, after=wait),))
             self._note(outcome)
-            pause *= 2
         return outcome
 
     def _learn(self, refused: ModelFailure) -> None:
@@ -338,7 +377,7 @@ class Ladder:
         return self._rules.calls - self.spent.calls
 
     def _seconds_left(self) -> float:
-        return self._deadline - self._means.clock()
+        return self._deadline - self._limits.clock()
 
 
 def added(one: Tokens | None, other: Tokens | None) -> Tokens | None:
@@ -365,3 +404,32 @@ def declared_tokens(system: str, tools: Sequence[Declared], count: Counter) -> i
 
 def _has_calls(message: PromptMessage) -> bool:
     return any(isinstance(block, Call) for block in message.content)
+
+
+def flaw(answer: ModelReply, demand: Demand, count: Counter) -> str | None:
+    """What is wrong with an answer; None where it is good."""
+    text = answer.text.strip()
+    if answer.calls or answer.finish == "tool-calls":
+        return "it calls tools, and there are none."
+    if not text:
+        return "it is empty."
+    if answer.finish == "length":
+        return "it was cut off before its end; write less."
+    if (wrong := _shape_flaw(text, demand.sections)) is not None:
+        return wrong
+    tokens = count(text)
+    if tokens > demand.most * SLACK:
+        return f"it has {tokens} tokens, and {demand.most} is the most; write less."
+    return None
+
+
+def _shape_flaw(text: str, sections: Sequence[str]) -> str | None:
+    lines = [line.strip(" \t#*:").lower() for line in text.splitlines() if line.strip()]
+    missing = [name for name in sections if name.lower() not in lines]
+    if missing:
+        return f"it lacks the headings {', '.join(missing)}."
+    # "none" under every heading is an empty answer with headings.
+    nothing = {"", "none", *(name.lower() for name in sections)}
+    if sections and all(line.strip("-. ") in nothing for line in lines):
+        return "it has headings and nothing under them."
+    return None

@@ -9,8 +9,8 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from foldmark.compaction.situation import SummaryInstructions
 from foldmark.model.prompt_messages import AssistantMessage, PromptMessage, Text, UserMessage
-from foldmark.model.values import Frozen
 from foldmark.policy import QUESTION, CompactRules, Prompts
 
 # What a summary under our own prompt must have.
@@ -28,14 +28,6 @@ SECTIONS = (
 _SYSTEM: dict[Prompts, str] = {"foldmark": "agent", "000": "agent-000", "001": "agent-001"}
 _REQUEST: dict[Prompts, str] = {"foldmark": "request", "000": "request-001", "001": "request-001"}
 _WORDS_PER_TOKEN = 0.7
-
-
-class SummaryInstructions(Frozen):
-    """What is wanted of a summary beside what the policy says."""
-
-    instructions: str = ""  # the user's own focus
-    context: tuple[str, ...] = ()  # lines that hooks add
-    prompt: str | None = None  # in place of the policy's
 
 
 @cache

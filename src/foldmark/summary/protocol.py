@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator
 from typing import Literal, Protocol, TypeVar
 
 from foldmark.model.messages import Tokens
-from foldmark.model.prompt_messages import PromptMessage
-from foldmark.model.values import Frozen, Json
+from foldmark.model.prompt_messages import Declared, PromptMessage
+from foldmark.model.values import Frozen
 
 T = TypeVar("T")
 
@@ -17,14 +17,6 @@ Finish = Literal["stop", "length", "tool-calls", "other"]
 Cause = Literal["overflow", "throttled", "timeout", "failed", "unavailable"]
 Delta = Callable[[str], None]
 AT_ONCE = 4  # asks that are under way at the same time; the others wait for these
-
-
-class Declared(Frozen):
-    """A tool as requests declare it: its name, what it is for, the JSON schema of its input."""
-
-    name: str
-    description: str
-    schema: Json
 
 
 class ModelRequest(Frozen):

@@ -21,7 +21,7 @@ from foldmark.model.messages import (
     told_error,
 )
 from foldmark.model.values import Frozen, encode
-from foldmark.tokens.counters import Counter
+from foldmark.tokens.counters import Counter, without_middle
 from foldmark.tokens.sizes import EXPANDED
 
 PRUNED = "[Old tool result content cleared]"
@@ -101,10 +101,7 @@ def _cut(text: str, most: int | None, cutting: Cutting, ordinal: int) -> str:
     if not cutting.both_ends:
         return text[:most] + TRUNCATED
     # Errors stand at the end of an output, and what it is about at its beginning.
-    head, tail = most - most * 2 // 5, most * 2 // 5
-    left_out = len(text) - head - tail
-    note = f"\n[… {left_out} characters left out; recall {handle(ordinal)} …]\n"
-    return text[:head] + note + text[len(text) - tail :]
+    return without_middle(text, most - most * 2 // 5, most * 2 // 5, handle(ordinal))
 
 
 def chunks(blocks: Sequence[str], room: int, count: Counter) -> list[list[str]]:

@@ -1,6 +1,5 @@
 """How much of a window is usable, how much is used, and whether that is too much."""
 
-import warnings
 from fnmatch import fnmatchcase
 
 from foldmark.model.messages import Number, Tokens
@@ -8,13 +7,13 @@ from foldmark.policy import Policy, Reserve, Threshold, WindowRules
 
 from .limits import Limit, folded_name
 
-LEGACY_RATIO = 0.9
+MOST_TOKENS = 2**53  # more is no measurement
 
 
-def used(tokens: Tokens, rules: WindowRules) -> Number:
-    """What a provider measured, counted as the rules say."""
+def used(tokens: Tokens, rules: WindowRules) -> int:
+    """What a provider measured, counted as the rules say, within reason."""
     if rules.prefer_total and tokens.total:
-        return tokens.total
+        return _within_reason(tokens.total)
     cache = tokens.cache or None
     figures = {
         "input": tokens.input,
@@ -22,7 +21,11 @@ def used(tokens: Tokens, rules: WindowRules) -> Number:
         "cache.read": cache.read if cache else 0,
         "cache.write": cache.write if cache else 0,
     }
-    return sum(figures[name] or 0 for name in rules.counted)
+    return _within_reason(sum(figures[name] or 0 for name in rules.counted))
+
+
+def _within_reason(tokens: Number) -> int:
+    return int(min(max(tokens, 0), MOST_TOKENS))
 
 
 def usable(policy: Policy, limit: Limit, model: str = "") -> int:
@@ -88,13 +91,3 @@ def exceeds(policy: Policy, count: Number, limit: Limit, model: str = "") -> boo
         return False
     room = usable(policy, limit, model)
     return count >= room if policy.window.inclusive else count > room
-
-
-def compaction_threshold(context: int) -> int:
-    """Nine tenths of the window, as codelet first had it. Deprecated: `usable` knows the output."""
-    warnings.warn(
-        "compaction_threshold() ignores the model's output limit; use usable() or is_overflow()",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    return int(context * LEGACY_RATIO)

@@ -112,3 +112,23 @@ def correction(measured: int, estimated: int) -> float:
     low, high = CORRECTION
     factor = measured / estimated if estimated > 0 else 1.0
     return factor if low <= factor <= high else 1.0
+
+
+def truncate_middle(text: str, limit: int, count: Counter, name: str = "") -> str:
+    """The text, or its head and tail around a note, in at most so many tokens."""
+    tokens = count(text)
+    if tokens <= limit:
+        return text
+    keep = max(0, len(text) * limit // max(1, tokens) // 2 - 40)
+    while True:
+        cut = without_middle(text, keep, keep, name)
+        if keep == 0 or count(cut) <= limit:
+            return cut
+        keep = keep * 7 // 8
+
+
+def without_middle(text: str, head: int, tail: int, name: str = "") -> str:
+    """So many characters of both ends, around a note that names the handle of the whole, if any."""
+    recall = f"; recall {name}" if name else ""
+    note = f"\n[… {len(text) - head - tail} characters left out{recall} …]\n"
+    return text[:head] + note + text[len(text) - tail :]

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 from foldmark.errors import BadInput
+from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Json
-from foldmark.summary.protocol import Declared
 
 from .plain import plain
 

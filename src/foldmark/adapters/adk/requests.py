@@ -18,8 +18,8 @@ from google.adk.models.llm_request import LlmRequest
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
 from google.genai import types
 
+from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Frozen
-from foldmark.summary.protocol import Declared
 from foldmark.wire.plain import plain_object
 from foldmark.wire.tools import declared
 

@@ -24,11 +24,12 @@ from langgraph.runtime import Runtime
 import foldmark
 from foldmark.adapters.checking import check_settings
 from foldmark.errors import BadInput
+from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Json
 from foldmark.providers.background import uncut
 from foldmark.session.closing import Closing
 from foldmark.session.session import Session
-from foldmark.summary.protocol import Declared, Summarizer
+from foldmark.summary.protocol import Summarizer
 from foldmark.tokens.counters import counter
 from foldmark.wire.tools import declared
 

@@ -22,10 +22,10 @@ from agents import (
 from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 
 from foldmark.errors import BadInput
+from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Json
 from foldmark.session.session import Session
 from foldmark.summary.ladder import declared_tokens
-from foldmark.summary.protocol import Declared
 from foldmark.tokens.counters import counter
 from foldmark.wire.openai_responses import usage_tokens
 from foldmark.wire.plain import plain_object

@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart, M
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import RunContext
 
-from foldmark.summary.protocol import Declared
+from foldmark.model.prompt_messages import Declared
 
 _STATE = frozenset(
     {

@@ -18,11 +18,11 @@ from pydantic_ai.models import AbstractModel
 
 from foldmark.adapters.sharing import Shared
 from foldmark.errors import FoldmarkError, UnknownModel
+from foldmark.model.prompt_messages import Declared
 from foldmark.providers.background import uncut
 from foldmark.session.history_mirror import HistoryMirror
 from foldmark.session.opening import open as open_session
 from foldmark.session.session import Session
-from foldmark.summary.protocol import Declared
 from foldmark.tokens.limits import Limit, model_limits
 
 from .standing import Standing

@@ -1,0 +1,146 @@
+"""What one compaction knows: what is folded, and how large its summary may be.
+
+`prepare` looks at the session once, asks nobody and writes nothing. `summary.summarize` makes a
+summary of the situation; whoever keeps the session makes the pivot.
+"""
+
+from collections.abc import Sequence
+
+from foldmark.errors import CompactionStopped, WindowTooSmall
+from foldmark.log.carryover import words_room
+from foldmark.log.log import Log
+from foldmark.log.render import message_text
+from foldmark.log.view import View, Viewer
+from foldmark.model.prompt_messages import Declared, message_texts
+from foldmark.model.values import Frozen
+from foldmark.tokens.budget import exceeds, usable
+from foldmark.tokens.limits import Limit
+
+from .breaker import stopped
+from .plan import LEAST_SUMMARY, check_window, session_fold, tokens_used
+from .tail import Fold
+
+# Where no limit is known, a pivot keeps what it would keep in a window of this size.
+USUAL_ROOM = 200_000
+
+
+class SummaryInstructions(Frozen):
+    """What is wanted of a summary beside what the policy says."""
+
+    instructions: str = ""  # the user's own focus
+    context: tuple[str, ...] = ()  # lines that hooks add
+    prompt: str | None = None  # in place of the policy's
+
+
+class CompactionRequest(Frozen):
+    """A session that is to be compacted, and what is wished for."""
+
+    viewer: Viewer
+    limit: Limit | None = None
+    model: str = ""
+    fixed: int = 0
+    marker: int | None = None  # the place of the queued marker, if it is in the log
+    overflow: bool = False
+    target: int | None = None  # tokens that the view shall have after it
+    wish: SummaryInstructions = SummaryInstructions()
+    system: str = ""
+    tools: tuple[Declared, ...] = ()
+
+    @property
+    def room(self) -> int:
+        """The tokens that the session's window has."""
+        if self.limit is None or self.limit.context == 0:
+            return USUAL_ROOM
+        return usable(self.viewer.policy, self.limit, self.model)
+
+    @property
+    def words(self) -> int:
+        """The tokens that the user's words may have after it."""
+        policy = self.viewer.policy
+        return min(words_room(policy, self.room), words_room(policy, self.target or self.room))
+
+
+class Situation(Frozen):
+    """What one compaction knows of its session: what it folds, and what its summary may cost."""
+
+    request: CompactionRequest
+    fold: Fold
+    places: Sequence[int]  # of the folded messages that say something
+    previous: str  # the summary that the new one replaces
+    beside: Sequence[str]  # the texts that the view will show beside the summary
+    view: View
+    view_tokens: int  # measured, where a provider measured more
+    max_summary_tokens: int
+    min_freed_share: float  # of a request
+    words: int | None  # tokens of the user's words, where a target says so
+
+    @property
+    def log(self) -> Log:
+        """The session's log."""
+        return self.request.viewer.log
+
+
+def prepare(request: CompactionRequest) -> Situation:
+    """Look at the session: raises where no window, or no gain, can come of compacting it."""
+    viewer, policy = request.viewer, request.viewer.policy
+    room, fixed, tight = request.room, request.fixed, request.target is not None
+    if room <= fixed:
+        largest = "the system prompt and the tools" if fixed else "the reserve for answers"
+        raise WindowTooSmall(usable=max(room, 0), fixed=fixed, largest=largest)
+    if request.target:
+        room, fixed = min(request.target, room - fixed), 0
+    if policy.tail.capped and (request.limit is not None or request.target):
+        check_window(viewer, room, fixed=fixed, tight=tight)
+    fold = session_fold(
+        viewer,
+        room,
+        fixed=fixed,
+        overflow=request.overflow,
+        before=request.marker,
+        tight=tight,
+    )
+    marker = len(viewer.log) if request.marker is None else request.marker
+    after = viewer.after_pivot(marker, fold.tail_places, words=request.words, whole=not tight)
+    tokens = after.tokens
+    if fold.replay is not None:
+        tokens += viewer.log.count(message_text(fold.replay)) + 16 * len(fold.replay.parts)
+    most = _summary_tokens(request, room - fixed, tokens)
+    cells, view = viewer.cells, viewer.view()
+    places = [place for place in fold.head_places if place in cells and cells[place].shown]
+    previous = message_text(fold.previous) if fold.previous else ""
+    if most < LEAST_SUMMARY or not (places or previous):
+        raise _pointless(request, room - fixed - tokens)
+    return Situation(
+        request=request,
+        fold=fold,
+        places=places,
+        previous=previous,
+        beside=[text for message in after.messages() for text in message_texts(message)],
+        view=view,
+        view_tokens=max(view.tokens, tokens_used(viewer, fixed=request.fixed) - request.fixed),
+        max_summary_tokens=most,
+        min_freed_share=(view.tokens - tokens - most) / max(view.tokens + request.fixed, 1),
+        words=request.words if request.target else None,
+    )
+
+
+def _pointless(request: CompactionRequest, left: int) -> CompactionStopped:
+    """Why nothing can come of it: there is no room for a summary, or hardly a thing to free."""
+    viewer = request.viewer
+    reason = "there is too little to fold: a summary would free nothing"
+    if left < LEAST_SUMMARY:
+        reason = "what stays beside a summary leaves no room for one"
+    elif request.limit is None or not exceeds(
+        viewer.policy, viewer.tokens + request.fixed, request.limit, request.model
+    ):
+        return CompactionStopped(reason, usable=0, fills=())
+    room = min(request.target or request.room, request.room)
+    return stopped(reason, viewer, usable=room, fixed=request.fixed)
+
+
+def _summary_tokens(request: CompactionRequest, room: int, others: int) -> int:
+    """The tokens that a summary may have: it must fit, and the view must become smaller."""
+    policy, before = request.viewer.policy, request.viewer.tokens
+    own = room if request.target else min(policy.view.summary, room // 4)
+    gain = before - others - max(1, int(before * policy.compact.futile))
+    return min(own, room - others, gain)
