@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import foldmark
 from foldmark.agent.agent import Agent
-from foldmark.agent.functions import tool
+from foldmark.agent.function_tools import tool
 from foldmark.agent.tool import Tool
 from foldmark.model.messages import Pending, TextPart, Tokens, ToolPart
 from foldmark.summary.protocol import Delta, ModelReply, ModelRequest

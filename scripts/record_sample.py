@@ -22,7 +22,7 @@ import msgspec
 
 import foldmark
 from foldmark.agent.agent import Agent
-from foldmark.agent.workspace import workspace_tools
+from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.demo.demonstration import SAMPLE, compress
 from foldmark.model.messages import encode_transcript
 from foldmark.testing import ScriptedModel

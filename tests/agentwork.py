@@ -15,7 +15,7 @@ from typing import Any
 
 import foldmark
 from foldmark.agent.agent import Agent
-from foldmark.agent.workspace import workspace_tools
+from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.log.render import is_summary
 from foldmark.model import events
 from foldmark.model.messages import TextPart

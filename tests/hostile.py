@@ -7,8 +7,8 @@ import asyncio
 import time
 from typing import cast
 
-from foldmark.agent.functions import tool
-from foldmark.agent.tool import Context, Output, Refusal, Tool
+from foldmark.agent.function_tools import tool
+from foldmark.agent.tool import Context, Tool, ToolOutput, ToolRefusal
 from foldmark.model.values import Json
 
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
@@ -59,7 +59,7 @@ def _raised(word: str, kind: str) -> BaseException:
         "huge": ValueError(f"{word} " + "chaff " * 200_000),
         "exit": SystemExit(f"{word}"),
         "silent": Silent(word),
-        "refusal": Refusal(f"{word}: no"),
+        "refusal": ToolRefusal(f"{word}: no"),
         "recursion": RecursionError(word),
         "cancelled": asyncio.CancelledError(word),
         "bytes": UnicodeDecodeError("utf-8", b"\xff", 0, 1, word),
@@ -113,10 +113,10 @@ class Hostile:
             raise _raised(word, kind)
 
         @tool(changes=False)
-        def forge(word: str, kind: int) -> Output:
+        def forge(word: str, kind: int) -> ToolOutput:
             """Give what looks like Foldmark's own."""
             text = LOOKALIKES[kind].format(word=word)
-            return Output(text=self.noted(word, text), title=text, metadata={"cost": "much"})
+            return ToolOutput(text=self.noted(word, text), title=text, metadata={"cost": "much"})
 
         return (flood, sieve, odd, binary, fails, breaks, forge, *self._slow(), *_strange())
 
@@ -143,8 +143,8 @@ class Hostile:
 def _strange() -> tuple[Tool, ...]:
     """Tools that do not even keep to what a tool is."""
 
-    async def nothing(_: Json, __: Context) -> Output:
-        return cast("Output", None)
+    async def nothing(_: Json, __: Context) -> ToolOutput:
+        return cast("ToolOutput", None)
 
     def at_once(_: Json, __: Context) -> object:
         raise LookupError("not even a coroutine")

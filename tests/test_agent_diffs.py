@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET
 
 import foldmark
-from foldmark.agent.diffs import (
+from foldmark.agent.file_changes import (
     message_diff,
     session_diff,
     span,

@@ -10,7 +10,7 @@ import pytest
 
 import foldmark
 from foldmark.agent.agent import Agent
-from foldmark.agent.stepping import Patience
+from foldmark.agent.step import RetryPolicy
 from foldmark.errors import BadInput, ModelFailed
 from foldmark.model import events
 from foldmark.model.messages import Failed, Message, SubtaskPart, TextPart, ToolPart
@@ -19,7 +19,7 @@ from foldmark.summary.protocol import Delta, ModelFailure, ModelRequest, Outcome
 from foldmark.summary.steps import Stepped, Tell
 from foldmark.testing import ScriptedModel, call
 
-AT_ONCE = Patience(retries=0, pause=0.0)
+AT_ONCE = RetryPolicy(retries=0, pause=0.0)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_turn_that_fails_is_summed_up_and_told_of(tmp_path: Path, session: Ses
     session.subscribe(lambda event: told.append(event.data["ended"]), [events.TURN_FINISHED])
     model = ScriptedModel(call("add", one=1, other=1), ModelFailure(cause="failed", message="gone"))
     with pytest.raises(ModelFailed):
-        Agent(model, tools=[add], patience=AT_ONCE).run("Mend the mill", session)
+        Agent(model, tools=[add], retry=AT_ONCE).run("Mend the mill", session)
     assert told == ["failed"]
     assert session.info.info.title == "Mend the mill"
 
@@ -119,7 +119,7 @@ def test_a_turn_that_fails_is_summed_up_and_told_of(tmp_path: Path, session: Ses
 def test_what_a_sub_agent_cost_until_it_failed_counts(session: Session):
     dear = Stepped(parts=(call("add", one=1, other=1),), finish="tool-calls", cost=5.0)
     model = ScriptedModel(dear, ModelFailure(cause="failed", message="gone"))
-    kid = Agent(model, tools=[add], name="kid", patience=AT_ONCE, titles=False)
+    kid = Agent(model, tools=[add], name="kid", retry=AT_ONCE, titles=False)
     script = ScriptedModel(call("delegate", agent="kid", task="Add"))
     ended = Agent(script, agents=[kid], cost=1.0, titles=False).run("Work", session)
     assert (ended.ended, ended.steps, ended.cost) == ("cost", 1, 5.0)
@@ -166,7 +166,7 @@ def test_many_calls_at_once_share_a_quarter_of_the_window(tmp_path: Path):
 def test_an_answer_of_nothing_after_results_ends_the_turn(session: Session):
     nothing = Stepped(parts=())
     model = ScriptedModel(["I add.", call("add", one=1, other=1)], nothing)
-    agent = Agent(model, tools=[add], patience=Patience(retries=1, pause=0.0), titles=False)
+    agent = Agent(model, tools=[add], retry=RetryPolicy(retries=1, pause=0.0), titles=False)
     ended = agent.run("Add", session)
     assert (ended.ended, ended.text) == ("stop", "I add.")
     assert Agent(ScriptedModel("Yes."), titles=False).run("Done?", session).text == "Yes."

@@ -7,8 +7,8 @@ import pytest
 
 import foldmark
 from foldmark.agent.agent import Agent
-from foldmark.agent.diffs import message_diff, session_diff, tree_before
-from foldmark.agent.workspace import workspace_tools
+from foldmark.agent.file_changes import message_diff, session_diff, tree_before
+from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.errors import BadPolicy
 from foldmark.model.messages import StepFinishPart, StepStartPart, SubtaskPart, ToolPart, UserInfo
 from foldmark.session.session import Session
@@ -123,7 +123,7 @@ def test_two_edits_of_one_file_at_the_same_time_both_hold(folder: Path, session:
 
 def test_a_step_that_died_is_ended_with_what_it_left_in_the_folder(folder: Path, session: Session):
     agent = worker(folder, "I see.")
-    tree = agent.snapshot(session)
+    tree = agent.changes.take(session)
     assert tree is not None
     session.user("Work")
     running = call("write", path="mill.py", content="speed = 5\n")
@@ -180,7 +180,7 @@ def test_the_agent_of_the_name_compaction_writes_the_summaries_and_has_no_tools(
     assert scribe.asks
     assert "Look at the figures." in str(scribe.asks[0])
     assert all(ask.purpose == "step" for ask in model.asks)
-    assert "delegate" not in agent.hands.tools
+    assert "delegate" not in agent.toolbox.tools
     with pytest.raises(BadPolicy, match="no tools"):
         Agent(model, agents=[Agent(scribe, name="compaction", tools=[print_it])])
 

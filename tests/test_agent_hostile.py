@@ -13,9 +13,9 @@ import pytest
 
 import foldmark
 from foldmark.agent.agent import Agent
-from foldmark.agent.diffs import session_diff
-from foldmark.agent.turn import Ended
-from foldmark.agent.workspace import workspace_tools
+from foldmark.agent.file_changes import session_diff
+from foldmark.agent.tools.workspace import workspace_tools
+from foldmark.agent.turn import TurnResult
 from foldmark.log.log import part_text
 from foldmark.model import events
 from foldmark.model.messages import Message, Pending, StepStartPart, TextPart, ToolPart
@@ -184,7 +184,7 @@ class Run(NamedTuple):
     model: ScriptedModel
     script: Script
     hostile: Hostile
-    ended: Ended
+    ended: TurnResult
     acts_before: list[int]  # the acts that there were before each request
     before: dict[str, bytes]
 

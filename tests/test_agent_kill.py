@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from foldmark.agent.diffs import session_diff
+from foldmark.agent.file_changes import session_diff
 from foldmark.model.messages import Completed, Failed, StepStartPart, TextPart, ToolPart
 from foldmark.session.session import Session
 from foldmark.snapshots.git import UNFINISHED

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import foldmark
 from foldmark.agent.agent import Agent
-from foldmark.agent.stepping import Patience
+from foldmark.agent.step import RetryPolicy
 from foldmark.errors import BadInput, BadPolicy, ModelFailed
 from foldmark.model import events
 from foldmark.model.messages import (
@@ -34,7 +34,7 @@ from foldmark.summary.steps import STEP, Stepped
 from foldmark.testing import ScriptedModel, call, thought
 
 WINDOW = 64_000
-AT_ONCE = Patience(retries=2, pause=0.0)
+AT_ONCE = RetryPolicy(retries=2, pause=0.0)
 
 
 def opened(folder: Path, **more: Any) -> Session:
@@ -118,7 +118,7 @@ def test_a_throttled_request_is_sent_again_and_that_is_told(tmp_path: Path):
         session.subscribe(
             lambda event: told.append(str(event.data["cause"])), [events.STEP_RETRIED]
         )
-        Agent(model, patience=AT_ONCE).run("Hello", session)
+        Agent(model, retry=AT_ONCE).run("Hello", session)
         parts = session.export().messages[1].parts
     assert told == ["throttled", "throttled"]
     assert sum(isinstance(part, RetryPart) for part in parts) == 2
@@ -128,7 +128,7 @@ def test_a_model_that_never_answers_is_a_typed_error_and_the_session_goes_on(tmp
     model = ScriptedModel(ModelFailure(cause="failed", message="no route"))
     with opened(tmp_path) as session:
         with pytest.raises(ModelFailed, match="no route"):
-            Agent(model, patience=AT_ONCE).run("Hello", session)
+            Agent(model, retry=AT_ONCE).run("Hello", session)
         assert len(steps_of(model)) == 3
         ended = Agent(ScriptedModel("Hello again.")).run(session=session)
     assert ended.text == "Hello again."
@@ -137,7 +137,7 @@ def test_a_model_that_never_answers_is_a_typed_error_and_the_session_goes_on(tmp
 def test_an_answer_of_nothing_is_asked_for_again(tmp_path: Path):
     model = ScriptedModel(Stepped(parts=()), Stepped(parts=(TextPart(text=" \n"),)), "Something.")
     with opened(tmp_path) as session:
-        assert Agent(model, patience=AT_ONCE).run("Say something", session).text == "Something."
+        assert Agent(model, retry=AT_ONCE).run("Say something", session).text == "Something."
 
 
 def test_what_a_provider_finds_too_long_is_folded_and_sent_once_more(tmp_path: Path):

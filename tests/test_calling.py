@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.agent.calling import called
-from foldmark.agent.functions import as_tool, tool
+from foldmark.agent.function_tools import as_tool, tool
 from foldmark.agent.permissions import Gate, Permissions
-from foldmark.agent.tool import Context, Output, Tool
+from foldmark.agent.tool import Context, Tool, ToolOutput
+from foldmark.agent.tool_calls import called
 from foldmark.model.messages import FilePart, Pending, ToolPart
 from foldmark.model.values import Json
 
@@ -138,13 +138,13 @@ def test_a_cancelled_call_cancels_its_tool_and_raises(context: Context) -> None:
 
 
 def test_a_tool_that_breaks_its_contract_is_told_as_a_failure(context: Context) -> None:
-    async def nothing(given: Json, context: Context) -> Output:
+    async def nothing(given: Json, context: Context) -> ToolOutput:
         return None  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
 
-    async def gives_up(given: Json, context: Context) -> Output:
+    async def gives_up(given: Json, context: Context) -> ToolOutput:
         raise asyncio.CancelledError
 
-    def no_coroutine(given: Json, context: Context) -> Output:
+    def no_coroutine(given: Json, context: Context) -> ToolOutput:
         raise ValueError("at once")
 
     for call, words in (
@@ -162,7 +162,7 @@ def test_a_tool_that_breaks_its_contract_is_told_as_a_failure(context: Context) 
 def test_a_tool_that_wants_to_end_the_program_ends_its_own_call_alone(
     context: Context, error: BaseException
 ) -> None:
-    async def raw(given: Json, context: Context) -> Output:
+    async def raw(given: Json, context: Context) -> ToolOutput:
         raise error
 
     @tool
@@ -192,8 +192,8 @@ def giving(fields: Json) -> Tool:
     """A tool that gives an output with these fields, whatever they hold."""
     whole: Json = {"text": "a", **fields}
 
-    def odd() -> Output:
-        return Output(**whole)
+    def odd() -> ToolOutput:
+        return ToolOutput(**whole)
 
     return as_tool(odd)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from foldmark.agent.agent import Agent
-from foldmark.agent.workspace import workspace_tools
+from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.cli.run_changes import LEFT_OUT
 from foldmark.cli.run_names import shown_name
 from foldmark.session.opening import open as open_session

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 import foldmark
 from foldmark.agent.permissions import Permissions
-from foldmark.agent.workspace import workspace_tools
+from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.cli.run_gauge import Gauge, cached_share, dollars, short
 from foldmark.cli.run_opening import Wished, rules
 from foldmark.cli.run_words import Harmless, Lines, wrapped

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 import foldmark
-from foldmark.agent.calls import Hands
-from foldmark.agent.functions import toolset
+from foldmark.agent.function_tools import toolset
 from foldmark.agent.permissions import Gate, Permissions
-from foldmark.agent.workspace import workspace_tools
+from foldmark.agent.tool_calls import Toolbox
+from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.cli.run_asking import reply_of, visible
 from foldmark.cli.run_commands import helping, is_command
 from foldmark.cli.run_lines import Calls
@@ -354,7 +354,7 @@ def test_words_that_begin_with_a_path_are_no_command(tmp_path: Path):
 
 
 def test_time_that_the_user_takes_is_not_the_time_of_a_call(tmp_path: Path):
-    calls = Calls(Hands(toolset(workspace_tools(tmp_path)), Gate(Permissions())))
+    calls = Calls(Toolbox(toolset(workspace_tools(tmp_path)), Gate(Permissions())))
     data = {"call": "c1", "tool": "shell", "input": {"command": "make"}}
     now = int(time.time() * 1_000)
     calls.begin(Event(number=0, session="s", kind=events.TOOL_STARTED, at=now - 60_000, data=data))

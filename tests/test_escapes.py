@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.agent.functions import toolset
+from foldmark.agent.function_tools import toolset
 from foldmark.agent.permissions import Gate, Permissions
-from foldmark.agent.tool import Output
-from foldmark.agent.workspace import DEFAULT_RULES, workspace_tools
+from foldmark.agent.tool import ToolOutput
+from foldmark.agent.tools.workspace import DEFAULT_RULES, workspace_tools
 from foldmark.model.messages import CompactionPart, Pending, ToolPart
 
 from .sessions import bytes_of, opened
@@ -71,7 +71,7 @@ class Cage:
         self.gate = Gate(Permissions(DEFAULT_RULES))
         self.context = context_of(session, self.folder)
 
-    def call(self, name: str, /, **given: Any) -> Output:
+    def call(self, name: str, /, **given: Any) -> ToolOutput:
         return run(self.tools[name], self.context, self.gate, **given)
 
     def is_sound(self) -> bool:

@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.agent.files import file_tools
-from foldmark.agent.finding import finding_tools
-from foldmark.agent.functions import toolset
-from foldmark.agent.grepping import fits
-from foldmark.agent.paths import Places
+from foldmark.agent.function_tools import toolset
 from foldmark.agent.permissions import Gate, Permissions, Rule
-from foldmark.agent.todo import todo_tool
-from foldmark.agent.tool import Output
-from foldmark.agent.workspace import DEFAULT_RULES, workspace_tools
+from foldmark.agent.tool import ToolOutput
+from foldmark.agent.tools.files import file_tools
+from foldmark.agent.tools.find import finding_tools
+from foldmark.agent.tools.grep import fits
+from foldmark.agent.tools.paths import Places
+from foldmark.agent.tools.workspace import DEFAULT_RULES, todo_tool, workspace_tools
 from foldmark.errors import BadInput
 
 from .sessions import opened
@@ -38,7 +37,7 @@ class Desk:
         self.tools = toolset((*file_tools(places), *finding_tools(places, **more), todo_tool()))
         self.context = context_of(session, folder)
 
-    def call(self, name: str, /, **given: Any) -> Output:
+    def call(self, name: str, /, **given: Any) -> ToolOutput:
         return run(self.tools[name], self.context, **given)
 
     def told(self, name: str, /, **given: Any) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.agent.functions import toolset
-from foldmark.agent.memory import PAGE, memory_tools
-from foldmark.agent.skills import skill_tool
-from foldmark.agent.tool import Output, Tool
-from foldmark.agent.workspace import workspace_tools
+from foldmark.agent.function_tools import toolset
+from foldmark.agent.tool import Tool, ToolOutput
+from foldmark.agent.tools.memory import PAGE, memory_tools
+from foldmark.agent.tools.skills import skill_tool
+from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.model.messages import FilePart
 from foldmark.tokens.counters import counter
 
@@ -28,7 +28,7 @@ def session(tmp_path: Path) -> Iterator[foldmark.Session]:
         yield held
 
 
-def call(session: foldmark.Session, tool: str | Tool, /, **given: Any) -> Output:
+def call(session: foldmark.Session, tool: str | Tool, /, **given: Any) -> ToolOutput:
     made = toolset(memory_tools())[tool] if isinstance(tool, str) else tool
     return run(made, context_of(session, Path.cwd()), **given)
 

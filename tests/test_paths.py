@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from foldmark.agent.paths import Places, inside, shown_path
-from foldmark.agent.tool import Refusal
+from foldmark.agent.tool import ToolRefusal
+from foldmark.agent.tools.paths import Places, inside, shown_path
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ NONSENSE = (
 @pytest.mark.parametrize("name", [*ESCAPES, *NONSENSE])
 def test_what_leads_outside_or_nowhere_is_refused_in_one_line(folder: Path, name: str) -> None:
     for writing in (False, True):
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(ToolRefusal) as caught:
             inside(folder, name, writing=writing)
         assert str(caught.value).isprintable()
         assert len(str(caught.value)) < 300
@@ -100,7 +100,7 @@ def test_other_folders_may_be_allowed(folder: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     for name in ("out/secret.txt", "../outside/secret.txt", str(outside / "secret.txt"), "chain1"):
         assert inside(folder, name, allowed=[outside]).is_relative_to(outside)
-    with pytest.raises(Refusal):
+    with pytest.raises(ToolRefusal):
         inside(folder, "../work-not/x", allowed=[outside])
     assert shown_path(folder, outside / "secret.txt") == str(outside / "secret.txt")
 
@@ -114,14 +114,14 @@ def test_other_folders_may_be_allowed(folder: Path, tmp_path: Path) -> None:
 )
 def test_nothing_is_written_in_a_git_folder(folder: Path, name: str) -> None:
     assert inside(folder, name)
-    with pytest.raises(Refusal, match="not written to"):
+    with pytest.raises(ToolRefusal, match="not written to"):
         inside(folder, name, writing=True)
 
 
 def test_a_link_into_a_git_folder_is_no_way_around(folder: Path) -> None:
     (folder / ".git").mkdir()
     (folder / "innocent").symlink_to(".git")
-    with pytest.raises(Refusal, match="not written to"):
+    with pytest.raises(ToolRefusal, match="not written to"):
         inside(folder, "innocent/config", writing=True)
 
 
@@ -132,7 +132,7 @@ def test_what_is_guarded_is_not_touched(folder: Path, name: str) -> None:
     (folder / "to-store").symlink_to("s.db")
     places = Places(folder=folder, guarded=(folder / "s.db", folder / "own"))
     for writing in (False, True):
-        with pytest.raises(Refusal, match="session's own"):
+        with pytest.raises(ToolRefusal, match="session's own"):
             places.inside(name, writing=writing)
     assert places.inside("s.dbx")
 

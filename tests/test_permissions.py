@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from foldmark.agent.permissions import LONGEST, Action, Permissions, Rule, plain_commands
-from foldmark.agent.workspace import DEFAULT_RULES
+from foldmark.agent.tools.workspace import DEFAULT_RULES
 from foldmark.errors import BadPolicy
 
 

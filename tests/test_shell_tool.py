@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from foldmark.agent.calling import called
 from foldmark.agent.permissions import Gate, Permissions
-from foldmark.agent.shell import Ran, clean_environment, ran, shell_tool
-from foldmark.agent.tool import Context, Output, Refusal
+from foldmark.agent.tool import Context, ToolOutput, ToolRefusal
+from foldmark.agent.tool_calls import called
+from foldmark.agent.tools.shell import Ran, clean_environment, ran, shell_tool
 from foldmark.model.messages import Pending, ToolPart
 
 from .sessions import opened
@@ -22,13 +22,13 @@ PYTHON = sys.executable
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Callable[..., Output]:
+def shell(tmp_path: Path) -> Callable[..., ToolOutput]:
     """A function that runs a command in a folder of its own."""
     folder = tmp_path / "work"
     folder.mkdir()
     made = shell_tool(folder)
 
-    def run(command: str, **more: object) -> Output:
+    def run(command: str, **more: object) -> ToolOutput:
         given: dict[str, object] = {"command": command, **more}
         part = ToolPart(tool="shell", call_id="c", state=Pending(input=given))
         with opened(str(tmp_path / "store.db"), "s") as session:
@@ -72,7 +72,7 @@ def wait_for(file: Path) -> str:
 
 
 def test_a_command_gives_its_output_and_its_errors_as_they_come(
-    shell: Callable[..., Output],
+    shell: Callable[..., ToolOutput],
 ) -> None:
     output = shell("echo one; echo two >&2; echo three")
     assert output.text == "one\ntwo\nthree\n"
@@ -80,7 +80,7 @@ def test_a_command_gives_its_output_and_its_errors_as_they_come(
     assert not output.error
 
 
-def test_a_command_that_fails_tells_its_code(shell: Callable[..., Output]) -> None:
+def test_a_command_that_fails_tells_its_code(shell: Callable[..., ToolOutput]) -> None:
     output = shell("printf no; exit 3")
     assert (output.text, output.metadata["exit"]) == ("no\n[exit code: 3]", 3)
     assert not output.error  # the program said so, and the tool did its work
@@ -90,7 +90,7 @@ def test_a_command_that_fails_tells_its_code(shell: Callable[..., Output]) -> No
 
 
 def test_a_command_runs_in_the_folder_and_has_no_input(
-    shell: Callable[..., Output], tmp_path: Path
+    shell: Callable[..., ToolOutput], tmp_path: Path
 ) -> None:
     assert shell("pwd; cat; read x || echo none").text == f"{tmp_path / 'work'}\nnone\n"
     shell("cd /; X=1")
@@ -101,19 +101,19 @@ def test_a_command_runs_in_the_folder_and_has_no_input(
     "given", [{"timeout": 0}, {"timeout": -1}, {"timeout": 601}, {"timeout": "x"}]
 )
 def test_a_time_that_makes_no_sense_is_refused(
-    shell: Callable[..., Output], given: dict[str, object]
+    shell: Callable[..., ToolOutput], given: dict[str, object]
 ) -> None:
     assert "timeout" in shell("true", **given).text
     assert shell("true", **given).error
 
 
-def test_an_empty_command_is_refused(shell: Callable[..., Output]) -> None:
+def test_an_empty_command_is_refused(shell: Callable[..., ToolOutput]) -> None:
     assert shell(" ").error
     assert shell("echo \0").error
 
 
 def test_what_looks_secret_is_not_in_the_environment(
-    shell: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
+    shell: Callable[..., ToolOutput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden = ("OPENAI_API_KEY", "my_token", "A_SECRET_B", "PGPASSWORD", "AWS_REGION")
     hidden += ("FOLDMARK_STORE", "GOOGLE_APPLICATION_CREDENTIALS", "SSH_KEY_FILE", "DB_PASS")
@@ -130,13 +130,15 @@ def test_what_looks_secret_is_not_in_the_environment(
     assert kept <= clean_environment(dict.fromkeys(kept, "x")).keys()
 
 
-def test_bytes_that_are_no_text_are_told_as_well_as_can_be(shell: Callable[..., Output]) -> None:
+def test_bytes_that_are_no_text_are_told_as_well_as_can_be(
+    shell: Callable[..., ToolOutput],
+) -> None:
     assert shell("printf 'a\\377\\000b'").text == "a�\0b"
     assert shell("printf '\\033[31mred'").text == "\x1b[31mred"
 
 
 def test_megabytes_come_back_whole_and_more_is_cut_in_the_middle(
-    shell: Callable[..., Output], tmp_path: Path
+    shell: Callable[..., ToolOutput], tmp_path: Path
 ) -> None:
     write = "import sys; [sys.stdout.write(f'{n:099}\\n') for n in range({count})]"
     command = f'{PYTHON} -c "{write.replace("{count}", "50_000")}"'
@@ -169,7 +171,7 @@ def test_an_output_just_over_the_bound_loses_its_middle_alone(tmp_path: Path) ->
 
 
 def test_a_timeout_ends_the_command_with_all_that_it_started(
-    shell: Callable[..., Output], tmp_path: Path
+    shell: Callable[..., ToolOutput], tmp_path: Path
 ) -> None:
     command = "echo begun; (trap '' TERM; sleep 300 & echo $! > pid; wait) & wait"
     output = shell(command, timeout=2)
@@ -179,7 +181,7 @@ def test_a_timeout_ends_the_command_with_all_that_it_started(
 
 
 def test_a_command_that_ignores_being_asked_is_ended_by_force(
-    shell: Callable[..., Output], tmp_path: Path
+    shell: Callable[..., ToolOutput], tmp_path: Path
 ) -> None:
     output = shell("trap '' TERM INT HUP; echo $$ > pid; while :; do sleep 0.05; done", timeout=1.5)
     assert "timed out" in output.text
@@ -216,7 +218,7 @@ def test_a_call_that_is_cancelled_twice_leaves_nothing_running(tmp_path: Path) -
 
 
 def test_a_child_in_the_background_does_not_hold_up_the_call(
-    shell: Callable[..., Output], tmp_path: Path
+    shell: Callable[..., ToolOutput], tmp_path: Path
 ) -> None:
     output = shell("sleep 300 & echo $! > pid; echo started", timeout=60)
     note = "[ended 1 process that was left running; setsid keeps one]"
@@ -226,7 +228,7 @@ def test_a_child_in_the_background_does_not_hold_up_the_call(
 
 
 def test_what_a_command_leaves_running_is_ended_with_it(
-    shell: Callable[..., Output], tmp_path: Path
+    shell: Callable[..., ToolOutput], tmp_path: Path
 ) -> None:
     quiet = ">/dev/null 2>&1 & echo $!"
     stubborn = "(trap '' TERM; while :; do sleep 0.05; done)"
@@ -239,10 +241,10 @@ def test_what_a_command_leaves_running_is_ended_with_it(
 
 @pytest.mark.skipif(shutil.which("setsid") is None, reason="there is no setsid")
 def test_what_has_left_the_session_of_a_command_lives_on(
-    shell: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shell: Callable[..., ToolOutput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "foldmark.agent.shell._LEAVE", 30
+        "foldmark.agent.tools.shell._LEAVE", 30
     )  # it may take its time, and on a busy machine does
     output = shell("setsid sh -c 'echo $$ > pid; exec sleep 300' >/dev/null 2>&1 & echo started")
     number = int(wait_for(tmp_path / "work" / "pid"))
@@ -267,7 +269,7 @@ time.sleep(300)
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
 def test_a_process_that_has_ended_and_is_not_collected_is_not_taken_for_running(
-    shell: Callable[..., Output], tmp_path: Path
+    shell: Callable[..., ToolOutput], tmp_path: Path
 ) -> None:
     (tmp_path / "work" / "neglectful.py").write_text(NEGLECTFUL)
     started = f"{PYTHON} neglectful.py >/dev/null 2>&1 &"
@@ -307,9 +309,9 @@ def test_commands_run_at_the_same_time(tmp_path: Path) -> None:
 def test_a_program_that_is_not_there_is_told_and_no_pipe_stays_open(tmp_path: Path) -> None:
     async def tries() -> None:
         for _ in range(20):
-            with pytest.raises(Refusal, match="cannot be started"):
+            with pytest.raises(ToolRefusal, match="cannot be started"):
                 await ran(["/nothing/such"], tmp_path, seconds=5)
-            with pytest.raises(Refusal, match="cannot be started"):
+            with pytest.raises(ToolRefusal, match="cannot be started"):
                 await ran(["true"], tmp_path / "none", seconds=5)
             await ran(["true"], tmp_path, seconds=5)
 

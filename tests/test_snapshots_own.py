@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.agent.summing import MOST_TOLD, summed_up
+from foldmark.agent.recorder import MOST_TOLD, summed_up
 from foldmark.errors import StoreError
 from foldmark.snapshots.git import Git
 from foldmark.snapshots.snapshots import GitEnded, Snapshots, snapshots, stopped_by

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Optional
 import msgspec
 import pytest
 
-from foldmark.agent.functions import as_tool, tool, toolset
-from foldmark.agent.tool import Context, Output, Refusal
+from foldmark.agent.function_tools import as_tool, tool, toolset
+from foldmark.agent.tool import Context, ToolOutput, ToolRefusal
 from foldmark.errors import BadInput
 from foldmark.model.messages import SHOWN, FilePart
 from foldmark.model.values import Json
@@ -268,7 +268,7 @@ PICTURE = FilePart(mime="image/png", url="data:image/png;base64,AA==", filename=
         (Point(1, 2), '{"x":1,"y":2}'),
         (Step(name="a"), '{"name":"a","done":false}'),
         (True, "true"),
-        (Output(text="whole", title="t"), "whole"),
+        (ToolOutput(text="whole", title="t"), "whole"),
         (PICTURE, "[a.png]"),
         ({1, 2}, "[1,2]"),
         (3 + 4j, "(3+4j)"),
@@ -300,7 +300,7 @@ class Rude(Exception):
 @pytest.mark.parametrize(
     ("error", "begin"),
     [
-        (Refusal("not today"), "not today"),
+        (ToolRefusal("not today"), "not today"),
         (BadInput("no such thing", source="a.py"), "a.py: no such thing"),
         (ValueError("one\ntwo"), "ValueError: one two (test_tools.py:"),
         (KeyError(), "KeyError (test_tools.py:"),

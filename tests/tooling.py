@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import foldmark
-from foldmark.agent.calling import called
 from foldmark.agent.permissions import Gate, Permissions
-from foldmark.agent.tool import Context, Output, Tool
+from foldmark.agent.tool import Context, Tool, ToolOutput
+from foldmark.agent.tool_calls import called
 from foldmark.model.messages import Pending, ToolPart
 from foldmark.model.values import Json
 
@@ -24,6 +24,6 @@ def asked(name: str, given: Json | None = None, raw: str = "") -> ToolPart:
     return ToolPart(tool=name, call_id="c1", state=Pending(input=given or {}, raw=raw))
 
 
-def run(made: Tool, context: Context, gate: Gate = OPEN, /, **given: Any) -> Output:
+def run(made: Tool, context: Context, gate: Gate = OPEN, /, **given: Any) -> ToolOutput:
     """What a tool gives for this input."""
     return asyncio.run(called(made, asked(made.name, given), context, gate))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .agent.agent import Agent
-    from .agent.functions import tool
+    from .agent.function_tools import tool
     from .errors import (
         BadInput,
         BadPolicy,
@@ -65,7 +65,7 @@ _HOMES = {
     "open": "session.opening",
     "preset": "presets",
     "read_transcript": "transcripts.read",
-    "tool": "agent.functions",
+    "tool": "agent.function_tools",
 }
 
 __all__ = [

@@ -1,6 +1,5 @@
 """The agent: a model, its tools, and what it may do; it works in sessions, one turn at a time."""
 
-import logging
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -8,27 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from foldmark.compaction.pivot import AGENT as COMPACTION
-from foldmark.errors import BadInput, BadPolicy, StoreError
+from foldmark.errors import BadInput, BadPolicy
 from foldmark.files import harmless
 from foldmark.providers.models import model_named
 from foldmark.session.maker import Content
 from foldmark.session.opening import open as open_session
 from foldmark.session.session import Session
-from foldmark.snapshots.snapshots import Snapshots, snapshots
+from foldmark.snapshots.snapshots import Snapshots
 from foldmark.summary.prompting import prompt as prompt_named
 from foldmark.summary.steps import Model
 
-from .calls import Hands
 from .delegates import delegate
-from .functions import toolset
-from .memory import memory_tools
+from .function_tools import toolset
 from .permissions import Action, Asker, Gate, Permissions
-from .stepping import Patience
-from .turn import Ended, Turn
-from .workspace import DEFAULT_RULES
+from .recorder import FolderSnapshots
+from .step import RetryPolicy
+from .tool_calls import Toolbox
+from .tools.memory import memory_tools
+from .tools.workspace import DEFAULT_RULES
+from .turn import Turn, TurnResult
 
 STEPS = 1_000
-_log = logging.getLogger("foldmark")
 _ANY: tuple[str, Action] = ("*", "allow")  # who hands a tool to an agent wants it to be used
 
 
@@ -57,7 +56,7 @@ class Agent:
         cost: float | None = None,
         window: int | None = None,
         base_url: str | None = None,
-        patience: Patience | None = None,
+        retry: RetryPolicy | None = None,
         titles: bool = True,
     ) -> None:
         """Take a model by its name or as an object, and what it works with.
@@ -80,7 +79,7 @@ class Agent:
             raise BadPolicy(f"cost is {cost}; it must be more than 0 dollars")
         self.cost = cost
         self.window = window
-        self.patience = patience or Patience()
+        self.retry = retry or RetryPolicy()
         self.titles = titles
         others = _by_name(agents)
         self._compactor = _without_tools(others.pop(COMPACTION, None))
@@ -91,13 +90,12 @@ class Agent:
         own_rules = (permissions or {}).items()
         _check_rules([rule for rule, _ in own_rules], known)
         rules = (_ANY, *DEFAULT_RULES, *own_rules)
-        self.hands = Hands(known, Gate(Permissions(rules), ask))
-        self._snapshots: Snapshots | None = None
-        self._has_looked = False
+        self.toolbox = Toolbox(known, Gate(Permissions(rules), ask))
+        self.changes = FolderSnapshots(self.folder)
 
     def run(
         self, said: Content | None = None, session: Session | None = None, **more: Any
-    ) -> Ended:
+    ) -> TurnResult:
         """Do what the user says, in a session; a new one in the usual store where none is given.
 
         Without words, the session goes on where it was left.
@@ -106,7 +104,7 @@ class Agent:
 
     async def arun(
         self, said: Content | None = None, session: Session | None = None, **more: Any
-    ) -> Ended:
+    ) -> TurnResult:
         """`run`, async."""
         return await self.turn(said, session, **more).arun()
 
@@ -125,7 +123,7 @@ class Agent:
 
     def prepare(self, session: Session) -> None:
         """Make a session ready for this agent's model, prompt and tools."""
-        tools = tuple(tool.declared for tool in self.hands.tools.values())
+        tools = tuple(tool.declared for tool in self.toolbox.tools.values())
         summarizer = self._compactor.model if self._compactor else self.model
         if self.folder is not None and not session.info.info.directory:
             session.describe(directory=str(self.folder))
@@ -141,27 +139,9 @@ class Agent:
                 output=(kept.output or None) if kept else None,
             )
 
-    def snapshot(self, session: Session) -> str | None:
-        """The working folder's tree as it is now; None where there is none to look at."""
-        held = self.snapshots(session)
-        if held is None:
-            return None
-        try:
-            return held.take()
-        except StoreError as error:  # the work goes on; the next snapshot has what this one lacks
-            _log.warning("no snapshot was taken: %s", error)
-            return None
-
     def snapshots(self, session: Session) -> Snapshots | None:
         """The snapshots of its folder, without the store of a session."""
-        if self.folder is None:
-            return None
-        if not self._has_looked:
-            self._snapshots = snapshots(self.folder, leave_out=session.files)
-            self._has_looked = True
-        elif self._snapshots is not None:
-            self._snapshots.leave_out(session.files)
-        return self._snapshots
+        return self.changes.of(session)
 
 
 def _is_folder(folder: Path) -> Path:

@@ -20,8 +20,7 @@ from typing import Literal, NamedTuple
 from foldmark.errors import BadPolicy
 from foldmark.files import harmless
 from foldmark.model.values import Frozen, Json
-
-from .functions import in_thread
+from foldmark.providers.background import run_in_thread
 
 _log = logging.getLogger("foldmark")
 Action = Literal["allow", "ask", "deny"]
@@ -313,7 +312,7 @@ async def _asked(ask: Asker, question: Question) -> Reply:
     def put() -> Awaitable[Reply] | Reply:
         return ask(question)
 
-    reply = await in_thread(put)  # who never answers holds up nobody
+    reply = await run_in_thread(put)  # who never answers holds up nobody
     return await reply if inspect.isawaitable(reply) else reply
 
 

@@ -3,21 +3,20 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from foldmark.model.messages import FilePart
 from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Frozen, Json
 from foldmark.session.session import Session
 
-if TYPE_CHECKING:
-    from .permissions import Gate
+from .permissions import Gate
 
 SECONDS = 120.0  # that a call may take, unless its tool says otherwise
 SHOWN = 8_000  # tokens of an output that are shown at most; the whole is recalled by its handle
 
 
-class Output(Frozen):
+class ToolOutput(Frozen):
     """What a tool gives back. The whole text is kept, however little of it is shown."""
 
     text: str
@@ -35,10 +34,10 @@ class Context(NamedTuple):
     call_id: str
     agent: str  # the name of who called
     aborted: asyncio.Event  # set when the turn is to end
-    gate: "Gate | None" = None  # that let the call through
+    gate: Gate | None = None  # that let the call through
 
 
-class Refusal(Exception):
+class ToolRefusal(Exception):
     """Raised inside a tool: its text is told to the model as an error."""
 
 
@@ -48,7 +47,7 @@ class Tool(NamedTuple):
     name: str
     description: str
     schema: Json  # of the input, an object
-    call: Callable[[Json, Context], Awaitable[Output]]
+    call: Callable[[Json, Context], Awaitable[ToolOutput]]
     seconds: float = SECONDS
     shown: int = SHOWN
     changes: bool = True  # whether it may change files: one that only reads needs no snapshot

@@ -8,13 +8,14 @@ blocking form lets it run in the background.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Iterable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from foldmark.errors import Aborted, BadInput, CompactionStopped, ModelFailed, WindowTooSmall
 from foldmark.model import events
-from foldmark.model.messages import Message, TextPart, Tokens, ToolPart
+from foldmark.model.messages import Message, Pending, SubtaskPart, TextPart, Tokens, ToolPart
 from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import AssistantMessage, PromptMessage
 from foldmark.providers.background import uncut, waited
@@ -23,25 +24,22 @@ from foldmark.session.maker import Content
 from foldmark.session.session import Session
 from foldmark.snapshots.snapshots import stopped_by
 from foldmark.summary.protocol import ModelFailure, ModelRequest
-from foldmark.summary.steps import STEP, Stepped
+from foldmark.summary.steps import STEP, Model, Stepped
 
-from . import calls
-from .delegates import handed_on
-from .recording import Record, is_unfinished
-from .stepping import Answer, answered, with_own_ids
+from . import tool_calls as calls
+from .recorder import FolderSnapshots, TurnRecorder, is_unfinished
+from .step import RetryPolicy, StreamedAnswer, answered, with_own_ids
 from .titles import title
 from .tool import Context
 
-if TYPE_CHECKING:
-    from .agent import Agent
-
 T = TypeVar("T")
 Ending = Literal["stop", "length", "steps", "cost", "aborted"]
+DELEGATE = "delegate"  # the tool that hands a task to another agent
 GO_ON = "Go on with what is still to be done."
 _GRACE = 10.0  # seconds that a turn has to end after an interrupt
 
 
-class Ended(NamedTuple):
+class TurnResult(NamedTuple):
     """How a turn ended."""
 
     text: str  # the model's last words
@@ -51,6 +49,24 @@ class Ended(NamedTuple):
     tokens: Tokens  # of all requests together
     files: tuple[str, ...]  # that changed
     session: Session
+
+
+class Worker(Protocol):
+    """What a turn needs of its agent."""
+
+    name: str
+    model: Model
+    toolbox: calls.Toolbox
+    changes: FolderSnapshots
+    retry: RetryPolicy
+    titles: bool
+    here: Path
+    steps: int
+    cost: float | None
+
+    def prepare(self, session: Session) -> None:
+        """Make a session ready for the agent's model, prompt and tools."""
+        ...
 
 
 @contextmanager
@@ -67,11 +83,11 @@ def _held(session: Session) -> Generator[None]:
 class Turn:
     """One turn of an agent in a session; it is used once."""
 
-    def __init__(self, agent: "Agent", session: Session, said: Content | None) -> None:
+    def __init__(self, agent: Worker, session: Session, said: Content | None) -> None:
         """Take what the user says; nothing, where a session is to go on as it is."""
         self.agent = agent
         self.session = session
-        self._record = Record(agent, session)
+        self._record = TurnRecorder(session, agent.name, agent.toolbox, agent.changes)
         self._waiting: deque[Content] = deque([] if said is None else [said])
         self._door = threading.Lock()  # held where words come in, and where that ends
         self._is_open = True
@@ -102,7 +118,7 @@ class Turn:
         """The dollars that it has cost so far."""
         return self._record.cost
 
-    def run(self) -> Ended:
+    def run(self) -> TurnResult:
         """Work until the end."""
         try:
             return waited(self.arun())
@@ -111,7 +127,7 @@ class Turn:
             self._over.wait(_GRACE)  # the session is left as it shall be found
             raise
 
-    async def arun(self) -> Ended:
+    async def arun(self) -> TurnResult:
         """`run`, async."""
         if self._loop is not None:
             raise BadInput("a turn is used once; begin another one")
@@ -125,7 +141,7 @@ class Turn:
         finally:
             self._over.set()
 
-    async def _whole(self) -> Ended:
+    async def _whole(self) -> TurnResult:
         await uncut(self.agent.prepare, self.session)
         self._record.begin(await uncut(self._recovered))
         await self._say_waiting()
@@ -141,7 +157,9 @@ class Turn:
             naming.cancel()
         files = await self._close(name, ending)
         held = self._record
-        return Ended(held.text, ending, held.steps, held.cost, held.tokens, files, self.session)
+        return TurnResult(
+            held.text, ending, held.steps, held.cost, held.tokens, files, self.session
+        )
 
     async def _all_rounds(self, naming: "asyncio.Task[str]") -> tuple[Ending, str]:
         """Rounds until nobody has anything more to say; how they ended, and the turn's title."""
@@ -180,7 +198,7 @@ class Turn:
         """Close what an earlier process left open; the tree of the folder as it is now."""
         session = self.session
         calls.close_open(session, calls.DIED)
-        tree = self.agent.snapshot(session)
+        tree = self.agent.changes.take(session)
         last = session.newest()
         if last is not None:
             self._unseen.append(last)
@@ -218,12 +236,12 @@ class Turn:
     async def _handed_on(self) -> Stepped | None:
         """What the user hands to other agents, done before the model is asked."""
         unseen, self._unseen = self._unseen, []
-        stepped = handed_on(unseen)
-        return None if stepped is None else await self._done(Answer(self.session), stepped)
+        stepped = _handed_on(unseen)
+        return None if stepped is None else await self._done(StreamedAnswer(self.session), stepped)
 
     async def _step(self) -> Stepped:
         """A request that fits, its answer, and what its calls did."""
-        answer = Answer(self.session)
+        answer = StreamedAnswer(self.session)
         outcome = await self._answer(answer)
         if isinstance(outcome, ModelFailure) and outcome.cause == "overflow":
             answer.forget()
@@ -233,7 +251,7 @@ class Turn:
             raise ModelFailed(self.agent.model.name, outcome.cause, outcome.message)
         return await self._done(answer, outcome)
 
-    async def _answer(self, answer: Answer) -> Stepped | ModelFailure:
+    async def _answer(self, answer: StreamedAnswer) -> Stepped | ModelFailure:
         """The model's answer to a view that fits."""
         shown = await uncut(self._fitting)
         if shown is None:
@@ -241,7 +259,7 @@ class Turn:
             shown = await self._view()
         self._record.steps += 1
         self.session.tell(events.STEP_STARTED, step=self._record.steps, tokens=self.session.tokens)
-        asking = answered(self.agent.model, self._ask(shown), answer, self.agent.patience)
+        asking = answered(self.agent.model, self._ask(shown), answer, self.agent.retry)
         try:
             return await self._unless_stopped(asking)
         except (Aborted, asyncio.CancelledError):
@@ -319,7 +337,7 @@ class Turn:
 
     # --- what is done ---
 
-    async def _done(self, answer: Answer, outcome: Stepped) -> Stepped:
+    async def _done(self, answer: StreamedAnswer, outcome: Stepped) -> Stepped:
         """An answer written, and its calls run; whatever happens, none of them stays open."""
         stepped = with_own_ids(outcome, lambda: f"call_{self.session.maker.made('').part}")
         try:
@@ -334,19 +352,33 @@ class Turn:
 
     async def _call(self, message: Message, cut: str | None) -> None:
         """Run the calls of an answer, and note what the folder is like after them."""
-        hands = self.agent.hands
+        hands = self.agent.toolbox
         context = Context(
             session=self.session,
-            folder=self.agent.folder or self.agent.here,
+            folder=self.agent.here,
             call_id="",
             agent=self.agent.name,
             aborted=self._stop,
         )
         parts = [part for part in message.parts if isinstance(part, ToolPart)]
-        did = calls.Did()
+        did = calls.CallsOutcome()
         try:
             did = await calls.done(self.session, parts, hands, context, cut=cut)
         finally:
             if hands.may_change(parts):
                 await uncut(self._record.finish, message, did.files)
         self._record.cost += did.cost
+
+
+def _handed_on(messages: Iterable[Message]) -> Stepped | None:
+    """The calls for what messages of the user hand to other agents; None where they do not."""
+    parts = tuple(
+        ToolPart(
+            tool=DELEGATE,
+            state=Pending(input={"agent": part.agent or "", "task": part.prompt or ""}),
+        )
+        for message in messages
+        for part in message.parts
+        if message.is_user and isinstance(part, SubtaskPart)
+    )
+    return Stepped(parts=parts, finish="tool-calls") if parts else None

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
-from foldmark.agent.diffs import changed_trees
+from foldmark.agent.file_changes import changed_trees
 from foldmark.errors import BadInput
 from foldmark.files import size_text
 from foldmark.log.log import ordinal_of

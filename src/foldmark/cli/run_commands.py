@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rich.text import Text
 
 from foldmark.agent.agent import Agent
-from foldmark.agent.diffs import changed_trees, tree_before
+from foldmark.agent.file_changes import changed_trees, tree_before
 from foldmark.errors import BadInput, FoldmarkError, UnknownModel
 from foldmark.log.log import marker_part
 from foldmark.model.messages import Message, TextPart

@@ -10,8 +10,8 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple, Protocol
 
-from foldmark.agent.calls import Hands
-from foldmark.agent.turn import Ended
+from foldmark.agent.tool_calls import Toolbox
+from foldmark.agent.turn import TurnResult
 from foldmark.model import events
 from foldmark.model.events import Event
 from foldmark.model.values import Json, encode
@@ -48,7 +48,7 @@ class Screen(Protocol):
         """Show a turn for as long as the context lasts."""
         ...
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: TurnResult) -> None:
         """Show how a turn has ended."""
         ...
 
@@ -69,7 +69,7 @@ class _Begun(NamedTuple):
 class Calls:
     """What the calls of a session are about, and since when they run."""
 
-    def __init__(self, hands: Hands) -> None:
+    def __init__(self, hands: Toolbox) -> None:
         """Take what their agent works with."""
         self._hands = hands
         self._begun: dict[str, _Begun] = {}
@@ -163,7 +163,7 @@ def _change(data: Json) -> str:
     return f"{data['before']:,} → {number(data['after'], 'token')}"
 
 
-def outcome(ended: Ended) -> Line:
+def outcome(ended: TurnResult) -> Line:
     """How a turn ended, in one line."""
     steps, files = number(ended.steps, "step"), number(len(ended.files), "file")
     cost = f", ${ended.cost:.3f}" if ended.cost else ""
@@ -243,7 +243,7 @@ class PlainScreen:
                 for line in self._calls.stopped():
                     complain(line)
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: TurnResult) -> None:
         """Show how a turn has ended."""
         if self._quiet:
             clean = Harmless()
@@ -272,7 +272,7 @@ class JsonScreen:
         """Show a turn: nothing is drawn."""
         yield
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: TurnResult) -> None:
         """Print how it ended."""
         session = ended.session
         data: Json = {

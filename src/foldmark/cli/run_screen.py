@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from foldmark.agent.turn import Ended
+from foldmark.agent.turn import TurnResult
 from foldmark.model import events
 from foldmark.model.events import Event
 
@@ -161,7 +161,7 @@ class TerminalScreen:
         with self._lock:
             self._calls.answered(tool, subject)
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: TurnResult) -> None:
         """Show how a turn has ended: the last state of the gauge stays."""
         line = outcome(ended)
         self.say(line if ended.ended == "stop" else line._replace(style="yellow"))

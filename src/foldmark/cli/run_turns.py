@@ -11,7 +11,7 @@ from typing import NamedTuple
 import typer
 
 from foldmark.agent.agent import Agent
-from foldmark.agent.turn import Ended, Turn
+from foldmark.agent.turn import Turn, TurnResult
 from foldmark.model.events import Event
 from foldmark.providers.models import kept_open
 from foldmark.session.session import Session
@@ -27,7 +27,7 @@ _CLOSE = 1.0  # seconds to give the lease back, where even that was too long
 class Turned(NamedTuple):
     """A turn that has ended, and the signal that stopped it, if one did."""
 
-    ended: Ended
+    ended: TurnResult
     signal: int | None
 
     @property

@@ -9,7 +9,7 @@ from typing import Literal, NoReturn, Self
 
 from foldmark.agent.agent import Agent
 from foldmark.agent.permissions import Asker
-from foldmark.agent.workspace import workspace_tools
+from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.errors import FoldmarkError
 from foldmark.model.messages import AssistantInfo
 from foldmark.session.session import Session
@@ -124,7 +124,7 @@ def work(bench: Bench, said: str | None, shown: Shown) -> int:
     """One turn without a terminal; its exit code."""
     session = bench.session()
     agent = bench.agent(session, bench.found, None)
-    calls = Calls(agent.hands)
+    calls = Calls(agent.toolbox)
     screen: Screen = (
         JsonScreen(calls) if shown == "json" else PlainScreen(calls, quiet=shown == "quiet")
     )
@@ -174,7 +174,7 @@ def talk(bench: Bench, said: str | None) -> int:
     session = bench.session()
     agent = bench.agent(session, bench.found, asking.ask)
     gauge = Gauge(session)
-    screen = TerminalScreen(Calls(agent.hands), gauge)
+    screen = TerminalScreen(Calls(agent.toolbox), gauge)
     asking.screen = screen
 
     def another(name: str, window: int | None) -> tuple[Agent, int | None]:

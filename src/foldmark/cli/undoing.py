@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from foldmark.agent.diffs import tree_after, tree_before
+from foldmark.agent.file_changes import tree_after, tree_before
 from foldmark.errors import BadInput
 from foldmark.model.operations import Operation
 from foldmark.session.session import Session

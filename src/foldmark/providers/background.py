@@ -10,7 +10,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -174,3 +174,36 @@ async def uncut(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         if not task.cancelled():
             task.exception()  # it is not what is raised here
         raise
+
+
+async def run_in_thread(work: Callable[[], T]) -> T:
+    """What a function gives, run in a thread that nobody waits for when the wait is cancelled.
+
+    Not one of asyncio's own: these are few, and a program does not end before they do.
+    """
+    ended: Future[Callable[[], T]] = Future()
+    future = asyncio.wrap_future(ended)
+    context = copy_context()
+
+    def run() -> None:
+        if not ended.set_running_or_notify_cancel():
+            return
+        ended.set_result(_result_of(lambda: context.run(work)))
+
+    threading.Thread(target=run, name="foldmark-tool", daemon=True).start()
+    return (await future)()
+
+
+def _result_of(work: Callable[[], T]) -> Callable[[], T]:
+    """What gives or raises again what work gave or raised: a future does not take every error."""
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - who waits is told of it
+        raised = error
+    else:
+        return lambda: result
+
+    def fails() -> T:
+        raise raised
+
+    return fails

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
-from foldmark.agent.memory import memory_tools as own_tools
-from foldmark.agent.tool import Context, Refusal
+from foldmark.agent.tool import Context, ToolRefusal
+from foldmark.agent.tools.memory import memory_tools as own_tools
 from foldmark.errors import FoldmarkError
 from foldmark.model.values import Json
 from foldmark.providers.background import waited
@@ -49,7 +49,7 @@ def _called(call: Any, given: Json, looked_at: AbstractContextManager[Session]) 
         context = Context(session, Path(), call_id="", agent="", aborted=asyncio.Event())
         try:
             output = waited(call(given, context))
-        except (Refusal, FoldmarkError) as error:
+        except (ToolRefusal, FoldmarkError) as error:
             raise ToolException(str(error)) from None
     if output.error:
         raise ToolException(output.text)

@@ -17,11 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, TypeVar
 
+from foldmark.agent.function_tools import tool
+from foldmark.agent.tool import Tool, ToolOutput, ToolRefusal
 from foldmark.files import size_text
 from foldmark.model.values import Frozen
-
-from .functions import tool
-from .tool import Output, Refusal, Tool
 
 T = TypeVar("T")
 DEFAULT_SECONDS, MOST_SECONDS = 120, 600
@@ -67,23 +66,23 @@ def shell_tool(folder: Path) -> Tool:
         timeout: Annotated[float, f"Seconds it may take, at most {MOST_SECONDS}."] = (
             DEFAULT_SECONDS
         ),
-    ) -> Output:
+    ) -> ToolOutput:
         """Run a command in the working folder. It has no input; its output comes back as a whole.
 
         Each call starts anew: a folder or variable that was set before is forgotten. What runs
         in the background is ended with the command, unless it was started with setsid.
         """
         if not command.strip() or "\0" in command:
-            raise Refusal("the command is empty, or has a zero byte in it")
+            raise ToolRefusal("the command is empty, or has a zero byte in it")
         if not 0 < timeout <= MOST_SECONDS:
-            raise Refusal(f"timeout: more than 0 and at most {MOST_SECONDS} seconds")
+            raise ToolRefusal(f"timeout: more than 0 and at most {MOST_SECONDS} seconds")
         ran_ = await ran((program, "-c", command), folder, seconds=timeout)
         return _told(ran_, timeout, command)
 
     return shell
 
 
-def _told(ended: Ran, seconds: float, command: str) -> Output:
+def _told(ended: Ran, seconds: float, command: str) -> ToolOutput:
     text = ended.output.decode("utf-8", "replace")
     notes: list[str] = []
     if ended.left_out:
@@ -98,7 +97,7 @@ def _told(ended: Ran, seconds: float, command: str) -> Output:
         what = "1 process that was" if ended.left == 1 else f"{ended.left} processes that were"
         notes.append(f"[ended {what} left running; setsid keeps one]")
     gap = "" if not text or text.endswith("\n") or not notes else "\n"
-    return Output(
+    return ToolOutput(
         text=text + gap + "\n".join(notes),
         title=command.strip().partition("\n")[0][:80],
         metadata={"exit": ended.code},
@@ -200,7 +199,7 @@ async def ran(
                 start_new_session=True,
             )
         except OSError as error:
-            raise Refusal(f"{command[0]} cannot be started: {error.strerror}") from None
+            raise ToolRefusal(f"{command[0]} cannot be started: {error.strerror}") from None
         finally:
             os.close(pipe.writing)
         late = False

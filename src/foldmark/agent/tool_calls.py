@@ -1,25 +1,32 @@
 """The calls of one answer: run at the same time, each result written when it is there.
 
-Whatever happens, every call gets its result: one that was cut off says so.
+A call's input is checked, permission asked for, its time minded. Whatever happens, every call
+gets its result: one that was cut off says so.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from time import monotonic
 from typing import NamedTuple, cast
 
+from msgspec.structs import replace
+
 from foldmark.errors import BadInput
 from foldmark.model import events
-from foldmark.model.messages import SHOWN, Running, Time, ToolPart
+from foldmark.model.messages import SHOWN, Completed, FilePart, Pending, Running, Time, ToolPart
+from foldmark.model.values import Json, decoder, encode, parsed
 from foldmark.providers.background import uncut
 from foldmark.session.session import Session
 from foldmark.summary.steps import Stepped
 
-from .calling import called
+from .function_tools import failure
 from .permissions import Gate
-from .tool import Context, Output, Tool
+from .tool import Context, Tool, ToolOutput, ToolRefusal
+from .tools.paths import printed
 
 _log = logging.getLogger("foldmark")
 CUT_OFF = "[Cut off: the turn was stopped while this ran. It may have done a part of its work.]"
@@ -32,7 +39,14 @@ _TOLD = 200  # characters of an error that are told
 _GRACE = 5.0  # seconds that cancelled tools have to end
 
 
-class Hands(NamedTuple):
+_KINDS = {"text": str, "title": str, "files": (tuple, list), "metadata": Mapping}
+_LONGEST_CAUSE = 200  # characters of what is wrong with an output
+_read = decoder(Completed)
+_HALVES = re.compile("[\ud800-\udfff]")
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
+
+
+class Toolbox(NamedTuple):
     """What an agent works with."""
 
     tools: Mapping[str, Tool]
@@ -75,7 +89,7 @@ def begun(part: ToolPart, now: int) -> ToolPart:
     )
 
 
-class Did(NamedTuple):
+class CallsOutcome(NamedTuple):
     """What calls came to."""
 
     cost: float = 0.0  # dollars
@@ -95,11 +109,11 @@ def cut_call(stepped: Stepped) -> str | None:
 async def done(
     session: Session,
     parts: Sequence[ToolPart],
-    hands: Hands,
+    hands: Toolbox,
     context: Context,
     *,
     cut: str | None = None,
-) -> Did:
+) -> CallsOutcome:
     """Run calls, and write their results; one that was `cut` is not run."""
     room = int(session.room * _SHARE) // max(len(parts), 1)
     tasks = [
@@ -117,11 +131,16 @@ async def done(
         finally:
             await _close(session, parts, tasks, cut)
     did = [task.result() for task in tasks if task.done() and not task.cancelled()]
-    return Did(sum(each.cost for each in did), tuple(file for each in did for file in each.files))
+    return CallsOutcome(
+        sum(each.cost for each in did), tuple(file for each in did for file in each.files)
+    )
 
 
 async def _close(
-    session: Session, parts: Sequence[ToolPart], tasks: list["asyncio.Task[Did]"], cut: str | None
+    session: Session,
+    parts: Sequence[ToolPart],
+    tasks: list["asyncio.Task[CallsOutcome]"],
+    cut: str | None,
 ) -> None:
     """Give what has no result one that says why."""
     if cut is not None:
@@ -141,7 +160,9 @@ async def _close(
             )
 
 
-async def _all_done_or_stopped(tasks: list["asyncio.Task[Did]"], stop: asyncio.Event) -> None:
+async def _all_done_or_stopped(
+    tasks: list["asyncio.Task[CallsOutcome]"], stop: asyncio.Event
+) -> None:
     stopped = asyncio.create_task(stop.wait())
     try:
         waiting = {stopped, *tasks}
@@ -151,7 +172,7 @@ async def _all_done_or_stopped(tasks: list["asyncio.Task[Did]"], stop: asyncio.E
         stopped.cancel()
 
 
-async def _ended(tasks: list["asyncio.Task[Did]"]) -> None:
+async def _ended(tasks: list["asyncio.Task[CallsOutcome]"]) -> None:
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()
@@ -159,7 +180,9 @@ async def _ended(tasks: list["asyncio.Task[Did]"]) -> None:
         await asyncio.wait(running, timeout=_GRACE)
 
 
-async def _done(session: Session, part: ToolPart, hands: Hands, context: Context, room: int) -> Did:
+async def _done(
+    session: Session, part: ToolPart, hands: Toolbox, context: Context, room: int
+) -> CallsOutcome:
     session.tell(
         events.TOOL_STARTED, call=part.call_id, tool=part.tool, input=part.state.input or {}
     )
@@ -182,10 +205,10 @@ async def _done(session: Session, part: ToolPart, hands: Hands, context: Context
     return _did(output)
 
 
-def _did(output: Output) -> Did:
+def _did(output: ToolOutput) -> CallsOutcome:
     cost, files = output.metadata.get("cost"), output.metadata.get("files")
     named = cast("list[object]", files) if isinstance(files, list) else []
-    return Did(
+    return CallsOutcome(
         float(cost) if isinstance(cost, int | float) and 0 <= cost < _MOST_DOLLARS else 0.0,
         tuple(file for file in named if isinstance(file, str)),
     )
@@ -196,7 +219,7 @@ def _shown(tool: Tool | None, room: int) -> int:
     return max(min(wished, room), _LEAST) if room else wished
 
 
-def _written(session: Session, call_id: str, output: Output, shown: int) -> None:
+def _written(session: Session, call_id: str, output: ToolOutput, shown: int) -> None:
     metadata: dict[str, object] = {**output.metadata, SHOWN: shown}
     if output.title:
         metadata["title"] = output.title
@@ -218,3 +241,132 @@ def close_open(session: Session, words: str, among: set[str] | None = None) -> l
                 session.result(call.call_id, words, error=True)
                 closed.append(call.call_id)
     return closed
+
+
+# --- one call ------------------------------------------------------------------------------
+
+
+async def called(
+    tool: Tool | None,
+    part: ToolPart,
+    context: Context,
+    gate: Gate,
+    *,
+    names: Iterable[str] = (),
+) -> ToolOutput:
+    """What a call gives, whatever happens; `names` are those of the tools that there are."""
+    if tool is None:
+        return _kept(ToolOutput(text=_unknown(part.tool, names), error=True))
+    try:
+        given = _input(part)
+        refusal = await gate.refusal(tool.name, tool.subject(given), given)
+        if refusal is None:
+            output = await _timed(tool, given, context._replace(gate=gate))
+        else:
+            output = ToolOutput(text=refusal, error=True)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the model is told, whatever it is
+        output = failure(error)
+    return _kept(replace(output, metadata={**output.metadata, SHOWN: tool.shown}))
+
+
+def _unknown(name: str, names: Iterable[str]) -> str:
+    known = sorted(names)
+    if near := get_close_matches(name, known, n=3, cutoff=0.5):
+        return f"there is no tool {printed(name)}; perhaps {' or '.join(near)} is meant"
+    there = f"there are {', '.join(known[:40])}" if known else "there are no tools"
+    return f"there is no tool {printed(name)}; {there}"
+
+
+def _input(part: ToolPart) -> Json:
+    """The input of a call; what is no JSON object was kept as it came."""
+    state = part.state
+    raw = state.raw if isinstance(state, Pending) else None
+    if state.input or not raw or not raw.strip():
+        return state.input or {}
+    try:
+        given = parsed(raw.encode("utf-8", "surrogatepass"))
+    except BadInput as error:
+        raise ToolRefusal(
+            f"the input of {part.tool} is no JSON ({error.cause}); call it again"
+        ) from None
+    if not isinstance(given, dict):
+        raise ToolRefusal(f"the input of {part.tool} is no JSON object; call it again with one")
+    return cast("Json", given)
+
+
+async def _timed(tool: Tool, given: Json, context: Context) -> ToolOutput:
+    """What a tool gives within its time; what does not end when it is cancelled is left behind."""
+    task = asyncio.create_task(_contained(tool, given, context))
+    try:
+        done, _ = await asyncio.wait({task}, timeout=tool.seconds)
+        if done:
+            return _checked(task)
+    except asyncio.CancelledError:
+        await _left(task)
+        raise
+    await _left(task)
+    raise ToolRefusal(f"timed out after {tool.seconds:g} s")
+
+
+async def _contained(tool: Tool, given: Json, context: Context) -> ToolOutput:
+    """What a tool gives; what it raises goes no further, as an exit would end the whole loop."""
+    try:
+        return await tool.call(given, context)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the model is told, whatever it is
+        return failure(error)
+
+
+def _checked(task: asyncio.Future[ToolOutput]) -> ToolOutput:
+    if task.cancelled():
+        raise ToolRefusal("the tool gave up: it was cancelled from within")
+    output = task.result()
+    if not isinstance(output, ToolOutput):  # pyright: ignore[reportUnnecessaryIsInstance] - a stranger's
+        raise ToolRefusal(f"the tool gave no output, but {type(output).__name__}")
+    if wrong := _misfit(output):
+        raise ToolRefusal(f"the tool ran, but what it gave cannot be kept: {wrong}")
+    return output
+
+
+def _misfit(output: ToolOutput) -> str | None:
+    """What is wrong with an output: nothing in it was checked when it was made."""
+    for name, kind in _KINDS.items():
+        held = getattr(output, name)
+        if not isinstance(held, kind):
+            return f"its {name} is {type(held).__name__}"
+    for file in output.files:
+        if not isinstance(file, FilePart):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return f"one of its files is {type(file).__name__}"
+    if not output.files and not output.metadata:
+        return None
+    try:
+        kept = Completed(
+            output="", input={}, attachments=tuple(output.files), metadata=dict(output.metadata)
+        )
+        _read(encode(kept))
+    except (BadInput, TypeError, ValueError, RecursionError) as error:
+        return f"its files or metadata are no JSON ({str(error)[:_LONGEST_CAUSE]})"
+    return None
+
+
+async def _left(task: asyncio.Future[ToolOutput]) -> None:
+    """Cancel a call, and give it a moment to clear up."""
+    task.cancel()
+    task.add_done_callback(_heard)
+    await asyncio.wait({task}, timeout=_GRACE)
+
+
+def _heard(task: asyncio.Future[ToolOutput]) -> None:
+    if not task.cancelled():
+        task.exception()  # an error that nobody asks for would be complained of
+
+
+def _kept(output: ToolOutput) -> ToolOutput:
+    """An output as it can be kept and sent: half a character is no UTF-8, and no provider's."""
+    if not _HALVES.search(output.text) and not _HALVES.search(output.title):
+        return output
+    text, title = _HALVES.sub(_REPLACED, output.text), _HALVES.sub(_REPLACED, output.title)
+    return replace(output, text=text, title=title)

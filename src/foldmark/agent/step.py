@@ -25,7 +25,7 @@ _GRACE = 1.0  # seconds that a cancelled request has to end
 EMPTY = "the model answered nothing"
 
 
-class Patience(NamedTuple):
+class RetryPolicy(NamedTuple):
     """How often a request is tried again, and how long an answer may be silent."""
 
     retries: int = 4
@@ -33,7 +33,7 @@ class Patience(NamedTuple):
     silence: float = 300.0  # seconds without a piece, after which the request is given up
 
 
-class Answer:
+class StreamedAnswer:
     """An answer on its way: what came of it so far, and the tries that failed before it."""
 
     def __init__(self, session: Session) -> None:
@@ -90,7 +90,7 @@ class Answer:
 
 
 async def answered(
-    model: Model, ask: ModelRequest, answer: Answer, patience: Patience
+    model: Model, ask: ModelRequest, answer: StreamedAnswer, patience: RetryPolicy
 ) -> Stepped | ModelFailure:
     """What the model answers in the end; a refusal is the last of several where that may help.
 
@@ -118,14 +118,14 @@ def _refusal(outcome: Stepped | ModelFailure) -> ModelFailure | None:
     return None if says else ModelFailure(cause="failed", message=EMPTY)
 
 
-def _pause(refused: ModelFailure, attempt: int, patience: Patience) -> float:
+def _pause(refused: ModelFailure, attempt: int, patience: RetryPolicy) -> float:
     told = refused.retry_after
     own = jittered(patience.pause * 2 ** (attempt - 1))
     return min(max(told, 0.0) if told is not None else own, _LONGEST_WAIT)
 
 
 async def _asked(
-    model: Model, ask: ModelRequest, answer: Answer, silence: float
+    model: Model, ask: ModelRequest, answer: StreamedAnswer, silence: float
 ) -> Stepped | ModelFailure:
     """One try; whatever the model's code raises is a refusal."""
     task = asyncio.create_task(

@@ -1,11 +1,15 @@
 """What a turn writes into its session: answers, whole or cut off, and what they did to files."""
 
+import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path as Folder
+from typing import Any
 
 from msgspec import UNSET
 
+from foldmark.errors import FoldmarkError, StoreError
 from foldmark.model import events
+from foldmark.model.file_diffs import FileDiff
 from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
@@ -19,27 +23,63 @@ from foldmark.model.messages import (
     Tokens,
     ToolPart,
 )
+from foldmark.model.values import Json
 from foldmark.session.maker import Content
 from foldmark.session.session import Session
+from foldmark.snapshots.snapshots import Snapshots, snapshots
 from foldmark.summary.ladder import added
 from foldmark.summary.steps import Stepped
 
-from .calls import begun
-from .stepping import Answer
-from .summing import summed_up
+from .step import StreamedAnswer
 from .titles import first_words
+from .tool_calls import Toolbox, begun
 
-if TYPE_CHECKING:
-    from .agent import Agent
+_log = logging.getLogger("foldmark")
+START = "start"  # in a session's summary: the tree that its first turn found
+MOST_TOLD = 500  # files that are noted by their names; of more, it is noted how many
 
 
-class Record:
+class FolderSnapshots:
+    """The snapshots of an agent's folder, if it has one; made when they are first needed."""
+
+    def __init__(self, folder: Folder | None) -> None:
+        """Take the folder."""
+        self.folder = folder
+        self._snapshots: Snapshots | None = None
+        self._is_made = False
+
+    def of(self, session: Session) -> Snapshots | None:
+        """The snapshots, without the store of a session; None where none can be taken."""
+        if self.folder is None:
+            return None
+        if not self._is_made:
+            self._snapshots = snapshots(self.folder, leave_out=session.files)
+            self._is_made = True
+        elif self._snapshots is not None:
+            self._snapshots.leave_out(session.files)
+        return self._snapshots
+
+    def take(self, session: Session) -> str | None:
+        """The folder's tree as it is now; None where there is none to look at."""
+        shots = self.of(session)
+        try:
+            return shots.take() if shots is not None else None
+        except StoreError as error:  # the work goes on; the next snapshot has what this one lacks
+            _log.warning("no snapshot was taken: %s", error)
+            return None
+
+
+class TurnRecorder:
     """The record of one turn, and its figures so far. Its calls block."""
 
-    def __init__(self, agent: "Agent", session: Session) -> None:
-        """Take who works, and where that is written."""
-        self._agent = agent
+    def __init__(
+        self, session: Session, name: str, tools: Toolbox, snapshots: FolderSnapshots
+    ) -> None:
+        """Take where it is written, the agent's name and tools, and its folder."""
         self._session = session
+        self._name = name
+        self._tools = tools
+        self._snapshots = snapshots
         self.steps = 0
         self.cost = 0.0
         self.tokens = Tokens(input=0, output=0, reasoning=0, cache=Cache(read=0, write=0))
@@ -55,12 +95,12 @@ class Record:
 
     def say(self, said: Content) -> Message:
         """Write what the user says."""
-        message = self._session.user(said, agent=self._agent.name)
+        message = self._session.user(said, agent=self._name)
         if self.asked is None:
             self.asked, self.words = message.id, said_words(message.parts)
         return message
 
-    def answer(self, answer: Answer, stepped: Stepped) -> Message:
+    def answer(self, answer: StreamedAnswer, stepped: Stepped) -> Message:
         """Write a whole answer, its calls as running."""
         self._foresee(stepped.calls)
         now = self._session.maker.now()
@@ -70,7 +110,7 @@ class Record:
             tokens=stepped.tokens or UNSET,
             cost=stepped.cost or 0,
             # Where files may change, the tree after that is noted when it is known.
-            snapshot=UNSET if self._may_change(stepped.calls) else self._tree or UNSET,
+            snapshot=UNSET if self._tools.may_change(stepped.calls) else self._tree or UNSET,
         )
         self.text = said_words(stepped.parts) or self.text
         self.cost += stepped.cost or 0.0
@@ -85,7 +125,7 @@ class Record:
         self._tell(message, stepped)
         return message
 
-    def cut_off(self, answer: Answer) -> None:
+    def cut_off(self, answer: StreamedAnswer) -> None:
         """Write what was said of an answer until it was cut off, marked as that."""
         parts: tuple[AnyPart, ...] = answer.so_far
         if not parts:
@@ -100,7 +140,7 @@ class Record:
     def finish(self, message: Message, files: Sequence[str]) -> None:
         """Note how the folder is after the calls of an answer."""
         self._include(files)
-        tree = self._agent.snapshot(self._session)
+        tree = self._snapshots.take(self._session)
         if tree is not None:
             self._tree = tree
             self._session.finish_step(message.id, tree)
@@ -109,32 +149,29 @@ class Record:
         """Note what the turn came to; the files that it changed."""
         return summed_up(
             self._session,
-            self._agent.snapshots(self._session),
+            self._snapshots.of(self._session),
             (self._first, self._tree),
             asked=self.asked,
             title=name or first_words(self.words),
         )
 
-    def _may_change(self, parts: Sequence[ToolPart]) -> bool:
-        return self._agent.hands.may_change(parts)
-
     def _foresee(self, parts: Sequence[ToolPart]) -> None:
         """Have in the tree, before a step begins to write, what is there of what it will write."""
-        paths = self._agent.hands.named(parts)
+        paths = self._tools.named(parts)
         if self._include(paths):
-            self._tree = self._agent.snapshot(self._session) or self._tree
+            self._tree = self._snapshots.take(self._session) or self._tree
 
     def _include(self, paths: Sequence[str]) -> bool:
         """What a tool writes is remembered, even where other files like it are not."""
-        held = self._agent.snapshots(self._session)
+        held = self._snapshots.of(self._session)
         return bool(held is not None and paths and held.include(paths))
 
     def _start(self) -> StepStartPart:
         return StepStartPart(snapshot=self._tree or UNSET)
 
     def _told(self) -> dict[str, Any]:
-        folder = self._agent.folder
-        told: dict[str, Any] = {"agent": self._agent.name, "mode": self._agent.name}
+        folder = self._snapshots.folder
+        told: dict[str, Any] = {"agent": self._name, "mode": self._name}
         if self.asked:
             told["parent_id"] = self.asked
         if folder is not None:
@@ -174,4 +211,77 @@ def _figures(tokens: Tokens | None) -> dict[str, Number]:
         "output": (tokens.output if tokens else None) or 0,
         "cache_read": cache.read or 0,
         "cache_write": cache.write or 0,
+    }
+
+
+# --- at the end of a turn ------------------------------------------------------------------
+
+
+def summed_up(
+    session: Session,
+    snapshots: Snapshots | None,
+    trees: tuple[str | None, str | None],
+    *,
+    asked: str | None,
+    title: str,
+) -> tuple[str, ...]:
+    """Note what a turn came to, under what the user said and for the session; the files."""
+    old, new = trees
+    diffs = _counted(snapshots, old, new) or ()
+    if asked is not None:
+        session.summarise_turn(asked, {"title": title, **_listed(diffs)})
+    info = session.info.info
+    session.describe(
+        title=title if title and not info.title else None,
+        summary=_whole(snapshots, info.summary or {}, old, new),
+    )
+    return tuple(diff.file for diff in diffs)
+
+
+def _whole(
+    snapshots: Snapshots | None, known: Json, old: str | None, new: str | None
+) -> Json | None:
+    """What the session changed as a whole, and the tree that it began with; None: as it was."""
+    start = known.get(START)
+    if not isinstance(start, str):
+        start = old
+    elif old == new:
+        return None
+    diffs = _counted(snapshots, start, new)
+    if diffs is None:
+        return None
+    return {
+        **known,
+        START: start,
+        "additions": sum(diff.additions for diff in diffs),
+        "deletions": sum(diff.deletions for diff in diffs),
+        "files": len(diffs),
+    }
+
+
+def _counted(
+    snapshots: Snapshots | None, old: str | None, new: str | None
+) -> tuple[FileDiff, ...] | None:
+    """What changed between two trees; None where that cannot be told: no reason to fail."""
+    if snapshots is None or not old or not new:
+        return None
+    try:
+        return snapshots.diff(old, new, texts=False) if old != new else ()
+    except FoldmarkError as error:  # it began on another machine, or somebody is in a hurry
+        _log.warning("what was changed is not noted: %s", error)
+        return None
+
+
+def _listed(diffs: tuple[FileDiff, ...]) -> Json:
+    """The files that changed: the first of them, and how many more there are."""
+    told: Json = {"diffs": [_told(diff) for diff in diffs[:MOST_TOLD]]}
+    return {**told, "more": len(diffs) - MOST_TOLD} if len(diffs) > MOST_TOLD else told
+
+
+def _told(diff: FileDiff) -> Json:
+    return {
+        "file": diff.file,
+        "additions": diff.additions,
+        "deletions": diff.deletions,
+        "status": diff.change,
     }

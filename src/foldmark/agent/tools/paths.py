@@ -1,6 +1,6 @@
 """Names of files that a model gives, as real paths that stay inside the folders it may use.
 
-What is wrong with a name is told as a Refusal. A real path is opened folder by folder without
+What is wrong with a name is told as a ToolRefusal. A real path is opened folder by folder without
 following links, so that a link that was put there after the check leads nowhere. What is in a
 file is told elsewhere.
 """
@@ -13,12 +13,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from foldmark.agent.tool import ToolRefusal
 from foldmark.files import harmless
 from foldmark.model.values import Frozen
 from foldmark.store.sqlite import BESIDE
 
-from .grepping import is_among
-from .tool import Refusal
+from .grep import is_among
 
 _GIT = ".git"
 _LONGEST = 4_096  # characters of a path; the system has a limit of its own
@@ -33,10 +33,10 @@ class Places(Frozen):
     guarded: tuple[Path, ...] = ()
 
     def inside(self, name: str, *, writing: bool = False) -> Path:
-        """The real path of a name; Refusal where it is not to be used."""
+        """The real path of a name; ToolRefusal where it is not to be used."""
         found = inside(self.folder, name, allowed=self.allowed, writing=writing)
         if is_among(str(found), self.guarded_paths()):
-            raise Refusal(f"{printed(name)} is the session's own; it is not for tools")
+            raise ToolRefusal(f"{printed(name)} is the session's own; it is not for tools")
         return found
 
     def guarding(self, files: Iterable[Path]) -> "Places":
@@ -58,7 +58,7 @@ class Places(Frozen):
             return ""
         try:
             return self.shown(self.inside(name))
-        except Refusal:
+        except ToolRefusal:
             return os.path.normpath(name)
 
     @contextmanager
@@ -67,7 +67,7 @@ class Places(Frozen):
         roots = [Path(os.path.realpath(root)) for root in (self.folder, *self.allowed)]
         base = max((root for root in roots if path.is_relative_to(root)), key=_depth, default=None)
         if base is None:
-            raise Refusal(f"{self.shown(path)} is outside the working folder")
+            raise ToolRefusal(f"{self.shown(path)} is outside the working folder")
         steps = path.relative_to(base).parts
         with _folder(base if steps else base.parent, steps[:-1], make=make) as number:
             yield number
@@ -110,25 +110,27 @@ def inside(folder: Path, name: str, *, allowed: Iterable[Path] = (), writing: bo
         found = (root / name).resolve()
         roots = [root, *(Path(other).resolve() for other in allowed)]
     except (OSError, RuntimeError, ValueError):  # a ring of links, or a name that is too long
-        raise Refusal(f"{printed(name)} leads nowhere: no path can be made of it") from None
+        raise ToolRefusal(f"{printed(name)} leads nowhere: no path can be made of it") from None
     if not any(found.is_relative_to(one) for one in roots):
-        raise Refusal(
+        raise ToolRefusal(
             f"{printed(name)} is outside the working folder; use a path inside it, such as ."
         )
     if writing and any(_is_git(part) for part in found.parts):
-        raise Refusal(f"{printed(name)} is in a .git folder, which is not written to")
+        raise ToolRefusal(f"{printed(name)} is in a .git folder, which is not written to")
     return found
 
 
 def _check_name(name: str) -> None:
     if not name.strip():
-        raise Refusal("the path is empty; give one, such as . for the working folder")
+        raise ToolRefusal("the path is empty; give one, such as . for the working folder")
     if any(unicodedata.category(ch) == "Cc" for ch in name):
-        raise Refusal(f"{printed(name)} has control characters in it; no path is made of these")
+        raise ToolRefusal(f"{printed(name)} has control characters in it; no path is made of these")
     if name.startswith("~"):
-        raise Refusal(f"{printed(name)}: ~ is not replaced; give a path from the working folder")
+        raise ToolRefusal(
+            f"{printed(name)}: ~ is not replaced; give a path from the working folder"
+        )
     if len(name) > _LONGEST:
-        raise Refusal(f"a path of {len(name)} characters is too long")
+        raise ToolRefusal(f"a path of {len(name)} characters is too long")
 
 
 def _is_git(part: str) -> bool:

@@ -6,18 +6,14 @@ long, is told elsewhere.
 """
 
 import asyncio
-import concurrent.futures
-import contextvars
 import inspect
 import re
-import threading
 import traceback
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import (
     Annotated,
     Any,
-    TypeVar,
     Union,
     cast,
     get_args,
@@ -33,10 +29,10 @@ from foldmark.errors import BadInput, FoldmarkError
 from foldmark.files import in_plain_words, size_text
 from foldmark.model.messages import FilePart
 from foldmark.model.values import Json
+from foldmark.providers.background import run_in_thread
 
-from .tool import SECONDS, SHOWN, Context, Output, Refusal, Tool
+from .tool import SECONDS, SHOWN, Context, Tool, ToolOutput, ToolRefusal
 
-T = TypeVar("T")
 Function = Callable[..., Any]
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _REFS = "#/$defs/{name}"
@@ -146,13 +142,13 @@ class _Signature:
         self.schema = _schema(self.shape, defaults, name)
 
     def converted(self, given: Json) -> Json:
-        """The arguments for the function; Refusal names what does not fit."""
+        """The arguments for the function; ToolRefusal names what does not fit."""
         try:
             held = msgspec.convert(given, self.shape, strict=False)
         except msgspec.ValidationError as error:
-            raise Refusal(f"{self.name}: {self._misfit(str(error))}") from None
+            raise ToolRefusal(f"{self.name}: {self._misfit(str(error))}") from None
         except UnicodeEncodeError:  # msgspec cannot quote half a character where it refuses it
-            raise Refusal(f"{self.name}: half of a character where none is expected") from None
+            raise ToolRefusal(f"{self.name}: half of a character where none is expected") from None
         values = ((name, getattr(held, name)) for name in self.names)
         return {name: value for name, value in values if value is not UNSET}
 
@@ -260,12 +256,14 @@ def _refers(node: Any, key: str) -> bool:
 # --- the call ------------------------------------------------------------------------------
 
 
-def _caller(function: Function, taken: _Signature) -> Callable[[Json, Context], Awaitable[Output]]:
+def _caller(
+    function: Function, taken: _Signature
+) -> Callable[[Json, Context], Awaitable[ToolOutput]]:
     awaits = _is_async(function)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise BadInput(f"the tool {taken.name!r} yields; return what it gives as a whole")
 
-    async def call(given: Json, context: Context) -> Output:
+    async def call(given: Json, context: Context) -> ToolOutput:
         try:
             arguments = taken.converted(given) | dict.fromkeys(taken.contexts, context)
             if awaits:
@@ -274,7 +272,7 @@ def _caller(function: Function, taken: _Signature) -> Callable[[Json, Context], 
             raise
         except BaseException as error:  # noqa: BLE001 - an exit would end the loop, with all on it
             return failure(error)
-        return await in_thread(lambda: _given(function, arguments))
+        return await run_in_thread(lambda: _given(function, arguments))
 
     return call
 
@@ -284,62 +282,28 @@ def _is_async(function: Function) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inner)
 
 
-def _given(function: Function, arguments: Json) -> Output:
+def _given(function: Function, arguments: Json) -> ToolOutput:
     try:
         return output_of(function(**arguments))
     except BaseException as error:  # noqa: BLE001 - it is to end its own thread alone
         return failure(error)
 
 
-async def in_thread(work: Callable[[], T]) -> T:
-    """What a function gives, run in a thread that nobody waits for when the wait is cancelled.
-
-    Not one of asyncio's own: these are few, and a program does not end before they do.
-    """
-    loop = asyncio.get_running_loop()
-    ended: concurrent.futures.Future[Callable[[], T]] = concurrent.futures.Future()
-    future = asyncio.wrap_future(ended, loop=loop)
-    held = contextvars.copy_context()
-
-    def run() -> None:
-        if not ended.set_running_or_notify_cancel():
-            return
-        ended.set_result(_outcome(lambda: held.run(work)))
-
-    threading.Thread(target=run, name="foldmark-tool", daemon=True).start()
-    return (await future)()
-
-
-def _outcome(work: Callable[[], T]) -> Callable[[], T]:
-    """What gives or raises again what work gave or raised: a future does not take every error."""
-    try:
-        result = work()
-    except BaseException as error:  # noqa: BLE001 - who waits is told of it
-        raised = error
-    else:
-        return lambda: result
-
-    def fails() -> T:
-        raise raised
-
-    return fails
-
-
-def output_of(value: object) -> Output:
+def output_of(value: object) -> ToolOutput:
     """What a tool returned, as an output."""
     match value:
-        case Output():
+        case ToolOutput():
             return value
         case None:
-            return Output(text="done")
+            return ToolOutput(text="done")
         case str():
-            return Output(text=value)
+            return ToolOutput(text=value)
         case FilePart():
-            return Output(text=f"[{value.filename or value.mime}]", files=(value,))
+            return ToolOutput(text=f"[{value.filename or value.mime}]", files=(value,))
         case bytes() | bytearray():
-            return Output(text=_text_of(bytes(value)))
+            return ToolOutput(text=_text_of(bytes(value)))
         case _:
-            return Output(text=_as_json(value))
+            return ToolOutput(text=_as_json(value))
 
 
 def _text_of(data: bytes) -> str:
@@ -356,15 +320,15 @@ def _as_json(value: object) -> str:
         return _said(value) or f"[{type(value).__name__}]"
 
 
-def failure(error: BaseException) -> Output:
+def failure(error: BaseException) -> ToolOutput:
     """What a tool raised, as an output: one line that says what and where, and no traceback."""
-    if isinstance(error, Refusal | FoldmarkError):  # said for people already
-        return Output(text=str(error) or "refused", error=True)
+    if isinstance(error, ToolRefusal | FoldmarkError):  # said for people already
+        return ToolOutput(text=str(error) or "refused", error=True)
     cause = " ".join(_said(error).split())[:_LONGEST_CAUSE]
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     kind = type(error).__name__
-    return Output(text=f"{kind}: {cause}{place}" if cause else f"{kind}{place}", error=True)
+    return ToolOutput(text=f"{kind}: {cause}{place}" if cause else f"{kind}{place}", error=True)
 
 
 def _said(thing: object) -> str:

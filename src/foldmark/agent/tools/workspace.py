@@ -2,19 +2,23 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Annotated, Literal
 
+import msgspec
+
+from foldmark.agent.function_tools import tool
+from foldmark.agent.permissions import Rule
+from foldmark.agent.tool import Tool, ToolOutput
 from foldmark.errors import BadInput
 
 from .files import file_tools
-from .finding import finding_tools
+from .find import finding_tools
 from .memory import memory_tools
 from .paths import Places
-from .permissions import Rule
 from .shell import shell_tool
 from .skills import skill_tool
-from .todo import todo_tool
-from .tool import Tool
 
+_SIGNS = {"pending": "[ ]", "in_progress": "[~]", "completed": "[x]"}
 # Paths outside the folder need no rule: the tools refuse them, whatever is permitted.
 DEFAULT_RULES: tuple[Rule, ...] = (
     ("read", "allow"),
@@ -54,3 +58,27 @@ def workspace_tools(
         *memory_tools(),
         *((skill,) if skill else ()),
     )
+
+
+class TodoItem(msgspec.Struct, frozen=True):
+    """One thing to do."""
+
+    content: str
+    status: Literal["pending", "in_progress", "completed"] = "pending"
+
+
+def todo_tool() -> Tool:
+    """The tool `todo`."""
+
+    @tool(changes=False, subject=lambda _: "")
+    def todo(items: Annotated[list[TodoItem], "The whole list, also what is done."]) -> ToolOutput:
+        """Keep a list of what is to be done, for long work; give the whole list each time."""
+        lines = [f"{_SIGNS[item.status]} {' '.join(item.content.split())}" for item in items]
+        done = sum(item.status == "completed" for item in items)
+        return ToolOutput(
+            text="\n".join(lines) or "the list is empty",
+            title=f"{done} of {len(items)} done",
+            metadata={"todos": msgspec.to_builtins(items)},
+        )
+
+    return todo

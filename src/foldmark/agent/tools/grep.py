@@ -27,7 +27,7 @@ Fits = Callable[[str], bool]
 Rules = Sequence[Sequence[tuple[str, bool]]]
 
 
-class Entry(NamedTuple):
+class FoundFile(NamedTuple):
     """A file that was met: its name from the folder on, and the open folder that it lies in."""
 
     name: str
@@ -35,14 +35,14 @@ class Entry(NamedTuple):
     last: str
 
 
-def walked(top: str) -> Iterator[Entry]:
+def walked(top: str) -> Iterator[FoundFile]:
     """The files of a folder, in the order of their names; links and special files are none."""
     for where, folders, files, number in os.fwalk(top, follow_symlinks=False):
         folders[:] = sorted(name for name in folders if name not in SKIPPED)
         prefix = os.path.relpath(where, top)
         for name in sorted(files):
             full = name if prefix == "." else f"{prefix}/{name}"
-            yield Entry(full, number, name)
+            yield FoundFile(full, number, name)
 
 
 def fits(pattern: str) -> Fits:
@@ -113,7 +113,7 @@ def closed_note(count: int) -> str:
 # --- searching -----------------------------------------------------------------------------
 
 
-class Wanted(NamedTuple):
+class SearchRequest(NamedTuple):
     """What is searched for, and where."""
 
     pattern: str
@@ -126,7 +126,7 @@ class Wanted(NamedTuple):
     rules: Rules = ()
 
 
-def found_lines(wanted: Wanted) -> Iterator[str]:
+def found_lines(wanted: SearchRequest) -> Iterator[str]:
     """Lines that hold the pattern, as `path:line: text`; then what was left out."""
     seeks = re.compile(wanted.pattern).search
     told, seen, large, closed = 0, 0, 0, 0
@@ -156,10 +156,10 @@ def found_lines(wanted: Wanted) -> Iterator[str]:
         yield f"[not searched, as they are larger than {MOST_BYTES // 2**20} MB: {large} files]"
 
 
-def _entries(wanted: Wanted) -> Iterator[Entry]:
+def _entries(wanted: SearchRequest) -> Iterator[FoundFile]:
     if wanted.file:
         number = os.open(wanted.folder, os.O_RDONLY | os.O_DIRECTORY)
-        yield Entry(wanted.file, number, wanted.file)
+        yield FoundFile(wanted.file, number, wanted.file)
         os.close(number)
         return
     suits = fits(wanted.glob) if wanted.glob else None
@@ -170,7 +170,7 @@ def _entries(wanted: Wanted) -> Iterator[Entry]:
             yield entry
 
 
-def _read(entry: Entry) -> bytes | None:
+def _read(entry: FoundFile) -> bytes | None:
     """The bytes of a text; none of what is no text, or cannot be read; None if it is too large."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
@@ -210,7 +210,7 @@ def _cut(line: str, at: int) -> str:
 
 def main() -> int:
     """Search for what is told on standard input, and print what was found."""
-    wanted = Wanted(**json.load(sys.stdin.buffer))
+    wanted = SearchRequest(**json.load(sys.stdin.buffer))
     write = sys.stdout.buffer.write
     try:
         for line in found_lines(wanted):

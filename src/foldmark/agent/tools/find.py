@@ -10,16 +10,26 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Annotated
 
-from . import grepping
-from .functions import tool
-from .grepping import MOST_SEEN, Entry, Rules, closed_note, fits, is_among, is_closed, walked
+from foldmark.agent.function_tools import tool
+from foldmark.agent.tool import Context, Tool, ToolOutput, ToolRefusal
+
+from .grep import (
+    MOST_SEEN,
+    FoundFile,
+    Rules,
+    SearchRequest,
+    closed_note,
+    fits,
+    is_among,
+    is_closed,
+    walked,
+)
 from .paths import Places
 from .shell import ran
-from .tool import Context, Output, Refusal, Tool
 
 MOST_FOUND = 200
 SECONDS = 30.0
-_PROGRAM = (sys.executable, "-I", "-S", "-W", "ignore", grepping.__file__)
+_PROGRAM = (sys.executable, "-I", "-S", "-W", "ignore", str(Path(__file__).with_name("grep.py")))
 
 
 def finding_tools(places: Places, *, seconds: float = SECONDS) -> tuple[Tool, Tool]:
@@ -30,7 +40,7 @@ def finding_tools(places: Places, *, seconds: float = SECONDS) -> tuple[Tool, To
         pattern: Annotated[str, "Such as *.py (in any folder), src/**/*.ts or docs/*.{md,txt}."],
         context: Context,
         path: Annotated[str, "The folder to look in."] = ".",
-    ) -> Output:
+    ) -> ToolOutput:
         """List files whose names fit a pattern, the newest first."""
         here = places.guarding(context.session.files)
         return _listed(here, _folder(here, path), pattern, _rules(context, "glob"))
@@ -47,10 +57,10 @@ def finding_tools(places: Places, *, seconds: float = SECONDS) -> tuple[Tool, To
         path: Annotated[str, "The folder or file to look in."] = ".",
         glob: Annotated[str, "Only files whose names fit this pattern."] = "",
         limit: Annotated[int, "Lines that are told at most."] = MOST_FOUND,
-    ) -> Output:
+    ) -> ToolOutput:
         """Find lines in text files by a regular expression; told as path:line: text."""
         if limit < 1:
-            raise Refusal("limit: at least 1")
+            raise ToolRefusal("limit: at least 1")
         here = places.guarding(context.session.files)
         wanted = _wanted(here, path, pattern, glob, limit)
         return await _found(wanted._replace(rules=_rules(context, "grep")), seconds)
@@ -71,7 +81,7 @@ def _rules(context: Context, search: str) -> Rules:
 def _folder(places: Places, name: str) -> Path:
     top = places.inside(name)
     if not top.is_dir():
-        raise Refusal(f"there is no folder {places.shown(top)}")
+        raise ToolRefusal(f"there is no folder {places.shown(top)}")
     return top
 
 
@@ -83,7 +93,7 @@ def _prefix(places: Places, top: Path) -> str:
 # --- glob ----------------------------------------------------------------------------------
 
 
-def _listed(places: Places, top: Path, pattern: str, rules: Rules) -> Output:
+def _listed(places: Places, top: Path, pattern: str, rules: Rules) -> ToolOutput:
     suits, seen, closed = fits(pattern), count(), count()
     prefix, without = _prefix(places, top), places.guarded_paths()
 
@@ -104,10 +114,10 @@ def _listed(places: Places, top: Path, pattern: str, rules: Rules) -> Output:
         lines.append(f"[there are more; only the newest {MOST_FOUND} are told]")
     if next(seen) >= MOST_SEEN:
         lines.append(f"[stopped after {MOST_SEEN} files; look in a folder of this one]")
-    return Output(text="\n".join(lines), title=pattern[:80])
+    return ToolOutput(text="\n".join(lines), title=pattern[:80])
 
 
-def _modified(entry: Entry) -> float | None:
+def _modified(entry: FoundFile) -> float | None:
     """When a file was changed; None for a link or a special file."""
     try:
         about = os.stat(entry.last, dir_fd=entry.folder, follow_symlinks=False)
@@ -119,24 +129,26 @@ def _modified(entry: Entry) -> float | None:
 # --- grep ----------------------------------------------------------------------------------
 
 
-def _wanted(places: Places, path: str, pattern: str, glob: str, limit: int) -> grepping.Wanted:
+def _wanted(places: Places, path: str, pattern: str, glob: str, limit: int) -> SearchRequest:
     top = places.inside(path)
     if top.is_dir():
         folder, file, prefix = top, "", _prefix(places, top)
     elif top.is_file():
         folder, file, prefix = top.parent, top.name, _prefix(places, top.parent)
     else:
-        raise Refusal(f"there is no file or folder {places.shown(top)}")
+        raise ToolRefusal(f"there is no file or folder {places.shown(top)}")
     without = places.guarded_paths()
-    return grepping.Wanted(pattern, str(folder), file, prefix, glob, limit, without)
+    return SearchRequest(pattern, str(folder), file, prefix, glob, limit, without)
 
 
-async def _found(wanted: grepping.Wanted, seconds: float) -> Output:
+async def _found(wanted: SearchRequest, seconds: float) -> ToolOutput:
     given = json.dumps(wanted._asdict()).encode()
     ended = await ran(_PROGRAM, Path(wanted.folder), seconds=seconds, given=given)
     text = ended.output.decode("utf-8", "replace").rstrip("\n")
     if ended.late:
-        raise Refusal(f"timed out after {seconds:g} s; try a simpler pattern or a smaller folder")
+        raise ToolRefusal(
+            f"timed out after {seconds:g} s; try a simpler pattern or a smaller folder"
+        )
     if ended.code:
-        raise Refusal(text[-500:] or f"the search ended with code {ended.code}")
-    return Output(text=text, title=wanted.pattern[:80])
+        raise ToolRefusal(text[-500:] or f"the search ended with code {ended.code}")
+    return ToolOutput(text=text, title=wanted.pattern[:80])

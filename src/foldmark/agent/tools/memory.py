@@ -3,13 +3,12 @@
 from functools import cache
 from typing import Annotated
 
+from foldmark.agent.function_tools import tool
+from foldmark.agent.tool import Context, Tool, ToolOutput, ToolRefusal
 from foldmark.model.messages import FilePart
 from foldmark.session.reader import Found
 from foldmark.store.search_terms import is_data
 from foldmark.tokens.counters import counter
-
-from .functions import tool
-from .tool import Context, Output, Refusal, Tool
 
 PAGE = 4_000  # tokens of what is recalled at once
 _SHOWN = 2 * PAGE  # estimates differ: a page is never cut in its middle
@@ -30,27 +29,27 @@ def memory_tools() -> tuple[Tool, Tool]:
         context: Context,
         offset: Annotated[int, "The first character wanted; they count from 0."] = 0,
         length: Annotated[int, "How many characters; a page, if it is not given."] = _LONGEST,
-    ) -> Output:
+    ) -> ToolOutput:
         """Read what was hidden or folded, by its handle; a long one page by page."""
         if offset < 0 or length < 1:
-            raise Refusal("offset is at least 0, length at least 1")
+            raise ToolRefusal("offset is at least 0, length at least 1")
         text = context.session.recall(handle)
         if is_data(text):
             return _file(text, handle)
-        return Output(text=_page(text, handle, offset, length), title=handle)
+        return ToolOutput(text=_page(text, handle, offset, length), title=handle)
 
     @tool(changes=False)
     def search(
         query: Annotated[str, "Words that must all be there."],
         context: Context,
         most: Annotated[int, "How many finds are told."] = 10,
-    ) -> Output:
+    ) -> ToolOutput:
         """Find what was said, read or written earlier in this session, shown or not."""
         wanted = max(1, min(most, _MOST))
         hits = context.session.search(query, most=2 * wanted)
         # What was looked for and read again is found where it was said first.
         found = [hit for hit in hits if hit.tool not in _OWN][:wanted]
-        return Output(text="\n".join(map(_line, found)) or "nothing found", title=query[:80])
+        return ToolOutput(text="\n".join(map(_line, found)) or "nothing found", title=query[:80])
 
     return recall, search
 
@@ -62,7 +61,7 @@ def _line(found: Found) -> str:
 
 def _page(text: str, handle: str, offset: int, length: int) -> str:
     if offset >= len(text) > 0:
-        raise Refusal(f"offset: there are only {len(text)} characters behind {handle}")
+        raise ToolRefusal(f"offset: there are only {len(text)} characters behind {handle}")
     page = text[offset : offset + min(length, _LONGEST)]
     while (tokens := _count(page)) > PAGE and len(page) > 1:
         page = page[: max(1, min(len(page) * 9 // 10, len(page) * PAGE // tokens))]
@@ -74,7 +73,7 @@ def _page(text: str, handle: str, offset: int, length: int) -> str:
     return f"{page}\n{note}{more}]"
 
 
-def _file(url: str, handle: str) -> Output:
+def _file(url: str, handle: str) -> ToolOutput:
     """A file that was attached, attached again: its bytes as letters help nobody."""
     mime = url[len("data:") :].partition(",")[0].partition(";")[0]
-    return Output(text=f"[{mime}]", title=handle, files=(FilePart(mime=mime, url=url),))
+    return ToolOutput(text=f"[{mime}]", title=handle, files=(FilePart(mime=mime, url=url),))

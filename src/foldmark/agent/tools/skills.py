@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
+from foldmark.agent.function_tools import tool
+from foldmark.agent.tool import Tool, ToolOutput, ToolRefusal
 from foldmark.model.values import Frozen
 
-from .functions import tool
 from .paths import inside, printed
-from .tool import Output, Refusal, Tool
 
 HOME = Path(".foldmark", "skills")  # in the working folder
 FILE = "SKILL.md"
@@ -41,12 +41,12 @@ def skill_tool(folder: Path, others: Iterable[Path] = ()) -> Tool | None:
     listed = "\n".join(f"- {one.name}: {one.about}" for one in sorted(known.values(), key=_name))
 
     @tool(changes=False, description=f"Read how a kind of task is done here. There are:\n{listed}")
-    def skill(name: Annotated[str, "The name of the skill."]) -> Output:
+    def skill(name: Annotated[str, "The name of the skill."]) -> ToolOutput:
         found = known.get(name)
         if found is None:
-            raise Refusal(f"there is no skill {printed(name)}; there are {', '.join(known)}")
+            raise ToolRefusal(f"there is no skill {printed(name)}; there are {', '.join(known)}")
         text = _FRONT.sub("", _text(found.folder), count=1).strip()
-        return Output(text=f"{text}{_beside(found.folder, folder)}", title=name)
+        return ToolOutput(text=f"{text}{_beside(found.folder, folder)}", title=name)
 
     return skill
 
@@ -66,7 +66,7 @@ def skills_in(home: Path) -> Iterator[Skill]:
             continue
         try:
             text = _text(home / name)
-        except Refusal:
+        except ToolRefusal:
             continue
         yield Skill(name=name, about=_about(text), folder=home / name)
 
@@ -76,11 +76,11 @@ def _text(folder: Path) -> str:
     path = inside(folder.parent, f"{folder.name}/{FILE}")
     try:
         if not path.is_file():
-            raise Refusal(f"the skill {printed(folder.name)} is not there any more")
+            raise ToolRefusal(f"the skill {printed(folder.name)} is not there any more")
         with path.open("rb") as file:
             return file.read(_MOST_BYTES).decode("utf-8", "replace")
     except OSError as error:
-        raise Refusal(
+        raise ToolRefusal(
             f"the skill {printed(folder.name)} cannot be read: {error.strerror}"
         ) from None
 

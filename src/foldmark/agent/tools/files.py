@@ -15,14 +15,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
+from foldmark.agent.function_tools import tool
+from foldmark.agent.tool import Context, Tool, ToolOutput, ToolRefusal
 from foldmark.files import size_text
 from foldmark.model.messages import FilePart
 from foldmark.model.values import Json
 from foldmark.snapshots.git import UNFINISHED
 
-from .functions import tool
 from .paths import Places, printed
-from .tool import Context, Output, Refusal, Tool
 
 LINES = 2_000  # of a file that are read at once
 _LONGEST_LINE = 2_000
@@ -58,19 +58,19 @@ def file_tools(places: Places) -> tuple[Tool, Tool, Tool]:
         context: Context,
         offset: Annotated[int, "The first line wanted; lines count from 1."] = 1,
         limit: Annotated[int, "How many lines."] = LINES,
-    ) -> Output:
+    ) -> ToolOutput:
         """Read a text file, each line after its number and a tab; or see an image, or a folder."""
         found = places.guarding(context.session.files).inside(path)
         if offset < 1 or limit < 1:
-            raise Refusal("offset and limit: at least 1")
+            raise ToolRefusal("offset and limit: at least 1")
         if found.is_dir():
-            return Output(text=_listing(found), title=places.shown(found))
+            return ToolOutput(text=_listing(found), title=places.shown(found))
         return _read(places, found, offset, limit)
 
     @tool(subject=about, touches=_named)
     def write(
         path: _Path, content: Annotated[str, "All that the file is to hold."], context: Context
-    ) -> Output:
+    ) -> ToolOutput:
         """Write a file as a whole; folders on its way are made, and what it held is replaced."""
         found = places.guarding(context.session.files).inside(path, writing=True)
         data = _encoded(content)
@@ -87,7 +87,7 @@ def file_tools(places: Places) -> tuple[Tool, Tool, Tool]:
         new: Annotated[str, "What to put in its place."],
         context: Context,
         all: Annotated[bool, "Replace every occurrence, not just the only one."] = False,  # noqa: A002, FBT002
-    ) -> Output:
+    ) -> ToolOutput:
         """Replace a text in a file. It must stand there once, unless all are to be replaced."""
         found = places.guarding(context.session.files).inside(path, writing=True)
         with _WRITING:
@@ -104,10 +104,10 @@ def _named(given: Json) -> tuple[str, ...]:
     return (path,) if isinstance(path, str) else ()
 
 
-def _changed(places: Places, path: Path, text: str) -> Output:
+def _changed(places: Places, path: Path, text: str) -> ToolOutput:
     """That a file was written; snapshots learn its name from the metadata."""
     shown = places.shown(path)
-    return Output(text=text, title=shown, metadata={"files": [shown]})
+    return ToolOutput(text=text, title=shown, metadata={"files": [shown]})
 
 
 def _lines(count: int) -> str:
@@ -125,18 +125,18 @@ def _opened(places: Places, path: Path) -> BinaryIO:
         with places.parent(path) as folder:
             number = os.open(path.name, flags, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError):
-        raise Refusal(f"there is no file {printed(shown)}{_near(path)}") from None
+        raise ToolRefusal(f"there is no file {printed(shown)}{_near(path)}") from None
     except PermissionError:
-        raise Refusal(f"{printed(shown)}: no permission to read it") from None
+        raise ToolRefusal(f"{printed(shown)}: no permission to read it") from None
     except OSError as error:
-        raise Refusal(f"{printed(shown)} cannot be opened: {error.strerror}") from None
+        raise ToolRefusal(f"{printed(shown)} cannot be opened: {error.strerror}") from None
     about = os.fstat(number)
     if not stat.S_ISREG(about.st_mode):
         os.close(number)
-        raise Refusal(f"{printed(shown)} is no regular file, and is not read")
+        raise ToolRefusal(f"{printed(shown)} is no regular file, and is not read")
     if about.st_size > _MOST_BYTES:
         os.close(number)
-        raise Refusal(
+        raise ToolRefusal(
             f"{printed(shown)} has {size_text(about.st_size)}, which is too much to read; use grep"
         )
     return os.fdopen(number, "rb")
@@ -158,13 +158,13 @@ def _near(path: Path) -> str:
 def _check_text(head: bytes, size: int, path: Path, shown: str) -> None:
     if b"\0" in head:
         kind = mimetypes.guess_type(path.name)[0] or "unknown"
-        raise Refusal(f"{printed(shown)} is no text: {size_text(size)} of kind {kind}")
+        raise ToolRefusal(f"{printed(shown)} is no text: {size_text(size)} of kind {kind}")
 
 
 # --- reading -------------------------------------------------------------------------------
 
 
-def _read(places: Places, path: Path, offset: int, limit: int) -> Output:
+def _read(places: Places, path: Path, offset: int, limit: int) -> ToolOutput:
     shown = places.shown(path)
     with _opened(places, path) as file:
         head = file.read(_HEAD)
@@ -173,7 +173,7 @@ def _read(places: Places, path: Path, offset: int, limit: int) -> Output:
             return _pictured(head + file.read(_MOST_IMAGE), kind, path.name, shown)
         _check_text(head, size, path, shown)
         text = (head + file.read(_MOST_BYTES)).decode("utf-8", "replace").removeprefix(_BOM)
-    return Output(text=_page(text, offset, limit, shown), title=shown)
+    return ToolOutput(text=_page(text, offset, limit, shown), title=shown)
 
 
 def _page(text: str, offset: int, limit: int, shown: str) -> str:
@@ -183,7 +183,7 @@ def _page(text: str, offset: int, limit: int, shown: str) -> str:
     if not lines:
         return "[the file is empty]"
     if offset > len(lines):
-        raise Refusal(f"{printed(shown)} has only {_lines(len(lines))}")
+        raise ToolRefusal(f"{printed(shown)} has only {_lines(len(lines))}")
     told: list[str] = []
     length = 0
     for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], start=offset):
@@ -209,12 +209,12 @@ def _image(head: bytes) -> str | None:
     return next((kind for magic, kind in _IMAGES if head.startswith(magic)), None)
 
 
-def _pictured(data: bytes, kind: str, name: str, shown: str) -> Output:
+def _pictured(data: bytes, kind: str, name: str, shown: str) -> ToolOutput:
     if len(data) > _MOST_IMAGE:
-        raise Refusal(f"{printed(shown)} is an image of more than {size_text(_MOST_IMAGE)}")
+        raise ToolRefusal(f"{printed(shown)} is an image of more than {size_text(_MOST_IMAGE)}")
     url = f"data:{kind};base64,{base64.b64encode(data).decode()}"
     file = FilePart(mime=kind, url=url, filename=name)
-    return Output(text=f"[{kind}, {size_text(len(data))}]", title=shown, files=(file,))
+    return ToolOutput(text=f"[{kind}, {size_text(len(data))}]", title=shown, files=(file,))
 
 
 def _listing(folder: Path) -> str:
@@ -222,7 +222,7 @@ def _listing(folder: Path) -> str:
         with os.scandir(folder) as entries:
             names = sorted(_entry_name(entry) for entry in entries)
     except PermissionError:
-        raise Refusal(f"{printed(folder.name)}: no permission to list it") from None
+        raise ToolRefusal(f"{printed(folder.name)}: no permission to list it") from None
     if len(names) > _MOST_LISTED:
         names[_MOST_LISTED:] = [f"[{len(names) - _MOST_LISTED} more]"]
     return "\n".join(names) or "[the folder is empty]"
@@ -241,7 +241,7 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise Refusal("content: it holds half of a character, which no file can") from None
+        raise ToolRefusal("content: it holds half of a character, which no file can") from None
 
 
 def _write(places: Places, path: Path, data: bytes) -> bool:
@@ -251,9 +251,9 @@ def _write(places: Places, path: Path, data: bytes) -> bool:
         with places.parent(path, make=True) as folder:
             return _replaced(folder, path.name, data, shown)
     except PermissionError:
-        raise Refusal(f"{shown}: no permission to write it") from None
+        raise ToolRefusal(f"{shown}: no permission to write it") from None
     except OSError as error:
-        raise Refusal(f"{shown} cannot be written: {error.strerror}") from None
+        raise ToolRefusal(f"{shown} cannot be written: {error.strerror}") from None
 
 
 def _replaced(folder: int, name: str, data: bytes, shown: str) -> bool:
@@ -281,7 +281,7 @@ def _mode(folder: int, name: str, shown: str) -> int | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(about.st_mode):
-        raise Refusal(f"{shown} is no regular file, and is not written to")
+        raise ToolRefusal(f"{shown} is no regular file, and is not written to")
     return stat.S_IMODE(about.st_mode)
 
 
@@ -292,7 +292,7 @@ def _whole(places: Places, path: Path) -> str:
     """The text of a file, from which its very bytes can be made again."""
     shown = places.shown(path)
     if path.is_dir():
-        raise Refusal(f"{printed(shown)} is a folder")
+        raise ToolRefusal(f"{printed(shown)} is a folder")
     with _opened(places, path) as file:
         data = file.read(_MOST_BYTES)
     _check_text(data, len(data), path, shown)
@@ -301,17 +301,17 @@ def _whole(places: Places, path: Path) -> str:
 
 def _edited(text: str, old: str, new: str, *, every: bool) -> tuple[str, int]:
     if not old:
-        raise Refusal("old: it is empty; to make a file or replace it as a whole, use write")
+        raise ToolRefusal("old: it is empty; to make a file or replace it as a whole, use write")
     if old == new:
-        raise Refusal("old and new are the same; there is nothing to change")
+        raise ToolRefusal("old and new are the same; there is nothing to change")
     _encoded(new)
     if "\r\n" in text and (old not in text or "\n" not in text.replace("\r\n", "")):
         old, new = _with_returns(old), _with_returns(new)
     count = text.count(old)
     if count == 0:
-        raise Refusal(f"old: this text is not in the file{_hint(text, old)}")
+        raise ToolRefusal(f"old: this text is not in the file{_hint(text, old)}")
     if count > 1 and not every:
-        raise Refusal(
+        raise ToolRefusal(
             f"old: it is {count} times in the file, in lines {_places(text, old)}; "
             "give more of what stands around it, or all=true"
         )
