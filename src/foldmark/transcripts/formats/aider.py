@@ -3,52 +3,40 @@
 Facts of this format: a line `# aider chat started at …` opens a session; each line of the user
 begins with `#### ` and ends with two spaces; an output of aider itself begins with `> ` and ends,
 lines later perhaps, with two spaces; answers stand as they are. By the two spaces a heading or a
-quote in an answer is told from them. From the messages the file can be put together again.
+quote in an answer is told from them.
 """
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 from msgspec import UNSET
 
 from foldmark.errors import BadInput
-from foldmark.model.messages import Message, SessionInfo, TextPart, Time
-from foldmark.model.values import Extra, Json
-from foldmark.transcripts.build import (
-    Opened,
-    Step,
-    Tally,
-    assistant_message,
-    moment,
-    note,
-    user_message,
-    with_info,
-)
+from foldmark.model.messages import SessionInfo, TextPart
+from foldmark.transcripts.build import FormatReader, Talk, moment, note, session_time
 from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 
-Kind = Literal["start", "header", "user", "output", "answer", "blank", "begun", "end"]
+Kind = Literal["start", "header", "user", "output", "answer", "blank", "begun"]
 
 _NAME = "aider"
 _HEADER = re.compile(r"# (aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d))\s*")
 _MODEL = re.compile(r"(?:Models?|Main model): (\S+)")
 _USER, _OUTPUT, _END = "#### ", "> ", "  "
-# How many blank lines aider writes before a thing, and after it.
-_BEFORE = {"header": 1, "user": 1, "output": 0, "answer": 1, "end": 0}
-_AFTER = {"start": 0, "header": 1, "user": 0, "output": 0, "answer": 1}
 
 
-class Aider:
+class Aider(FormatReader):
     """Reads one file."""
+
+    key = _NAME
 
     def __init__(self, name: str) -> None:
         """Take the file's name, which names the sessions."""
-        self.tally = Tally()
-        self._stem = Path(name).stem.lstrip(".")
+        super().__init__(name)
+        self.stem = self.stem.lstrip(".")
+        self._session: Talk | None = None
         self._sessions = 0
-        self._session = ""
         self._count = 0
         self._model = ""
         self._is_marked: bool | None = None  # whether the two spaces are there
@@ -56,7 +44,6 @@ class Aider:
         self._kind: Kind = "start"
         self._lines: list[str] = []  # of what is being said
         self._blank: list[str] = []  # lines after it
-        self._before: Json = {}
 
     def decode(self, data: bytes) -> str:
         """A line, with its end."""
@@ -65,24 +52,24 @@ class Aider:
         except UnicodeDecodeError as error:
             raise BadInput("not UTF-8 text", place=f"byte {error.start}") from None
 
-    def take(self, record: str, line: int) -> Iterator[Step]:
-        """What a line ends: all is told once the next thing begins."""
+    def read(self, record: str, line: int) -> None:
+        """Tell what a line ends: all is told once the next thing begins."""
         del line
         if record.startswith(_USER):
             # As such files are counted: a prompt and its answer for each line of the user.
             self.tally.messages += 2
-        for kind, text in self._told(record):
-            yield from self._add(kind, text)
+        for kind, text in self._kinds(record):
+            self._add(kind, text)
 
-    def end(self) -> Iterator[Step]:
-        """What was said last."""
+    def finish(self) -> None:
+        """Tell what was said last."""
         for kind, text in self._quoted():
-            yield from self._add(kind, text)
-        yield from self._close("end")
+            self._add(kind, text)
+        self._close()
 
     # --- lines ---
 
-    def _told(self, line: str) -> Iterator[tuple[Kind, str]]:
+    def _kinds(self, line: str) -> Iterator[tuple[Kind, str]]:
         """Of what kind a line is; an output of several lines comes as one."""
         kind = self._kind_of(line)
         if self._open and kind in ("header", "user", "output"):
@@ -97,8 +84,8 @@ class Aider:
 
     def _quoted(self) -> Iterator[tuple[Kind, str]]:
         """What looked like an output and never ended: a quote in an answer."""
-        held, self._open = self._open, []
-        for line in held:
+        lines, self._open = self._open, []
+        for line in lines:
             yield "blank" if line.isspace() else "answer", line
 
     def _kind_of(self, line: str) -> Kind:
@@ -116,101 +103,51 @@ class Aider:
 
     # --- what is said ---
 
-    def _add(self, kind: Kind, text: str) -> Iterator[Step]:
+    def _add(self, kind: Kind, text: str) -> None:
         if kind == "blank":
             self._blank.append(text)
         elif kind == self._kind and (kind == "answer" or (kind != "header" and not self._blank)):
             self._lines += [*self._blank, text]
             self._blank = []
         else:
-            yield from self._close(kind)
+            self._close()
             self._kind, self._lines = kind, [text]
 
-    def _close(self, following: Kind) -> Iterator[Step]:
-        blank, self._blank = "".join(self._blank), []
-        is_usual = blank == gap(self._kind, following, {})
-        notes: Json = {} if is_usual else {"after": blank}
-        if self._kind == "start":
-            self._before = {} if is_usual else {"before": blank}
-        elif self._kind == "header":
-            yield self._opened(self._lines[0], notes)
-        else:
-            if not self._session:
-                yield self._opened("", {})
-            yield self._message(notes)
+    def _close(self) -> None:
+        self._blank = []
+        if self._kind == "header":
+            self._begin(self._lines[0])
+        elif self._kind != "start":
+            self._say(self._session or self._begin(""))
 
-    def _opened(self, header: str, notes: Json) -> Opened:
+    def _begin(self, header: str) -> Talk:
         """A session; what stands before the first header is one of its own."""
-        if header:
-            self._sessions += 1
-        self._session = f"{self._stem}-{self._sessions}"
+        self._sessions += bool(header)
         self._count, self._model = 0, ""
-        found = _HEADER.fullmatch(header)
-        title, at = (found[1], moment(found[2])) if found else ("", None)
-        if header != written("header", title, {}) and header:
-            notes = {"raw": header, **notes}
-        notes, self._before = {**self._before, **notes}, {}
-        info = SessionInfo(
-            id=self._session,
-            title=title or UNSET,
-            time=UNSET if at is None else Time(created=at, updated=at),
+        match = _HEADER.fullmatch(header)
+        title, at = (match[1], moment(match[2])) if match else ("", None)
+        name = f"{self.stem}-{self._sessions}"
+        self._session = Talk(
+            self, SessionInfo(id=name, title=title or UNSET, time=session_time(at))
         )
-        return Opened(info=info, extra=Extra({_NAME: notes}) if notes else UNSET)
+        self._session.open()
+        return self._session
 
-    def _message(self, notes: Json) -> Message:
-        raw = "".join(self._lines)
-        text = raw.removesuffix("\n")
-        if self._kind != "answer":
-            mark = _USER if self._kind == "user" else _OUTPUT
-            text = "\n".join(_bare(line, mark) for line in self._lines)
-        sizes = [line.count("\n") for line in self._lines]
-        if self._kind == "output" and any(size > 1 for size in sizes):
-            notes = {"lines": sizes, **notes}
-        if written(self._kind, text, notes) != raw:
-            notes = {"raw": raw, **notes}
+    def _say(self, talk: Talk) -> None:
         self._count += 1
-        name, wire = f"{self._session}-{self._count}", {_NAME: notes} if notes else None
+        name = f"{talk.info.id}-{self._count}"
         if self._kind == "answer":
-            answer = assistant_message(name, (TextPart(text=text),), None, model=("", self._model))
-            return with_info(answer, wire=wire or UNSET)
-        if self._kind == "user":
-            return user_message(name, (TextPart(text=text),), None, wire=wire)
-        if found := _MODEL.search(text):
-            self._model = found[1]
-        return user_message(name, (note(text),), None, wire=wire)
-
-
-# --- the file again -------------------------------------------------------------------------
-
-
-def written(kind: Kind, text: str, notes: Json) -> str:
-    """What was said as it stands in the file, the blank lines around it left out."""
-    if "raw" in notes and kind != "start":
-        return str(notes["raw"])
-    lines = text.split("\n")
-    match kind:
-        case "answer":
-            return f"{text}\n"
-        case "header":
-            return f"# {text}\n"
-        case "user":
-            return "".join(f"{_USER}{line}{_END}\n" for line in lines)
-        case "output":
-            rest = iter(lines)
-            sizes = cast("list[int]", notes.get("lines") or [1] * len(lines))
-            said = ("\n".join(next(rest, "") for _ in range(size)) for size in sizes)
-            return "".join(f"{f'{_OUTPUT}{output}' if output else '>'}{_END}\n" for output in said)
-        case _:
-            return ""
-
-
-def gap(kind: Kind, following: Kind, notes: Json) -> str:
-    """The blank lines between two things."""
-    usual = "\n" * (_AFTER[kind] + _BEFORE[following])
-    return str(notes.get("before" if kind == "start" else "after", usual))
-
-
-# --- lines ---------------------------------------------------------------------------------
+            part = TextPart(text="".join(self._lines).removesuffix("\n"))
+            talk.assistant(name, (part,), None, model=("", self._model))
+        elif self._kind == "user":
+            text = "\n".join(_bare(line, _USER) for line in self._lines)
+            talk.user(name, (TextPart(text=text),), None)
+        else:
+            text = "\n".join(_bare(line, _OUTPUT) for line in self._lines)
+            if match := _MODEL.search(text):
+                self._model = match[1]
+            talk.user(name, (note(text),), None)
+        talk.flush()
 
 
 def _marked(line: str) -> Kind:
