@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from foldmark.cli.importer import Importer
+from foldmark.cli.opening import opened_store
 from foldmark.presets import FOLDMARK
 from foldmark.session.settings import load_settings
 from foldmark.store.store import Store
 from foldmark.transcripts.format import formats
+from foldmark.transcripts.import_files import BatchImport, ImportTarget
 from foldmark.transcripts.read import opened_reading
 from foldmark.transcripts.store import store_reading
 
@@ -108,7 +109,13 @@ def folder() -> Iterator[tuple[str, ...]]:
 
 def _imported(files: list[str], where: str) -> int:
     with ExitStack() as stack:
-        importer = Importer(load_settings(store=where), stack, name=None, max_size=2**29)
-        for file in importer.found(files):
-            importer.take(file)
-        return len(importer.kept)
+        settings = load_settings(store=where)
+        target = ImportTarget(
+            place=where,
+            open=lambda make: stack.enter_context(opened_store(settings, make=make)),
+            estimate=settings.rules().estimate,
+        )
+        batch = BatchImport(target, max_size=2**29)
+        for file in batch.files(files):
+            batch.take(file)
+        return len(batch.imported)

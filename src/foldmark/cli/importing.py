@@ -12,9 +12,10 @@ from rich.text import Text
 from foldmark.errors import BadInput
 from foldmark.files import MOST_BYTES
 from foldmark.presets import PRESETS
+from foldmark.transcripts.import_files import BatchImport, ImportTarget, RefusedFile
+from foldmark.transcripts.store import Imported
 
-from .importer import Importer, Kept, Refused
-from .opening import new_name, store_settings
+from .opening import new_name, opened_store, store_place, store_settings
 from .options import AsJson, FormatName, Lenient, MaxSize, StorePlace
 from .progress import progress
 from .sessions import WIDE, short_names
@@ -69,22 +70,26 @@ def import_files(  # noqa: PLR0913 - each is an option of the command
         raise BadInput("--as names one session, but there are several files")
     settings = store_settings(store=store, policy=policy)
     with ExitStack() as stack:
-        importer = Importer(settings, stack, name=name, max_size=max_size)
-        importer.format, importer.lenient = format, lenient
-        found = importer.found(files)
+        target = ImportTarget(
+            place=store_place(settings),
+            open=lambda make: stack.enter_context(opened_store(settings, make=make)),
+            estimate=settings.rules().estimate,
+        )
+        importer = BatchImport(target, name=name, format=format, lenient=lenient, max_size=max_size)
+        found = importer.files(files)
         with progress("importing", found) as bar:
             importer.watch = bar.move
             for file in found:
                 bar.begin(file)
                 importer.take(file)
                 bar.end(file)
-        shown = importer.store_name
+        shown = importer.store.name if importer.store else None
         names = _names(importer)
     if json:
         show_json(
             {
                 "store": shown,
-                "imported": importer.kept,
+                "imported": importer.imported,
                 "unchanged": importer.unchanged,
                 "passed_over": importer.passed_over,
                 "skipped": importer.skipped,
@@ -98,19 +103,19 @@ def import_files(  # noqa: PLR0913 - each is an option of the command
         raise typer.Exit(FAILED)
 
 
-def _names(importer: Importer) -> dict[str, str]:
+def _names(importer: BatchImport) -> dict[str, str]:
     """The ids of sessions as they are shown: whole, or as much as stands for the whole."""
-    if Console().width >= WIDE or not any(held.state != "same" for held in importer.kept):
+    if Console().width >= WIDE or not any(held.state != "same" for held in importer.imported):
         return {}
-    rows = importer.sessions()
+    rows = importer.store.sessions() if importer.store else []
     return dict(zip((row.id for row in rows), short_names(rows), strict=True))
 
 
 def _report(
-    importer: Importer, store: str | None, names: Mapping[str, str]
+    importer: BatchImport, store: str | None, names: Mapping[str, str]
 ) -> Iterator[RenderableType]:
-    kept = [held for held in importer.kept if held.state != "same"]
-    same = len(importer.kept) - len(kept)
+    kept = [held for held in importer.imported if held.state != "same"]
+    same = len(importer.imported) - len(kept)
     if kept:
         yield Group(_table(kept, names), words(f"{_sum(kept)} in {store}", QUIET, most=300))
     told: list[str] = []
@@ -127,7 +132,7 @@ def _report(
         yield Group(*(words(line, QUIET, most=300) for line in told))
 
 
-def _sum(kept: Sequence[Kept]) -> str:
+def _sum(kept: Sequence[Imported]) -> str:
     messages, tokens = (
         sum(getattr(held, name) for held in kept) for name in ("messages", "tokens")
     )
@@ -136,12 +141,12 @@ def _sum(kept: Sequence[Kept]) -> str:
     return f"{told}{number(messages, 'message')}, {number(tokens, 'token')},"
 
 
-def _complain(refused: Sequence[Refused]) -> None:
+def _complain(refused: Sequence[RefusedFile]) -> None:
     for held in refused:
         sys.stderr.write(f"foldmark: {plain(held.problem, most=1_000)}\n")
 
 
-def _table(kept: Sequence[Kept], names: Mapping[str, str]) -> RenderableType:
+def _table(kept: Sequence[Imported], names: Mapping[str, str]) -> RenderableType:
     rows = (
         (
             words(names.get(held.id, held.id), "cyan"),

@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -14,11 +14,11 @@ from foldmark.files import MOST_BYTES, STANDARD_INPUT, harmless
 from foldmark.session.settings import Settings
 from foldmark.store.store import Store
 from foldmark.transcripts.format import format_named, recognised
+from foldmark.transcripts.import_files import folder_files
 from foldmark.transcripts.read import Reading, opened_reading
 from foldmark.transcripts.source import Source
 from foldmark.transcripts.store import store_reading
 
-from .importer import Importer
 from .opening import store_place, store_settings
 from .options import FormatName, StorePlace
 
@@ -138,9 +138,7 @@ def _transcripts(path: str, settings: Settings, format: str | None) -> "Shelf":
         return False
 
     def files() -> list[Path]:
-        with ExitStack() as stack:
-            importer = Importer(settings, stack, name=None, max_size=MOST_BYTES)
-            return [Path(name) for name in importer.found([str(found)])]
+        return list(map(Path, folder_files(str(found))))
 
     if not _is_folder(found):
         with opened_reading(found, format=format):

@@ -31,8 +31,10 @@ _TITLE = 80  # characters
 class Imported(Frozen):
     """A session of a file, as the store has it now."""
 
+    file: str
     id: str
     title: str | None
+    format: str | None
     messages: int
     tokens: int
     pivots: int
@@ -58,7 +60,7 @@ def store_reading(
 ) -> list[Imported]:
     """Write all sessions of a file; whole or not at all. `name` is another id for its only one."""
     with store.engine.writing():
-        writer = _Writer(store, reading.format.name, estimate, name)
+        writer = _Writer(store, reading, estimate, name)
         writer.apart = apart or writer.apart
         for step in reading.steps():
             writer.take(step)
@@ -68,9 +70,10 @@ def store_reading(
 
 
 class _Writer:
-    def __init__(self, store: Store, format: str, estimate: str, name: str | None) -> None:
+    def __init__(self, store: Store, reading: Reading, estimate: str, name: str | None) -> None:
         self._store = store
-        self._format = format
+        self._file = reading.source.name
+        self._format = reading.format.name
         self._estimate = estimate
         self._count: Counter = counter(estimate)
         self._name = name
@@ -170,8 +173,10 @@ class _Writer:
         if not held.is_new:
             leases.release(self._store.engine, row.key, self._holder)
         return Imported(
+            file=self._file,
             id=row.id,
             title=info.title or None,
+            format=self._format,
             messages=row.places,
             tokens=row.tokens,
             pivots=filling.pivots,
