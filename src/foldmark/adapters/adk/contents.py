@@ -17,8 +17,7 @@ from foldmark.model.messages import AnyPart, Tokens, ToolPart
 from foldmark.model.prompt_messages import PromptMessage, ToolMessage
 from foldmark.model.values import Json, encode
 from foldmark.wire.codec import BLOCK, Answer, Read, options, wire_named
-from foldmark.wire.gemini import usage_tokens
-from foldmark.wire.gemini_parts import CALL, KINDS, UNNAMED
+from foldmark.wire.gemini import KINDS, UNNAMED, usage_tokens
 from foldmark.wire.plain import plain, plain_object
 
 
@@ -185,7 +184,7 @@ def _calls(read: Read) -> list[ToolPart]:
 
 
 def _is_unnamed(part: ToolPart) -> bool:
-    return bool(options(options(part.metadata, "google"), CALL).get(UNNAMED))
+    return bool(options(part.metadata, "google").get(UNNAMED))
 
 
 def _has_id(answer: Answer) -> bool:

@@ -44,8 +44,7 @@ from foldmark.transcripts.build import (
 from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 from foldmark.wire.codec import Answer, as_number, kind_words, objects, options, text_at
-from foldmark.wire.gemini import Gemini
-from foldmark.wire.gemini_parts import KINDS
+from foldmark.wire.gemini import KINDS, Gemini
 from foldmark.wire.lists import read_list
 
 _NAME = "gemini-cli"
