@@ -7,14 +7,17 @@ asked: a summary is taken to have a usual length. All is estimated; a rehearsal 
 
 from typing import Literal
 
+from msgspec.structs import replace
+
+from foldmark.compaction.fit import fit
 from foldmark.compaction.pivot import Made, marker_message, summary_message
-from foldmark.compaction.plan import LEAST_SUMMARY, check_window, least_view, session_fold
-from foldmark.compaction.prune import prune_plan
-from foldmark.errors import WindowTooSmall
+from foldmark.compaction.prune import Prune
+from foldmark.compaction.situation import CompactionRequest, Situation
+from foldmark.errors import CompactionStopped, WindowTooSmall
 from foldmark.log.log import Log
 from foldmark.log.marks import unmarked
 from foldmark.log.render import is_marker, is_summary
-from foldmark.log.view import Viewer, view_start
+from foldmark.log.view import Viewer
 from foldmark.model.values import Frozen
 from foldmark.policy import Policy
 from foldmark.tokens.budget import is_overflow, usable
@@ -22,8 +25,6 @@ from foldmark.tokens.limits import Limit
 
 SUMMARY = 1_500  # tokens of a summary
 MOST_DEEDS = 100  # that are told one by one
-# What frees less than this share twice in a row will not help the third time.
-_LEAST_FREED = 0.1
 _SENTENCE = "The work went on as it was asked for, and what came of it is told in these words.\n"
 
 
@@ -95,7 +96,6 @@ class PolicySimulator:
         self._limit = limit
         self._model = model
         self._fixed = fixed
-        self._futile = 0
         self._log = Log(recorded.count)
         self._viewer = Viewer(self._log, policy, model=model, usable=self.room)
 
@@ -119,62 +119,39 @@ class PolicySimulator:
         return is_overflow(self._policy, tokens, self._limit, self._model)
 
     def _make_room(self, message: int) -> None:
-        if self.stuck is not None or not self._is_full():
+        if self.stuck is not None:
             return
-        self._prune(message)
-        if self._is_full():
-            self._compact(message)
-
-    def _prune(self, message: int) -> None:
-        start = view_start(self._log, self._policy.view)
-        planned = prune_plan(
-            self._log, self._policy.prune, start=start, usable=self.room, explain=False
+        request = CompactionRequest(
+            viewer=self._viewer, limit=self._limit, model=self._model, fixed=self._fixed
         )
-        if not planned.prune:
-            return
-        before = self._viewer.tokens
-        self._log.mark(planned.ordinals, at=1)
-        self.deeds.append(
-            SimulatedStep(
-                kind="prune",
-                message=message,
-                before=before,
-                after=self._viewer.tokens,
-                outputs=len(planned.prune),
-            )
-        )
-
-    def _compact(self, message: int) -> None:
-        before = self._viewer.tokens
         try:
-            if self._policy.tail.capped:
-                check_window(self._viewer, self.room, fixed=self._fixed)
-        except WindowTooSmall:
-            self.stuck = message
-            return
-        fold = session_fold(self._viewer, self.room, fixed=self._fixed)
-        folded = len(fold.head)
-        self._fold(f"rehearsed-{message}", fold.tail_start)
-        after = self._viewer.tokens
-        self.deeds.append(
-            SimulatedStep(
-                kind="compact", message=message, before=before, after=after, messages=folded
-            )
-        )
-        self._futile = self._futile + 1 if before - after < before * _LEAST_FREED else 0
-        if self._futile > 1:
+            for step in fit(request, is_full=self._is_full, may_prune=_always, passes=1):
+                self.deeds.append(self._do(step, message))
+        except (WindowTooSmall, CompactionStopped):
             self.stuck = message
 
-    def _fold(self, name: str, tail_start: str | None) -> None:
+    def _do(self, step: Prune | Situation, message: int) -> SimulatedStep:
+        before = self._viewer.tokens
+        done = SimulatedStep(kind="prune", message=message, before=before, after=before)
+        if isinstance(step, Prune):
+            self._log.mark(step.ordinals, at=1)
+            return replace(done, after=self._viewer.tokens, outputs=len(step.prune))
+        self._fold(f"rehearsed-{message}", step)
+        folded = len(step.fold.head)
+        return replace(done, kind="compact", after=self._viewer.tokens, messages=folded)
+
+    def _fold(self, name: str, situation: Situation) -> None:
         marker, summary = (
             Made(session="", message=f"{name}-{what}", part=f"{name}-{what}-text", at=1)
             for what in ("marker", "summary")
         )
-        left = self.room - self._fixed - least_view(self._viewer, self.room)
-        room = min(SUMMARY, self._policy.view.summary, self.room // 4, left)
-        text = _filler(self._log, max(LEAST_SUMMARY, room))
-        self._log.append(marker_message(marker, auto=True, tail_start=tail_start))
+        text = _filler(self._log, min(SUMMARY, situation.max_summary_tokens))
+        self._log.append(marker_message(marker, auto=True, tail_start=situation.fold.tail_start))
         self._log.append(summary_message(summary, text, marker=marker.message))
+
+
+def _always(_: Prune) -> bool:
+    return True
 
 
 def _filler(log: Log, tokens: int) -> str:

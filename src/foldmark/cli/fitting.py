@@ -108,7 +108,7 @@ class Compacted(Frozen):
     @property
     def summary(self) -> str | None:
         """The summary that was made, if one was."""
-        return self.fitted.folded[-1].summary if self.fitted.folded else None
+        return self.fitted.folded[-1].text if self.fitted.folded else None
 
     @property
     def spent(self) -> ModelUsage:

@@ -6,24 +6,20 @@ programs that have a list of messages and want one that fits.
 
 import threading
 
-from msgspec.structs import replace
-
+from foldmark.compaction.fit import fit
 from foldmark.compaction.pivot import Made, marker_message, summary_message
-from foldmark.compaction.plan import session_plan
-from foldmark.compaction.situation import CompactionRequest, prepare
-from foldmark.compaction.tail import Fold
+from foldmark.compaction.prune import Prune
+from foldmark.compaction.situation import CompactionRequest, Situation
 from foldmark.errors import WindowTooSmall
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.values import Frozen
 from foldmark.providers.driver import drive
-from foldmark.summary.ladder import How, ModelUsage, Summary, summarize
+from foldmark.summary.ladder import Summary, summarize
 from foldmark.summary.protocol import Delta, Summarizer
 from foldmark.tokens.budget import exceeds
 
 from .means import means
-
-_PASSES = 4
 
 
 class Figures(Frozen):
@@ -33,22 +29,13 @@ class Figures(Frozen):
     tokens: int
 
 
-class Folded(Frozen):
-    """A pivot that was made."""
-
-    summary: str
-    how: How
-    fold: Fold
-    spent: ModelUsage
-
-
 class Fitted(Frozen):
     """What was done to make a view fit; nothing, where it did."""
 
     before: Figures
     after: Figures
     pruned: tuple[int, ...] = ()  # ordinals
-    folded: tuple[Folded, ...] = ()  # one for each pass
+    folded: tuple[Summary, ...] = ()  # one for each pass
 
 
 class Fitter:
@@ -56,72 +43,68 @@ class Fitter:
 
     def __init__(
         self,
-        job: CompactionRequest,
+        request: CompactionRequest,
         summarizer: Summarizer | None = None,
         *,
         delta: Delta = lambda _: None,
         aborted: threading.Event | None = None,
     ) -> None:
         """Take the session and its window, and who summarises: nobody for a digest."""
-        self._job = job
+        self._request = request
         self._summarizer = summarizer
         self._delta = delta
         self._aborted = aborted
-        self._viewer = job.viewer
+        self._viewer = request.viewer
 
     def fitted(self) -> Fitted:
         """Prune, and fold where that is not enough; WindowTooSmall where nothing is."""
         before = figures(self._viewer)
-        pruned = self._prune()
-        folded: list[Folded] = []
-        while self._is_full():
-            if len(folded) == _PASSES:
-                room = self._job.target or self._job.room
-                fixed = self._viewer.tokens + self._job.fixed
-                raise WindowTooSmall(usable=room, fixed=fixed, largest="the view")
-            folded.append(self._fold(len(folded)))
+        pruned: tuple[int, ...] = ()
+        folded: list[Summary] = []
+        for step in fit(self._request, is_full=self._is_full, may_prune=self._is_enough):
+            if isinstance(step, Prune):
+                pruned = tuple(step.ordinals)
+                self._viewer.log.mark(pruned, at=1)
+            else:
+                folded.append(self._fold(step))
+        if self._is_full():
+            room, fixed = self._request.target or self._request.room, self._request.fixed
+            raise WindowTooSmall(usable=room, fixed=self._viewer.tokens + fixed, largest="the view")
         return Fitted(
             before=before, after=figures(self._viewer), pruned=pruned, folded=tuple(folded)
         )
 
     def _is_full(self) -> bool:
-        job, tokens = self._job, self._viewer.tokens
-        if job.target is not None and tokens > job.target:
+        request, tokens = self._request, self._viewer.tokens
+        if request.target is not None and tokens > request.target:
             return True
-        if job.limit is None:
+        if request.limit is None:
             return False
         # What another program measured held its own prompt and tools: it tells nothing here.
-        return exceeds(self._viewer.policy, tokens + job.fixed, job.limit, job.model)
+        policy = self._viewer.policy
+        return exceeds(policy, tokens + request.fixed, request.limit, request.model)
 
-    def _prune(self) -> tuple[int, ...]:
-        """Hide old outputs, if that alone is enough: a pivot would make it useless."""
-        job, viewer = self._job, self._viewer
-        if job.limit is None or job.target is not None or not self._is_full():
-            return ()
-        plan = session_plan(viewer, job.limit, model=job.model, fixed=job.fixed, explain=False)
-        viewer.log.mark(plan.prune.ordinals, at=1)
-        if not self._is_full():
-            return tuple(plan.prune.ordinals)
-        viewer.log.unmark(plan.prune.ordinals)
-        return ()
+    def _is_enough(self, prune: Prune) -> bool:
+        """Whether a prune alone makes the view fit: tried on the log, and taken back."""
+        log = self._viewer.log
+        log.mark(prune.ordinals, at=1)
+        is_enough = not self._is_full()
+        log.unmark(prune.ordinals)
+        return is_enough
 
-    def _fold(self, passes: int) -> Folded:
-        target = self._job.target
-        if passes and target is not None:
-            target = target * 3 // (3 + passes)
-        ready = prepare(replace(self._job, target=target))
-        job = self._job
-        asked = means(
+    def _fold(self, situation: Situation) -> Summary:
+        request = self._request
+        limits = means(
             self._viewer.policy.compact,
             self._summarizer,
-            model=job.model,
-            limit=job.limit,
-            overflowed=job.overflow,
+            model=request.model,
+            limit=request.limit,
+            overflowed=request.overflow,
         )
-        flow = summarize(ready, asked)
+        flow = summarize(situation, limits)
         made = drive(flow, self._summarizer, delta=self._delta, aborted=self._aborted)
         _pivot(self._viewer.log, made)
-        return Folded(summary=made.text, how=made.how, fold=made.fold, spent=made.spent)
+        return made
 
 
 def figures(viewer: Viewer) -> Figures:
