@@ -22,7 +22,7 @@ from foldmark.log.log import Log, Pivot
 from foldmark.log.marks import unmarked
 from foldmark.log.render import is_marker, is_summary, message_text
 from foldmark.log.view import Viewer
-from foldmark.model.messages import Message, SessionInfo, ToolPart
+from foldmark.model.messages import Message, ToolPart
 from foldmark.model.prompt_messages import message_texts
 from foldmark.model.values import Frozen
 from foldmark.presets import FOLDMARK, OPENCODE
@@ -34,6 +34,7 @@ from foldmark.tokens.limits import Limit
 from foldmark.tokens.sizes import MESSAGE_OVERHEAD
 from foldmark.transcripts.read import read_sessions
 
+from .store import filled
 from .transcripts import corpus_files
 
 LONG, LATER = 20_000, 40  # tokens before a cut, calls after it
@@ -251,8 +252,7 @@ def _recoverable(found: Sequence[Case]) -> str:
         for number, case in enumerate(found[:: max(1, len(found) // 10)]):
             where = str(Path(folder) / f"{number}.db")
             with Store.open(where, durable=False) as store:
-                row = store.fill(SessionInfo(id="s"), _log(case.past), estimate="classes")
-                store.index(row.key)
+                filled(store, "s", case.past)
             with foldmark.open(where, session="s") as session:
                 for need in case.needed[:_SAMPLE]:
                     tried += 1

@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import foldmark
 from bench.lab.generate import generate
-from foldmark.log.log import Log
 from foldmark.model.messages import (
     AssistantInfo,
     Completed,
@@ -28,6 +27,7 @@ from foldmark.model.messages import (
 )
 from foldmark.model.values import Json, encode, from_plain
 from foldmark.presets import FOLDMARK
+from foldmark.store.importing import SessionImport
 from foldmark.store.loading import Slice
 from foldmark.store.store import Store
 from foldmark.tokens.counters import counter
@@ -66,9 +66,14 @@ def in_turns(jobs: dict[str, Callable[[], object]], rounds: int) -> dict[str, fl
     return {name: median(found) for name, found in times.items()}
 
 
-def filled(store: Store, name: str, messages: list[Message]) -> None:
-    log = Log(counter(FOLDMARK.estimate), messages)
-    row = store.fill(SessionInfo(id=name), log, estimate=FOLDMARK.estimate)
+def filled(store: Store, name: str, messages: Sequence[Message]) -> None:
+    """Write a session, and let it be found by its words."""
+    with store.engine.writing():
+        row = store.begin(SessionInfo(id=name), FOLDMARK.estimate)
+        filling = SessionImport(store.engine, row, counter(FOLDMARK.estimate))
+        for message in messages:
+            filling.take(message)
+        filling.finish()
     store.index(row.key)
 
 

@@ -31,6 +31,8 @@ from foldmark.presets import FOLDMARK as PRESET
 from foldmark.store.store import Store
 from foldmark.tokens.counters import counter
 
+from .sessions import store_log
+
 FOLDMARK = Path(sys.executable).with_name("foldmark")
 STORE = Path("data", "foldmark", "foldmark.db")  # where XDG_DATA_HOME is `data` in this folder
 STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
@@ -120,7 +122,7 @@ def filled(where: str, *transcripts: Transcript) -> str:
     store = Store.open(where, durable=False)
     for transcript in transcripts:
         log = Log(counter(PRESET.estimate), transcript.messages)
-        store.fill(transcript.info, log, estimate=PRESET.estimate)
+        store_log(store, transcript.info, log, estimate=PRESET.estimate)
     store.close()
     return where
 

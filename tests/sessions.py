@@ -4,8 +4,11 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 import foldmark
 from foldmark.log.log import Log, LogCheckpoint
+from foldmark.log.marks import marked_messages
 from foldmark.log.view import View
 from foldmark.model.messages import (
     Message,
@@ -16,7 +19,8 @@ from foldmark.model.messages import (
     Transcript,
     encode_transcript,
 )
-from foldmark.model.values import encode
+from foldmark.model.values import Extra, encode
+from foldmark.store.importing import SessionImport
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store
 from foldmark.tokens.counters import counter
@@ -28,6 +32,23 @@ def opened(where: str, session: str | None = None, **more: Any) -> foldmark.Sess
     return foldmark.open(where, session=session, **given)
 
 
+def store_log(
+    store: Store,
+    info: SessionInfo,
+    log: Log,
+    *,
+    estimate: str,
+    extra: Extra | UnsetType = UNSET,
+) -> SessionRow:
+    """Write all that a log holds into a new session: messages, marks and pivots."""
+    with store.engine.writing():
+        row = store.begin(info, estimate, extra)
+        filling = SessionImport(store.engine, row, log.count)
+        for message in marked_messages(log):
+            filling.take(message)
+        return filling.finish()
+
+
 def fill(
     where: str, messages: Iterable[Message], session: str = "s", estimate: str = "classes"
 ) -> SessionRow:
@@ -35,7 +56,7 @@ def fill(
     store = Store.open(where, durable=False)
     try:
         log = Log(counter(estimate), messages)
-        row = store.fill(SessionInfo(id=session), log, estimate=estimate)
+        row = store_log(store, SessionInfo(id=session), log, estimate=estimate)
         store.index(row.key)
         return store.row(row.key)
     finally:

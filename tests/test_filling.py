@@ -30,7 +30,7 @@ from foldmark.model.messages import (
     Transcript,
 )
 from foldmark.presets import FOLDMARK, OPENCODE
-from foldmark.store.importing import Filling
+from foldmark.store.importing import SessionImport
 from foldmark.store.store import Store
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.build import (
@@ -112,7 +112,7 @@ def fill(store: Store, name: str, told_steps: Iterable[Step]) -> None:
     """Tell a session from its beginning, new or not."""
     with store.engine.writing():
         row = store.find(name) or store.begin(SessionInfo(id=name), FOLDMARK.estimate)
-        held = Filling(store.engine, row, COUNT)
+        held = SessionImport(store.engine, row, COUNT)
         for step in told_steps:
             match step:
                 case Message():

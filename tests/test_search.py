@@ -18,7 +18,7 @@ from foldmark.model.messages import (
     UserInfo,
 )
 from foldmark.store.maintenance import collect
-from foldmark.store.search_terms import words
+from foldmark.store.search import words
 from foldmark.store.store import Store
 
 from .sessions import call, fill, opened, work

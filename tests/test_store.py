@@ -34,7 +34,7 @@ from foldmark.store.store import Store
 from foldmark.tokens.counters import COUNTERS, counter
 from foldmark.transcripts.read import read_transcript
 
-from .sessions import bytes_of, exported, fill, opened, plain
+from .sessions import bytes_of, exported, fill, opened, plain, store_log
 from .stores import new_database
 from .strategies import sessions
 
@@ -142,7 +142,7 @@ def comes_back(where: str, messages: list[Any]) -> None:
     store = Store.open(where, durable=False)
     try:
         log = Log(counter("classes"), transcript.messages)
-        store.fill(transcript.info, log, estimate="classes", extra=transcript.extra)
+        store_log(store, transcript.info, log, estimate="classes", extra=transcript.extra)
     finally:
         store.close()
     assert exported(where, name) == json.loads(written)
@@ -212,9 +212,8 @@ def test_real_transcripts_come_back(where: str, corpus: Path) -> None:
     for path in paths:
         transcript = read_transcript(path)
         store = Store.open(where, durable=False)
-        store.fill(
-            transcript.info, Log(counter("classes"), transcript.messages), estimate="classes"
-        )
+        log = Log(counter("classes"), transcript.messages)
+        store_log(store, transcript.info, log, estimate="classes")
         store.close()
         assert exported(where, transcript.info.id) == json.loads(path.read_bytes())
 

@@ -19,7 +19,7 @@ from foldmark.log.log import marker_part
 from foldmark.model.messages import Message, TextPart
 from foldmark.session.session import Session
 from foldmark.snapshots.snapshots import Restored
-from foldmark.store.search_terms import words as split_words
+from foldmark.store.search import words as split_words
 
 from .opening import existing_store
 from .run_changes import LEFT_OUT, message_named, taken_snapshots, tell

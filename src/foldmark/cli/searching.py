@@ -9,7 +9,7 @@ from rich.text import Text
 
 from foldmark.errors import BadInput
 from foldmark.session.reader import Found
-from foldmark.store.search_terms import words as split_words
+from foldmark.store.search import words as split_words
 
 from .exporting import write_bytes
 from .opening import opened_session

@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
@@ -22,10 +23,16 @@ from foldmark.summary.protocol import Delta, ModelFailure, ModelRequest, Outcome
 from foldmark.summary.steps import Piece, Stepped, Tell, Words
 
 from .driver import error_line
-from .models import unknown_provider
 from .requests import model_request, spoken_wire
-from .responses import Pieces, refused, reply, stepped
+from .responses import StreamReporter, refused, reply, stepped
 
+# Which of them a misspelt name may mean; pydantic-ai has no list of its own.
+_PROVIDERS = (
+    *("alibaba", "anthropic", "azure", "bedrock", "cerebras", "cohere", "deepseek", "fireworks"),
+    *("github-copilot", "google", "google-cloud", "groq", "huggingface", "litellm", "meta"),
+    *("mistral", "moonshotai", "ollama", "openai", "openai-chat", "openai-responses"),
+    *("openrouter", "together", "vercel", "vllm", "xai", "zai"),
+)
 _VARIABLE = re.compile(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`")
 
 
@@ -70,7 +77,7 @@ class CalledModel:
         """The outcome of one step; each piece of it is told as it comes."""
         model = self._own_model()
         try:
-            response = await _response(ask, model, Pieces(tell))
+            response = await _response(ask, model, StreamReporter(tell))
             ends = _says_how_it_ends(model)
             return stepped(response, spoken_wire(model), says_how_it_ends=ends)
         except Exception as error:  # noqa: BLE001 - each provider's library has its own
@@ -84,7 +91,7 @@ class CalledModel:
         return model
 
 
-async def _response(ask: ModelRequest, model: Model, pieces: Pieces) -> ModelResponse:
+async def _response(ask: ModelRequest, model: Model, pieces: StreamReporter) -> ModelResponse:
     request = model_request(ask, model)
     async with (
         model,
@@ -128,7 +135,12 @@ def _provider(kind: str, base_url: str | None, api_key: str | None) -> Provider[
     if kind.startswith("gateway/"):
         return infer_provider(kind)
     if not _is_provider(kind):
-        raise unknown_provider(kind)
+        near = ", ".join(get_close_matches(kind, _PROVIDERS, cutoff=0.5))
+        hint = f" Did you mean {near}?" if near else ""
+        raise BadPolicy(
+            f"there is no provider {kind!r}.{hint} "
+            "Give base_url=… for a server that talks as OpenAI's does."
+        )
     made = infer_provider_class(kind)
     given = {"base_url": base_url, "api_key": api_key}
     taken = inspect.signature(made).parameters

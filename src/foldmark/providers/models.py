@@ -42,12 +42,6 @@ _RENAMED = {
     "google-vertex": "google-cloud",
     "togetherai": "together",
 }
-_PROVIDERS = (
-    *("alibaba", "anthropic", "azure", "bedrock", "cerebras", "cohere", "deepseek", "fireworks"),
-    *("github-copilot", "google", "google-cloud", "groq", "huggingface", "litellm", "meta"),
-    *("mistral", "moonshotai", "ollama", "openai", "openai-chat", "openai-responses"),
-    *("openrouter", "together", "vercel", "vllm", "xai", "zai"),
-)
 # Bedrock's names begin with the part of the world whose machines may answer.
 _REGION = re.compile(r"^(?:us|us-gov|eu|apac|jp|au|ca|global)\.(?=[a-z])")
 
@@ -113,15 +107,6 @@ def provider_and_model(name: str) -> tuple[str, str]:
     if not (provider and colon and model):
         raise BadPolicy(f"a model is named provider:model, not {name!r}.{_hint(_offers(name))}")
     return _RENAMED.get(provider, provider), model
-
-
-def unknown_provider(provider: str) -> BadPolicy:
-    """The error for a provider that nobody knows, with those whose names are near."""
-    near = get_close_matches(provider, _PROVIDERS, cutoff=0.5)
-    return BadPolicy(
-        f"there is no provider {provider!r}.{_hint(near)} "
-        "Give base_url=… for a server that talks as OpenAI's does."
-    )
 
 
 def _offers(model: str) -> list[str]:

@@ -56,7 +56,7 @@ _CHOICE_IN_PREFIX = ("anthropic", "bedrock")
 _ANTHROPIC, _GOOGLE = "anthropic", "google"
 
 
-class Request(NamedTuple):
+class ProviderRequest(NamedTuple):
     """All that a request is made of."""
 
     messages: list[theirs.ModelMessage]
@@ -64,7 +64,7 @@ class Request(NamedTuple):
     parameters: ModelRequestParameters
 
 
-def model_request(ask: ModelRequest, model: Model) -> Request:
+def model_request(ask: ModelRequest, model: Model) -> ProviderRequest:
     """What is sent to this model to ask it this."""
     ask = replace(ask, messages=_answerable(ask.messages))
     messages = model_messages(ask, model.system)
@@ -75,7 +75,7 @@ def model_request(ask: ModelRequest, model: Model) -> Request:
         settings["extra_body"] = {wired.field: written}
         if wired.wire == "anthropic" and _is_marked(written):
             settings = cast("ModelSettings", {**settings, **_OTHER_MARKS})
-    return Request(messages, settings, _parameters(ask))
+    return ProviderRequest(messages, settings, _parameters(ask))
 
 
 def spoken_wire(model: Model) -> str:

@@ -69,7 +69,7 @@ _READ = 8_000  # characters of an error that are looked through
 _LONGEST = 300  # characters of an error that are told
 
 
-class Pieces:
+class StreamReporter:
     """Tells the pieces of one answer, each call once."""
 
     def __init__(self, tell: Tell) -> None:

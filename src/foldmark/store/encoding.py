@@ -1,5 +1,9 @@
-"""How rows hold JSON: one zstd frame each, with a dictionary of what messages have in common."""
+"""How rows hold JSON, texts and marks.
 
+JSON is one zstd frame, with a dictionary of what messages have in common.
+"""
+
+import json
 import sys
 import threading
 from collections.abc import Iterable
@@ -71,6 +75,28 @@ def _shapes() -> Any:
     """What messages have in common. What was kept with it needs it: it must never change."""
     data = files("foldmark.store").joinpath("shapes-1.json").read_bytes()
     return zstd.ZstdDict(data, is_raw=True)
+
+
+# --- texts in columns ----------------------------------------------------------------------
+
+
+def column(text: str | None) -> str | None:
+    """A text as every engine can hold it in a column, to be read again by `from_column`."""
+    if text is None or (text == clean(text) and not text.startswith('"')):
+        return text
+    return json.dumps(text)
+
+
+def from_column(text: str | None) -> str | None:
+    """The text that was put into a column."""
+    return json.loads(text) if text is not None and text.startswith('"') else text
+
+
+def clean(text: str) -> str:
+    """A text as every engine can hold it in a column: without what UTF-8 or SQL does not know."""
+    if text.isprintable():
+        return text
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 # --- the marks of one prune, as one value: to set thousands costs what one costs -----------

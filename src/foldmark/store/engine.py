@@ -3,11 +3,9 @@
 SQL is written with ? for arguments. What the engines write differently is in their `Dialect`.
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
+from contextlib import AbstractContextManager, contextmanager
 from threading import RLock
 from typing import Any, ClassVar, LiteralString
 
@@ -15,9 +13,6 @@ from foldmark.errors import NoStore, StoreError
 
 from .schema import VERSION, Dialect, statements
 
-# postgresql://…, or key=value pairs as libpq takes them.
-_ADDRESS = re.compile(r"postgres(ql)?://|\s*(host|hostaddr|port|dbname|service|user|password)\s*=")
-_OTHER_ADDRESS = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 Row = tuple[Any, ...]
 Args = Sequence[object]
 
@@ -168,25 +163,3 @@ class Engine(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let the database go."""
-
-
-def open_engine(
-    where: str | Path, *, durable: bool = True, wait: float = 10.0, make: bool = True
-) -> Engine:
-    """The engine that a path or an address asks for; NoStore where there is none to be made."""
-    text = str(where)
-    if _ADDRESS.match(text):
-        from .postgres import Postgres  # noqa: PLC0415 - psycopg comes with an extra
-
-        return Postgres(text, durable=durable, wait=wait, make=make)
-    if _OTHER_ADDRESS.match(text):
-        kind = text.partition("://")[0].strip()
-        raise StoreError(kind, "no such kind of store; give a path, or postgresql://…")
-    if text == ":memory:":
-        raise StoreError(text, "a store is kept in a file; give a path")
-    from .sqlite import Sqlite  # noqa: PLC0415 - so is sqlite3 left alone by those who do not use it
-
-    path = Path(text)
-    with suppress(RuntimeError):  # nobody is called so: then the folder is
-        path = path.expanduser()
-    return Sqlite(path, durable=durable, wait=wait, make=make)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.log.log import Log, is_complete, marker_part, ordinal_of
-from foldmark.log.marks import marked_messages, unmarked
+from foldmark.log.log import is_complete, marker_part, ordinal_of
+from foldmark.log.marks import unmarked
 from foldmark.log.user_requests import Requests
 from foldmark.model import events
 from foldmark.model.messages import (
@@ -33,12 +33,11 @@ from foldmark.model.values import encode
 from foldmark.tokens.counters import Counter
 from foldmark.tokens.sizes import message_sizes
 
-from .encoding import unpacked_marks
+from .encoding import clean, unpacked_marks
 from .engine import Engine
 from .loading import remembered
-from .rows import SessionRow, Stored, read_acts, read_contents, read_messages
+from .rows import SessionRow, Stored, is_hidden, read_acts, read_contents, read_messages
 from .schema import key_at
-from .search_terms import clean
 from .transaction import Change, New
 
 _LATEST = 2**53  # milliseconds that a column, and JSON, hold exactly
@@ -51,7 +50,7 @@ class Diverged(BadInput):
     """A session that is in the store already, and went on there in another way."""
 
 
-class Filling:
+class SessionImport:
     """One session being written, inside the caller's transaction."""
 
     def __init__(self, engine: Engine, row: SessionRow, count: Counter) -> None:
@@ -70,9 +69,6 @@ class Filling:
         self._waiting: set[int] = set()  # ordinals of calls without a result
         self._markers: dict[str, tuple[int, CompactionPart]] = {}
         self._last_pivot = -1
-        self._first_request = ""
-        self._requests: Requests | None = Requests()  # None: to be read from the store
-        self._asked = 0  # characters of them
         self._marks: dict[int, Number] = {}  # told inside messages
         self._marked = _marked(engine, row.key)  # what was undone is not marked again
         self._marked_last = _marked(engine, row.key, f"AND place >= {row.places}")
@@ -80,23 +76,25 @@ class Filling:
         # What was done to it already, whatever has become of that.
         self._pivots = {(act.marker, act.summary) for act in acts if act.kind == "pivot"}
         self._reverts = {(act.tail, act.marker) for act in acts if act.kind == "revert"}
-        if self._reverts:
-            self._requests = None
         self.changed = 0  # messages that are new, or newer than they were
         self.pruned = 0
         self.pivots = 0
+        self.first_request = ""  # what the user asked for first
 
     def take(self, message: Message) -> None:
         """The next message, with its marks."""
         place = self._place
         is_marked = self._remember(message)
         self._write(unmarked(message) if is_marked else message)
-        self._ask(message)
         self._place += 1
         self._ordinal += len(message.parts)
         if message.is_user:
             if (part := marker_part(message)) is not None:
                 self._markers[message.id] = (place, part)
+            elif not self.first_request:
+                first = Requests()
+                first.take(0, 0, message)
+                self.first_request = first.all[0].text if first.all else ""
         elif isinstance(message.info, AssistantInfo) and message.info.summary:
             self._take_summary(place, message.info)
 
@@ -127,21 +125,15 @@ class Filling:
     def revert(self, message: str | None) -> None:
         """All after a message is taken back."""
         self._flush()
-        self._requests = None  # some of them are hidden now
         if self._place < self._change.places:
             return  # it is told again
         place = -1 if message is None else self._find(message, self._place)
         if place is None:
             return
-        hides = place + 1 < self._place or self._is_hidden(place)
+        hides = place + 1 < self._place or is_hidden(self._engine, self._key, place)
         if hides and (place + 1, self._place) not in self._reverts:
             self._change.revert(place)
             self.changed += 1
-
-    @property
-    def first_request(self) -> str:
-        """What the user asked for first."""
-        return self._first_request
 
     @property
     def is_behind(self) -> bool:
@@ -187,24 +179,6 @@ class Filling:
                 self._marks[ordinal] = state.time.compacted
                 is_marked = True
         return is_marked and not message.is_user
-
-    def _ask(self, message: Message) -> None:
-        """Note what the user asked for, as long as that is not too much to be held."""
-        if not self._first_request and message.is_user:
-            asked = Requests()
-            asked.take(0, 0, message)
-            self._first_request = asked.all[0].text if asked.all else ""
-        if not self._first_request and message.is_user:
-            first = Requests()
-            first.take(self._place, self._ordinal, message)
-            self._first_request = first.all[0].text if first.all else ""
-        if self._requests is None:
-            return
-        known = len(self._requests.all)
-        self._requests.take(self._place, self._ordinal, message)
-        self._asked += sum(len(request.text) for request in self._requests.all[known:])
-        if self._asked > _MOST_BYTES:
-            self._requests = None
 
     def _write(self, message: Message) -> None:
         if self._place >= self._known:
@@ -252,10 +226,6 @@ class Filling:
             )
         return rows[0][0] if rows and rows[0][0] < below else None
 
-    def _is_hidden(self, place: int) -> bool:
-        acts = read_acts(self._engine, self._key, "revert")
-        return any(act.in_force and (act.tail or 0) <= place < (act.marker or 0) for act in acts)
-
     # --- acts ---
 
     def _prune_told(self) -> None:
@@ -298,16 +268,12 @@ class Filling:
     ) -> None:
         self._prune_told()  # what was hidden by now, as far as messages tell it
         tail = self._find(tail_id, marker) if tail_id else None
-        if tail is not None and self._is_hidden(tail):
+        if tail is not None and is_hidden(self._engine, self._key, tail):
             tail = None
         start = marker if tail is None else tail
-        if self._requests is None:
-            memory = remembered(self._engine, self._change.row, marker, start)
-        else:
-            memory = self._requests.memory(start)
         self._change.act(
             "pivot",
-            memory,
+            remembered(self._engine, self._change.row, marker, start),
             place=marker,
             marker=marker,
             summary=summary,
@@ -315,14 +281,6 @@ class Filling:
             tail_id=tail_id,
             undone=undone,
         )
-
-
-def fill(engine: Engine, row: SessionRow, log: Log) -> None:
-    """Write a log into a session that has nothing yet; the caller holds a transaction."""
-    filling = Filling(engine, row, log.count)
-    for message in marked_messages(log):
-        filling.take(message)
-    filling.finish()
 
 
 def _stored(engine: Engine, row: SessionRow) -> Iterator[tuple[int, int, bytes]]:

@@ -11,7 +11,7 @@ from foldmark.model.messages import Number
 from foldmark.model.operations import Operation, taken_back
 from foldmark.model.values import Frozen, Json, decoder
 
-from .encoding import unpacked_marks
+from .encoding import from_column, unpacked_marks
 from .engine import Engine
 from .rows import (
     ACT,
@@ -24,7 +24,6 @@ from .rows import (
     read_told,
     whole,
 )
-from .search_terms import from_column
 
 _memory = decoder(RequestMemory)
 _CHUNK = 200

@@ -11,10 +11,9 @@ from foldmark.model.operations import Operation
 from foldmark.model.values import Extra, Frozen, Json, decoder
 from foldmark.tokens.sizes import Size
 
-from .encoding import blob, unpacked
+from .encoding import blob, from_column, unpacked
 from .engine import Engine, Row
 from .schema import key_at
-from .search_terms import from_column
 
 IN_FORCE = "undone IS NULL AND reverted IS NULL"
 SESSION = (
@@ -102,6 +101,17 @@ def read_acts(engine: Engine, session: int, kind: str | None = None) -> list[Ope
     args = (session,) if kind is None else (session, kind)
     sql = f"SELECT {ACT} FROM acts WHERE session = ?{where} ORDER BY number"  # noqa: S608
     return [act_row(row) for row in engine.read(sql, args)]
+
+
+def read_gaps(engine: Engine, session: int) -> list[range]:
+    """The places that reverts hide."""
+    reverts = (act for act in read_acts(engine, session, "revert") if act.in_force)
+    return [range(act.tail or 0, act.marker or 0) for act in reverts]
+
+
+def is_hidden(engine: Engine, session: int, place: int) -> bool:
+    """Whether a revert hides a place."""
+    return any(place in gap for gap in read_gaps(engine, session))
 
 
 def read_told(data: object) -> list[tuple[str, Json]]:

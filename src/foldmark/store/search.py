@@ -1,22 +1,52 @@
-"""Finding messages by their words, shown or folded."""
+"""Finding messages by their words, shown or folded.
 
+Words are split by us, so that they are the same on every engine. What is searched for is split by
+the same rule: it is data, and never a query's syntax.
+"""
+
+import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any, cast
 
-from foldmark.log.log import handle
-from foldmark.model.messages import Message, ToolPart, kind_of
-from foldmark.model.values import Frozen
+from foldmark.log.log import handle, part_text
+from foldmark.model.messages import (
+    AnyPart,
+    Completed,
+    Failed,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+    kind_of,
+)
+from foldmark.model.values import Frozen, Json, to_plain
 
 from .engine import Engine
 from .rows import SessionRow, Stored, read_messages, read_places
 from .schema import key_at
-from .search_terms import message_words, searched_text, words
 
 _MOST_WORDS = 32
 _AROUND = 60  # characters on each side of what was found
 _CHUNK = 256
 _MORE = 2  # so many times more are looked at than are told, to put the best first
+# A word is letters and digits; of Chinese, Japanese and Korean, each character is one.
+_SIGNS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_WORD = re.compile(rf"[{_SIGNS}]|[^\W_{_SIGNS}]+")
+_LONGEST = 64
+# What colours a terminal's output is no word, and must not stick to one.
+_ESCAPE = "\x1b"
+_STEERING = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_DATA = re.compile(r"data:[\w.+-]+/[\w.+-]+[;,]")
+# Names and figures of ours and of providers, by which nobody looks for a message.
+_NOT_WORDS = frozenset(
+    {
+        *("id", "sessionID", "messageID", "parentID", "callID", "providerID", "modelID"),
+        *("type", "role", "status", "mode", "agent", "hash", "snapshot", "signature", "mime"),
+        *("reasoningEncryptedContent", "itemId", "finish", "reason"),
+    }
+)
 
 
 class Hit(Frozen):
@@ -112,3 +142,51 @@ def _snippet(text: str, wanted: list[str], query: str) -> str:
     start, end = max(0, found - _AROUND), found + len(query) + _AROUND
     piece = " ".join(text[start:end].split())
     return f"{'…' if start else ''}{piece}{'…' if end < len(text) else ''}"
+
+
+# --- words ---------------------------------------------------------------------------------
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in their order."""
+    if _ESCAPE in text:
+        text = _STEERING.sub(" ", text)
+    return [word[:_LONGEST] for word in _WORD.findall(text.lower())]
+
+
+def message_words(message: Message) -> set[str]:
+    """All words by which a message can be found: those of its parts, which are what is found."""
+    return set(words("\n".join([searched_text(part) for part in message.parts])))
+
+
+def searched_text(part: AnyPart) -> str:
+    """What is searched of a part: what it says, and what a tool was asked."""
+    if isinstance(part, TextPart | ReasoningPart):
+        return part.text
+    if isinstance(part, ToolPart):
+        asked = "\n".join(strings([part.tool, part.state.input or {}, part.state.title or ""]))
+        given = part_text(part) if isinstance(part.state, Completed | Failed) else ""
+        return f"{given}\n{asked}"
+    return "\n".join(strings(to_plain(part)))
+
+
+def strings(value: Any) -> Iterator[str]:
+    """The texts in plain JSON that a person or a model might look for."""
+    match value:
+        case str():
+            if not is_data(value):
+                yield value
+        case dict():
+            for key, item in cast("Json", value).items():
+                if key not in _NOT_WORDS:
+                    yield from strings(item)
+        case list():
+            for item in cast("list[Any]", value):
+                yield from strings(item)
+        case _:
+            pass
+
+
+def is_data(text: str) -> bool:
+    """Whether a text is a file as a data URL, in which nobody looks for words."""
+    return _DATA.match(text) is not None

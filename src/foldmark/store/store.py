@@ -13,15 +13,15 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput, NoSession, StoreError
-from foldmark.log.log import Log
 from foldmark.model.events import FORKED, Event
 from foldmark.model.messages import SessionInfo, Transcript
 from foldmark.model.operations import Operation
 from foldmark.model.values import Extra, Json, encode
 
 from . import leases
-from .encoding import packed
-from .engine import Engine, open_engine
+from .address import open_engine
+from .encoding import clean, packed
+from .engine import Engine
 from .loading import Slice, load, segments, wishes
 from .rows import (
     ACT,
@@ -33,13 +33,14 @@ from .rows import (
     SessionRow,
     Stored,
     act_row,
+    is_hidden,
     read_acts,
+    read_gaps,
     read_messages,
     read_told,
     session_row,
 )
 from .schema import key_at
-from .search_terms import clean
 from .transaction import CALL, Change, milliseconds
 
 LATEST = "latest"
@@ -201,12 +202,11 @@ class Store:
 
     def gaps(self, key: int) -> list[range]:
         """The places that reverts hide."""
-        reverts = (act for act in self.acts(key, "revert") if act.in_force)
-        return [range(act.tail or 0, act.marker or 0) for act in reverts]
+        return read_gaps(self.engine, key)
 
     def hidden(self, key: int, place: int) -> bool:
         """Whether a revert hides a place."""
-        return any(place in gap for gap in self.gaps(key))
+        return is_hidden(self.engine, key, place)
 
     def place_of(self, key: int, message_id: str) -> int | None:
         """Where a message stands, by its id; the newest of several that is not hidden."""
@@ -279,22 +279,6 @@ class Store:
     def take_lease(self, key: int, holder: str, seconds: float) -> bool:
         """Try to become, or stay, the one who may write."""
         return leases.take(self.engine, key, holder, seconds)
-
-    def fill(
-        self,
-        info: SessionInfo,
-        log: Log,
-        *,
-        estimate: str,
-        extra: Extra | UnsetType = UNSET,
-    ) -> SessionRow:
-        """A new session with all that a log holds: messages, marks and pivots."""
-        from .importing import fill  # noqa: PLC0415 - it needs this module
-
-        with self.engine.writing():
-            row = self.begin(info, estimate, extra)
-            fill(self.engine, row, log)
-        return self.row(row.key)
 
     def index(self, key: int) -> None:
         """Let all messages of a session be found by their words."""

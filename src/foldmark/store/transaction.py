@@ -13,11 +13,11 @@ from foldmark.model.operations import taken_back
 from foldmark.model.values import Json, encode
 from foldmark.tokens.sizes import Size
 
-from .encoding import packed, packed_marks
+from .encoding import clean, column, packed, packed_marks
 from .engine import Engine
 from .rows import MESSAGE, PART, SessionRow, read_acts, read_messages
 from .schema import key_at
-from .search_terms import clean, column, message_words
+from .search import message_words
 
 # What is shown is quickly looked through: words are indexed when messages are folded, when a
 # session is closed, or when so many messages wait for it.

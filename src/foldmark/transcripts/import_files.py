@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from foldmark.errors import BadInput, FoldmarkError, StoreError
 from foldmark.files import MOST_BYTES, STANDARD_INPUT, harmless
 from foldmark.model.values import Frozen
-from foldmark.store.copy import copy_session
 from foldmark.store.importing import Diverged
 from foldmark.store.loading import Slice
+from foldmark.store.maintenance import copy_session
 from foldmark.store.rows import SessionRow
 from foldmark.store.sqlite import Sqlite
 from foldmark.store.store import Store

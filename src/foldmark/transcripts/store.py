@@ -13,7 +13,7 @@ from foldmark.errors import BadInput
 from foldmark.model.messages import Message, SessionInfo
 from foldmark.model.values import Extra, Frozen
 from foldmark.store import leases
-from foldmark.store.importing import Diverged, Filling
+from foldmark.store.importing import Diverged, SessionImport
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import LATEST, Store
 from foldmark.tokens.counters import Counter, counter
@@ -95,7 +95,7 @@ class _Writer:
             except Diverged as error:
                 self._diverged[self._now] = error  # others of the file may be, too
 
-    def _tell(self, filling: Filling, step: Message | Late | Pruned | Reverted) -> None:
+    def _tell(self, filling: SessionImport, step: Message | Late | Pruned | Reverted) -> None:
         match step:
             case Message():
                 filling.take(step)
@@ -151,9 +151,9 @@ class _Writer:
             row = self._store.row(row.key)
         # As its other messages were counted, whatever is counted by now.
         count = self._count if row.estimate == self._estimate else counter(row.estimate)
-        return _Session(row, Filling(self._store.engine, row, count), is_new=is_new)
+        return _Session(row, SessionImport(self._store.engine, row, count), is_new=is_new)
 
-    def _entitled(self, info: SessionInfo, row: SessionRow, filling: Filling) -> SessionInfo:
+    def _entitled(self, info: SessionInfo, row: SessionRow, filling: SessionImport) -> SessionInfo:
         """A session without a title is known by its first request; OpenCode's is left as it is."""
         if info.title or self._format == OPENCODE:
             return info
@@ -186,7 +186,7 @@ class _Writer:
 
 
 class _Session:
-    def __init__(self, row: SessionRow, filling: Filling, *, is_new: bool) -> None:
+    def __init__(self, row: SessionRow, filling: SessionImport, *, is_new: bool) -> None:
         self.row = row
         self.filling = filling
         self.is_new = is_new

@@ -18,7 +18,7 @@ from foldmark.log.log import handle, ordinal_of, part_text
 from foldmark.log.view import Viewer
 from foldmark.session.reader import Looking
 from foldmark.store.loading import Slice
-from foldmark.store.search_terms import words
+from foldmark.store.search import words
 from foldmark.summary.prompting import fenced
 from foldmark.tokens.budget import exceeds, usable
 from foldmark.tokens.limits import USUAL_LIMIT, Limit
