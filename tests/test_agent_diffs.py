@@ -8,7 +8,6 @@ from msgspec import UNSET
 
 import foldmark
 from foldmark.agent.file_changes import (
-    message_diff,
     session_diff,
     span,
     step_trees,
@@ -61,7 +60,7 @@ def test_an_answer_has_the_diff_of_its_own_steps_and_a_request_that_of_all_its_a
         three = work.step("a", "1\n2\n")
         waiting = session.user("And then?")
         diffs = [
-            told(message_diff(work.shots, session, message.id))
+            told(session_diff(work.shots, session, message.id))
             for message in (first, one, two, second, three, waiting)
         ]
     assert diffs == [
@@ -82,7 +81,7 @@ def test_what_a_program_says_for_the_user_does_not_end_a_request(work: Work) -> 
         session.compact("Thirty files were written.")
         session.user([TextPart(text="Go on.", synthetic=True)])
         work.step("last", "x\n")
-        assert len(message_diff(work.shots, session, asked.id)) == 31
+        assert len(session_diff(work.shots, session, asked.id)) == 31
         # What was folded is told too, and nothing is told twice.
         assert session.view().pivot is not None
         assert sum(diff.additions for diff in session_diff(work.shots, session)) == 30 * 50 + 1
@@ -93,7 +92,7 @@ def test_a_session_without_snapshots_has_no_diff(work: Work) -> None:
         asked = session.user("Say something")
         session.record("Something.")
         assert session_diff(work.shots, session) == ()
-        assert message_diff(work.shots, session, asked.id) == ()
+        assert session_diff(work.shots, session, asked.id) == ()
         with pytest.raises(BadInput, match="no snapshot was taken"):
             tree_before(session, asked.id)
         with pytest.raises(BadInput, match="no snapshot was taken"):
@@ -126,7 +125,7 @@ def test_what_a_revert_hides_is_in_no_diff(work: Work) -> None:
         work.shots.restore(before)
         assert told(session_diff(work.shots, session)) == [("a", 1, 0)]
         with pytest.raises(BadInput, match="there is no message"):
-            message_diff(work.shots, session, hidden.id)
+            session_diff(work.shots, session, hidden.id)
 
 
 def test_a_step_that_was_cut_off_counts_with_its_start(work: Work) -> None:
@@ -134,11 +133,11 @@ def test_a_step_that_was_cut_off_counts_with_its_start(work: Work) -> None:
         asked = session.user("Write a and b")
         work.step("a", "1\n")
         cut = work.step("b", "2\n", finished=False)
-        assert message_diff(work.shots, session, cut.id) == ()
-        assert told(message_diff(work.shots, session, asked.id)) == [("a", 1, 0)]
+        assert session_diff(work.shots, session, cut.id) == ()
+        assert told(session_diff(work.shots, session, asked.id)) == [("a", 1, 0)]
         # The next step starts from what the cut one left.
         work.step("c", "3\n")
-        changed = told(message_diff(work.shots, session, asked.id))
+        changed = told(session_diff(work.shots, session, asked.id))
         assert changed == [("a", 1, 0), ("b", 1, 0), ("c", 1, 0)]
 
 
@@ -173,6 +172,6 @@ def test_a_session_from_another_machine_is_told_in_one_line(work: Work, tmp_path
             session_diff(elsewhere, session)
         assert "\n" not in str(error.value)
         with pytest.raises(BadInput, match="is not kept here"):
-            message_diff(elsewhere, session, asked.id)
+            session_diff(elsewhere, session, asked.id)
         with pytest.raises(BadInput, match="is not kept here"):
             elsewhere.restore(tree_after(session, asked.id))

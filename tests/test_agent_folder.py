@@ -7,7 +7,7 @@ import pytest
 
 import foldmark
 from foldmark.agent.agent import Agent
-from foldmark.agent.file_changes import message_diff, session_diff, tree_before
+from foldmark.agent.file_changes import session_diff, tree_before
 from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.errors import BadPolicy
 from foldmark.model.messages import StepFinishPart, StepStartPart, SubtaskPart, ToolPart, UserInfo
@@ -64,7 +64,7 @@ def test_what_a_turn_changed_is_told_and_noted(folder: Path, session: Session):
     held = agent.snapshots(session)
     assert held is not None
     first = session.export().messages[0]
-    diffs = message_diff(held, session, first.id)
+    diffs = session_diff(held, session, first.id)
     assert diffs == session_diff(held, session)
     assert [(diff.file, diff.additions, diff.deletions) for diff in diffs] == [
         ("a/b.txt", 1, 0),

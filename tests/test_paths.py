@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from foldmark.agent.tool import ToolRefusal
-from foldmark.agent.tools.paths import Places, inside, shown_path
+from foldmark.agent.tools.paths import Places, inside
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_what_lies_inside_is_found_by_its_real_path(folder: Path, name: str, rea
     for writing in (False, True):
         found = inside(folder, name, writing=writing)
         assert found == folder / real
-        assert shown_path(folder, found) == real
+        assert Places(folder=folder).shown(found) == real
     assert inside(folder, str(folder / "src" / "a.py")) == folder / "src" / "a.py"
 
 
@@ -93,7 +93,7 @@ def test_what_leads_outside_or_nowhere_is_refused_in_one_line(folder: Path, name
 def test_the_folder_itself_may_be_reached_by_a_link(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("work")
     assert inside(tmp_path / "link", "src/a.py") == folder / "src" / "a.py"
-    assert shown_path(tmp_path / "link", folder / "src") == "src"
+    assert Places(folder=tmp_path / "link").shown(folder / "src") == "src"
 
 
 def test_other_folders_may_be_allowed(folder: Path, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_other_folders_may_be_allowed(folder: Path, tmp_path: Path) -> None:
         assert inside(folder, name, allowed=[outside]).is_relative_to(outside)
     with pytest.raises(ToolRefusal):
         inside(folder, "../work-not/x", allowed=[outside])
-    assert shown_path(folder, outside / "secret.txt") == str(outside / "secret.txt")
+    assert Places(folder=folder).shown(outside / "secret.txt") == str(outside / "secret.txt")
 
 
 @pytest.mark.parametrize(

@@ -47,15 +47,11 @@ def span(messages: Iterable[Message]) -> Trees | None:
     return (trees[0][0], trees[-1][1]) if trees else None
 
 
-def message_diff(snapshots: Snapshots, session: Session, message_id: str) -> tuple[FileDiff, ...]:
-    """What an answer did to files, or all that answers a message of the user."""
+def session_diff(
+    snapshots: Snapshots, session: Session, message_id: str | None = None
+) -> tuple[FileDiff, ...]:
+    """What a session did to files, also in what was folded; or a message and what answers it."""
     trees = changed_trees(session, message_id)
-    return snapshots.diff(*trees) if trees else ()
-
-
-def session_diff(snapshots: Snapshots, session: Session) -> tuple[FileDiff, ...]:
-    """What a session did to files, also in what was folded."""
-    trees = changed_trees(session)
     return snapshots.diff(*trees) if trees else ()
 
 

@@ -14,9 +14,11 @@ from msgspec.structs import replace
 
 from foldmark.model import events
 from foldmark.model.messages import ReasoningPart, RetryPart, TextPart, Time, ToolPart
+from foldmark.providers.background import end_tasks
 from foldmark.providers.driver import heard_out, jittered
 from foldmark.session.session import Session
 from foldmark.summary.protocol import Cause, ModelFailure, ModelRequest
+from foldmark.summary.retry import retry_pause
 from foldmark.summary.steps import Calling, Model, Piece, Stepped, Words
 
 _AGAIN: tuple[Cause, ...] = ("throttled", "timeout", "failed")
@@ -90,22 +92,23 @@ class StreamedAnswer:
 
 
 async def answered(
-    model: Model, ask: ModelRequest, answer: StreamedAnswer, patience: RetryPolicy
+    model: Model, ask: ModelRequest, answer: StreamedAnswer, policy: RetryPolicy
 ) -> Stepped | ModelFailure:
     """What the model answers in the end; a refusal is the last of several where that may help.
 
     An answer of nothing is asked for again, too. Who gives no other has nothing more to say.
     """
-    for attempt in range(1, patience.retries + 2):
-        outcome = await _asked(model, ask, answer, patience.silence)
+    for attempt in range(1, policy.retries + 2):
+        outcome = await _asked(model, ask, answer, policy.silence)
         refused = _refusal(outcome)
         if refused is None or refused.cause not in _AGAIN:
             return outcome
         # Who was silent for so long once more is not waited for again.
-        tries = min(patience.retries, 1) if refused.cause == "timeout" else patience.retries
+        tries = min(policy.retries, 1) if refused.cause == "timeout" else policy.retries
         if attempt > tries:
             return outcome
-        seconds = _pause(refused, attempt, patience)
+        pause = retry_pause(attempt, refused.retry_after, first=jittered(policy.pause))
+        seconds = min(pause, _LONGEST_WAIT)
         answer.again(attempt, refused, seconds)
         await asyncio.sleep(seconds)
     raise AssertionError("the last try returns")
@@ -116,12 +119,6 @@ def _refusal(outcome: Stepped | ModelFailure) -> ModelFailure | None:
         return outcome
     says = any(isinstance(part, ToolPart) or part.text.strip() for part in outcome.parts)
     return None if says else ModelFailure(cause="failed", message=EMPTY)
-
-
-def _pause(refused: ModelFailure, attempt: int, patience: RetryPolicy) -> float:
-    told = refused.retry_after
-    own = jittered(patience.pause * 2 ** (attempt - 1))
-    return min(max(told, 0.0) if told is not None else own, _LONGEST_WAIT)
 
 
 async def _asked(
@@ -141,9 +138,7 @@ async def _asked(
             await asyncio.wait((task,), timeout=left)
         outcome = task.result()
     finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait((task,), timeout=_GRACE)
+        await end_tasks((task,), _GRACE)
     return outcome
 
 

@@ -19,7 +19,7 @@ from foldmark.errors import BadInput
 from foldmark.model import events
 from foldmark.model.messages import SHOWN, Completed, FilePart, Pending, Running, Time, ToolPart
 from foldmark.model.values import Json, decoder, encode, parsed
-from foldmark.providers.background import uncut
+from foldmark.providers.background import end_tasks, uncut
 from foldmark.session.session import Session
 from foldmark.summary.steps import Stepped
 
@@ -127,7 +127,7 @@ async def done(
         await _all_done_or_stopped(tasks, context.aborted)
     finally:
         try:
-            await _ended(tasks)
+            await end_tasks(tasks, _GRACE)
         finally:
             await _close(session, parts, tasks, cut)
     did = [task.result() for task in tasks if task.done() and not task.cancelled()]
@@ -170,14 +170,6 @@ async def _all_done_or_stopped(
             _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopped.cancel()
-
-
-async def _ended(tasks: list["asyncio.Task[CallsOutcome]"]) -> None:
-    running = [task for task in tasks if not task.done()]
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.wait(running, timeout=_GRACE)
 
 
 async def _done(
@@ -300,13 +292,11 @@ async def _timed(tool: Tool, given: Json, context: Context) -> ToolOutput:
     """What a tool gives within its time; what does not end when it is cancelled is left behind."""
     task = asyncio.create_task(_contained(tool, given, context))
     try:
-        done, _ = await asyncio.wait({task}, timeout=tool.seconds)
-        if done:
+        await asyncio.wait({task}, timeout=tool.seconds)
+        if task.done():
             return _checked(task)
-    except asyncio.CancelledError:
-        await _left(task)
-        raise
-    await _left(task)
+    finally:
+        await end_tasks((task,), _GRACE)
     raise ToolRefusal(f"timed out after {tool.seconds:g} s")
 
 
@@ -350,18 +340,6 @@ def _misfit(output: ToolOutput) -> str | None:
     except (BadInput, TypeError, ValueError, RecursionError) as error:
         return f"its files or metadata are no JSON ({str(error)[:_LONGEST_CAUSE]})"
     return None
-
-
-async def _left(task: asyncio.Future[ToolOutput]) -> None:
-    """Cancel a call, and give it a moment to clear up."""
-    task.cancel()
-    task.add_done_callback(_heard)
-    await asyncio.wait({task}, timeout=_GRACE)
-
-
-def _heard(task: asyncio.Future[ToolOutput]) -> None:
-    if not task.cancelled():
-        task.exception()  # an error that nobody asks for would be complained of
 
 
 def _kept(output: ToolOutput) -> ToolOutput:

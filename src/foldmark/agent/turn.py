@@ -18,7 +18,7 @@ from foldmark.model import events
 from foldmark.model.messages import Message, Pending, SubtaskPart, TextPart, Tokens, ToolPart
 from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import AssistantMessage, PromptMessage
-from foldmark.providers.background import uncut, waited
+from foldmark.providers.background import end_tasks, uncut, waited
 from foldmark.providers.models import kept_open
 from foldmark.session.maker import Content
 from foldmark.session.session import Session
@@ -331,9 +331,7 @@ class Turn:
             raise Aborted
         finally:
             stop.cancel()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait((task,), timeout=_GRACE)
+            await end_tasks((task,), _GRACE)
 
     # --- what is done ---
 

@@ -17,7 +17,7 @@ from typing import Annotated, BinaryIO
 
 from foldmark.agent.function_tools import tool
 from foldmark.agent.tool import Context, Tool, ToolOutput, ToolRefusal
-from foldmark.files import size_text
+from foldmark.files import NotRegular, open_regular, size_text
 from foldmark.model.messages import FilePart
 from foldmark.model.values import Json
 from foldmark.snapshots.git import UNFINISHED
@@ -120,26 +120,23 @@ def _lines(count: int) -> str:
 def _opened(places: Places, path: Path) -> BinaryIO:
     """A regular file to be read; anything else could hang or never end."""
     shown = places.shown(path)
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with places.parent(path) as folder:
-            number = os.open(path.name, flags, dir_fd=folder)
+            file = open_regular(path.name, folder=folder)
     except (FileNotFoundError, NotADirectoryError):
         raise ToolRefusal(f"there is no file {printed(shown)}{_near(path)}") from None
     except PermissionError:
         raise ToolRefusal(f"{printed(shown)}: no permission to read it") from None
+    except NotRegular:
+        raise ToolRefusal(f"{printed(shown)} is no regular file, and is not read") from None
     except OSError as error:
         raise ToolRefusal(f"{printed(shown)} cannot be opened: {error.strerror}") from None
-    about = os.fstat(number)
-    if not stat.S_ISREG(about.st_mode):
-        os.close(number)
-        raise ToolRefusal(f"{printed(shown)} is no regular file, and is not read")
-    if about.st_size > _MOST_BYTES:
-        os.close(number)
+    if (size := os.fstat(file.fileno()).st_size) > _MOST_BYTES:
+        file.close()
         raise ToolRefusal(
-            f"{printed(shown)} has {size_text(about.st_size)}, which is too much to read; use grep"
+            f"{printed(shown)} has {size_text(size)}, which is too much to read; use grep"
         )
-    return os.fdopen(number, "rb")
+    return file
 
 
 def _near(path: Path) -> str:

@@ -7,14 +7,14 @@ file is told elsewhere.
 
 import os
 import unicodedata
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from foldmark.agent.tool import ToolRefusal
-from foldmark.files import harmless
+from foldmark.files import harmless, open_folder
 from foldmark.model.values import Frozen
 from foldmark.store.sqlite import BESIDE
 
@@ -22,7 +22,6 @@ from .grep import is_among
 
 _GIT = ".git"
 _LONGEST = 4_096  # characters of a path; the system has a limit of its own
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Places(Frozen):
@@ -49,8 +48,9 @@ class Places(Frozen):
         return list(dict.fromkeys(path + end for path in real for end in ("", *BESIDE)))
 
     def shown(self, path: Path) -> str:
-        """A path as the model is told it."""
-        return shown_path(self.folder, path)
+        """A path as the model is told it: from the working folder on, where it lies in it."""
+        root = Path(os.path.realpath(self.folder))
+        return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
 
     def subject(self, name: object) -> str:
         """What permission rules are held against: one name for a file, however it is written."""
@@ -61,44 +61,18 @@ class Places(Frozen):
         except ToolRefusal:
             return os.path.normpath(name)
 
-    @contextmanager
-    def parent(self, path: Path, *, make: bool = False) -> Generator[int]:
+    def parent(self, path: Path, *, make: bool = False) -> AbstractContextManager[int]:
         """The folder of a real path, opened without following any link on the way."""
         roots = [Path(os.path.realpath(root)) for root in (self.folder, *self.allowed)]
         base = max((root for root in roots if path.is_relative_to(root)), key=_depth, default=None)
         if base is None:
             raise ToolRefusal(f"{self.shown(path)} is outside the working folder")
         steps = path.relative_to(base).parts
-        with _folder(base if steps else base.parent, steps[:-1], make=make) as number:
-            yield number
+        return open_folder(base if steps else base.parent, steps[:-1], make=make)
 
 
 def _depth(path: Path) -> int:
     return len(path.parts)
-
-
-@contextmanager
-def _folder(base: Path, steps: tuple[str, ...], *, make: bool) -> Generator[int]:
-    number = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for step in steps:
-            inner = _stepped(number, step, make=make)
-            os.close(number)
-            number = inner
-        yield number
-    finally:
-        os.close(number)
-
-
-def _stepped(number: int, step: str, *, make: bool) -> int:
-    try:
-        return os.open(step, _FOLDER, dir_fd=number)
-    except FileNotFoundError:
-        if not make:
-            raise
-    with suppress(FileExistsError):  # another call was quicker
-        os.mkdir(step, dir_fd=number)
-    return os.open(step, _FOLDER, dir_fd=number)
 
 
 def inside(folder: Path, name: str, *, allowed: Iterable[Path] = (), writing: bool = False) -> Path:
@@ -137,12 +111,6 @@ def _is_git(part: str) -> bool:
     """Whether some system takes a name for .git, by ignoring case, marks, or dots at its end."""
     bare = "".join(ch for ch in part if unicodedata.category(ch) != "Cf")
     return bare.casefold().rstrip(". ") == _GIT or bare.casefold() == "git~1"
-
-
-def shown_path(folder: Path, path: Path) -> str:
-    """A path as the model is told it: from the working folder on, where it lies in it."""
-    root = Path(os.path.realpath(folder))
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
 
 
 def printed(name: str) -> str:

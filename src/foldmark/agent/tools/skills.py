@@ -11,6 +11,7 @@ from typing import Annotated
 
 from foldmark.agent.function_tools import tool
 from foldmark.agent.tool import Tool, ToolOutput, ToolRefusal
+from foldmark.files import open_regular
 from foldmark.model.values import Frozen
 
 from .paths import inside, printed
@@ -75,10 +76,10 @@ def _text(folder: Path) -> str:
     """What a skill says; a file that leads out of the folder of skills is none."""
     path = inside(folder.parent, f"{folder.name}/{FILE}")
     try:
-        if not path.is_file():
-            raise ToolRefusal(f"the skill {printed(folder.name)} is not there any more")
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(_MOST_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        raise ToolRefusal(f"the skill {printed(folder.name)} is not there any more") from None
     except OSError as error:
         raise ToolRefusal(
             f"the skill {printed(folder.name)} cannot be read: {error.strerror}"
