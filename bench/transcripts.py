@@ -112,7 +112,8 @@ def _imported(files: list[str], where: str) -> int:
         settings = load_settings(store=where)
         target = ImportTarget(
             place=where,
-            open=lambda make: stack.enter_context(opened_store(settings, make=make)),
+            open=lambda: stack.enter_context(opened_store(settings)),
+            make=lambda: stack.enter_context(opened_store(settings, make=True)),
             estimate=settings.rules().estimate,
         )
         batch = BatchImport(target, max_size=2**29)

@@ -11,7 +11,7 @@ from typing import Any
 
 from foldmark.model.messages import SessionInfo
 from foldmark.model.values import Extra, parsed
-from foldmark.transcripts.build import FormatReader, Names, Talk, as_object, located
+from foldmark.transcripts.build import FormatReader, Talk, UniqueNames, as_object, located
 from foldmark.transcripts.format import Format
 from foldmark.transcripts.formats.api_lists import decode_list
 from foldmark.transcripts.source import Head
@@ -31,7 +31,7 @@ class TauBench(FormatReader):
     def __init__(self, name: str) -> None:
         """Take the file's name, which names the sessions together with their tasks."""
         super().__init__(name)
-        self._names = Names()
+        self._names = UniqueNames()
 
     def decode(self, data: bytes) -> Any:
         """The list of episodes."""

@@ -22,8 +22,7 @@ from foldmark.model.messages import (
 )
 from foldmark.presets import FOLDMARK
 from foldmark.tokens.counters import counter
-from foldmark.transcripts.formats.claude_trace import FORMAT
-from foldmark.transcripts.formats.claude_trace_stream import streamed
+from foldmark.transcripts.formats.claude_trace import FORMAT, streamed
 from foldmark.transcripts.read import opened_reading, read_file, read_sessions
 from foldmark.transcripts.source import opened_source
 from foldmark.wire.formats import encode

@@ -72,7 +72,8 @@ def import_files(  # noqa: PLR0913 - each is an option of the command
     with ExitStack() as stack:
         target = ImportTarget(
             place=store_place(settings),
-            open=lambda make: stack.enter_context(opened_store(settings, make=make)),
+            open=lambda: stack.enter_context(opened_store(settings)),
+            make=lambda: stack.enter_context(opened_store(settings, make=True)),
             estimate=settings.rules().estimate,
         )
         importer = BatchImport(target, name=name, format=format, lenient=lenient, max_size=max_size)

@@ -226,20 +226,10 @@ class Talk:
         **about: Any,
     ) -> None:
         """Add a recorded compaction: a marker, and the summary, of which more may be known."""
-        marker = UserInfo(id=f"{name}-marker", time=_created(at), wire=wire or UNSET)
-        part = CompactionPart(auto=auto, tail_start_id=tail or UNSET)
-        info = AssistantInfo(
-            id=f"{name}-summary",
-            parent_id=marker.id,
-            time=_created(at),
-            summary=True,
-            finish="stop",
-            **about,
-        )
+        pivot = folded(name, summary, at, auto=auto, tail=tail, wire=wire)
         self.flush()
-        self.last_id = info.id
-        pivot = (Message(info=marker, parts=(part,)), Message(info=info, parts=tuple(summary)))
-        self._reader.tell(self, *pivot)
+        self.last_id = pivot[1].id
+        self._reader.tell(self, pivot[0], with_info(pivot[1], **about))
 
     def prune(self, calls: Iterable[str], at: Number | None) -> None:
         """Hide the outputs of these calls from now on."""
@@ -262,8 +252,8 @@ class Talk:
             self._reader.tell(self, *messages)
 
 
-class Names:
-    """Names, of which each is given once."""
+class UniqueNames:
+    """UniqueNames, of which each is given once."""
 
     def __init__(self) -> None:
         """Begin with none."""

@@ -49,7 +49,8 @@ class ImportTarget(Frozen):
     """The store to import into, and how tokens are counted there."""
 
     place: str  # its path or address
-    open: Callable[..., Store]  # with make=True it may be made, else it must be there
+    open: Callable[[], Store]  # BadInput if there is none
+    make: Callable[[], Store]  # opens it as well, if there is one
     estimate: str
 
 
@@ -128,7 +129,7 @@ class BatchImport:
     def _opened(self) -> Store:
         """The store, opened only once there is something for it."""
         if self._store is None:
-            self._store = self._target.open(make=True)
+            self._store = self._target.make()
         return self._store
 
     # --- transcripts ---
@@ -182,7 +183,7 @@ class BatchImport:
         """Whether a file is just as it was when it was imported; no store is made to know that."""
         if self._store is None:
             with suppress(BadInput):
-                self._store = self._target.open(make=False)
+                self._store = self._target.open()
         return self._store is not None and self._store.has_imported(*state, self._format)
 
     # --- stores ---

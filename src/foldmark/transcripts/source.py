@@ -35,6 +35,7 @@ _NUL = b"\0"
 _PIECE = 2**20
 _PEEKED_LINES, _PEEKED_BYTES = 40, 2**18
 _document = msgspec.json.Decoder(Document)
+_items = msgspec.json.Decoder(list[msgspec.Raw])
 _value = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -76,6 +77,14 @@ class Head(Frozen):
     def item(self, place: int) -> Any:
         """An item of a document that is a list, decoded."""
         return _decoded(self.items[place]) if place < len(self.items) else None
+
+    def beginning(self, name: str, count: int) -> list[Any]:
+        """The first items of a list in a document; nothing of it is decoded beyond them."""
+        items: Any = self.fields.get(name)
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            if isinstance(items, msgspec.Raw):
+                items = [msgspec.json.decode(item) for item in _items.decode(items)[:count]]
+        return cast("list[Any]", items)[:count] if isinstance(items, list) else []
 
 
 class Source:

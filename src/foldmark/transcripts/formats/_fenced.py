@@ -32,7 +32,7 @@ class Place(NamedTuple):
     closes: int
 
 
-class Output(NamedTuple):
+class FencedOutput(NamedTuple):
     """What a command gave back, and when."""
 
     text: str
@@ -45,7 +45,7 @@ class FencedCall(NamedTuple):
     key: str
     tool: str
     id: str
-    output: Output | None = None
+    output: FencedOutput | None = None
 
 
 def enclosed(text: str, opening: str, closing: str) -> list[Place]:
@@ -101,6 +101,6 @@ def parted(text: str, place: Place, call: FencedCall) -> tuple[AnyPart, ...]:
     return (*before, part, TextPart(text=rest)) if rest else (*before, part)
 
 
-def _ended(given: Json, output: Output) -> Completed:
+def _ended(given: Json, output: FencedOutput) -> Completed:
     time = UNSET if output.at is None else Time(end=output.at)
     return Completed(input=given, output=output.text, time=time)

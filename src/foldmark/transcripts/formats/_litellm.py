@@ -1,22 +1,18 @@
 """What programs that ask models through LiteLLM, and runs on benchmarks, have in common."""
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from foldmark.model.messages import Cache, Number, Origin, SessionInfo, TextPart, Tokens
 from foldmark.model.values import Extra, Json
-from foldmark.transcripts.build import as_list, as_object
-from foldmark.transcripts.source import Head
 from foldmark.wire.codec import options
 from foldmark.wire.openai_chat import OpenAIChat
 
 _FACTS = ("exit_status", "model_stats")  # small; what was handed in is an output already
 _wire = OpenAIChat()
-_items = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def response_tokens(response: Json) -> Tokens | None:
@@ -28,7 +24,7 @@ def response_tokens(response: Json) -> Tokens | None:
     read, write = _number(prompt, "cached_tokens"), _number(usage, "cache_creation_input_tokens")
     tokens = counted_tokens(usage, read, write)
     total, thought = _number(usage, "total_tokens"), _number(answer, "reasoning_tokens")
-    return msgspec.structs.replace(tokens, total=total or tokens.total, reasoning=thought)
+    return replace(tokens, total=total or tokens.total, reasoning=thought)
 
 
 def counted_tokens(usage: Json, read: Number, write: Number) -> Tokens:
@@ -83,15 +79,6 @@ def run_facts(name: str, about: Json, facts: Iterable[str] = _FACTS) -> Extra | 
     """How a run ended and what it cost, under the name of its format."""
     found = {fact: about[fact] for fact in facts if about.get(fact) is not None}
     return Extra({name: found}) if found else UNSET
-
-
-def first_of(head: Head, name: str) -> Json:
-    """The first item of a list in a document; nothing of it is decoded beyond that item."""
-    items: Any = head.fields.get(name)
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        if isinstance(items, msgspec.Raw):
-            items = [msgspec.json.decode(item) for item in _items.decode(items)[:1]]
-    return as_object(next(iter(as_list(items)), None))
 
 
 def _text(value: object) -> str | UnsetType:

@@ -1,173 +1,415 @@
 """Recorded traffic with Anthropic's Messages API: claude-trace, one request and response a line.
 
-Facts of this format: each request repeats its whole conversation. Those with tools are the loop
-of an agent, each conversation a session. Left out is what has no tools and never grows beyond one
-request, if there is anything else: the program's questions about quotas, topics and titles. A
-compaction is a request for a summary, and then a conversation that begins with it.
+Facts of this format: each request repeats its whole conversation, so of what was said only
+fingerprints are kept. A request that leaves out the end took it back; results that say something
+else than before were pruned; the answer comes with the response, and the next request repeats it.
+Requests with tools are the loop of an agent, each conversation a session. Left out is what has no
+tools and never grows beyond one request, if there is anything else: the program's questions about
+quotas, topics and titles. A compaction is a request for a summary, and then a conversation that
+begins with it.
 """
 
+import json
 from collections import OrderedDict, deque
-from collections.abc import Iterator
-from pathlib import Path
+from contextlib import suppress
+from operator import eq
+from typing import Any, TypeVar, cast
 
-from msgspec import UNSET, Raw
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
 
-from foldmark.model.messages import Origin, SessionInfo, Time
-from foldmark.model.values import Json
-from foldmark.transcripts.build import Opened, Step, Tally, moment
+from foldmark.errors import BadInput
+from foldmark.model.messages import AnyPart, Origin, SessionInfo, TextPart
+from foldmark.model.values import Json, parsed
+from foldmark.session.fingerprints import print_of
+from foldmark.transcripts.build import (
+    FormatReader,
+    Talk,
+    UniqueNames,
+    as_object,
+    by_program,
+    moment,
+    session_time,
+    text_or_empty,
+)
 from foldmark.transcripts.format import Format
 from foldmark.transcripts.formats.api_lists import with_prompt
 from foldmark.transcripts.source import Head
-from foldmark.wire.codec import options
+from foldmark.wire.anthropic import Anthropic
+from foldmark.wire.codec import JOINED, Read, Reply, kind_words, options, without
+from foldmark.wire.joiners import AnthropicJoiner
 
-from .claude_trace_request import (
-    PATH,
-    Body,
-    Exchange,
-    Line,
-    as_message,
-    begins_with_summary,
-    body_of,
-    bytes_of,
-    decoded,
-    decoded_line,
-    has_tools,
-    message_digest,
-    response_of,
-)
-from .claude_trace_talk import NAME, WIRE, Talk
-
+_NAME = "anthropic-api"
+_PATH = "/v1/messages"
+_DATA = "\ndata:"
 _MOST_TALKS, _MOST_WAITING = 64, 8
+# What Claude Code writes.
+_SUMMARIZE = "Your task is to create a detailed summary of"
+_CONTINUED = "This session is being continued from a previous conversation"
+_REMINDER = "<system-reminder>"
+_BY_HAND = ("<command-name>/compact<", "<command-name>compact<")
+_wire = Anthropic()
+T = TypeVar("T")
 
 
-class AnthropicApi:
+class _TraceRequest(Struct, gc=False):
+    """A request; other endpoints have other bodies."""
+
+    body: Raw | UnsetType = UNSET
+    url: Any = UNSET
+    timestamp: Any = UNSET
+
+
+class _TraceResponse(Struct, gc=False):
+    """Its response: whole, or as the stream that it was."""
+
+    body: Any = UNSET
+    body_raw: Any = UNSET
+    timestamp: Any = UNSET
+
+
+class _TraceLine(Struct, gc=False):
+    """One request and its response."""
+
+    request: _TraceRequest
+    response: _TraceResponse | UnsetType | None = UNSET
+    logged_at: Any = UNSET
+
+
+class _TraceBody(Struct, gc=False):
+    """What matters of a request for an answer; messages are decoded only where they are new."""
+
+    messages: list[Raw]
+    system: Any = None
+    tools: Any = None
+
+
+_line = msgspec.json.Decoder(_TraceLine)
+_body = msgspec.json.Decoder(_TraceBody)
+
+
+class _Exchange(Struct, gc=False):
+    """A request for an answer, and the answer."""
+
+    body: _TraceBody
+    messages: list[Raw | Json]
+    fingerprints: list[str]
+    kind: int  # stands for its system prompt, and for whether it has tools
+    reply: Reply | None
+    at: int | None
+    replied: int | None
+
+    def read(self, place: int) -> Read:
+        """One of its messages."""
+        message = self.messages[place]
+        return _wire.read(_object(message) if isinstance(message, Raw) else message)
+
+    def asks_for_summary(self) -> bool:
+        """Whether a request ends with the program's own demand for a summary."""
+        return len(self.fingerprints) > 1 and any(
+            _SUMMARIZE in text for text in _texts(self.read(-1))
+        )
+
+    def begins_with_summary(self) -> bool:
+        """Whether a request goes on with a conversation of which only a summary is left."""
+        return any(text.startswith(_CONTINUED) for text in _texts(self.read(0)))
+
+
+class ClaudeTrace(FormatReader):
     """Reads one file."""
+
+    key = _wire.key
 
     def __init__(self, name: str) -> None:
         """Take the file's name, which names the sessions."""
-        self.tally = Tally()
-        self._stem = Path(name).stem
+        super().__init__(name)
         self._sessions = 0
-        self._talks: OrderedDict[str, Talk] = OrderedDict()  # the newest last
-        self._now: Talk | None = None
+        self._open: OrderedDict[str, _TracedTalk] = OrderedDict()  # the newest last
         # Without tools, and not yet gone on with.
-        self._waiting: deque[tuple[Exchange, Body]] = deque(maxlen=_MOST_WAITING)
-        self._digests: dict[int, int] = {}  # of messages, by that of their bytes
+        self._waiting: deque[_Exchange] = deque(maxlen=_MOST_WAITING)
+        self._fingerprints: dict[int, str] = {}  # of messages, by the hash of their bytes
 
-    def decode(self, data: bytes) -> Line:
+    def decode(self, data: bytes) -> _TraceLine:
         """One exchange, undecoded but for its outline."""
-        return decoded_line(data)
+        try:
+            return _strict(_line, data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # Broken, or half of a character in it: that the API refuses as well.
+            mended = json.dumps(parsed(data), ensure_ascii=False).encode(errors="replace")
+            return _strict(_line, mended)
 
-    def take(self, record: Line, line: int) -> Iterator[Step]:
-        """What an exchange adds."""
+    def read(self, record: _TraceLine, line: int) -> None:
+        """Tell what an exchange adds."""
         del line
-        body = body_of(record)
+        url, given = record.request.url, record.request.body
+        if isinstance(url, str) and not url.partition("?")[0].endswith(_PATH):
+            return
+        body = _strict(_body, bytes(given)) if isinstance(given, Raw) else None
         if body is not None and body.messages:
-            yield from self._exchanged(self._exchange(body, record), body)
+            exchange = self._exchange(body, record)
+            talk = self._matching(exchange) or self._begun(exchange)
+            if talk is not None:
+                self._tell(talk, exchange)
 
-    def end(self) -> Iterator[Step]:
-        """What is held; what waits is told if it is all there is."""
+    def finish(self) -> None:
+        """What waits is told if it is all there is."""
         if not self._sessions:
-            for exchange, body in self._waiting:
-                yield from self._told(self._new(exchange, body), exchange)
-        if self._now is not None:
-            yield from self._now.end()
+            for exchange in self._waiting:
+                self._tell(self._new(exchange), exchange)
 
-    # --- exchanges ---
-
-    def _exchange(self, body: Body, record: Line) -> Exchange:
-        response = response_of(record)
-        is_answer = response is not None and WIRE.recognises_reply(response)
-        return Exchange(
+    def _exchange(self, body: _TraceBody, record: _TraceLine) -> _Exchange:
+        response = record.response or _TraceResponse()
+        answer = _whole_response(response)
+        at, logged = moment(record.request.timestamp), moment(record.logged_at)
+        return _Exchange(
+            body=body,
             messages=list[Raw | Json](body.messages),
-            digests=[self._digest(raw) for raw in body.messages],
-            kind=hash((bytes_of(body.system), has_tools(body))),
-            reply=WIRE.read_reply(response) if response and is_answer else None,
-            reply_digest=message_digest(response) if response and is_answer else 0,
-            at=moment(record.request.timestamp) or moment(record.logged_at),
-            replied=moment(record.response.timestamp if record.response else None)
-            or moment(record.logged_at),
+            fingerprints=[self._fingerprint(raw) for raw in body.messages],
+            kind=hash((json.dumps(body.system), bool(body.tools))),
+            reply=_wire.read_reply(answer) if answer and _wire.recognises_reply(answer) else None,
+            at=at or logged,
+            replied=moment(response.timestamp) or logged,
         )
 
-    def _digest(self, raw: Raw) -> int:
+    def _fingerprint(self, raw: Raw) -> str:
         """Each way in which a message is written is decoded only once.
 
         What cannot be read is refused here, before anything of its request was told.
         """
         key = hash(bytes(raw))
-        if key not in self._digests:
-            message = as_message(raw)
-            WIRE.read(message)
-            self._digests[key] = message_digest(message)
-        return self._digests[key]
+        if key not in self._fingerprints:
+            self._fingerprints[key] = print_of(_wire.read(_object(raw))).said
+        return self._fingerprints[key]
 
-    def _exchanged(self, exchange: Exchange, body: Body) -> Iterator[Step]:
-        talk = self._matching(exchange)
-        if talk is not None:
-            yield from self._told(talk, exchange)
-        elif not has_tools(body):
-            yield from self._without_tools(exchange, body)
-        elif begins_with_summary(exchange) and (talk := self._folding(exchange)):
-            yield from self._switched(talk)
-            yield from talk.fold(exchange)
-        else:
-            yield from self._told(self._new(exchange, body), exchange)
+    # --- which conversation ---
 
-    def _matching(self, exchange: Exchange) -> Talk | None:
+    def _matching(self, exchange: _Exchange) -> "_TracedTalk | None":
         """The conversation that a request goes on with."""
-        found, most = None, 0
-        for talk in self._talks.values():
-            likeness = talk.likeness(exchange.digests)
+        match, most = None, 0
+        for talk in self._open.values():
+            likeness = sum(map(eq, talk.fingerprints, exchange.fingerprints))
             # One message alone may be the same in two: a title is asked for with the prompt, too.
             if likeness >= max(most, 1) and (likeness > 1 or talk.kind == exchange.kind):
-                found, most = talk, likeness
-        return found
+                match, most = talk, likeness
+        return match
 
-    def _folding(self, exchange: Exchange) -> Talk | None:
-        """The conversation of which this is the summary: one that was asked for it, if any."""
-        newest = list(reversed(self._talks.values()))
+    def _begun(self, exchange: _Exchange) -> "_TracedTalk | None":
+        """A new conversation, or one that is folded; None while it is not known to be one."""
+        if exchange.body.tools:
+            talk = self._folding(exchange) if exchange.begins_with_summary() else None
+            if talk is not None:
+                talk.fold_into(exchange)
+            return talk or self._new(exchange)
+        for waiting in self._waiting:
+            size = len(waiting.fingerprints)
+            if (
+                size < len(exchange.fingerprints)
+                and waiting.fingerprints == exchange.fingerprints[:size]
+            ):
+                self._waiting.remove(waiting)
+                talk = self._new(waiting)
+                self._tell(talk, waiting)
+                return talk
+        self._waiting.append(exchange)
+        return None
+
+    def _folding(self, exchange: _Exchange) -> "_TracedTalk | None":
+        """The conversation that goes on with a summary: one that was asked for it, if any."""
+        newest = list(reversed(self._open.values()))
         asked = [talk for talk in newest if talk.is_folding]
         alike = [talk for talk in newest if talk.kind == exchange.kind]
         return next(iter([*asked, *alike]), None)
 
-    def _without_tools(self, exchange: Exchange, body: Body) -> Iterator[Step]:
-        for held in self._waiting:
-            size = len(held[0].digests)
-            if size < len(exchange.digests) and held[0].digests == exchange.digests[:size]:
-                self._waiting.remove(held)
-                talk = self._new(*held)
-                yield from self._told(talk, held[0])
-                yield from self._told(talk, exchange)
-                return
-        self._waiting.append((exchange, body))
-
-    def _told(self, talk: Talk, exchange: Exchange) -> Iterator[Step]:
-        yield from self._switched(talk)
-        yield from talk.take(exchange)
-
-    def _switched(self, talk: Talk) -> Iterator[Step]:
-        self._talks.setdefault(talk.info.id, talk)
-        self._talks.move_to_end(talk.info.id)
-        if talk is not self._now:
-            if self._now is not None:
-                yield from self._now.end()
-            self._now = talk
-            yield Opened(info=talk.info)
-        if len(self._talks) > _MOST_TALKS:
-            self._talks.popitem(last=False)
-
-    def _new(self, exchange: Exchange, body: Body) -> Talk:
+    def _new(self, exchange: _Exchange) -> "_TracedTalk":
         self._sessions += 1
-        session = self._stem if self._sessions == 1 else f"{self._stem}-{self._sessions}"
-        at = exchange.at
-        info = SessionInfo(
-            id=session,
-            time=UNSET if at is None else Time(created=at, updated=at),
-            origin=with_prompt(
-                Origin(tools=decoded(body.tools) or UNSET), WIRE.name, decoded(body.system)
-            ),
+        name = self.stem if self._sessions == 1 else f"{self.stem}-{self._sessions}"
+        body = exchange.body
+        origin = with_prompt(Origin(tools=body.tools or UNSET), _wire.name, body.system)
+        info = SessionInfo(id=name, time=session_time(exchange.at), origin=origin)
+        talk = self.talks[name] = _TracedTalk(self, info)
+        talk.kind = exchange.kind
+        return talk
+
+    def _tell(self, talk: "_TracedTalk", exchange: _Exchange) -> None:
+        self._open[talk.info.id] = talk
+        self._open.move_to_end(talk.info.id)
+        if len(self._open) > _MOST_TALKS:
+            oldest = self._open.popitem(last=False)[1]
+            oldest.flush()
+            del self.talks[oldest.info.id]
+        talk.open()
+        talk.read(exchange)
+
+
+class _TracedTalk(Talk):
+    """One conversation as requests repeat it, each time a little longer."""
+
+    def __init__(self, reader: FormatReader, info: SessionInfo) -> None:
+        super().__init__(reader, info)
+        self.kind = 0
+        self.is_folding = False  # whether a summary of it was asked for
+        self.fingerprints: list[str] = []
+        self._summary: Reply | None = None
+        self._tally = reader.tally
+        self._last_ids: list[str | None] = []  # the newest message at each print
+        self._outputs: dict[str, int] = {}  # of calls, as hashes
+        self._names = UniqueNames()
+        self._count = 0
+        self._is_answered = False  # whether the last of them came with a response
+
+    def read(self, exchange: _Exchange) -> None:
+        """Tell what a request adds to the conversation, and its response."""
+        is_fold = exchange.asks_for_summary()
+        end = len(exchange.fingerprints) - is_fold
+        # What a summary is asked of may be cut down for that: it takes nothing back.
+        known = min(len(self.fingerprints), end) if is_fold else self._known(exchange, end)
+        if not is_fold:
+            self._note_pruned(exchange, known)
+            if known < len(self.fingerprints):
+                self.revert(self._last_ids[known - 1] if known else None)
+                del self.fingerprints[known:], self._last_ids[known:]
+        for place in range(known, end):
+            self._say(exchange.read(place), exchange.at)
+            self._keep(exchange.fingerprints[place], is_answer=False)
+        if is_fold:
+            self.is_folding, self._summary = True, exchange.reply
+            self._tally.messages += 1
+        elif exchange.reply is not None:
+            self._reply(exchange.reply, exchange.replied)
+            self._keep(print_of(exchange.reply.read).said, is_answer=True)
+
+    def _known(self, exchange: _Exchange, end: int) -> int:
+        """How many of a request's messages were said before; some may say it in other words."""
+        known = min(len(self.fingerprints), end)
+        while known and self.fingerprints[known - 1] != exchange.fingerprints[known - 1]:
+            known -= 1
+        is_last = known == len(self.fingerprints) - 1 and self._is_answered
+        if is_last and known < end and exchange.read(known).role == "assistant":
+            return known + 1
+        return known
+
+    def _note_pruned(self, exchange: _Exchange, known: int) -> None:
+        calls: list[str] = []
+        for place, fingerprint in enumerate(exchange.fingerprints[:known]):
+            if fingerprint != self.fingerprints[place]:
+                self.fingerprints[place] = fingerprint
+                for answer in exchange.read(place).answers:
+                    output = hash(answer.output)
+                    if self._outputs.get(answer.call_id, output) != output:
+                        calls.append(answer.call_id)
+                    self._outputs[answer.call_id] = output
+        if calls:
+            self.prune(calls, exchange.at)
+
+    def _keep(self, fingerprint: str, *, is_answer: bool) -> None:
+        self.fingerprints.append(fingerprint)
+        self._last_ids.append(self.last_id)
+        self._is_answered = is_answer
+
+    # --- messages ---
+
+    def _say(self, read: Read, at: int | None) -> None:
+        self._tally.messages += 1
+        for answer in read.answers:
+            self._outputs[answer.call_id] = hash(answer.output)
+            self.answer(answer, at)
+        if read.parts:
+            wire: Json = {_wire.key: read.rest} if read.rest else {}
+            wire |= {JOINED: True} if read.answers else {}
+            parts = tuple(_told_apart(part) for part in read.parts)
+            if read.role == "assistant":
+                self.assistant(self._name(""), parts, at, wire=wire or UNSET)
+            else:
+                self.user(self._name(""), parts, at, wire)
+
+    def _reply(self, reply: Reply, at: int | None) -> None:
+        self._tally.messages += 1
+        self.assistant(
+            self._name(text_or_empty(reply.rest.get("id"))),
+            reply.read.parts,
+            at,
+            model=(_wire.provider, reply.model),
+            tokens=reply.tokens,
+            finish=reply.finish,
         )
-        return Talk(info, exchange.kind, self.tally)
+
+    def _name(self, own: str) -> str:
+        self._count += 1
+        return self._names.once(own or f"{self.info.id}-{self._count}")
+
+    # --- compactions ---
+
+    def fold_into(self, exchange: _Exchange) -> None:
+        """Fold the conversation into the summary with which a request begins anew."""
+        first = _object(exchange.body.messages[0])
+        blocks = first["content"]
+        if isinstance(blocks, str):
+            blocks = [{"type": "text", "text": blocks}]
+        texts = [text_or_empty(block.get("text")) for block in blocks]
+        place = next(n for n, text in enumerate(texts) if text.startswith(_CONTINUED))
+        summary = texts.pop(place)
+        exchange.messages[0] = {**first, "content": [*blocks[:place], *blocks[place + 1 :]]}
+        reply = self._summary
+        about: Json = {}
+        if reply is not None:
+            about = {"provider_id": _wire.provider, "model_id": reply.model or UNSET}
+            about |= {"tokens": reply.tokens or UNSET}
+        self.fold(
+            self._name(""),
+            (TextPart(text=summary),),
+            exchange.at,
+            auto=not any(word in text for text in texts for word in _BY_HAND),
+            wire={_NAME: without(reply.rest, "role", "type")} if reply else None,
+            **about,
+        )
+        self.fingerprints, self._last_ids, self._summary = [], [], None
+        self.is_folding = self._is_answered = False
+
+
+# --- requests and responses ----------------------------------------------------------------
+
+
+def _strict(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        cause, _, path = str(error).partition(" - at ")
+        raise BadInput(cause, place=path.strip("`") or None) from None
+
+
+def _object(raw: Raw) -> Json:
+    """One message of a request."""
+    message = parsed(bytes(raw))
+    if not isinstance(message, dict):
+        raise BadInput(f"a message is an object, not {kind_words(message)}")
+    return cast("Json", message)
+
+
+def _whole_response(response: _TraceResponse) -> Json:
+    """The response, whole; nothing where there is none."""
+    if body := as_object(response.body):
+        return body
+    return (streamed(response.body_raw) if isinstance(response.body_raw, str) else None) or {}
+
+
+def streamed(text: str) -> Json | None:
+    """The response that recorded server-sent events tell; as far as it came, if it broke off."""
+    joiner = AnthropicJoiner()
+    for piece in f"\n{text}".split(_DATA)[1:]:
+        with suppress(BadInput):  # cut off within a line, perhaps
+            event = parsed(piece.partition("\n")[0].encode(errors="surrogatepass"))
+            if isinstance(event, dict):
+                joiner.take(cast("Json", event))
+    return joiner.as_far()
+
+
+def _texts(read: Read) -> list[str]:
+    return [part.text for part in read.parts if isinstance(part, TextPart)]
+
+
+def _told_apart(part: AnyPart) -> AnyPart:
+    is_reminder = isinstance(part, TextPart) and part.text.startswith(_REMINDER)
+    return by_program((part,))[0] if is_reminder else part
 
 
 def _recognises(head: Head) -> bool:
@@ -178,12 +420,12 @@ def _is_exchange(line: Json) -> bool:
     request = options(line, "request")
     body = options(request, "body")
     is_asked = isinstance(body.get("messages"), list) and "model" in body
-    return is_asked and "response" in line and PATH in str(request.get("url"))
+    return is_asked and "response" in line and _PATH in str(request.get("url"))
 
 
 FORMAT = Format(
-    name=NAME,
+    name=_NAME,
     about="claude-trace, traffic with Anthropic's API",
     recognises=_recognises,
-    importer=AnthropicApi,
+    importer=ClaudeTrace,
 )

@@ -24,8 +24,8 @@ from foldmark.model.messages import (
 from foldmark.model.values import Json
 from foldmark.transcripts.build import (
     FormatReader,
-    Names,
     Talk,
+    UniqueNames,
     as_list,
     as_object,
     by_program,
@@ -39,7 +39,7 @@ from foldmark.wire.codec import Answer, objects, options
 from foldmark.wire.openai_chat import OpenAIChat
 from foldmark.wire.openai_responses import OpenAIResponses
 
-from ._fenced import FencedCall, Output, Place, enclosed, parted, place_of
+from ._fenced import FencedCall, FencedOutput, Place, enclosed, parted, place_of
 from ._litellm import (
     leading_prompts,
     number_or_none,
@@ -67,7 +67,7 @@ class MiniSweAgent(FormatReader):
         """Take the file's name, for runs that do not name their task."""
         super().__init__(name)
         self.stem = self.stem.removesuffix(".traj")
-        self._names = Names()
+        self._names = UniqueNames()
 
     def read(self, record: Json, line: int) -> None:
         """Tell what a run says."""
@@ -85,7 +85,7 @@ class MiniSweAgent(FormatReader):
             directory=options(config, "environment").get("cwd"),
         )
         self.key = (_RESPONSES if any(map(_is_response, messages)) else _CHAT).key
-        run = _Run(self, info, named_model(options(config, "model").get("model_name")))
+        run = _MiniSweRun(self, info, named_model(options(config, "model").get("model_name")))
         run.extra = run_facts(_NAME, about)
         run.open()
         pairs = zip_longest(messages, messages[1:], fillvalue=None)
@@ -95,7 +95,7 @@ class MiniSweAgent(FormatReader):
         run.flush()
 
 
-class _Run(Talk):
+class _MiniSweRun(Talk):
     """The messages of one run."""
 
     def __init__(self, reader: FormatReader, info: SessionInfo, model: tuple[str, str]) -> None:
@@ -203,11 +203,11 @@ def _is_output(said: Json) -> bool:
     return said.get("role") in ("user", "exit") and not interrupts
 
 
-def _output(said: Json | None) -> Output | None:
+def _output(said: Json | None) -> FencedOutput | None:
     """What a command gave back, where that is a text."""
     if said is None or not isinstance(said.get("content"), str) or not _is_output(said):
         return None
-    return Output(said["content"], _at(said))
+    return FencedOutput(said["content"], _at(said))
 
 
 def _result(said: Json) -> Answer:

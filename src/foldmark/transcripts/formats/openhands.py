@@ -28,8 +28,8 @@ from foldmark.model.messages import (
 from foldmark.model.values import Json, parsed
 from foldmark.transcripts.build import (
     FormatReader,
-    Names,
     Talk,
+    UniqueNames,
     as_list,
     as_object,
     assistant_message,
@@ -48,7 +48,7 @@ from foldmark.transcripts.source import Head
 from foldmark.wire.codec import Answer, as_number, kind_words, objects, options, url_parts, without
 from foldmark.wire.openai_chat import OpenAIChat
 
-from ._litellm import counted_tokens, first_of, number_or_none, response_tokens, run_facts
+from ._litellm import counted_tokens, number_or_none, response_tokens, run_facts
 
 _NAME = "openhands"
 _SILENT = frozenset(  # none of these is shown to the model
@@ -76,7 +76,7 @@ class OpenHands(FormatReader):
     def __init__(self, name: str) -> None:
         """Take the file's name, for runs that do not name their task."""
         super().__init__(name)
-        self._names = Names()
+        self._names = UniqueNames()
 
     def decode(self, data: bytes) -> Json:
         """A run, or a bare list of events as one."""
@@ -91,7 +91,7 @@ class OpenHands(FormatReader):
         session = self._names.once(str(record.get("instance_id") or self.stem))
         cost = options(record, "metrics").get("accumulated_cost")
         facts = {"error": record.get("error"), "accumulated_cost": cost}
-        run = _Run(self, _info(session, events), record)
+        run = _OpenHandsRun(self, _info(session, events), record)
         run.extra = run_facts(_NAME, facts, facts)
         run.open()
         run.begin(record.get("instruction"), events)
@@ -101,7 +101,7 @@ class OpenHands(FormatReader):
         run.flush()
 
 
-class _Run(Talk):
+class _OpenHandsRun(Talk):
     """The events of one run."""
 
     def __init__(self, reader: FormatReader, info: SessionInfo, row: Json) -> None:
@@ -111,7 +111,7 @@ class _Run(Talk):
         self._model = named_model(model) if isinstance(model, str) and model else None
         usages = objects(options(row, "metrics").get("token_usages") or [], "'token_usages'")
         self._usages = {optional_text(usage, "response_id"): usage for usage in usages}
-        self._names = Names()
+        self._names = UniqueNames()
         self._places: list[tuple[int, str]] = []  # messages by the events they began with
         self._calls: dict[int | str | None, str] = {}  # by the events that made them
         self._unanswered: dict[str, None] = {}  # calls without an observation
@@ -411,8 +411,8 @@ def _is_event(held: object) -> bool:
 
 def _recognises(head: Head) -> bool:
     name = "history" if "history" in head.fields else "trajectory"
-    held = [_first(line) for line in head.lines[:3]]
-    return any(map(_is_event, held or (first_of(head, name), head.item(0))))
+    events = [_first(line) for line in head.lines[:3]]
+    return any(map(_is_event, events or (*head.beginning(name, 1), head.item(0))))
 
 
 FORMAT = Format(

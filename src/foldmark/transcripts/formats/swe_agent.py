@@ -16,8 +16,8 @@ from foldmark.model.messages import AnyPart, Pending, SessionInfo, TextPart, Too
 from foldmark.model.values import Json, parsed
 from foldmark.transcripts.build import (
     FormatReader,
-    Names,
     Talk,
+    UniqueNames,
     as_list,
     as_object,
     by_program,
@@ -33,7 +33,7 @@ from foldmark.wire.codec import Answer, objects, options, text_at
 from foldmark.wire.openai_chat import OpenAIChat
 
 from ._fenced import FencedCall, parted, place_of
-from ._litellm import first_of, leading_prompts, run_facts, run_info
+from ._litellm import leading_prompts, run_facts, run_info
 
 _NAME = "swe-agent"
 # Its own commands, where they are called by text; any other line is for the shell.
@@ -73,7 +73,7 @@ class SweAgent(FormatReader):
     def __init__(self, name: str) -> None:
         """Take the file's name, for runs that do not name their task."""
         super().__init__(name)
-        self._names = Names()
+        self._names = UniqueNames()
 
     def decode(self, data: bytes) -> _Trajectory:
         """A run; not decoded is what its steps repeat, which is most of a file."""
@@ -90,7 +90,7 @@ class SweAgent(FormatReader):
         prompts = leading_prompts(history)
         info = run_info(session, prompts=prompts, version=about.get("swe_agent_version"))
         model = named_model(options(options(config, "agent"), "model").get("name"))
-        run = _Run(self, info, model)
+        run = _SweAgentRun(self, info, model)
         run.extra = run_facts(_NAME, about)
         run.open()
         for number, item in enumerate(history[len(prompts) :], len(prompts)):
@@ -99,7 +99,7 @@ class SweAgent(FormatReader):
         run.end(record.trajectory or [])
 
 
-class _Run(Talk):
+class _SweAgentRun(Talk):
     """The messages of one run."""
 
     def __init__(self, reader: FormatReader, info: SessionInfo, model: tuple[str, str]) -> None:
@@ -181,7 +181,7 @@ def _config(held: object) -> Json:
 def _recognises(head: Head) -> bool:
     if not {"history", "trajectory", "info"} <= head.fields.keys():
         return False
-    return "role" in first_of(head, "history")
+    return any("role" in as_object(item) for item in head.beginning("history", 1))
 
 
 FORMAT = Format(
