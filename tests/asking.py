@@ -17,8 +17,7 @@ from foldmark.model.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.policy import Policy
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK, Policy
 from foldmark.summary.ladder import SummarizerLimits, Summary, summarize
 from foldmark.summary.protocol import ModelRequest, Outcome
 from foldmark.tokens.budget import usable

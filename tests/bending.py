@@ -13,7 +13,7 @@ from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import Message, Transcript, decode_message
 from foldmark.model.values import encode
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.format import Format
 from foldmark.transcripts.read import Sessions

@@ -16,8 +16,7 @@ from foldmark.log.view import View
 from foldmark.model.messages import Message, TextPart
 from foldmark.model.operations import Operation
 from foldmark.model.values import encode
-from foldmark.policy import Policy
-from foldmark.presets import PRESETS
+from foldmark.policy import PRESETS, Policy
 
 from .sessions import bytes_of, call, opened
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from foldmark.model.messages import Transcript
-from foldmark.presets import FOLDMARK, OPENCODE
+from foldmark.policy import FOLDMARK, OPENCODE
 from foldmark.store.encoding import unpacked_marks
 from foldmark.store.loading import Slice, load
 from foldmark.store.store import Store

@@ -27,7 +27,7 @@ from foldmark.model.messages import (
     UserInfo,
     encode_transcript,
 )
-from foldmark.presets import FOLDMARK as PRESET
+from foldmark.policy import FOLDMARK as PRESET
 from foldmark.store.store import Store
 from foldmark.tokens.counters import counter
 

@@ -15,7 +15,7 @@ from foldmark.model.messages import (
     encode_transcript,
 )
 from foldmark.model.prompt_messages import PromptMessage
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.wire.codec import options
 from foldmark.wire.formats import decode, encode, request

@@ -12,7 +12,7 @@ from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import AssistantInfo, Completed, Message, TextPart, ToolPart, UserInfo
 from foldmark.model.prompt_messages import PromptMessage
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.summary.steps import Stepped
 from foldmark.tokens.counters import counter
 

@@ -6,8 +6,7 @@ from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import AnyPart, Message, TextPart, ToolPart
 from foldmark.model.prompt_messages import Call, Media, Reasoning, Result, Text
-from foldmark.policy import Policy
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK, Policy
 from foldmark.tokens.counters import counter
 from foldmark.wire.codec import options
 

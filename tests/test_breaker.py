@@ -11,8 +11,7 @@ from foldmark.errors import CompactionStopped
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.operations import Operation
-from foldmark.policy import CompactRules
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK, CompactRules
 from foldmark.tokens.counters import by_classes
 
 from .asking import answer, user

@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 from foldmark.model.messages import Message, TextPart, UserInfo
-from foldmark.presets import PRESETS
+from foldmark.policy import PRESETS
 from foldmark.wire.codec import WIRES
 from foldmark.wire.formats import decode
 

@@ -11,7 +11,7 @@ import foldmark
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import SessionInfo, TextPart, Transcript
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.read import read_sessions
 

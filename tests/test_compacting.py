@@ -16,7 +16,7 @@ from foldmark.model.messages import AssistantInfo, Message
 from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import AssistantMessage
 from foldmark.model.values import encode
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.session.hooks import Compaction, CompactionChange
 from foldmark.summary.protocol import ModelFailure, ModelReply
 from foldmark.testing import ScriptedModel

@@ -18,7 +18,7 @@ from foldmark.model.messages import (
 )
 from foldmark.model.prompt_messages import Media
 from foldmark.model.values import encode
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.wire.codec import WIRES
 
 from .faulty import FaultyModel, asked_texts

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput, BadPolicy, FoldmarkError, UnknownModel
-from foldmark.presets import FOLDMARK, PRESETS
+from foldmark.policy import FOLDMARK, PRESETS
 from foldmark.session.settings import (
     PROJECT_KEYS,
     USER_KEYS,

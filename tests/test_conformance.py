@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from foldmark.presets import PRESETS
+from foldmark.policy import PRESETS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "foldmark"

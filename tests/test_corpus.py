@@ -25,7 +25,7 @@ from foldmark.model.messages import (
 )
 from foldmark.model.prompt_messages import Call, PromptMessage, Text, ToolMessage, UserMessage
 from foldmark.model.values import encode
-from foldmark.presets import FOLDMARK, PRESETS
+from foldmark.policy import FOLDMARK, PRESETS
 from foldmark.tokens.counters import by_classes, counter
 from foldmark.transcripts.format import formats
 from foldmark.transcripts.read import ReadFile, read_file

@@ -21,7 +21,7 @@ from foldmark.model.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 
 ASKED = Message(info=UserInfo(id="u"), parts=(TextPart(text="go"),))
 

@@ -16,7 +16,7 @@ from foldmark.log.view import Viewer
 from foldmark.model.messages import AssistantInfo, Cache, FilePart, TextPart, Tokens
 from foldmark.model.prompt_messages import Media
 from foldmark.model.values import encode
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import by_classes
 from foldmark.tokens.limits import Limit

@@ -15,8 +15,7 @@ from scripts.cli_docs import PAGE, cli_page
 
 from foldmark.files import write_private
 from foldmark.model.messages import encode_transcript
-from foldmark.policy import Policy
-from foldmark.presets import FOLDMARK, PRESETS
+from foldmark.policy import FOLDMARK, PRESETS, Policy
 from foldmark.session.settings import Settings, load_settings
 
 from .imported import Lines, write

@@ -39,7 +39,7 @@ from foldmark.model.messages import (
     encode_transcript,
 )
 from foldmark.model.prompt_messages import PromptMessage
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import by_classes
 from foldmark.transcripts.read import read_sessions
 from foldmark.transcripts.write_markdown import escaped, fenced, label, markdown

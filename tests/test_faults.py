@@ -31,7 +31,7 @@ from foldmark.model.messages import (
     UserInfo,
 )
 from foldmark.model.values import encode
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.session.in_memory import Fitter
 from foldmark.summary.ladder import SummarizerLimits, Summary, summarize
 from foldmark.summary.protocol import ModelRequest, Outcome

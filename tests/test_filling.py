@@ -29,7 +29,7 @@ from foldmark.model.messages import (
     ToolPart,
     Transcript,
 )
-from foldmark.presets import FOLDMARK, OPENCODE
+from foldmark.policy import FOLDMARK, OPENCODE
 from foldmark.store.importing import SessionImport
 from foldmark.store.store import Store
 from foldmark.tokens.counters import counter

@@ -15,7 +15,7 @@ from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import Transcript, decode_message
 from foldmark.model.values import encode
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.format import formats, recognised
 from foldmark.transcripts.read import Reading, Sessions

@@ -11,7 +11,7 @@ from foldmark.analysis.losses import is_named
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import Cache, Message, TextPart, Tokens
-from foldmark.presets import FOLDMARK, PRESETS
+from foldmark.policy import FOLDMARK, PRESETS
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.read import read_transcript
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from foldmark.compaction.prune import Prune
 from foldmark.log.log import Log, handle
 from foldmark.log.view import View, Viewer
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.session import hooks as module
 from foldmark.session.hooks import (
     POINTS,

@@ -20,7 +20,7 @@ from foldmark.model.messages import (
     ToolPart,
     has_result,
 )
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.formats.claude_trace import FORMAT, streamed
 from foldmark.transcripts.read import opened_reading, read_file, read_sessions

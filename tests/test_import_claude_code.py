@@ -24,7 +24,7 @@ from foldmark.model.messages import (
     Transcript,
     has_result,
 )
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.format import formats
 from foldmark.transcripts.formats.claude_code import FORMAT

@@ -24,7 +24,7 @@ from foldmark.model.messages import (
     has_result,
     is_opaque,
 )
-from foldmark.presets import FOLDMARK, OPENCODE_2025
+from foldmark.policy import FOLDMARK, OPENCODE_2025
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.formats.codex import FORMAT
 from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript

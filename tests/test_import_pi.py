@@ -26,7 +26,7 @@ from foldmark.model.messages import (
     Transcript,
     has_result,
 )
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.formats.pi import FORMAT
 from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript

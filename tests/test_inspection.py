@@ -20,7 +20,7 @@ from foldmark.model.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.presets import FOLDMARK, PRESETS
+from foldmark.policy import FOLDMARK, PRESETS
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.read import read_transcript
 

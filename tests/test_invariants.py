@@ -27,7 +27,7 @@ from foldmark.model.prompt_messages import (
     UserMessage,
 )
 from foldmark.model.values import encode
-from foldmark.presets import FOLDMARK, PRESETS
+from foldmark.policy import FOLDMARK, PRESETS
 from foldmark.tokens.budget import is_overflow, usable, used
 from foldmark.tokens.counters import by_classes, counter
 from foldmark.tokens.limits import Limit

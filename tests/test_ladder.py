@@ -10,7 +10,7 @@ from foldmark.compaction.situation import SummaryInstructions
 from foldmark.model.messages import Message
 from foldmark.model.prompt_messages import AssistantMessage, Declared, UserMessage
 from foldmark.model.values import encode
-from foldmark.presets import FOLDMARK, PRESETS
+from foldmark.policy import FOLDMARK, PRESETS
 from foldmark.summary.ladder import digest_of
 from foldmark.summary.prompting import SECTIONS
 from foldmark.summary.protocol import ModelFailure, ModelReply, ModelRequest, Outcome

@@ -20,7 +20,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 import foldmark
 from foldmark.adapters.langchain import FoldmarkMiddleware
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.summary.protocol import ModelRequest
 from foldmark.testing import plausible
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 import foldmark
 from foldmark.agent.agent import Agent
 from foldmark.model.messages import AssistantInfo, Pending, StepFinishPart, ToolPart
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.providers.models import model_named
 from foldmark.summary.protocol import Delta, ModelFailure, ModelReply, ModelRequest, Outcome
 from foldmark.summary.steps import Model, Stepped, Tell

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import foldmark
 from foldmark.model.messages import AssistantInfo, Pending, TextPart, ToolPart
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.providers.models import summarizer
 from foldmark.session.session import Session
 from foldmark.summary.protocol import Delta, ModelReply, ModelRequest, Outcome, Summarizer

@@ -25,8 +25,7 @@ from foldmark.model.messages import (
     UserInfo,
 )
 from foldmark.model.prompt_messages import ToolMessage
-from foldmark.policy import Policy
-from foldmark.presets import FOLDMARK, OPENCODE
+from foldmark.policy import FOLDMARK, OPENCODE, Policy
 from foldmark.tokens.counters import by_classes
 
 from .strategies import sessions

@@ -6,8 +6,7 @@ from foldmark.compaction.plan import tokens_used
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import AssistantInfo, Cache, Message, TextPart, Tokens, UserInfo
-from foldmark.policy import Policy
-from foldmark.presets import (
+from foldmark.policy import (
     CODELET,
     CODELET_USABLE,
     FOLDMARK,
@@ -15,6 +14,7 @@ from foldmark.presets import (
     OPENCODE_2025,
     OPENCODE_BUFFER,
     PRESETS,
+    Policy,
     preset,
 )
 from foldmark.tokens.budget import (

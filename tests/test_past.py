@@ -17,8 +17,7 @@ from foldmark.model.messages import (
     UserInfo,
 )
 from foldmark.model.values import encode
-from foldmark.policy import Policy
-from foldmark.presets import FOLDMARK, OPENCODE, PRESETS
+from foldmark.policy import FOLDMARK, OPENCODE, PRESETS, Policy
 from foldmark.tokens.counters import by_classes, counter
 from foldmark.tokens.limits import Limit
 

@@ -8,8 +8,7 @@ import pytest
 import foldmark
 from foldmark.model.messages import AssistantInfo, Pending, TextPart, Tokens, ToolPart, UserInfo
 from foldmark.model.prompt_messages import message_texts
-from foldmark.policy import QUESTION
-from foldmark.presets import PRESETS
+from foldmark.policy import PRESETS, QUESTION
 from foldmark.session.hooks import Compaction, CompactionChange
 from foldmark.session.session import Session
 from foldmark.summary.prompting import prompt

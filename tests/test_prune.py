@@ -23,8 +23,14 @@ from foldmark.model.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.policy import Policy
-from foldmark.presets import CODELET, CODELET_USABLE, OPENCODE, OPENCODE_2025, OPENCODE_BUFFER
+from foldmark.policy import (
+    CODELET,
+    CODELET_USABLE,
+    OPENCODE,
+    OPENCODE_2025,
+    OPENCODE_BUFFER,
+    Policy,
+)
 from foldmark.tokens.counters import round4
 
 SINCE_2025 = pytest.mark.parametrize("policy", [OPENCODE_2025, OPENCODE], ids=lambda p: p.name)

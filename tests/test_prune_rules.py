@@ -19,7 +19,7 @@ from foldmark.model.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import round4
 
 from .sessions import without_pivots

@@ -7,7 +7,7 @@ import pytest
 
 import foldmark
 from foldmark.adapters.pydantic_ai import Foldmark
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from foldmark.log.log import Log
 from foldmark.log.marks import marked_messages
 from foldmark.log.view import Viewer
 from foldmark.model.messages import Message
-from foldmark.presets import FOLDMARK, PRESETS
+from foldmark.policy import FOLDMARK, PRESETS
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import counter
 from foldmark.tokens.limits import Limit

@@ -35,8 +35,7 @@ from foldmark.model.prompt_messages import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.policy import Policy
-from foldmark.presets import FOLDMARK, OPENCODE_2025, PRESETS
+from foldmark.policy import FOLDMARK, OPENCODE_2025, PRESETS, Policy
 from foldmark.tokens.counters import by_classes, counter
 from foldmark.tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD
 

@@ -5,7 +5,7 @@ import pytest
 import foldmark
 from foldmark.model.messages import FilePart, TextPart
 from foldmark.model.prompt_messages import ToolMessage, UserMessage
-from foldmark.presets import OPENCODE
+from foldmark.policy import OPENCODE
 
 from .faulty import asked_texts
 from .sessions import opened, step

@@ -15,7 +15,7 @@ from foldmark.log.log import Log
 from foldmark.log.user_requests import Requests
 from foldmark.model.events import Event
 from foldmark.model.messages import Completed, Message, Pending, TextPart, ToolPart, UserInfo
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.providers.models import summarizer
 from foldmark.session.session import Session
 from foldmark.summary.redaction import masked

@@ -4,8 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from foldmark.errors import BadPolicy
-from foldmark.policy import Policy, Threshold
-from foldmark.presets import FOLDMARK, OPENCODE, PRESETS, preset
+from foldmark.policy import FOLDMARK, OPENCODE, PRESETS, Policy, Threshold, preset
 from foldmark.tokens.budget import is_overflow, threshold_for, usable
 from foldmark.tokens.limits import Limit
 

@@ -28,8 +28,7 @@ from foldmark.model.messages import (
     decode_transcript,
 )
 from foldmark.model.values import Json
-from foldmark.policy import Policy
-from foldmark.presets import FOLDMARK, PRESETS
+from foldmark.policy import FOLDMARK, PRESETS, Policy
 from foldmark.store.store import Store
 from foldmark.tokens.counters import COUNTERS, counter
 from foldmark.transcripts.read import read_transcript

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from foldmark.errors import BadInput, SessionBusy
-from foldmark.presets import OPENCODE
+from foldmark.policy import OPENCODE
 from foldmark.store.importing import Diverged
 from foldmark.store.store import Store
 from foldmark.transcripts.read import opened_reading

@@ -33,9 +33,16 @@ from foldmark.model.messages import (
     UserInfo,
 )
 from foldmark.model.values import to_plain
-from foldmark.policy import Policy, TailRules
-from foldmark.presets import CODELET, CODELET_USABLE, FOLDMARK, OPENCODE, OPENCODE_2025
-from foldmark.presets import OPENCODE_BUFFER as BUFFER
+from foldmark.policy import (
+    CODELET,
+    CODELET_USABLE,
+    FOLDMARK,
+    OPENCODE,
+    OPENCODE_2025,
+    Policy,
+    TailRules,
+)
+from foldmark.policy import OPENCODE_BUFFER as BUFFER
 from foldmark.tokens.counters import counter
 
 PLAIN = TailRules()

@@ -11,8 +11,7 @@ from foldmark.log.log import Log
 from foldmark.log.view import Viewer, shown_places
 from foldmark.model.messages import Message, TextPart, Tokens, UserInfo
 from foldmark.model.values import from_plain
-from foldmark.policy import Policy
-from foldmark.presets import OPENCODE
+from foldmark.policy import OPENCODE, Policy
 from foldmark.tokens.budget import is_overflow, usable, used
 from foldmark.tokens.counters import round4
 from foldmark.tokens.limits import Limit

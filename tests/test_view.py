@@ -17,8 +17,7 @@ from foldmark.model.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.policy import Policy
-from foldmark.presets import FOLDMARK, OPENCODE, OPENCODE_2025, PRESETS
+from foldmark.policy import FOLDMARK, OPENCODE, OPENCODE_2025, PRESETS, Policy
 from foldmark.tokens.counters import counter
 
 from .telling import shown, told

@@ -1,7 +1,7 @@
 from foldmark.analysis.waste import repeats, superseded
 from foldmark.compaction.prune import prune_plan
 from foldmark.log.log import handle
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 
 from .pump import answer, asked, logged, ran, read, wrote

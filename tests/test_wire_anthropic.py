@@ -28,7 +28,7 @@ from foldmark.model.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.presets import OPENCODE
+from foldmark.policy import OPENCODE
 from foldmark.tokens.counters import by_classes
 from foldmark.wire.anthropic import Anthropic
 from foldmark.wire.codec import NOTHING_TO_READ, options

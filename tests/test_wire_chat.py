@@ -40,7 +40,7 @@ from foldmark.model.prompt_messages import (
     UserMessage,
 )
 from foldmark.model.prompt_messages import Call as ShownCall
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.wire.codec import NOTHING_TO_READ, options
 from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request

@@ -26,7 +26,7 @@ from foldmark.model.messages import (
     UserInfo,
     told_error,
 )
-from foldmark.presets import OPENCODE
+from foldmark.policy import OPENCODE
 from foldmark.tokens.counters import by_classes
 from foldmark.wire.codec import NOTHING_TO_READ, options
 from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request

@@ -8,7 +8,7 @@ import pytest
 import foldmark
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import by_classes
 from foldmark.wire.formats import decode, encode
 

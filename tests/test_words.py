@@ -20,8 +20,7 @@ from foldmark.model.messages import (
     UserInfo,
 )
 from foldmark.model.prompt_messages import Media, Text, UserMessage
-from foldmark.policy import Policy
-from foldmark.presets import FOLDMARK, PRESETS
+from foldmark.policy import FOLDMARK, PRESETS, Policy
 from foldmark.session.in_memory import Fitter
 from foldmark.tokens.counters import by_classes, counter, truncate_middle
 from foldmark.tokens.limits import Limit

@@ -25,7 +25,7 @@ from foldmark.model.messages import (
     encode_transcript,
 )
 from foldmark.model.prompt_messages import PromptMessage
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import by_classes
 from foldmark.wire.codec import options, wire_named
 from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request

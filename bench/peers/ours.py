@@ -22,7 +22,7 @@ from foldmark.compaction.situation import CompactionRequest
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import Message, Pending, TextPart, ToolPart
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.session.in_memory import Fitter
 from foldmark.tokens.budget import is_overflow
 from foldmark.tokens.counters import counter

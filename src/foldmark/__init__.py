@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from .log.view import Viewer
     from .model.events import Event
     from .model.messages import Message
-    from .policy import Policy
-    from .presets import preset
+    from .policy import Policy, preset
     from .refusals import is_context_overflow
     from .session.opening import aopen, open  # noqa: A004 - `foldmark.open` is its name
     from .session.session import Session
@@ -63,7 +62,7 @@ _HOMES = {
     "is_context_overflow": "refusals",
     "model_limits": "tokens.limits",
     "open": "session.opening",
-    "preset": "presets",
+    "preset": "policy",
     "read_transcript": "transcripts.read",
     "tool": "agent.function_tools",
 }

@@ -1,13 +1,14 @@
-"""A policy: every threshold and rule as one frozen value. Presets are in `presets`.
+"""A policy: every threshold and rule as one frozen value, and the presets.
 
-What is here is data. `overflow`, `prune`, `tail` and `view` read it; none of them asks for the
-name of a preset.
+What is here is data. The budget, prune, tail and view read it; none of them asks for the name of
+a preset.
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from difflib import get_close_matches
+from typing import Literal, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from .errors import BadPolicy
 from .model.values import Frozen
@@ -19,6 +20,7 @@ Threshold = int | float
 QUESTION = "What did we do so far?"  # what a marker asks
 Rung = Literal["prefix", "serial", "chunks", "tight"]
 Prompts = Literal["foldmark", "000", "001"]
+T = TypeVar("T", bound=Frozen)
 
 
 def _check_tokens(**figures: int | None) -> None:
@@ -163,24 +165,14 @@ class Policy(Frozen):
         output_cap: int | None = None,
     ) -> "Policy":
         """The same policy with what a user set for themselves."""
-        window, tail, pruning = self.window, self.tail, self.prune
-        if output_cap is not None:
-            window = msgspec.structs.replace(window, output_cap=output_cap)
-        if reserved is not None:
-            window = msgspec.structs.replace(window, reserved=reserved)
-        if threshold is not None:
-            window = msgspec.structs.replace(window, threshold=threshold)
-        if tail_tokens is not None:
-            tail = msgspec.structs.replace(tail, tokens=tail_tokens)
-        if prune is not None:
-            pruning = msgspec.structs.replace(pruning, on=prune)
-        return msgspec.structs.replace(
-            self,
-            auto=self.auto if auto is None else auto,
-            window=window,
-            prune=pruning,
-            tail=tail,
-        )
+        groups: dict[str, Frozen] = {
+            "window": _with(
+                self.window, reserved=reserved, threshold=threshold, output_cap=output_cap
+            ),
+            "tail": _with(self.tail, tokens=tail_tokens),
+            "prune": _with(self.prune, on=prune),
+        }
+        return _with(self, auto=auto, **groups)
 
     def in_environment(self, environment: Mapping[str, str]) -> "Policy":
         """The same policy with what environment variables switch off."""
@@ -190,8 +182,125 @@ class Policy(Frozen):
         )
 
 
+def _with(rules: T, **changes: object) -> T:
+    """The same rules with those changes that are not None."""
+    return replace(rules, **{name: held for name, held in changes.items() if held is not None})
+
+
 def _is_set(environment: Mapping[str, str], name: str) -> bool:
     return any(
         environment.get(f"{prefix}_{name}", "").strip().lower() in {"1", "true", "yes", "on"}
         for prefix in ("FOLDMARK", "OPENCODE")
     )
+
+
+# --- the presets: each version of the spec, and our own ---------------------------------------
+
+_NO_PRUNE = PruneRules(on=False)
+_NO_TAIL = TailRules(on=False)
+_SINCE_2025 = ("input", "cache.read", "output")
+# All that was said before goes to the model as it is, where that fits.
+_AS_IT_IS = CompactRules(
+    rungs=("prefix", "serial", "chunks", "tight"), prompts="000", always_resume=True
+)
+_AS_TEXT = CompactRules(always_resume=True)
+
+FOLDMARK = Policy(
+    name="foldmark",
+    estimate="classes",
+    window=WindowRules(
+        preflight=True,
+        below_input="buffer",
+        below_context="output",
+        honour_reserved=True,
+        largest_reserve=0.25,
+    ),
+    prune=PruneRules(
+        stop_at_pruned=False,
+        stop_at_summary=False,
+        attachments=True,
+        scale=0.25,
+        superseded=True,
+        duplicated=True,
+        keep_errors=2_000,
+        keep_small=60,
+        keep_unread=True,
+        inside_turns=True,
+    ),
+    tail=TailRules(
+        by_json=False, cuts=("pairs", "batches", "thinking"), keep_newest=True, capped=True
+    ),
+    view=ViewRules(
+        placeholder="[{what}: {size} pruned; recall {handle}]",
+        valid=True,
+        words=8_000,
+        summary=6_000,
+        longest=0.3,
+    ),
+    compact=CompactRules(
+        rungs=("prefix", "serial", "chunks", "tight"),
+        prompts="foldmark",
+        digest=True,
+        both_ends=True,
+        resume="Go on with what was being done.",
+    ),
+)
+
+OPENCODE = Policy(
+    name="opencode",
+    window=WindowRules(below_input="buffer", below_context="output"),
+    view=ViewRules(dangling_tail="everything", old_pivots=True),
+    compact=_AS_TEXT,
+)
+
+OPENCODE_2025 = Policy(
+    name="opencode-2025",
+    window=WindowRules(counted=_SINCE_2025, prefer_total=False, clamp=False, inclusive=False),
+    tail=_NO_TAIL,
+    compact=_AS_IT_IS,
+)
+
+OPENCODE_BUFFER = Policy(
+    name="opencode-buffer",
+    estimate="ceil4",
+    window=WindowRules(below_input="buffer", below_context="buffer", clamp=False),
+    prune=PruneRules(minimum=None, stop_at_pruned=False),
+    view=ViewRules(placeholder="[output truncated by compaction]"),
+    compact=_AS_TEXT,
+)
+
+CODELET = Policy(
+    name="codelet",
+    window=WindowRules(counted=_SINCE_2025, prefer_total=False, ratio=0.9, inclusive=False),
+    prune=_NO_PRUNE,
+    tail=_NO_TAIL,
+    compact=_AS_IT_IS,
+)
+
+CODELET_USABLE = Policy(
+    name="codelet-usable",
+    window=WindowRules(
+        counted=_SINCE_2025,
+        prefer_total=False,
+        knows_input_limit=False,
+        output_unknown_is_cap=False,
+        inclusive=False,
+    ),
+    prune=_NO_PRUNE,
+    tail=_NO_TAIL,
+    compact=_AS_IT_IS,
+)
+
+PRESETS = {
+    policy.name: policy
+    for policy in (FOLDMARK, OPENCODE, OPENCODE_2025, OPENCODE_BUFFER, CODELET, CODELET_USABLE)
+}
+
+
+def preset(name: str) -> Policy:
+    """The preset of this name."""
+    if name in PRESETS:
+        return PRESETS[name]
+    nearest = get_close_matches(name, PRESETS, n=1)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    raise BadPolicy(f"no policy is called {name!r}.{hint} There are: {', '.join(PRESETS)}")

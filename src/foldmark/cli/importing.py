@@ -11,7 +11,7 @@ from rich.text import Text
 
 from foldmark.errors import BadInput
 from foldmark.files import MOST_BYTES
-from foldmark.presets import PRESETS
+from foldmark.policy import PRESETS
 from foldmark.transcripts.import_files import BatchImport, ImportTarget, RefusedFile
 from foldmark.transcripts.store import Imported
 

@@ -12,8 +12,7 @@ from foldmark.files import MOST_BYTES, harmless, size_text
 from foldmark.log.log import Log
 from foldmark.model.messages import Transcript
 from foldmark.model.values import Frozen
-from foldmark.policy import Policy
-from foldmark.presets import FOLDMARK, PRESETS, preset
+from foldmark.policy import FOLDMARK, PRESETS, Policy, preset
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.read import ReadFile, picked, read_file
 

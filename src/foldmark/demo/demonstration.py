@@ -16,7 +16,7 @@ from foldmark.model.messages import Message, Transcript, decode_transcript
 from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import PromptMessage, message_texts
 from foldmark.model.values import Frozen, encode
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.session.means import DIGEST
 from foldmark.session.opening import open as open_session
 from foldmark.session.session import Session

@@ -14,7 +14,7 @@ from foldmark.log.log import Log
 from foldmark.log.render import size_text
 from foldmark.log.view import Viewer
 from foldmark.model.values import Frozen, Json, encode
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.summary.ladder import declared_tokens
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import Counter as Counting

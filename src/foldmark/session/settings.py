@@ -26,8 +26,7 @@ from msgspec.structs import replace
 from foldmark.errors import BadInput, BadPolicy, UnknownModel
 from foldmark.files import harmless
 from foldmark.model.values import Frozen, Json
-from foldmark.policy import CompactRules, Policy, Threshold, WindowRules
-from foldmark.presets import FOLDMARK, preset
+from foldmark.policy import FOLDMARK, CompactRules, Policy, Threshold, WindowRules, preset
 from foldmark.providers.models import limits_name
 from foldmark.store.address import PAIRS, shown_store
 from foldmark.tokens.counters import counter

@@ -1,4 +1,4 @@
-"""How many tokens a model takes, and what they cost.
+"""How many tokens a model takes.
 
 Reads a dated snapshot that is packaged with Foldmark, on the first question and once only.
 It does not know how much of a window is usable, asks no provider, and never guesses: a model
@@ -52,21 +52,11 @@ class Limit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 USUAL_LIMIT = Limit(context=200_000)
 
 
-class Prices(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Dollars per million tokens; None is not known."""
-
-    input: float | None = None
-    output: float | None = None
-    cache_read: float | None = None
-    cache_write: float | None = None
-
-
 class KnownModel(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A model as one provider offers it, named `provider:model`."""
 
     name: str
     limit: Limit
-    prices: Prices | None = None
 
 
 class _Snapshot(msgspec.Struct, frozen=True):
@@ -102,20 +92,9 @@ def limits_or_usual(name: str, *, is_given: bool) -> Limit:
         return USUAL_LIMIT
 
 
-def model_prices(name: str) -> Prices | None:
-    """The prices of a model; None where they are not known, or its providers disagree."""
-    model = _resolved(name.lower())
-    return model.prices if model else None
-
-
 def known_models() -> tuple[str, ...]:
     """Every name in the snapshot, as `provider:model`, sorted."""
     return tuple(model.name for model in _snapshot().models)
-
-
-def snapshot_date() -> str:
-    """The day to which the snapshot is true, as YYYY-MM-DD."""
-    return _snapshot().dated
 
 
 @cache
@@ -158,10 +137,8 @@ def _agreed(name: str, offers: list[KnownModel]) -> KnownModel | None:
     offers = [offer for offer in offers if _maker_made(offer)] or offers
     if len(offers) == 1:
         return offers[0]
-    limits, prices = {offer.limit for offer in offers}, {offer.prices for offer in offers}
-    if len(limits) != 1:
-        return None
-    return KnownModel(name, limits.pop(), prices.pop() if len(prices) == 1 else None)
+    limits = {offer.limit for offer in offers}
+    return KnownModel(name, limits.pop()) if len(limits) == 1 else None
 
 
 def _maker_made(model: KnownModel) -> bool:

@@ -16,7 +16,7 @@ from foldmark.log.view import Viewer
 from foldmark.model.messages import CompactionPart, Message, Origin, SessionInfo, Transcript
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import Json
-from foldmark.presets import FOLDMARK
+from foldmark.policy import FOLDMARK
 from foldmark.wire.codec import wire_named
 from foldmark.wire.formats import encode, request
 
