@@ -59,6 +59,13 @@ def write_private(path: str | os.PathLike[str], data: bytes) -> None:
         raise
 
 
+def user_data() -> Path:
+    """The folder of the user's own data: sessions and snapshots, outside of any project."""
+    given = Path(os.environ.get("XDG_DATA_HOME", ""))
+    data = given if given.is_absolute() else Path.home() / ".local" / "share"
+    return data / "foldmark"
+
+
 def harmless(name: str) -> str:
     """A file's name as it can be printed: what steers a terminal is shown as U+FFFD."""
     return "".join(ch if ch.isprintable() else "\N{REPLACEMENT CHARACTER}" for ch in name)

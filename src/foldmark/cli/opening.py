@@ -3,7 +3,6 @@
 A command that only reads makes no store, and takes no lease.
 """
 
-import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput, NoStore
+from foldmark.files import user_data
 from foldmark.session.session import Session
 from foldmark.session.settings import Settings, load_settings
 from foldmark.store.rows import SessionRow
@@ -20,9 +20,7 @@ from foldmark.store.store import LATEST, Store
 
 def user_store() -> Path:
     """The user's own store, outside of any project; `Store.open` makes it private."""
-    given = Path(os.environ.get("XDG_DATA_HOME", ""))
-    data = given if given.is_absolute() else Path.home() / ".local" / "share"
-    return data / "foldmark" / "foldmark.db"
+    return user_data() / "foldmark.db"
 
 
 def store_settings(**given: Any) -> Settings:

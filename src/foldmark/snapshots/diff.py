@@ -7,7 +7,7 @@ from typing import NamedTuple
 from foldmark.errors import BadInput
 from foldmark.model.file_diffs import Change, FileDiff
 
-from .git import Git, GitFailed
+from .git import Git
 
 _HOW = (
     *("diff-tree", "-r", "-p", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"),
@@ -19,6 +19,7 @@ _FOR_PEOPLE = ("-c", "core.quotePath=false", *_HOW)
 
 LINK = "120000"
 EXECUTABLE = "100755"
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # which git knows without keeping it
 _TREE = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _CHANGES: dict[str, Change] = {"A": "added", "D": "deleted"}
 
@@ -34,26 +35,25 @@ class Changed(NamedTuple):
     lines: tuple[int, int] | None = None  # added and deleted; None where it is no text
 
 
-def checked_tree(git: Git, tree: str) -> str:
-    """A tree that is kept; BadInput where it is none, or another machine's."""
-    if _TREE.fullmatch(tree):
-        try:
-            kind = git.output("cat-file", "-t", tree)
-        except GitFailed:
-            kind = b""
-        if kind.strip() == b"tree":
-            return tree
-    raise BadInput(
-        f"the snapshot {tree[:40]!r} is not kept here; diff and restore work where it was taken"
-    )
+def check_trees(git: Git, *trees: str) -> None:
+    """Raise BadInput for a tree that is none, or another machine's."""
+    for tree in trees:
+        if not _TREE.fullmatch(tree) or not git.has_tree(tree):
+            raise BadInput(
+                f"the snapshot {tree[:40]!r} is not kept here; "
+                "diff and restore work where it was taken"
+            )
 
 
-def changes(git: Git, old: str, new: str) -> list[Changed]:
-    """How two trees differ, with lines counted."""
-    told = _between(git, old, new).split(b"\0")
+def changes(git: Git, old: str, new: str, *patterns: str) -> list[Changed]:
+    """How two trees differ, in paths of some patterns or in all, with lines counted."""
+    if old == new:
+        return []
+    check_trees(git, old, new)
+    how = ("-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--raw", "--numstat")
     found: list[Changed] = []
     lines: dict[bytes, tuple[int, int] | None] = {}
-    fields = iter(told)
+    fields = iter(git.output("diff-tree", *how, old, new, "--", *patterns).split(b"\0"))
     for field in fields:
         if field.startswith(b":"):
             found.append(_changed(field.decode(), next(fields)))
@@ -61,21 +61,6 @@ def changes(git: Git, old: str, new: str) -> list[Changed]:
             added, deleted, path = field.split(b"\t", 2)
             lines[path] = None if added == b"-" else (int(added), int(deleted))
     return [change._replace(lines=lines.get(change.path)) for change in found]
-
-
-def _between(git: Git, old: str, new: str) -> bytes:
-    if old == new:
-        return b""
-    if not _TREE.fullmatch(old) or not _TREE.fullmatch(new):
-        checked_tree(git, old)
-        checked_tree(git, new)
-    how = ("-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--raw", "--numstat")
-    try:
-        return git.output("diff-tree", *how, old, new)
-    except GitFailed:
-        checked_tree(git, old)
-        checked_tree(git, new)
-        raise
 
 
 def _changed(record: str, path: bytes) -> Changed:
@@ -114,17 +99,6 @@ def _lines(names: list[str]) -> bytes:
     return "".join(f"{name}\n" for name in names).encode()
 
 
-def entries(git: Git, tree: str) -> list[tuple[str, str, bytes]]:
-    """The mode, blob and path of every file of a tree."""
-    found: list[tuple[str, str, bytes]] = []
-    for record in git.output("ls-tree", "-r", "-z", "--full-tree", tree).split(b"\0"):
-        if record:
-            told, _, path = record.partition(b"\t")
-            mode, _, blob = told.decode().split(" ")
-            found.append((mode, blob, path))
-    return found
-
-
 def file_diff(change: Changed, name: str, held: dict[str, bytes]) -> FileDiff:
     """A change as it is told; texts that are too large are left empty, their lines are counted."""
     binary = change.lines is None
@@ -143,4 +117,5 @@ def file_diff(change: Changed, name: str, held: dict[str, bytes]) -> FileDiff:
 def patch(git: Git, old: str, new: str, *, for_people: bool) -> bytes:
     """How one tree becomes another: git writes it, so that `git apply` takes it."""
     how = _FOR_PEOPLE if for_people else _FOR_PROGRAMS
-    return git.output(*how, checked_tree(git, old), checked_tree(git, new))
+    check_trees(git, old, new)
+    return git.output(*how, old, new)

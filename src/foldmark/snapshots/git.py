@@ -176,9 +176,13 @@ class Git:
             raise GitFailed(str(self.repository), os.fsdecode(err))
         return out
 
-    def has(self, tree: str) -> bool:
-        """Whether a tree that was written here is still there; objects are never packed."""
-        return (self.repository / "objects" / tree[:2] / tree[2:]).exists()
+    def has_tree(self, tree: str) -> bool:
+        """Whether a tree is kept; most are files of their own, which is seen without a process."""
+        if (self.repository / "objects" / tree[:2] / tree[2:]).exists():
+            return True
+        with suppress(GitFailed):
+            return self.output("cat-file", "-t", tree).strip() == b"tree"
+        return False
 
     def _communicated(
         self, process: subprocess.Popen[bytes], seconds: float

@@ -116,7 +116,7 @@ class Index:
 
     def tree(self) -> str:
         """The tree of what the index holds."""
-        if self._tree is None or not self._git.has(self._tree):
+        if self._tree is None or not self._git.has_tree(self._tree):
             self._tree = self._call("write-tree").decode().strip()
         return self._tree
 

@@ -14,7 +14,7 @@ from secrets import token_hex
 from foldmark.files import open_folder, write_private
 from foldmark.model.values import Frozen
 
-from .diff import EXECUTABLE, LINK, Changed, blobs, entries
+from .diff import EMPTY_TREE, EXECUTABLE, LINK, Changed, blobs, changes
 from .git import UNFINISHED, Git, zero_ended
 from .rules import Rules, is_store_data
 
@@ -109,11 +109,8 @@ class Restoring:
 
     def _ignored(self, tree: str, paths: list[bytes]) -> set[bytes]:
         """Paths that the .gitignore files of a tree ignore."""
-        rules = [
-            (blob, path)
-            for mode, blob, path in entries(self._git, tree)
-            if mode != LINK and path.rpartition(b"/")[2] == b".gitignore"
-        ]
+        found = changes(self._git, EMPTY_TREE, tree, ":(glob)**/.gitignore")
+        rules = [(change.new or "", change.path) for change in found if change.mode != LINK]
         held = blobs(self._git, [blob for blob, _ in rules])
         with tempfile.TemporaryDirectory(dir=self._home, prefix="rules-") as made:
             folder = Path(made)

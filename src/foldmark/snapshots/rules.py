@@ -200,21 +200,13 @@ class Included:
         born = {place for place in new if self._rules.status(place) is None}
         # A zero before it, too: a process may have been killed within a name.
         marked = (_BORN + place if place in born else _FOUND + place for place in new)
-        told = b"\0" + zero_ended(marked)
-        if self._append(told) == self._size + len(told):
-            self._size += len(told)  # nobody else wrote meanwhile: there is nothing to be learned
-        self.paths.update(new)
-        self.born.update(born)
-
-    def _append(self, data: bytes) -> int:
-        """Add to the file; how long it is then."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
             with os.fdopen(os.open(self._list, flags, 0o600), "ab") as file:
-                file.write(data)
-                return file.tell()
+                file.write(b"\0" + zero_ended(marked))
         except OSError as error:
             raise StoreError(str(self._list), f"cannot be written: {error.strerror}") from None
+        self.read()
 
 
 def _escaped(path: bytes) -> bytes:
@@ -268,13 +260,9 @@ def _log_says(log: bytes) -> bool:
     page = int.from_bytes(log[8:12], "big")
     if page < _SECTOR:
         return False
-    for start in range(_LOG_HEAD, len(log) - _HEAD, _FRAME_HEAD + page):
-        if log[start : start + 4] != b"\0\0\0\1":
-            continue
-        head = start + _FRAME_HEAD
-        if is_store_data(log[head : head + _HEAD]):
-            return True
-    return False
+    frames = range(_LOG_HEAD, len(log) - _HEAD, _FRAME_HEAD + page)
+    firsts = (start + _FRAME_HEAD for start in frames if log[start : start + 4] == b"\0\0\0\1")
+    return any(is_store_data(log[start : start + _HEAD]) for start in firsts)
 
 
 def _opening(place: bytes, size: int) -> bytes:

@@ -13,9 +13,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from foldmark.errors import StoreError
+from foldmark.files import user_data
 from foldmark.model.file_diffs import FileDiff
 
-from .diff import blobs, changes, checked_tree, file_diff, patch
+from .diff import blobs, changes, check_trees, file_diff, patch
 from .git import Git, GitEnded, GitFailed, git_program, shadow_repository, stopped_by, why_no_git
 from .index import Index
 from .restore import Restored, Restoring, in_the_way
@@ -52,12 +53,11 @@ class Snapshots:
         A path that is left out is a folder, or a file with those of its database beside it.
         """
         self.folder = Path(os.path.realpath(folder))
-        data = _data_home()
+        data = user_data()
         self.home = Path(os.path.realpath(home or _default_home(data, self.folder)))
         program = git_program(self.folder)
         if program is None:
             raise StoreError(str(self.folder), f"snapshots need git: {why_no_git(self.folder)}")
-        self._most_bytes = most_bytes
         self._git = Git(program, shadow_repository(self.home), self.folder)
         self._index = Index(self._git, self.home)
         self._rules = Rules(self.folder, most_bytes, (*leave_out, self.home, data))
@@ -151,7 +151,7 @@ class Snapshots:
         found = changes(self._git, old, new)
         shown = [change for change in found if texts and change.lines is not None]
         names = [name for change in shown for name in (change.old, change.new)]
-        held = blobs(self._git, names, self._most_bytes)
+        held = blobs(self._git, names, self._rules.most_bytes)
         diffs = (file_diff(change, os.fsdecode(change.path), held) for change in found)
         return tuple(sorted(diffs, key=lambda diff: diff.file))
 
@@ -168,7 +168,7 @@ class Snapshots:
         without being seen: ignored by the rules of that time, or large.
         """
         with self._lock:
-            checked_tree(self._git, tree)
+            check_trees(self._git, tree)
             before = self.take()
             found = changes(self._git, before, tree)
             if hidden := in_the_way(self._rules, found):
@@ -178,13 +178,6 @@ class Snapshots:
                 found = changes(self._git, before, tree)
             restoring = Restoring(self._git, self.home, self._rules, self._included.born)
             return restoring.done(before, tree, found)
-
-
-def _data_home() -> Path:
-    """Where all is kept of which the user need not know."""
-    told = os.environ.get("XDG_DATA_HOME", "")
-    data = Path(told) if Path(told).is_absolute() else Path.home() / ".local" / "share"
-    return data / "foldmark"
 
 
 def _default_home(data: Path, folder: Path) -> Path:
