@@ -158,7 +158,7 @@ def test_a_list_is_written_back_as_it_was_and_nothing_of_it_twice(name: str) -> 
 
 @pytest.mark.parametrize("messages", ODD)
 def test_what_is_odder_than_that_is_kept_as_it_came(messages: list[Json]) -> None:
-    assert back(messages) == 1
+    assert back(messages) <= 1
 
 
 @given(valid_lists())
@@ -367,7 +367,7 @@ def test_arguments_that_were_changed_are_written_anew() -> None:
     decoded = decode([calling(call("a", '{ "path": 1 }'))], wire=CHAT)
     part = decoded.messages[0].parts[0]
     assert isinstance(part, ToolPart)
-    assert options(part.metadata, CHAT) == {"arguments": '{ "path": 1 }'}
+    assert options(part.metadata, CHAT) == {"raw": call("a", '{ "path": 1 }')}
     newer = ToolPart(
         tool="read", call_id="a", state=Pending(input={"path": 2}), metadata=part.metadata
     )

@@ -39,7 +39,7 @@ from foldmark.refusals import THROTTLES, is_context_overflow, matches
 from foldmark.summary.protocol import Cause, Finish, ModelFailure, ModelReply
 from foldmark.summary.steps import Calling, Stepped, Tell, Words
 from foldmark.wire.codec import ARGUMENTS, arguments_object, compact
-from foldmark.wire.openai_chat_parts import FIELDS, THOUGHTS, UNDER
+from foldmark.wire.openai_chat import FIELDS, THOUGHTS, UNDER
 from foldmark.wire.openai_items import ITEM
 
 from .driver import error_line

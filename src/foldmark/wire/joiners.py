@@ -24,7 +24,7 @@ from .codec import (
     without,
 )
 from .gemini import either
-from .openai_chat_parts import THOUGHTS
+from .openai_chat import THOUGHTS
 
 # --- pieces of JSON, put together --------------------------------------------------------------
 

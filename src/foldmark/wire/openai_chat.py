@@ -3,8 +3,11 @@
 Facts of this wire: each result is a message of its own, of text alone; arguments are JSON inside
 a text; reasoning has no place in it, so vendors add fields of their own for it and want them back;
 a system prompt is a message and may stand anywhere.
+Fields that we do not know are kept one level down, under `fields`: a vendor's field is then never
+taken for one of our own notes.
 """
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,9 +18,11 @@ from msgspec.structs import replace
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import (
+    BLOCK,
     AnyPart,
     Cache,
     FilePart,
+    Pending,
     ReasoningPart,
     TextPart,
     Tokens,
@@ -39,52 +44,47 @@ from foldmark.model.values import Json
 
 from .breakpoints import with_breakpoints
 from .codec import (
-    CHARS,
     NOTHING_TO_READ,
     RESULT,
     Answer,
-    Pieces,
+    Names,
     Read,
     Reply,
+    arguments_input,
+    arguments_object,
+    as_it_came,
     as_number,
+    compact,
+    kept,
     object_at,
     objects,
+    opaque,
     options,
-    outlined,
+    raw_unless,
+    said_by,
     text_at,
-    texts_of,
     unknown_role,
     whole_message,
     with_whole_messages,
     without,
 )
-from .openai_chat_parts import (
-    FIELDS,
-    FILES,
+from .openai_chat_files import (
+    FILE_KINDS,
     KEY,
     MARKS,
-    OLD,
-    THOUGHTS,
-    UNDER,
-    fitting_id,
-    is_old,
-    lone_result,
-    noted,
-    old_id,
-    read_call,
+    can_be_sent,
+    file_note,
+    known_fields,
     read_file,
-    read_old_call,
-    read_part,
-    returned,
-    written_calls,
     written_file,
-    written_parts,
 )
 
-_FORM = "form"  # of the content, where it is not the usual: "list", "null" or "absent"
+FIELDS = "fields"  # what the wire says beside what we read
+UNDER = "under"  # the fields in which a text stood that is no content
+_FORM = "form"  # of the content, where it is not the usual: "list" or "absent"
 _ROLE = "role"
-_NO_ID = "no_id"
-_OUTLINE = "outline"
+# A call of the kind that came before `tool_calls`: one to a message, and without an id.
+_OLD = "function_call"
 
 _PROMPTS = ("system", "developer")
 _FINISH = {
@@ -94,6 +94,19 @@ _FINISH = {
     "length": "length",
     "content_filter": "content-filter",
 }
+# Thinking that can be read, by the fields that vendors have for it.
+THOUGHTS = ("reasoning_content", "reasoning", "reasoning_text")
+# What else of a message or call its own server wants back; other fields are none of a request.
+_RETURNED = frozenset(
+    {
+        *THOUGHTS,
+        *("name", "reasoning_details", "reasoning_opaque", "thinking_blocks"),
+        *("extra_content", "provider_specific_fields"),
+    }
+)
+# Ids of any letters are taken, and some servers want theirs back as they were: `functions.ls:0`.
+_FITTING_ID = re.compile(r"[!-~]{1,40}")
+_IDS, _TOOLS = Names(longest=40), Names(longest=64)
 # Blocks by which a list is known to be of another wire.
 _FOREIGN = frozenset(
     {
@@ -243,10 +256,28 @@ def _content_parts(message: Json) -> tuple[list[TextPart | FilePart], Json]:
         return [], {_FORM: "absent"}
     if content is None:
         return [], {}
-    parts = [read_part(block) for block in objects(content, "'content'")]
+    parts = [_read_part(block) for block in objects(content, "'content'")]
     # One bare text would be written as such, and nothing as null.
     is_bare = len(parts) == 1 and isinstance(parts[0], TextPart) and not parts[0].metadata
     return parts, {_FORM: "list"} if is_bare or not parts else {}
+
+
+def _read_part(block: Json) -> TextPart | FilePart:
+    """One part of the content."""
+    match block.get("type"):
+        case "text":
+            own = _noted(without(block, "type", "text"))
+            return TextPart(text=text_at(block, "text"), metadata=kept(KEY, own))
+        case "image_url" | "input_audio" | "file" if (file := read_file(block)) is not None:
+            return file
+        case kind:
+            said = block.get("refusal" if kind == "refusal" else "text")
+            return opaque(KEY, block, said if isinstance(said, str) else "")
+
+
+def _noted(fields: Json) -> Json:
+    """What is kept; nothing where there is nothing."""
+    return {FIELDS: fields} if fields else {}
 
 
 def _by_program(parts: Sequence[TextPart | FilePart]) -> tuple[AnyPart, ...]:
@@ -261,8 +292,7 @@ def _said_by_model(message: Json) -> Read:
     fields = without(message, "role", "content")
     # What these read they take out of the fields.
     parts = (*_thoughts(fields), *said, *_words_beside(fields), *_calls(fields))
-    rest |= {FIELDS: fields} if fields else {}
-    return Read(role="assistant", parts=parts, rest=rest)
+    return Read(role="assistant", parts=parts, rest=rest | _noted(fields))
 
 
 def _thoughts(fields: Json) -> list[ReasoningPart]:
@@ -284,7 +314,7 @@ def _words_beside(fields: Json) -> list[TextPart]:
         found.append(TextPart(text=fields.pop("refusal"), metadata={KEY: own}))
     transcript = options(fields, "audio").get("transcript")
     if isinstance(transcript, str) and transcript:
-        own = {UNDER: ["audio"], **noted(without(fields.pop("audio"), "transcript"))}
+        own = {UNDER: ["audio"], **_noted(without(fields.pop("audio"), "transcript"))}
         found.append(TextPart(text=transcript, metadata={KEY: own}))
     return found
 
@@ -292,62 +322,85 @@ def _words_beside(fields: Json) -> list[TextPart]:
 def _calls(fields: Json) -> list[ToolPart]:
     parts: list[ToolPart] = []
     if fields.get("tool_calls") not in (None, []):
-        parts = [read_call(held) for held in objects(fields.pop("tool_calls"), "'tool_calls'")]
-    if fields.get(OLD) is not None:
-        parts.append(read_old_call(object_at(fields, OLD)))
-        del fields[OLD]
+        parts = [_read_call(held) for held in objects(fields.pop("tool_calls"), "'tool_calls'")]
+    if fields.get(_OLD) is not None:
+        parts.append(_read_old_call(object_at(fields, _OLD)))
+        del fields[_OLD]
     return parts
 
 
+def _read_call(call: Json) -> ToolPart:
+    """A call: of a function, whose arguments are JSON, or of a tool that takes any text."""
+    kind, call_id = call.get("type"), text_at(call, "id")
+    if kind == "custom":
+        body = object_at(call, "custom")
+        name, given = text_at(body, "name"), {"input": text_at(body, "input")}
+    elif isinstance(kind, str) and kind != "function" and "function" not in call:
+        given = options(call, kind)  # of a kind that we do not know
+        name = str(given.get("name") or kind)
+    else:
+        body = object_at(call, "function")
+        name, given = text_at(body, "name"), arguments_input(text_at(body, "arguments"))
+    return ToolPart(
+        tool=name,
+        call_id=call_id,
+        state=Pending(input=given),
+        metadata=kept(KEY, raw_unless(_usual_call(name, call_id, given), call)),
+    )
+
+
+def _read_old_call(call: Json) -> ToolPart:
+    """A call of the old kind."""
+    name, given = text_at(call, "name"), arguments_input(text_at(call, "arguments"))
+    own = {_OLD: True, **raw_unless({"name": name, "arguments": compact(given)}, call)}
+    return ToolPart(
+        tool=name, call_id=_old_id(name), state=Pending(input=given), metadata={KEY: own}
+    )
+
+
+def _old_id(name: str) -> str:
+    """Calls of the old kind have no ids: a result belongs to the last call of its function."""
+    return f"function_{name}"
+
+
 def _answer(message: Json) -> Answer:
-    rest: Json = {}
-    name, taken = message.get("name"), ["role", "content"]
+    name = message.get("name")
     if message["role"] == "function":
-        call_id = old_id(text_at(message, "name"))
-        taken.append("name")
-    elif (found := _noted_id(message)) is not None:
-        call_id, rest[_NO_ID] = found, True
+        call_id = _old_id(text_at(message, "name"))
     else:
-        call_id = text_at(message, "tool_call_id")
-        taken.append("tool_call_id")
-    rest |= noted(without(message, *taken))
-    pieces = Pieces()
-    content = message.get("content", UNSET)
+        call_id = _noted_id(message) or text_at(message, "tool_call_id")
+    content = message.get("content")
+    texts: list[str] = []
+    files: list[FilePart] = []
     if isinstance(content, str):
-        pieces.add_text(content, {})
-    elif content is UNSET or content is None:
-        rest[_FORM] = "absent" if content is UNSET else "null"
-    else:
-        _take_pieces(pieces, objects(content, "'content'"))
-        rest[_OUTLINE] = pieces.outline
+        texts = [content]
+    elif content is not None:
+        for block in objects(content, "'content'"):
+            kind, text = block.get("type"), block.get("text")
+            if kind == "text" and isinstance(text, str):
+                texts.append(text)
+            elif kind in FILE_KINDS and (file := read_file(block)) is not None:
+                files.append(file)
+    output = "\n".join(texts)
+    fields = without(message, "role", "content", "tool_call_id")
+    usual = {"role": "tool", "content": output, "tool_call_id": call_id, **fields}
     return Answer(
         call_id=call_id,
-        output=pieces.text,
+        output=output,
         tool=name if isinstance(name, str) else "",
-        files=tuple(pieces.files),
-        rest=rest,
+        files=tuple(files),
+        rest=_noted(fields) | raw_unless(usual, message),
         raw=message,
     )
 
 
-def _noted_id(message: Json) -> str | None:
+def _noted_id(message: Json) -> str:
     """The id as SWE-agent notes it, in a list of its own."""
     ids = message.get("tool_call_ids")
     if "tool_call_id" in message or not isinstance(ids, list) or not ids:
-        return None
+        return ""
     first = cast("list[object]", ids)[0]
-    return first if isinstance(first, str) else None
-
-
-def _take_pieces(pieces: Pieces, blocks: list[Json]) -> None:
-    for block in blocks:
-        kind, text = block.get("type"), block.get("text")
-        if kind == "text" and isinstance(text, str):
-            pieces.add_text(text, without(block, "type", "text"))
-        elif kind in FILES and (file := read_file(block)) is not None:
-            pieces.add_file(file, {})
-        else:
-            pieces.add_other(block)
+    return first if isinstance(first, str) else ""
 
 
 # --- writing -------------------------------------------------------------------------------
@@ -356,15 +409,21 @@ def _take_pieces(pieces: Pieces, blocks: list[Json]) -> None:
 def _whole(block: Block, *, as_is: bool) -> Json | None:
     """A message that passes through: of an unknown role, or a result without a call."""
     found = whole_message(block, KEY)
-    return lone_result(block) if found is None and as_is else found
+    return _lone_result(block) if found is None and as_is else found
+
+
+def _lone_result(block: Block) -> Json | None:
+    """The message that a result without a call was, if it is one."""
+    held = options(options(block.provider_options, KEY), BLOCK)
+    return dict(held) if held.get("role") in ("tool", "function") else None
 
 
 def _from_user(message: UserMessage, *, as_is: bool) -> Json:
     own = options(message.wire, KEY)
     role = own[_ROLE] if own.get(_ROLE) in _PROMPTS else "user"
-    parts = written_parts(message.content, as_is=as_is, files=as_is or role == "user")
+    parts = _written_parts(message.content, as_is=as_is, files=as_is or role == "user")
     content = _content(parts, own) if parts or as_is else NOTHING_TO_READ
-    return _message(role, content) | returned(own, as_is=as_is)
+    return _message(role, content) | _returned(own, as_is=as_is)
 
 
 def _message(role: str, content: Any) -> Json:
@@ -382,7 +441,7 @@ def _content(parts: list[Json], own: Json) -> Any:
 
 def _from_assistant(message: AssistantMessage, *, as_is: bool) -> Json:
     own = options(message.wire, KEY)
-    beside = returned(own, as_is=as_is)
+    beside = _returned(own, as_is=as_is)
     said: list[Text | Media] = []
     calls: list[Call] = []
     for held in message.content:
@@ -395,11 +454,11 @@ def _from_assistant(message: AssistantMessage, *, as_is: bool) -> Json:
                 _put_beside(beside, held)
             case _:
                 said.append(held)
-    parts = written_parts(said, as_is=as_is, files=as_is)
+    parts = _written_parts(said, as_is=as_is, files=as_is)
     content = _content(parts, own)
     if not as_is and not parts and (not calls or content is not UNSET):
         content = None if calls else NOTHING_TO_READ  # a list must not be empty
-    return _message("assistant", content) | beside | written_calls(calls, as_is=as_is)
+    return _message("assistant", content) | beside | _written_calls(calls, as_is=as_is)
 
 
 def _put_beside(beside: Json, held: Text | Reasoning, others: str = "") -> None:
@@ -415,53 +474,107 @@ def _put_beside(beside: Json, held: Text | Reasoning, others: str = "") -> None:
             beside[name] = f"{before}\n\n{held.text}" if isinstance(before, str) else held.text
 
 
+def _written_parts(said: Sequence[Text | Media], *, as_is: bool, files: bool) -> list[Json]:
+    """Parts of a content; where files may not stand, a note of each."""
+    written: list[Json] = []
+    for held in said:
+        own = options(held.provider_options, KEY)
+        if isinstance(held, Media):
+            file = written_file(held, as_is=as_is)
+            is_sent = files and (as_is or can_be_sent(file["type"], held.data))
+            written.append(file if is_sent else file_note(held))
+        elif isinstance(own.get(BLOCK), dict) and not _lone_result(held):
+            written.append(dict(own[BLOCK]))
+        elif as_is or held.text.strip():
+            fields = {} if UNDER in own else _returned(own, as_is=as_is, known=MARKS)
+            written.append({"type": "text", "text": held.text, **fields})
+    return written
+
+
+def _returned(own: Json, *, as_is: bool, known: frozenset[str] = _RETURNED) -> Json:
+    """The fields that go back: all, or those that a server knows."""
+    fields = options(own, FIELDS)
+    return dict(fields) if as_is else known_fields(fields, known)
+
+
+def _written_calls(calls: Sequence[Call], *, as_is: bool) -> Json:
+    """The fields of a message that hold its calls."""
+    old = [call for call in calls if as_is and _is_old(call)]
+    old = old if len(old) == 1 else []
+    fields: Json = {}
+    for call in old:
+        usual = {"name": call.tool_name, "arguments": compact(call.input)}
+        own = options(call.provider_options, KEY)
+        fields[_OLD] = as_it_came(usual, own, lambda held: said_by(_read_old_call(held)))
+    written = [_written_call(call, as_is=as_is) for call in calls if call not in old]
+    return fields | ({"tool_calls": written} if written else {})
+
+
+def _is_old(block: Call | Result) -> bool:
+    """Whether it is of the old kind."""
+    return options(block.provider_options, KEY).get(_OLD) is True
+
+
+def _usual_call(name: str, call_id: str, given: Json) -> Json:
+    function = {"name": name, "arguments": compact(given)}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def _written_call(call: Call, *, as_is: bool) -> Json:
+    name, call_id = call.tool_name, call.tool_call_id
+    if not as_is:
+        name, call_id = _TOOLS.tool(name), _fitting_id(call_id)
+    own = {} if _is_old(call) else options(call.provider_options, KEY)
+    usual = _usual_call(name, call_id, call.input)
+    came = as_it_came(usual, own, lambda held: said_by(_read_call(held)))
+    if as_is or came is usual:
+        return came
+    fields = known_fields(came, _RETURNED)
+    function = options(came, "function")
+    if came.get("type") == "custom":
+        body = {name: came["custom"][name] for name in ("name", "input")}
+        return {"id": call_id, "type": "custom", "custom": body, **fields}
+    if not function:
+        return came
+    # Servers refuse arguments that are no object in JSON.
+    if arguments_object(function["arguments"]) is not None:
+        usual["function"]["arguments"] = function["arguments"]
+    return usual | fields
+
+
+def _fitting_id(call_id: str) -> str:
+    """An id that is taken."""
+    return call_id if _FITTING_ID.fullmatch(call_id) else _IDS.call_id(call_id)
+
+
 def _result(result: Result, *, as_is: bool) -> Json:
     own = options(options(result.provider_options, KEY), RESULT)
-    content = _result_content(result, own) if as_is else _result_text(result, own)
-    message = _message("tool", content) | returned(own, as_is=as_is)
-    if not as_is:
-        message["tool_call_id"] = fitting_id(result.tool_call_id)
-    elif is_old(result):
-        message |= {"role": "function", "name": result.tool_name}
-    elif not own.get(_NO_ID):
-        message["tool_call_id"] = result.tool_call_id
-    return message
-
-
-def _result_content(result: Result, own: Json) -> Any:
-    text, form = result.output.value, own.get(_FORM)
-    files = [written_file(held, as_is=True) for held in result.attachments]
-    if (pieces := _pieces(text, own)) is not None:
-        return outlined(*pieces, files, "text")
-    if form and not text:
-        return UNSET if form == "absent" else None
-    if not files:
-        return text
-    return [{"type": "text", "text": text}, *files]
-
-
-def _result_text(result: Result, own: Json) -> str | list[Json]:
-    """What a provider takes: texts alone."""
     text = result.output.value
-    if text.strip() and (pieces := _pieces(text, own)) is not None:
-        outline = [piece for piece in pieces[0] if CHARS in piece]
-        parts = outlined(outline, pieces[1], (), "text")
-        return [_marked_text(part) for part in parts if part["text"].strip()]
-    return text if text.strip() or not result.attachments else _SEE_BELOW
+    usual: Json = {"role": "tool", "content": text, "tool_call_id": result.tool_call_id}
+    usual |= options(own, FIELDS)
+    if as_is and result.attachments:
+        files = [written_file(held, as_is=True) for held in result.attachments]
+        usual["content"] = [{"type": "text", "text": text}, *files]
+    if as_is and _is_old(result):
+        usual = {**without(usual, "tool_call_id"), "role": "function", "name": result.tool_name}
+    came = as_it_came(usual, own, lambda message: said_by(_answer(message)))
+    if as_is:
+        return came
+    content = came.get("content")
+    parts = cast("list[Json]", content) if isinstance(content, list) and text.strip() else []
+    found = [known_fields(part, MARKS | {"type", "text"}) for part in parts if _says(part)]
+    shown = text if text.strip() or not result.attachments else _SEE_BELOW
+    written = {"role": "tool", "content": found or shown, **_returned(own, as_is=False)}
+    return {**written, "tool_call_id": _fitting_id(result.tool_call_id)}
 
 
-def _marked_text(part: Json) -> Json:
-    return {name: held for name, held in part.items() if name in ("type", "text", *MARKS)}
-
-
-def _pieces(text: str, own: Json) -> tuple[list[Json], list[str]] | None:
-    """The pieces in which an output came, if it still is the same."""
-    outline = own.get(_OUTLINE)
-    if not isinstance(outline, list):
-        return None
-    found = cast("list[Json]", outline)
-    texts = texts_of(text, found)
-    return None if texts is None else (found, texts)
+def _says(part: object) -> bool:
+    """Whether it is a block of text that says something."""
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return bool(text.strip())
+        case _:
+            return False
 
 
 def _files_of(message: ToolMessage) -> list[Json]:
@@ -469,5 +582,5 @@ def _files_of(message: ToolMessage) -> list[Json]:
     files = [file for result in message.content for file in result.attachments]
     if not files:
         return []
-    parts = written_parts(files, as_is=False, files=True)
+    parts = _written_parts(files, as_is=False, files=True)
     return [{"role": "user", "content": [{"type": "text", "text": _FILES_BELOW}, *parts]}]
