@@ -5,13 +5,12 @@ messages with the ids and times of the transcript, and joins calls with their re
 opens a file or knows a store.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
@@ -37,7 +36,6 @@ from foldmark.wire.lists import orphan
 from foldmark.wire.pairing import Late, Weaver
 
 _LATEST = 2**53
-T = TypeVar("T")
 
 
 class Opened(Frozen):
@@ -91,8 +89,8 @@ class FormatReader:
         """Take the file's name, for sessions that have none of their own."""
         self.stem = Path(name).stem
         self.tally = Tally()
-        self.talks: dict[str, Talk] = {}
-        self.talk = self.new_talk(SessionInfo(id=self.stem))
+        self.talk = Talk(self, SessionInfo(id=self.stem))
+        self.talks = {self.stem: self.talk}  # all that may hold messages back
         self._steps: list[Step] = []
         self._current: Talk | None = None
 
@@ -110,15 +108,11 @@ class FormatReader:
     def finish(self) -> None:
         """Tell what is left once all records are read."""
 
-    def new_talk(self, info: SessionInfo, extra: Extra | UnsetType = UNSET) -> "Talk":
-        """A conversation of its own, or the one of this id that is there."""
-        return self.talks.setdefault(info.id, Talk(self, info, extra))
-
     def take(self, record: Any, line: int) -> list[Step]:
         """The steps that a record adds."""
         try:
             self.read(record, line)
-        except BadInput:
+        except Exception:
             if any(isinstance(step, Opened) for step in self._told()):
                 self._current = None  # to be told anew
             raise
@@ -173,7 +167,7 @@ class Talk:
 
     def open(self, **changes: Any) -> None:
         """Tell of the session, though nothing was said yet, with changes of its info."""
-        self.info = replace(self.info, **changes)
+        self.info = replace(self.info, **changes) if changes else self.info
         self._reader.open(self)
 
     def user(
@@ -359,34 +353,6 @@ def located(place: str) -> Generator[None]:
     except BadInput as error:
         place = f"{place}, {error.place}" if error.place else place
         raise BadInput(error.cause, place=place) from None
-
-
-def decoder(kind: type[T]) -> Callable[[bytes], T]:
-    """Decodes records into a type; what the type does not name is passed over."""
-    strict = msgspec.json.Decoder(kind)
-
-    def decode(data: bytes) -> T:
-        try:
-            return strict.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # The slower way tells what is wrong, and takes half characters as JavaScript does.
-            return converted(parsed(data), kind)
-
-    return decode
-
-
-def converted(value: object, kind: type[T]) -> T:
-    """Plain JSON data as a type; BadInput says what does not fit."""
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        cause, _, path = str(error).partition(" - at ")
-        raise BadInput(cause, place=path.strip("`") or None) from None
-    except UnicodeEncodeError:
-        raise BadInput("half of a character where none is expected") from None
-
-
-# --- fields of records ---------------------------------------------------------------------
 
 
 def optional_text(record: Json, name: str) -> str:

@@ -1,43 +1,22 @@
-"""What an importer is: how one program's transcripts become messages, step by step.
+"""The formats of transcripts: which there are, and which of them a file is of.
 
-An importer takes records one by one and tells what they say as steps; it opens no file and knows
-no store. One that is installed elsewhere is found by the entry point `foldmark.formats`.
+A format that is installed elsewhere is found by the entry point `foldmark.formats`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Protocol, TypeVar, cast
+from typing import cast
 
 from foldmark.errors import BadInput
 from foldmark.model.values import Frozen
 
-from .build import Step, Tally
+from .build import FormatReader
 from .source import Head, Unrecognised
 
 ENTRY_POINTS = "foldmark.formats"
-T = TypeVar("T")
-
-
-class Importer(Protocol):
-    """Reads one file."""
-
-    tally: Tally
-
-    @property
-    def decode(self) -> Callable[[bytes], Any]:
-        """Turns a record's bytes into what `take` wants; see `decoder`."""
-        ...
-
-    def take(self, record: Any, line: int) -> Iterable[Step]:
-        """What a record says; BadInput where it cannot be read."""
-        ...
-
-    def end(self) -> Iterable[Step]:
-        """What is left to say."""
-        ...
 
 
 class Format(Frozen):
@@ -46,7 +25,7 @@ class Format(Frozen):
     name: str
     about: str  # for people: which program writes it
     recognises: Callable[[Head], bool]
-    importer: Callable[[str], Importer]  # of the file's name, where nothing else names a session
+    importer: Callable[[str], FormatReader]  # given the file's name
 
 
 _HOMES = (

@@ -29,7 +29,7 @@ from foldmark.model.values import Extra, Frozen
 from foldmark.wire.pairing import Late, settled
 
 from .build import Opened, Pruned, Reverted, Step
-from .format import Format, Importer, format_named, recognised
+from .format import Format, format_named, recognised
 from .source import Record, Source, opened_source
 
 OPENCODE = "opencode"
@@ -52,32 +52,26 @@ class Reading:
         self.format = format
         self.skipped: list[Skipped] = []
         self._lenient = lenient
-        self._importer = format.importer(source.name)
-
-    @property
-    def importer(self) -> Importer:
-        """What reads the records; its tally counts them."""
-        return self._importer
+        self.importer = format.importer(source.name)  # its tally counts
 
     def steps(self) -> Iterator[Step]:
         """What the file says."""
         for record in self.source.records():
             try:
-                # All of a record or nothing: what is skipped leaves no half behind.
-                steps = list(self._taken(record))
+                steps = self._taken(record)
             except BadInput as error:
                 self._skip(record, error)
                 continue
             yield from steps
-        yield from self._importer.end()
+        yield from self.importer.end()
         if self.source.unfinished is not None:
             self.skipped.append(Skipped(line=self.source.unfinished, cause=_UNFINISHED))
 
-    def _taken(self, record: Record) -> Iterable[Step]:
+    def _taken(self, record: Record) -> list[Step]:
         try:
-            yield from self._importer.take(self._importer.decode(record.data), record.line)
+            return self.importer.take(self.importer.decode(record.data), record.line)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            if type(self._importer).__module__.startswith("foldmark."):
+            if type(self.importer).__module__.startswith("foldmark."):
                 raise
             # An importer of another's making must not take the program down.
             cause = f"the format {self.format.name} cannot read it: {error!r}"

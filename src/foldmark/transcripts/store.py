@@ -4,7 +4,7 @@ The same file again adds nothing; one that has grown adds what it grew by.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import UnsetType, field
 from msgspec.structs import replace
@@ -79,7 +79,7 @@ class _Writer:
         self._name = name
         self._holder = leases.new_holder()
         self._told: dict[str, tuple[SessionInfo, Extra | UnsetType]] = {}
-        self._open: dict[str, _Session] = {}
+        self._open: dict[str, _StoredSession] = {}
         self._now = ""
         self._diverged: dict[str, Diverged] = {}
         self.apart = Apart()
@@ -132,14 +132,14 @@ class _Writer:
             raise BadInput(f"its id, {info.id!r}, cannot be one; give --as ID")
         return info
 
-    def _session(self) -> "_Session":
+    def _session(self) -> "_StoredSession":
         """The session that is told of now; it is begun with its first message."""
         held = self._open.get(self._now)
         if held is None:
             held = self._open[self._now] = self._begun(*self._told[self._now])
         return held
 
-    def _begun(self, info: SessionInfo, extra: Extra | UnsetType) -> "_Session":
+    def _begun(self, info: SessionInfo, extra: Extra | UnsetType) -> "_StoredSession":
         row = self._store.find(info.id)
         is_new = row is None
         if row is None:
@@ -151,7 +151,7 @@ class _Writer:
             row = self._store.row(row.key)
         # As its other messages were counted, whatever is counted by now.
         count = self._count if row.estimate == self._estimate else counter(row.estimate)
-        return _Session(row, SessionImport(self._store.engine, row, count), is_new=is_new)
+        return _StoredSession(row, SessionImport(self._store.engine, row, count), is_new=is_new)
 
     def _entitled(self, info: SessionInfo, row: SessionRow, filling: SessionImport) -> SessionInfo:
         """A session without a title is known by its first request; OpenCode's is left as it is."""
@@ -163,7 +163,7 @@ class _Writer:
         title = first if len(first) <= _TITLE else f"{first[: _TITLE - 1]}…"
         return replace(info, title=title) if title else info
 
-    def _finished(self, name: str, held: "_Session") -> Imported:
+    def _finished(self, name: str, held: "_StoredSession") -> Imported:
         row, filling = held.filling.finish(), held.filling
         info = self._entitled(self._told[name][0], held.row, held.filling)
         grown = bool(filling.changed or filling.pruned)
@@ -185,8 +185,7 @@ class _Writer:
         )
 
 
-class _Session:
-    def __init__(self, row: SessionRow, filling: SessionImport, *, is_new: bool) -> None:
-        self.row = row
-        self.filling = filling
-        self.is_new = is_new
+class _StoredSession(NamedTuple):
+    row: SessionRow
+    filling: SessionImport
+    is_new: bool

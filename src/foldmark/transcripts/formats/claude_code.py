@@ -14,14 +14,13 @@ from msgspec import UNSET, Struct, UnsetType
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, SessionInfo, TextPart
-from foldmark.model.values import Json, encode
+from foldmark.model.values import Json, decoder, encode
 from foldmark.transcripts.build import (
     FormatReader,
     Talk,
     as_list,
     as_object,
     by_program,
-    decoder,
     moment,
     note,
     session_time,

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, Pending, SessionInfo, TextPart, ToolPart
-from foldmark.model.values import Json, parsed
+from foldmark.model.values import Json, decoder, parsed
 from foldmark.transcripts.build import (
     FormatReader,
     Talk,
@@ -21,7 +21,6 @@ from foldmark.transcripts.build import (
     as_list,
     as_object,
     by_program,
-    decoder,
     located,
     named_model,
     text_or_empty,
