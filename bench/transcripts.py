@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from foldmark.cli.opening import opened_store
+from foldmark.cli.options import opened_store
 from foldmark.policy import FOLDMARK
 from foldmark.session.settings import load_settings
 from foldmark.store.store import Store

@@ -9,7 +9,7 @@ from mcp.types import CallToolResult, TextContent
 
 from foldmark.adapters.mcp.server import Answering
 from foldmark.adapters.mcp.shelf import Shelf
-from foldmark.cli.mcp import filler
+from foldmark.cli.commands.mcp import filler
 from foldmark.policy import FOLDMARK
 
 from .imported import Lines

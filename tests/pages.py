@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import typer
 
-from foldmark.cli.app import app, run
+from foldmark.cli.app import app, main
 
 _BLOCK = re.compile(
     r"^(?P<indent>[ ]*)```(?P<language>[\w-]*)[^\n`]*\n(?P<code>.*?)^(?P=indent)```[ ]*$",
@@ -113,7 +113,7 @@ def run_command(arguments: list[str], path: Path) -> None:
         return
     out = TextIOWrapper(BytesIO(), encoding="utf-8")  # some commands write bytes
     with redirect_stdout(out), redirect_stderr(StringIO()) as problems:
-        code = run(arguments)
+        code = main(arguments)
     assert code == 0, f"{path.name}: foldmark {shlex.join(arguments)}: {problems.getvalue()}"
     assert out.tell(), f"{path.name}: foldmark {shlex.join(arguments)} says nothing"
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import foldmark
-from foldmark.cli.app import app, run
+from foldmark.cli.app import app, main
 from foldmark.files import write_private
 from foldmark.log.log import Log
 from foldmark.model.messages import (
@@ -102,7 +102,7 @@ def stored(folder: Path, transcript: Transcript, name: str = "session.json") -> 
 
 def ended(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     """The exit code, output and complaints of the program, run in this process: it is quicker."""
-    code = run(list(map(str, arguments)))
+    code = main(list(map(str, arguments)))
     output, errors = capsys.readouterr()
     return code, output, errors
 

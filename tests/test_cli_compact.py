@@ -185,20 +185,6 @@ def test_the_file_that_is_written_is_private_and_holds_the_messages(mill: Path, 
     assert found["out"] == str(out)
 
 
-def test_a_script_that_says_out_still_works(
-    mill: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    new, old = tmp_path / "new.json", tmp_path / "old.json"
-    for option, file in (("--output", new), ("--out", old)):
-        assert "Wrote " in printed("compact", mill, "--window", SMALL, option, file)
-    assert old.read_bytes() == new.read_bytes()
-    assert stat.S_IMODE(old.stat().st_mode) == 0o600
-    assert "--force" in refused(capsys, "compact", mill, "--window", SMALL, "--out", old)
-    both = ("--out", tmp_path / "a.json", "--output", tmp_path / "b.json")
-    assert "give one of them" in refused(capsys, "compact", mill, "--window", SMALL, *both)
-    assert sorted(tmp_path.iterdir()) == sorted([mill, new, old])
-
-
 @pytest.mark.parametrize("command", ["compact", "convert", "export"])
 def test_every_command_that_writes_a_file_calls_it_output(command: str):
     names = re.findall(r"--out\w*", printed(command, "--help", COLUMNS="160"))

@@ -10,8 +10,8 @@ import pytest
 
 from foldmark.agent.agent import Agent
 from foldmark.agent.tools.workspace import workspace_tools
-from foldmark.cli.run_changes import LEFT_OUT
-from foldmark.cli.run_names import shown_name
+from foldmark.cli.commands.diff import LEFT_OUT
+from foldmark.cli.text import shown_name
 from foldmark.session.opening import open as open_session
 from foldmark.testing import ScriptedModel, call
 

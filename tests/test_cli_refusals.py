@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from foldmark.cli.app import run
+from foldmark.cli.app import main
 from foldmark.model.messages import SessionInfo, Transcript
 
 from .program import FOLDMARK, STEERING, called, environment, session, stored
@@ -114,7 +114,7 @@ def test_an_interrupt_ends_with_130_and_no_traceback(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(sys, "stdin", Interrupted())
-    assert run(["inspect", "-"]) == 130
+    assert main(["inspect", "-"]) == 130
     assert "Traceback" not in capsys.readouterr().err
 
 

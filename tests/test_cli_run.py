@@ -16,9 +16,9 @@ from msgspec.structs import replace
 import foldmark
 from foldmark.agent.permissions import Permissions
 from foldmark.agent.tools.workspace import workspace_tools
-from foldmark.cli.run_gauge import Gauge, cached_share, dollars, short
-from foldmark.cli.run_opening import Wished, rules
-from foldmark.cli.run_words import Harmless, Lines, wrapped
+from foldmark.cli.chat.context import RunOptions, rules
+from foldmark.cli.chat.lines import Harmless
+from foldmark.cli.chat.screen import Gauge, WordLines, cached_share, dollars, short, wrapped
 from foldmark.model import events
 from foldmark.model.messages import (
     AssistantInfo,
@@ -176,13 +176,12 @@ def test_what_is_allowed_is_run_unless_a_stricter_rule_forbids_it(
 
 
 def test_the_strictest_rule_counts_whatever_is_narrower(tmp_path: Path):
-    wished = Wished(
-        folder=tmp_path,
-        allow=("shell:git *", "*", "edit", "read:*.py"),
-        ask=("edit:src/*", "write:*"),
-        deny=("read", "shell:git push*", "write:*"),
+    options = RunOptions(
+        allow=["shell:git *", "*", "edit", "read:*.py"],
+        ask=["edit:src/*", "write:*"],
+        deny=["read", "shell:git push*", "write:*"],
     )
-    decide = Permissions(rules(wished, workspace_tools(tmp_path)).items()).decide
+    decide = Permissions(rules(options, workspace_tools(tmp_path)).items()).decide
     assert decide("shell", "git status") == "allow"
     assert decide("shell", "git push origin") == "deny"
     assert decide("edit", "src/a.py") == "ask"
@@ -342,13 +341,12 @@ def test_the_hint_is_a_whole_command_and_the_model_is_that_of_the_session(
     assert server.asked[-1]["model"] == MODEL.partition(":")[2]
 
 
-def test_the_id_of_a_session_is_no_task(mill: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_session_that_is_not_there_is_told_with_one_that_is_near(
+    mill: Path, capsys: pytest.CaptureFixture[str]
+):
     with chat_server(DONE) as server:
         _, _, errors = ended(capsys, *arguments(server, mill, "Mend it"))
         name = session_of(errors)
-        wanted = f"to go on with a session, give --session {name}\n"
-        assert wanted in refused(capsys, *arguments(server, mill, "--continue", name))
-        assert wanted in refused(capsys, *arguments(server, mill, name[:-2]))
         near = refused(capsys, *arguments(server, mill, "Go on", "--session", f"{name[:-2]}xx"))
     assert f"did you mean {name}?; for a new one leave --session out" in near
     assert len(server.asked) == 1
@@ -455,7 +453,7 @@ def test_a_local_model_runs_where_it_is_installed(
 
 
 def test_lines_are_broken_between_words_and_what_is_open_is_known():
-    lines = Lines()
+    lines = WordLines()
     assert lines.take("the wheel of the mi", 12) == ["the wheel of"]
     assert lines.open == "the mi"
     assert lines.take("ll\n\n  indented", 12) == ["the mill", ""]

@@ -21,9 +21,9 @@ from foldmark.agent.function_tools import toolset
 from foldmark.agent.permissions import Gate, Permissions
 from foldmark.agent.tool_calls import Toolbox
 from foldmark.agent.tools.workspace import workspace_tools
-from foldmark.cli.run_asking import reply_of, visible
-from foldmark.cli.run_commands import helping, is_command
-from foldmark.cli.run_lines import Calls
+from foldmark.cli.chat.lines import Calls
+from foldmark.cli.chat.prompt import reply_of, visible
+from foldmark.cli.chat.slash_commands import is_command
 from foldmark.model import events
 from foldmark.model.events import Event
 from foldmark.store.store import Store
@@ -368,9 +368,3 @@ def test_time_that_the_user_takes_is_not_the_time_of_a_call(tmp_path: Path):
     seconds = re.search(r"([0-9.]+) s$", calls.finished(finished).text)
     assert seconds
     assert float(seconds[1]) < 30
-
-
-def test_help_is_one_below_the_other_where_it_is_narrow():
-    assert all(len(line.text) <= 40 for line in helping(40))
-    assert "  /compact [FOCUS]" in [line.text for line in helping(40)]
-    assert any(line.text.startswith("  /compact [FOCUS]  ") for line in helping(80))

@@ -12,7 +12,7 @@ from bench.lab.generate import generate
 from msgspec.structs import replace
 
 import foldmark
-from foldmark.cli.sessions import short_names
+from foldmark.cli.commands.sessions import short_names
 from foldmark.cli.text import ago
 from foldmark.model.messages import SessionInfo, Transcript, decode_transcript
 from foldmark.store.store import Store

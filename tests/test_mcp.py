@@ -17,7 +17,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 import foldmark
 from foldmark.adapters.mcp.server import mcp_server
-from foldmark.cli.mcp import opened_shelf
+from foldmark.cli.commands.mcp import opened_shelf
 
 from .imported import SESSION, write
 from .mcp_serving import (

@@ -12,7 +12,7 @@ _NEEDS = "foldmark: the command line needs: pip install 'foldmark[cli]'\n"
 def main() -> None:
     """Run the command that the arguments name, and exit with its code."""
     try:
-        from .app import run  # noqa: PLC0415 - typer and rich may be missing
+        from .app import main as run  # noqa: PLC0415 - typer and rich may be missing
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise

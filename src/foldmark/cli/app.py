@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from io import TextIOWrapper
@@ -12,26 +12,24 @@ import typer
 
 from foldmark.errors import FoldmarkError
 
-from . import (
-    compacting,
+from .commands import (
+    compact,
     demo,
-    events,
-    exporting,
-    formats,
-    importing,
+    diff,
+    export,
+    import_,
     inspect,
-    keeping,
+    maintain,
     mcp,
     plan,
-    run_changes,
-    running,
-    searching,
+    run,
+    search,
     sessions,
     show,
-    undoing,
+    undo,
 )
-from .run_errors import line_of
-from .text import plain
+from .groups import Command, expanded
+from .text import error_line, plain
 
 FAILED = 2
 BROKEN_PIPE = 1
@@ -46,40 +44,40 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_COMMANDS: dict[str, tuple[tuple[str, Callable[..., None], str], ...]] = {
-    "An agent": (("run", running.run, running.EXAMPLE),),
+_COMMANDS: dict[str, tuple[tuple[str, Command, str], ...]] = {
+    "An agent": (("run", run.run, run.EXAMPLE),),
     "One transcript": (
         ("inspect", inspect.inspect, inspect.EXAMPLE),
         ("plan", plan.plan, plan.EXAMPLE),
-        ("compact", compacting.compact, compacting.EXAMPLE),
-        ("convert", exporting.convert, exporting.CONVERT_EXAMPLE),
-        ("formats", formats.formats, formats.EXAMPLE),
+        ("compact", compact.compact, compact.EXAMPLE),
+        ("convert", export.convert, export.CONVERT_EXAMPLE),
+        ("formats", inspect.formats, inspect.FORMATS_EXAMPLE),
         ("demo", demo.demo, demo.EXAMPLE),
     ),
     "Sessions in a store": (
-        ("import", importing.import_files, importing.EXAMPLE),
+        ("import", import_.import_files, import_.EXAMPLE),
         ("sessions", sessions.sessions, sessions.EXAMPLE),
         ("show", show.show_session, show.EXAMPLE),
-        ("search", searching.search, searching.SEARCH_EXAMPLE),
-        ("recall", searching.recall, searching.RECALL_EXAMPLE),
-        ("diff", run_changes.diff, run_changes.EXAMPLE),
-        ("events", events.events, events.EXAMPLE),
-        ("export", exporting.export, exporting.EXAMPLE),
+        ("search", search.search, search.SEARCH_EXAMPLE),
+        ("recall", search.recall, search.RECALL_EXAMPLE),
+        ("diff", diff.diff, diff.EXAMPLE),
+        ("events", sessions.events, sessions.EVENTS_EXAMPLE),
+        ("export", export.export, export.EXAMPLE),
     ),
     "For other agents": (("mcp", mcp.mcp, mcp.EXAMPLE),),
     "Going back": (
-        ("undo", undoing.undo, undoing.UNDO_EXAMPLE),
-        ("revert", undoing.revert, undoing.REVERT_EXAMPLE),
-        ("fork", undoing.fork, undoing.FORK_EXAMPLE),
+        ("undo", undo.undo, undo.UNDO_EXAMPLE),
+        ("revert", undo.revert, undo.REVERT_EXAMPLE),
+        ("fork", undo.fork, undo.FORK_EXAMPLE),
     ),
     "Keeping a store": (
-        ("gc", keeping.gc, keeping.GC_EXAMPLE),
-        ("backup", keeping.back_up, keeping.BACKUP_EXAMPLE),
+        ("gc", maintain.gc, maintain.GC_EXAMPLE),
+        ("backup", maintain.back_up, maintain.BACKUP_EXAMPLE),
     ),
 }
 for _panel, _held in _COMMANDS.items():
     for _name, _command, _example in _held:
-        app.command(_name, epilog=_example, rich_help_panel=_panel)(_command)
+        app.command(_name, epilog=_example, rich_help_panel=_panel)(expanded(_command))
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
@@ -99,7 +97,7 @@ def options(
     """Keeps an agent's session whole, and shows the model a view of it that fits."""
 
 
-def run(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run a command; its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -125,7 +123,7 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         code: object = command.main(list(arguments), prog_name="foldmark", standalone_mode=False)
     except FoldmarkError as error:
-        return _fail(line_of(error))
+        return _fail(error_line(error))
     except _UsageError as error:
         return _fail(_usage(error))
     return code if isinstance(code, int) else 0

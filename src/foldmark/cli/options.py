@@ -1,18 +1,27 @@
-"""What commands have in common: their options, and how they open a transcript."""
+"""Options that commands share, in groups, and what each group opens: a transcript or a store."""
 
+import math
 import os
 import re
 import sys
-from typing import Annotated
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
-from foldmark.errors import BadInput
-from foldmark.files import MOST_BYTES, harmless, size_text
+from foldmark.errors import BadInput, NoStore
+from foldmark.files import MOST_BYTES, harmless, size_text, user_data
 from foldmark.log.log import Log
 from foldmark.model.messages import Transcript
-from foldmark.model.values import Frozen
 from foldmark.policy import FOLDMARK, PRESETS, Policy, preset
+from foldmark.session.session import Session
+from foldmark.session.settings import Settings, load_settings
+from foldmark.store.rows import SessionRow
+from foldmark.store.store import LATEST, Store
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.read import ReadFile, picked, read_file
 
@@ -30,11 +39,30 @@ def size_in_bytes(text: str | int) -> int:
     return int(min(float(found[1]), 2.0**40) * _FACTORS[found[2][:1].lower()])
 
 
+def fraction_or_tokens(text: str | float) -> float:
+    """A threshold: a fraction of the window, or a number of tokens."""
+    try:
+        threshold = float(text)
+    except ValueError:
+        threshold = math.nan
+    if not math.isfinite(threshold):
+        raise typer.BadParameter(f"{text!r} is neither a fraction like 0.8 nor a number of tokens")
+    return threshold
+
+
+# --- options that stand alone --------------------------------------------------------------
+
 File = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
         help="A transcript of any format that is known (`foldmark formats`); - is standard input.",
+    ),
+]
+SessionName = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="A session: its id, a beginning that only it has, or `latest`."
     ),
 ]
 FormatName = Annotated[
@@ -48,25 +76,6 @@ FormatName = Annotated[
 Lenient = Annotated[
     bool, typer.Option("--lenient", help="Leave out lines that cannot be read, and say which.")
 ]
-Pick = Annotated[
-    int | None,
-    typer.Option(
-        "--pick",
-        metavar="N",
-        min=1,
-        help="Of a file with several sessions, the one of this number; else the longest.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-BaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--base-url", metavar="URL", help="Where that model is, if not at its provider's own place."
-    ),
-]
-PolicyName = Annotated[
-    str, typer.Option("--policy", metavar="NAME", help=f"One of {', '.join(PRESETS)}.")
-]
 MaxSize = Annotated[
     int,
     typer.Option(
@@ -77,7 +86,28 @@ MaxSize = Annotated[
         help="Refuse a line, or a document, that is larger than this.",
     ),
 ]
-DEFAULT_POLICY = FOLDMARK.name
+PolicyName = Annotated[
+    str, typer.Option("--policy", metavar="NAME", help=f"One of {', '.join(PRESETS)}.")
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="PROVIDER:NAME",
+        help="The model whose window it shall fit; the newest one in the session unless given.",
+    ),
+]
+Window = Annotated[
+    int | None, typer.Option("--window", min=1, help="The model's context window in tokens.")
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--base-url", metavar="URL", help="Where that model is, if not at its provider's own place."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+AsLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 StorePlace = Annotated[
     str | None,
     typer.Option(
@@ -88,12 +118,7 @@ StorePlace = Annotated[
         show_default=False,
     ),
 ]
-SessionName = Annotated[
-    str,
-    typer.Argument(
-        metavar="ID", help="A session: its id, a beginning that only it has, or `latest`."
-    ),
-]
+DEFAULT_POLICY = FOLDMARK.name
 
 
 def policy_named(name: str) -> Policy:
@@ -101,33 +126,121 @@ def policy_named(name: str) -> Policy:
     return preset(name).in_environment(os.environ)
 
 
-class Wanted(Frozen):
-    """How a file is to be read, and which of its sessions is meant."""
-
-    format: str | None = None
-    lenient: bool = False
-    pick: int | None = None
-    max_size: int = MOST_BYTES
+# --- groups --------------------------------------------------------------------------------
 
 
-def opened(file: str, policy: Policy, wanted: Wanted) -> tuple[Transcript, Log]:
-    """The session that is meant, and the log that holds it; says which, if there are others."""
-    read = read_wanted(file, wanted)
-    place = picked(read, wanted.pick, file)
-    transcript = read.sessions[place]
-    if wanted.format is not None and not transcript.messages:
-        raise BadInput(f"nothing in it is {wanted.format}", source=harmless(file))
-    if wanted.pick is None and len(read.sessions) > 1:
-        sys.stderr.write(
-            f"foldmark: the longest of {len(read.sessions)} sessions, number {place + 1}; "
-            "another one: --pick N\n"
-        )
-    return transcript, Log(counter(policy.estimate), transcript.messages)
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How a transcript is read, and which of its sessions is meant."""
+
+    format: FormatName = None
+    pick: Annotated[
+        int | None,
+        typer.Option(
+            "--pick",
+            metavar="N",
+            min=1,
+            help="Of a file with several sessions, the one of this number; else the longest.",
+        ),
+    ] = None
+    lenient: Lenient = False
+    max_size: MaxSize = MOST_BYTES
+
+    def read(self, file: str) -> ReadFile:
+        """The file, with a word on each line that was left out."""
+        read = read_file(file, format=self.format, lenient=self.lenient, most_bytes=self.max_size)
+        for skipped in read.skipped:
+            line = plain(f"foldmark: left out line {skipped.line}: {skipped.cause}")
+            sys.stderr.write(f"{line}\n")
+        return read
+
+    def open(self, file: str, policy: Policy) -> tuple[Transcript, Log]:
+        """The session that is meant, and the log that holds it; says which, if there are others."""
+        read = self.read(file)
+        place = picked(read, self.pick, file)
+        transcript = read.sessions[place]
+        if self.format is not None and not transcript.messages:
+            raise BadInput(f"nothing in it is {self.format}", source=harmless(file))
+        if self.pick is None and len(read.sessions) > 1:
+            sys.stderr.write(
+                f"foldmark: the longest of {len(read.sessions)} sessions, number {place + 1}; "
+                "another one: --pick N\n"
+            )
+        return transcript, Log(counter(policy.estimate), transcript.messages)
 
 
-def read_wanted(file: str, wanted: Wanted) -> ReadFile:
-    """A file, with a word on each line that was left out."""
-    read = read_file(file, format=wanted.format, lenient=wanted.lenient, most_bytes=wanted.max_size)
-    for skipped in read.skipped:
-        sys.stderr.write(plain(f"foldmark: left out line {skipped.line}: {skipped.cause}") + "\n")
-    return read
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """The policy, the model and its window."""
+
+    policy: PolicyName = DEFAULT_POLICY
+    model: ModelName = None
+    window: Window = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions:
+    """The store of a command, and how it answers."""
+
+    store: StorePlace = None
+    json: AsJson = False
+
+    def open(self) -> AbstractContextManager[Store]:
+        """The store, which must be there."""
+        return opened_store(store_settings(store=self.store))
+
+    def session(self, name: str) -> "AbstractContextManager[tuple[Session, Store, SessionRow]]":
+        """A session that is in the store, by its name, with the store and its row."""
+        return opened_session(self.store, name)
+
+
+# --- stores --------------------------------------------------------------------------------
+
+
+def user_store() -> Path:
+    """The user's own store, outside of any project; `Store.open` makes it private."""
+    return user_data() / "foldmark.db"
+
+
+def store_settings(**given: Any) -> Settings:
+    """The settings of a command on a store; without another choice it is the user's own."""
+    settings = load_settings(**given)
+    return replace(settings, store=store_place(settings))
+
+
+def store_place(settings: Settings) -> str:
+    """The path or the address of a command's store."""
+    return settings.store or str(user_store())
+
+
+@contextmanager
+def opened_store(settings: Settings, *, make: bool = False) -> Generator[Store]:
+    """The store that the settings name; only a command that fills it may make it."""
+    wait = max(settings.wait_seconds, 1.0)
+    try:
+        store = Store.open(store_place(settings), durable=settings.durable, wait=wait, make=make)
+    except NoStore as error:
+        cause = f"no store at {error.store}; begin with: foldmark import FILE"
+        raise BadInput(cause) from None
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def opened_session(where: str | None, name: str) -> Generator[tuple[Session, Store, SessionRow]]:
+    """A session that is in the store, by its name, with the store and its row."""
+    settings = store_settings(store=where)
+    with opened_store(settings) as store:
+        row = store.named(name)
+        with Session(store, row, settings, settings.rules()) as session:
+            session.prepare(store_place(settings), ())
+            yield session, store, row
+
+
+def new_name(name: str | None) -> str | None:
+    """An id that a user gives to a new session, if it can be one."""
+    if name is not None and (not name.strip() or name == LATEST):
+        raise BadInput(f"{name!r} cannot be the id of a session; give another")
+    return name

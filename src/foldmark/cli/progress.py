@@ -1,4 +1,4 @@
-"""A bar for who waits at a terminal."""
+"""Progress, shown on terminals only: a bar for files, a line while a model writes."""
 
 import sys
 from collections.abc import Generator, Sequence
@@ -14,8 +14,11 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
-from .text import plain
+from foldmark.summary.protocol import Delta
+
+from .text import number, plain
 
 _LARGE = 4 * 2**20  # bytes: from here on one waits long enough to wonder
 _STEP = 2**18  # bytes, by which it moves
@@ -79,3 +82,22 @@ def _size(file: str) -> int:
     with suppress(OSError, ValueError):
         return Path(file).stat().st_size
     return 0
+
+
+@contextmanager
+def waiting(name: str | None) -> Generator[Delta]:
+    """What is to be told of each piece of a model's answer; without a model nothing is drawn."""
+    if name is None or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+    asked = f"asking {plain(name, most=60)}"
+    written = 0
+    with console.status(Text(f"{asked} for a summary …")) as status:
+
+        def told(piece: str) -> None:
+            nonlocal written
+            written += len(piece)
+            status.update(Text(f"{asked}: {number(written, 'character')} so far …"))
+
+        yield told

@@ -2,6 +2,8 @@
 
 import re
 
+from foldmark.errors import FoldmarkError, NoSession, UnknownModel
+
 # Sequences that steer a terminal: with parameters, with a text up to its end, and short ones.
 _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
@@ -11,6 +13,7 @@ _ESCAPES = re.compile(
 # Within JSON these stand in strings only, where an escape means the same.
 _UNPRINTABLE = re.compile(r"[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
+_BASE_URL = re.compile(r"\bbase_url(=…)?")
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
@@ -69,3 +72,33 @@ def duration(seconds: float) -> str:
     if whole < _DAY:
         return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
     return f"{number(whole // _DAY, 'day')} {whole % _DAY // _HOUR} h"
+
+
+_NAME_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def shown_name(name: str) -> str:
+    """The name of a file as git writes it: in quotes and with escapes, where it has odd signs."""
+    shown = "".join(map(_shown_sign, name))
+    return name if shown == name else f'"{shown}"'
+
+
+def _shown_sign(sign: str) -> str:
+    if sign in _NAME_ESCAPES:
+        return _NAME_ESCAPES[sign]
+    if sign.isprintable():
+        return sign
+    return "".join(f"\\{byte:03o}" for byte in sign.encode("utf-8", "surrogateescape"))
+
+
+def error_line(error: FoldmarkError) -> str:
+    """What went wrong, as who types commands would say it."""
+    if isinstance(error, UnknownModel):
+        hint = f" Did you mean {', '.join(error.nearest)}?" if error.nearest else ""
+        return (
+            f"no limits are known for the model {error.model!r}.{hint} "
+            "Say how many tokens its window has: --window N"
+        )
+    if isinstance(error, NoSession):
+        return f"{error}" if error.nearest else f"{error}; foldmark sessions lists them"
+    return _BASE_URL.sub(lambda found: "--base-url" + (" URL" if found[1] else ""), str(error))

@@ -92,6 +92,14 @@ def limits_or_usual(name: str, *, is_given: bool) -> Limit:
         return USUAL_LIMIT
 
 
+def narrowed(name: str, window: int) -> Limit:
+    """A window of the user's own, with what is known of the model's output."""
+    try:
+        return Limit(context=window, output=model_limits(name).output)
+    except UnknownModel:
+        return Limit(context=window)
+
+
 def known_models() -> tuple[str, ...]:
     """Every name in the snapshot, as `provider:model`, sorted."""
     return tuple(model.name for model in _snapshot().models)

@@ -4,7 +4,8 @@ A session that came from a list of that wire goes back as it was, to the last fi
 every request, is written so that the provider takes it.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from foldmark.model.messages import CompactionPart, Message, Origin, SessionInfo
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import Json
 from foldmark.policy import FOLDMARK
+from foldmark.providers.models import limits_name
 from foldmark.wire.codec import wire_named
 from foldmark.wire.formats import encode, request
 
@@ -43,6 +45,23 @@ _TOOLS = {
     "function_declarations": "gemini",
     "type": "openai-responses",
 }
+# Under which names API formats keep what is their own.
+_BY_KEY = {
+    "anthropic": "anthropic",
+    "openai-chat": "openai-chat",
+    "openai": "openai-responses",
+    "google": "gemini",
+}
+_BY_FORMAT = {
+    "tau-bench": "openai-chat",
+    "tau2-bench": "openai-chat",
+    "swe-agent": "openai-chat",
+    "mini-swe-agent": "openai-chat",
+    "openhands": "openai-chat",
+    "gemini-cli": "gemini",
+}
+_BY_PROVIDER = {"anthropic": "anthropic", "google": "gemini", "openai": "openai-chat"}
+_USUAL = "anthropic"
 
 
 def wire_messages(transcript: Transcript, wire: str) -> list[Json]:
@@ -123,3 +142,20 @@ def _wire_of(tool: object) -> str:
     """The wire of which a tool's definition is."""
     fields = cast("Json", tool) if isinstance(tool, dict) else {}
     return next((wire for name, wire in _TOOLS.items() if name in fields), "")
+
+
+def own_wire(transcript: Transcript, model: str = "") -> str:
+    """The wire that a transcript speaks itself, else that of its model's provider."""
+    found: Counter[str] = Counter()
+    for message in transcript.messages:
+        found.update(_BY_KEY.keys() & (message.info.wire or {}).keys())
+        for part in message.parts:
+            metadata: Any = getattr(part, "metadata", None)
+            if isinstance(metadata, Mapping):
+                found.update(_BY_KEY.keys() & cast("Json", metadata).keys())
+    if found:
+        return _BY_KEY[found.most_common(1)[0][0]]
+    format = (transcript.info.origin.format or "") if transcript.info.origin else ""
+    provider = limits_name(model).partition(":")[0]
+    wire = _BY_FORMAT.get(format) or _BY_KEY.get(format) or _BY_PROVIDER.get(provider)
+    return wire or _USUAL

@@ -1,0 +1,1 @@
+"""`foldmark run` from its options to its screen."""

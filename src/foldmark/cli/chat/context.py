@@ -1,0 +1,405 @@
+"""What a run works with: its options, a model, a session, an agent, and a screen to tell of them.
+
+The model is reached at once; the session is opened only when there is something to say in it.
+"""
+
+import shlex
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+import typer
+
+from foldmark.agent.agent import STEPS, Agent
+from foldmark.agent.permissions import Action, Asker
+from foldmark.agent.tool import Tool
+from foldmark.agent.tools.workspace import workspace_tools
+from foldmark.errors import BadInput, NoSession, NoStore
+from foldmark.files import harmless
+from foldmark.model.messages import AssistantInfo, Origin, SessionInfo, Time
+from foldmark.providers.local import LOCAL, is_local, local_model
+from foldmark.providers.models import model_named
+from foldmark.providers.models import summarizer as named_summarizer
+from foldmark.session.maker import Maker
+from foldmark.session.means import DIGEST
+from foldmark.session.opening import open as open_session
+from foldmark.session.opening import open_store
+from foldmark.session.session import Session
+from foldmark.session.settings import Settings
+from foldmark.store.rows import SessionRow
+from foldmark.store.store import Store
+from foldmark.summary.protocol import Summarizer
+from foldmark.summary.steps import Model
+
+from ..commands.diff import checked_folder
+from ..layout import QUIET
+from ..options import BaseUrl, StorePlace, Window, store_place
+from ..text import error_line, plain
+from .lines import Line
+from .screen import Gauge, TerminalScreen
+
+LOCAL_WINDOW = 8_192
+NO_MODEL = (
+    "no model is set: give --model PROVIDER:NAME, or set `model` in "
+    "~/.config/foldmark/foldmark.toml; --model local runs a small one on this machine"
+)
+_NO_SESSION = (
+    "no earlier run in this folder to go on with; give a task, or --session ID for another session"
+)
+_RUN = "foldmark run"  # the origin of sessions that are created here
+_WEIGHTS = ".gguf"
+_NEAR = 0.75  # how alike a misspelt `local` must be
+# Products that people name in place of who offers them.
+_OTHERWISE = {
+    "chatgpt": "openai",
+    "claude": "anthropic",
+    "gemini": "google",
+    "gpt": "openai",
+    "grok": "xai",
+    "kimi": "moonshotai",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run is asked for, beside its task and how it is shown."""
+
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="PROVIDER:NAME",
+            help="Who does it; `local`, or local:FILE.gguf, runs on this machine.",
+            show_default=False,
+        ),
+    ] = None
+    base_url: BaseUrl = None
+    window: Window = None
+    session: Annotated[
+        str | None,
+        typer.Option(
+            "--session",
+            metavar="ID",
+            help="Work in this session, by its id or a beginning that only it has; `latest` is the "
+            "newest one. A new one is made where this is left out.",
+        ),
+    ] = None
+    goes_on: Annotated[
+        bool,
+        typer.Option(
+            "-c",
+            "--continue",
+            help="Go on with the newest session that `run` created in this folder, by its model "
+            "unless --model is given; with another one: --session ID.",
+        ),
+    ] = False
+    folder: Annotated[
+        Path, typer.Option("--folder", metavar="DIR", help="Where it works, and cannot leave.")
+    ] = Path()
+    allow: Annotated[
+        list[str],
+        typer.Option(
+            "--allow",
+            metavar="RULE",
+            help="Tools to call without asking: shell, 'shell:git *'. --ask and --deny count more.",
+        ),
+    ] = field(default_factory=list[str])
+    ask: Annotated[
+        list[str],
+        typer.Option(
+            "--ask",
+            metavar="RULE",
+            help="Tools to ask about, whatever --allow says. --deny counts more.",
+        ),
+    ] = field(default_factory=list[str])
+    deny: Annotated[
+        list[str],
+        typer.Option(
+            "--deny",
+            metavar="RULE",
+            help="Tools never to call: 'write:src/*'. It counts most, whatever is narrower.",
+        ),
+    ] = field(default_factory=list[str])
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Requests of one turn, at most.")] = (
+        STEPS
+    )
+    cost: Annotated[
+        float | None,
+        typer.Option(
+            "--cost", metavar="DOLLARS", help="What one turn may cost, where prices are known."
+        ),
+    ] = None
+    summarizer: Annotated[
+        str | None,
+        typer.Option(
+            "--summarizer",
+            metavar="NAME",
+            help="Summarizer: `digest` or PROVIDER:MODEL (default: the session's model).",
+        ),
+    ] = None
+    policy: Annotated[
+        str | None, typer.Option("--policy", metavar="NAME", help="When to prune and compact.")
+    ] = None
+    prompt: Annotated[
+        Path | None,
+        typer.Option("--prompt", metavar="FILE", help="A system prompt in place of the usual one."),
+    ] = None
+    store: StorePlace = None
+
+
+class Trees(NamedTuple):
+    """The files before a revert and after it."""
+
+    before: str
+    after: str
+
+
+class RunContext:
+    """What a run works with; `open` makes the session and the agent."""
+
+    session: Session
+    agent: Agent
+    screen: TerminalScreen  # at a terminal only, as is the gauge
+    gauge: Gauge
+
+    def __init__(self, options: RunOptions, settings: Settings, stack: ExitStack) -> None:
+        """Take what was asked for; the stack closes what is opened."""
+        self.options = options  # as the session is to go on
+        self.folder = checked_folder(options.folder.resolve())
+        # What is wrong with these is told before a session is made.
+        rules(options, workspace_tools(self.folder))
+        self.settings = settings
+        self.where = store_place(settings)
+        self._prompt = _read_prompt(options.prompt)
+        self._stack = stack
+        self._row, name = self._known_session()
+        base_url = options.base_url or settings.base_url
+        self.model, self.window = _reach(stack, settings.model or name, base_url, settings.window)
+        self._ask: Asker | None = None
+        self.session_id = ""  # once there is one
+        self.reverted: dict[int, Trees] = {}  # files, by the operations of this run
+
+    def open(self, ask: Asker | None = None) -> None:
+        """Open the session, an old one or a new one that says where it works, and its agent."""
+        settings, model = self.settings, self.model.name
+        # What would be refused is refused before anything is made.
+        msgspec.structs.replace(settings, model=model, window=self.window).limit()
+        summarizer = _summarizer(settings)
+        if self._row is None:
+            with open_store(settings) as store:
+                self._row = _created(store, self.folder, settings.rules().estimate)
+        opened = open_session(
+            self.where,
+            session=self._row.id,
+            policy=settings.policy,
+            summarizer=summarizer,
+            model=model,
+            window=self.window,
+        )
+        self.session = self._stack.enter_context(opened)
+        self.session_id, self._ask = self.session.id, ask
+        self.agent = self._agent(self.model)
+
+    def _agent(self, model: Model) -> Agent:
+        options = self.options
+        tools = workspace_tools(self.folder, guarded=self.session.files)
+        return Agent(
+            model,
+            tools=tools,
+            prompt=self._prompt,
+            folder=self.folder,
+            permissions=rules(options, tools),
+            ask=self._ask,
+            steps=options.steps,
+            cost=options.cost,
+        )
+
+    def switch(self, name: str, window: int | None) -> tuple[Agent, int | None]:
+        """An agent with another model, and its window; `accept` goes on with it."""
+        base_url = self.options.base_url if self._is_same_provider(name) else None
+        model, size = _reach(self._stack, name, base_url, window)
+        return self._agent(model), size
+
+    def accept(self, agent: Agent, name: str, window: int | None) -> None:
+        """Go on with another model; a server that was named is for its provider's models."""
+        base_url = self.options.base_url if self._is_same_provider(name) else None
+        self.agent = agent
+        self.options = replace(self.options, model=name, window=window, base_url=base_url)
+
+    def _is_same_provider(self, name: str) -> bool:
+        return self.model.name.partition(":")[0] == name.partition(":")[0]
+
+    def about_model(self) -> Line | None:
+        """A word on a model of this machine: who never saw one shall know what it is."""
+        if not is_local(self.model.name):
+            return None
+        name, window = self.model.name, self.window
+        text = f"{name} runs on this machine, with a window of {window:,} tokens; nothing leaves it"
+        return Line(text, QUIET)
+
+    def resuming(self) -> str:
+        """The command by which the session goes on as it did."""
+        options = self.options
+        given = {
+            "--model": options.model,
+            "--base-url": options.base_url,
+            "--window": options.window,
+            "--folder": None if options.folder == Path() else options.folder,
+            "--store": options.store,
+        }
+        command = ["foldmark", "run", "--continue", "--session", self.session.id]
+        for option, value in given.items():
+            if value is not None and not _may_hold_password(option, str(value)):
+                command += [option, str(value)]
+        return shlex.join(command)
+
+    # --- the session that goes on ---
+
+    def _known_session(self) -> tuple[SessionRow | None, str | None]:
+        """The session that is to go on, and its model; nothing where a new one is wanted."""
+        options, wait = self.options, max(self.settings.wait_seconds, 1.0)
+        if options.session is None and not options.goes_on:
+            return None, None
+        try:
+            store = Store.open(self.where, durable=self.settings.durable, wait=wait, make=False)
+        except NoStore:
+            if options.session is None:
+                raise BadInput(_NO_SESSION) from None
+            where = harmless(self.where)
+            cause = f"there is no session {options.session!r}, as there is no store {where}"
+            raise BadInput(cause) from None
+        with store:
+            row = self._row_in(store)
+            return row, _model_of(store, row)
+
+    def _row_in(self, store: Store) -> SessionRow:
+        if self.options.session is None:
+            return _newest(store, self.folder)
+        try:
+            return store.named(self.options.session)
+        except NoSession as error:
+            raise BadInput(f"{error_line(error)}; for a new one leave --session out") from None
+
+
+def _newest(store: Store, folder: Path) -> SessionRow:
+    """The session that `run` created in this folder and that was last written to."""
+    for row in store.sessions():
+        origin = row.info.origin or Origin()
+        if row.places and origin.format == _RUN and row.info.directory == str(folder):
+            return row
+    raise BadInput(_NO_SESSION)
+
+
+def _model_of(store: Store, row: SessionRow) -> str | None:
+    """The model that gave a session's newest answer, if one did."""
+    for place in reversed(range(row.places)):
+        held = store.message_at(row.key, place)
+        info = held.message.info if held else None
+        if not isinstance(info, AssistantInfo) or info.summary:
+            continue
+        if info.provider_id and info.model_id:
+            # Weights are known to a session by their name, and not by where they lie.
+            return LOCAL if info.provider_id == LOCAL else f"{info.provider_id}:{info.model_id}"
+    return None
+
+
+def _created(store: Store, folder: Path, estimate: str) -> SessionRow:
+    maker = Maker("")
+    now = maker.now()
+    info = SessionInfo(
+        id=maker.session_id(),
+        directory=str(folder),
+        time=Time(created=now, updated=now),
+        origin=Origin(format=_RUN),
+    )
+    return store.create(info, estimate=estimate)
+
+
+def _summarizer(settings: Settings) -> Summarizer | str | None:
+    name = settings.summarizer
+    if name is None or name == DIGEST:
+        return name
+    return named_summarizer(name, base_url=settings.base_url)
+
+
+def _may_hold_password(option: str, given: str) -> bool:
+    return "://" in given and (option == "--store" or "@" in given)
+
+
+# --- the model -----------------------------------------------------------------------------
+
+
+def _reach(
+    stack: ExitStack, name: str | None, base_url: str | None, window: int | None
+) -> tuple[Model, int | None]:
+    """A model and its window, if it is set; one of this machine runs until the stack is closed."""
+    if not name:
+        raise BadInput(NO_MODEL)
+    if not is_local(name):
+        if base_url is None:  # else a provider may have any name
+            _check_name(name)
+        return model_named(name, base_url=base_url), window
+    if base_url is not None:
+        raise BadInput("--base-url is for a model that is elsewhere; leave it out for a local one")
+    _check_weights(name.partition(":")[2])
+    size = window or LOCAL_WINDOW
+    return stack.enter_context(local_model(name, window=size)), size
+
+
+def _check_name(name: str) -> None:
+    provider, colon, model = name.partition(":")
+    better = _OTHERWISE.get(provider.lower()) if colon else None
+    if better is None and get_close_matches(provider.lower(), [LOCAL], cutoff=_NEAR):
+        better = LOCAL
+    if better is not None:
+        what = "model" if better == LOCAL else "provider"
+        wrong = name if better == LOCAL else provider
+        right = plain(f"{better}{colon}{model}")
+        raise BadInput(f"there is no {what} {plain(wrong)!r}; did you mean {right}?")
+
+
+def _check_weights(path: str) -> None:
+    weights = Path(path).expanduser()
+    if path and not weights.exists():
+        raise BadInput(f"there is no file {plain(path)}; give --model local:FILE{_WEIGHTS}")
+    if path and (not weights.is_file() or weights.suffix.lower() != _WEIGHTS):
+        raise BadInput(f"{plain(path)} is no {_WEIGHTS} file; give --model local:FILE{_WEIGHTS}")
+
+
+# --- rules and texts -----------------------------------------------------------------------
+
+
+def rules(options: RunOptions, tools: Iterable[Tool]) -> dict[str, Action]:
+    """The user's rules, in the order in which they count: the stricter ones last."""
+    names = [tool.name for tool in tools]
+    given: dict[Action, list[str]] = {
+        "allow": options.allow,
+        "ask": options.ask,
+        "deny": options.deny,
+    }
+    found: dict[str, Action] = {}
+    for action, patterns in given.items():
+        for rule in patterns:
+            tool = rule.partition(":")[0].strip()
+            if not any(fnmatchcase(name, tool) for name in names):
+                known = ", ".join(names)
+                raise BadInput(f"the rule {harmless(rule)!r} is for no tool; there are {known}")
+            found.pop(rule, None)  # so that it counts at its own place
+            found[rule] = action
+    return found
+
+
+def _read_prompt(path: Path | None) -> str | None:
+    """The system prompt in a file."""
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        cause = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise BadInput(f"cannot be read: {cause}", source=harmless(str(path))) from None

@@ -1,0 +1,378 @@
+"""The run on a terminal: words as they come, each call with its status, a gauge at the bottom.
+
+What is finished is printed and stays; the line that is being written, the calls that run and the
+gauge are drawn below it, again and again. Nothing of a model or a tool is taken for markup.
+"""
+
+import sys
+import threading
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+
+from rich.cells import cell_len, chop_cells
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.live import Live
+from rich.text import Text
+
+from foldmark.agent.turn import TurnResult
+from foldmark.model import events
+from foldmark.model.events import Event
+from foldmark.model.messages import AssistantInfo, Tokens
+from foldmark.model.operations import Operation
+from foldmark.session.session import Session
+from foldmark.tokens.budget import pressure
+
+from ..layout import QUIET, pressure_colour, pressure_text, terminal_console
+from ..text import number, plain
+from .lines import Calls, Harmless, Line, outcome, told
+
+_PER_SECOND = 10
+_MOST_THOUGHT = 2_000  # characters of a thought that are kept to show its beginning
+_MOST_CALLS = 8  # lines for calls that run
+_BAR = 10  # characters
+_AT_ONCE = 1_000
+_THOUSAND, _MILLION = 1_000, 1_000_000
+_RESHAPED = frozenset({events.COMPACTED, events.UNDONE, events.REDONE, events.REVERTED})
+
+
+# --- the gauge -----------------------------------------------------------------------------
+
+
+class Gauge:
+    """The figures of a session, kept up to date by its events."""
+
+    def __init__(self, session: Session) -> None:
+        """Take the session as it is now."""
+        self._session = session
+        self._hidden = _parts_by_prune(session)
+        self._spent = 0.0  # by turns that have ended
+        self.cost = 0.0
+        self.step = 0
+        self.cached: float | None = None  # of the newest request, as a share
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at the session anew: its window may be another."""
+        self.used, self.usable = self._session.tokens, self._session.room
+        self._look()
+
+    def _look(self) -> None:
+        acts = self._session.acts()
+        self.pruned = sum(self._hidden.get(act.number, 0) for act in acts if act.in_force)
+        self.folded = folded_messages(self._session, acts)
+
+    def take(self, event: Event) -> None:
+        """Note what an event tells."""
+        data = event.data
+        match event.kind:
+            case events.STEP_STARTED:
+                self.step, self.used = data["step"], data["tokens"]
+            case events.STEP_FINISHED:
+                self.used, self.usable = data["used"], data["usable"]
+                self.cost = self._spent + data["cost"]
+                self.cached = self._cached_share()
+            case events.TURN_FINISHED:
+                self._spent = self.cost = self._spent + data["cost"]
+            case events.PRUNED:
+                self._hidden[data["act"]] = data["parts"]
+                self.used = max(0, self.used - data["before"] + data["after"])
+                self._look()
+            case kind if kind in _RESHAPED:
+                self.used = self._session.tokens
+                self._look()
+            case _:
+                return
+
+    def _cached_share(self) -> float | None:
+        last = self._session.newest()
+        info = last.info if last else None
+        return cached_share(info.tokens or None) if isinstance(info, AssistantInfo) else None
+
+    def line(self, width: int) -> Text:
+        """The gauge, as much of it as there is room for: the least important is left out first."""
+        full = pressure(self.used, self.usable) if self.usable else 0.0
+        items = list(self._items(full))
+        while len(items) > 1 and sum(map(len, items)) + 3 * len(items) + _BAR > width:
+            items.pop()
+        colour = pressure_colour(full)
+        filled = min(_BAR, round(full * _BAR))
+        line = Text("[", style=QUIET, no_wrap=True, overflow="ellipsis")
+        line.append("█" * filled, style=colour)
+        line.append("░" * (_BAR - filled) + "] ")
+        line.append(items[0], style=colour)
+        return line.append("".join(f" · {item}" for item in items[1:]))
+
+    def _items(self, full: float) -> Iterable[str]:
+        yield pressure_text(full).replace(" %", "%") if self.usable else "no limit"
+        whole = f" of {short(self.usable)}" if self.usable else " tokens"
+        yield f"{short(self.used)}{whole}"
+        if self.pruned:
+            yield f"pruned {self.pruned:,}"
+        if self.folded:
+            yield f"folded {self.folded:,}"
+        if self.cached is not None:
+            yield f"cached {self.cached:.0%}"
+        if self.cost:
+            yield dollars(self.cost)
+        if self.step:
+            yield f"step {self.step:,}"
+
+
+def short(tokens: int) -> str:
+    """A number of tokens in a few characters."""
+    if tokens < _THOUSAND:
+        return str(tokens)
+    unit, sign = (_THOUSAND, "k") if tokens < _MILLION else (_MILLION, "M")
+    figure = f"{tokens / unit:.1f}"
+    return f"{figure.removesuffix('.0')}{sign}"
+
+
+def dollars(cost: float) -> str:
+    """A cost, exact to a tenth of a cent where it is small."""
+    return f"${cost:.3f}" if cost < 1 else f"${cost:,.2f}"
+
+
+def cached_share(tokens: Tokens | None) -> float | None:
+    """How much of a request was read from the provider's cache; None where it is not told."""
+    if tokens is None or not tokens.cache:
+        return None
+    read, write = tokens.cache.read or 0, tokens.cache.write or 0
+    whole = (tokens.input or 0) + read + write
+    return read / whole if whole and (read or write) else None
+
+
+def folded_messages(session: Session, acts: Iterable[Operation]) -> int:
+    """How many messages the newest summary stands for."""
+    view = session.view()
+    if view.pivot is None:
+        return 0
+    reverts = [act for act in acts if act.kind == "revert" and act.in_force]
+    shown = set(view.places).union(*(range(act.tail or 0, act.marker or 0) for act in reverts))
+    return sum(place not in shown for place in range(view.pivot.marker))
+
+
+def _parts_by_prune(session: Session) -> dict[int, int]:
+    """How many outputs each prune of an earlier run has hidden."""
+    found: dict[int, int] = {}
+    after = 0
+    while session.info.acts and (some := session.events(after, _AT_ONCE)):
+        for event in some:
+            if event.kind == events.PRUNED:
+                found[event.data["act"]] = event.data["parts"]
+        after = some[-1].number
+    return found
+
+
+# --- the screen -----------------------------------------------------------------------------
+
+
+class TerminalScreen:
+    """Draws a run. Events may come from any thread, one after the other."""
+
+    def __init__(self, calls: Calls, gauge: Gauge) -> None:
+        """Take what is known of calls, and the gauge."""
+        self._calls = calls
+        self._gauge = gauge
+        self.console = terminal_console()
+        self._lock = threading.RLock()
+        self._live: Live | None = None
+        self._words = WordLines()
+        self._thought = ""
+        self._announced: dict[str, str] = {}  # calls whose input is being written
+        self._folding: int | None = None  # characters of a summary so far
+        self._held: list[Event] | None = None  # what came while a question is asked
+
+    # --- a turn ---
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """Draw for as long as the context lasts."""
+        self._begin()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._settle()
+                self._announced.clear()
+                self._folding = None
+            self._stop()
+            for line in self._calls.stopped():
+                self.say(line)
+
+    def _begin(self) -> None:
+        self._live = Live(
+            self,
+            console=self.console,
+            refresh_per_second=_PER_SECOND,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=sys.stderr.isatty(),
+        )
+        self._live.start()
+
+    def _stop(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Draw nothing, so that a question can be asked."""
+        with self._lock:
+            self._settle()
+            self._held = []
+        drawn = self._live is not None
+        self._stop()
+        try:
+            yield
+        finally:
+            if drawn:
+                self._begin()
+            with self._lock:
+                held, self._held = self._held, None
+                for event in held or ():
+                    self.take(event)
+
+    def take(self, event: Event) -> None:
+        """Show what an event tells; while a question is asked, that waits."""
+        with self._lock:
+            if self._held is not None:
+                self._held.append(event)
+                return
+            self._gauge.take(event)
+            self._note(event)
+            if line := told(event, self._calls):
+                self._settle()
+                self.say(line)
+
+    def _note(self, event: Event) -> None:
+        data = event.data
+        match event.kind:
+            case events.STEP_DELTA if data["what"] == "text":
+                self._end_thought()
+                self._print(self._words.take(data["text"], self.console.width))
+            case events.STEP_DELTA:
+                self._thought = (self._thought + data["text"])[:_MOST_THOUGHT]
+            case events.TOOL_CALLED:
+                self._settle()
+                self._announced[data["call"]] = plain(data["tool"], most=40)
+            case events.STEP_FINISHED | events.STEP_RETRIED:
+                self._settle()
+                self._announced.clear()
+            case events.TOOL_STARTED:
+                self._calls.begin(event)
+            case events.STARTED:
+                self._folding = 0
+            case events.DELTA:
+                self._folding = (self._folding or 0) + len(str(data.get("text", "")))
+            case events.COMPACTED | events.FAILED:
+                self._folding = None
+            case _:
+                return
+
+    def _print(self, lines: list[str]) -> None:
+        for line in lines:
+            self.console.print(Text(line))
+
+    def _end_thought(self) -> None:
+        thought, self._thought = plain(self._thought, most=max(self.console.width - 3, 1)), ""
+        if thought:
+            self.console.print(Text(f"· {thought}", style=f"italic {QUIET}"))
+
+    def _settle(self) -> None:
+        """Print for good what was being written."""
+        self._end_thought()
+        self._print(self._words.end(self.console.width))
+
+    def say(self, line: Line) -> None:
+        """Show a line of ours."""
+        text = Text(line.text, style=line.style, overflow="fold")
+        self.console.print(text, soft_wrap=line.whole)
+
+    def answered(self, tool: str, subject: str) -> None:
+        """Note that the user has answered a question about a call."""
+        with self._lock:
+            self._calls.answered(tool, subject)
+
+    def end(self, ended: TurnResult) -> None:
+        """Show how a turn has ended: the last state of the gauge stays."""
+        line = outcome(ended)
+        self.say(line if ended.ended == "stop" else line._replace(style="yellow"))
+        self.console.print(self._gauge.line(self.console.width))
+
+    # --- what is drawn ---
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """What is not finished yet, as it is at this moment."""
+        # Without our lock: who draws holds the console's, which who prints waits for.
+        yield from self._pieces(options.max_width)
+
+    def _pieces(self, width: int) -> Generator[RenderableType]:
+        if self._thought:
+            # The end of it: that is what moves.
+            thought = plain(self._thought[-4 * width :], most=10_000)[-max(width - 12, 1) :]
+            yield _one_line(f"· thinking {thought}", f"italic {QUIET}")
+        if self._words.open:
+            yield _one_line(self._words.open)
+        if self._folding is not None:
+            written = f": {number(self._folding, 'character')} so far" if self._folding else ""
+            yield _one_line(f"… folding the older part{written}", "magenta")
+        yield from self._calls_drawn()
+        yield self._gauge.line(width)
+
+    def _calls_drawn(self) -> Generator[RenderableType]:
+        lines = [f"… {name}" for name in list(self._announced.values())]
+        for name, seconds in self._calls.running():
+            lines.append(f"… {name}" + (f" · {int(seconds)} s" if seconds >= 1 else ""))
+        for line in lines[:_MOST_CALLS]:
+            yield _one_line(line, "cyan")
+        if len(lines) > _MOST_CALLS:
+            yield _one_line(f"… and {len(lines) - _MOST_CALLS} more", QUIET)
+
+
+def _one_line(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+# --- lines of words ------------------------------------------------------------------------
+
+
+class WordLines:
+    """Makes lines of pieces: those that are whole, and the one that is being written."""
+
+    def __init__(self) -> None:
+        """Begin with an empty line."""
+        self._clean = Harmless()
+        self.open = ""
+
+    def take(self, piece: str, width: int) -> list[str]:
+        """The lines that are whole now; one that is longer than the width is broken."""
+        return self._broken(self._clean.take(piece), width)
+
+    def end(self, width: int) -> list[str]:
+        """The last lines: nothing more comes."""
+        lines = self._broken(self._clean.rest(), width)
+        if self.open:
+            lines.append(self.open)
+            self.open = ""
+        return lines
+
+    def _broken(self, text: str, width: int) -> list[str]:
+        *whole, last = (self.open + text).split("\n")
+        lines = [part for line in whole for part in wrapped(line, width)]
+        *more, self.open = wrapped(last, width)
+        return [*lines, *more]
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """A line as lines that fit, broken between words where that is possible."""
+    line = line.expandtabs(4)
+    lines: list[str] = []
+    while cell_len(line) > width:
+        head = chop_cells(line, max(width, 2))[0]
+        space = head.rfind(" ")
+        between = space > 0 and head[:space].strip() and line[len(head)] != " "
+        cut = space if between else len(head)
+        lines.append(line[:cut])
+        line = line[cut:].removeprefix(" ")
+    return [*lines, line]

@@ -1,0 +1,255 @@
+"""What a user can do at the prompt of a run beside talking: commands that begin with a slash.
+
+Each does what the command of that name does, to the session of the run.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.text import Text
+
+from foldmark.agent.file_changes import changed_trees, tree_before
+from foldmark.errors import BadInput, FoldmarkError, UnknownModel
+from foldmark.log.log import marker_part
+from foldmark.model.messages import Message, TextPart
+from foldmark.snapshots.snapshots import Restored
+
+from ..commands.diff import LEFT_OUT, message_named, taken_snapshots, tell
+from ..commands.search import search
+from ..commands.undo import tell_operation
+from ..layout import QUIET, gauge, show
+from ..options import StoreOptions
+from ..text import error_line, number, plain
+from .context import RunContext, Trees
+from .lines import Line
+from .screen import short
+
+_FIRST_WORDS = 80
+_COMMAND = re.compile(r"/[a-z]*( .*)?", re.IGNORECASE)
+_CALL = 24  # columns of how a command is called
+_MOST_LINES = 400  # of a diff at a prompt
+
+
+class Leave(Exception):
+    """The user wants to go."""
+
+
+class SlashCommand(NamedTuple):
+    """A command, and what it is for."""
+
+    do: Callable[[RunContext, str], None]
+    takes: str
+    about: str
+
+
+def is_command(line: str) -> bool:
+    """Whether a line is a command, and not words that begin with a path."""
+    line = line.strip()
+    if not _COMMAND.fullmatch(line):
+        return False
+    word = line.partition(" ")[0]
+    if word[1:].lower() in COMMANDS or word == "/":
+        return True
+    return "/" not in line[1:] and not Path(word).exists()
+
+
+def _split(line: str) -> tuple[str, str]:
+    """The name of a command, and what it is given."""
+    name, _, rest = line.strip().removeprefix("/").partition(" ")
+    return name.lower(), rest.strip()
+
+
+def obey(context: RunContext, line: str) -> None:
+    """Do what a command says."""
+    name, rest = _split(line)
+    command = COMMANDS.get(name)
+    if command is None:
+        context.screen.say(_unknown(name))
+        return
+    try:
+        command.do(context, rest)
+    except FoldmarkError as error:
+        context.screen.say(Line(plain(error_line(error), most=1_000), "red"))
+
+
+def early_answer(line: str) -> Iterator[Line]:
+    """What is said to a command that comes before there is a session; nothing to an empty line."""
+    name, _ = _split(line)
+    if name == "exit":
+        raise Leave
+    if name == "help":
+        yield from _help_lines()
+    elif name in COMMANDS:
+        yield Line(f"/{name} is for later: say first what is to be done, or /exit")
+    elif line:
+        yield _unknown(name)
+
+
+def _unknown(name: str) -> Line:
+    known = ", ".join(f"/{name}" for name in COMMANDS)
+    return Line(f"there is no /{plain(name, most=30)}; there are {known}", "yellow")
+
+
+def _help_lines() -> Iterator[Line]:
+    for name, command in COMMANDS.items():
+        call = f"/{name} {command.takes}".rstrip()
+        yield Line(f"  {call:<{_CALL}}{command.about}", QUIET)
+
+
+def _compact(context: RunContext, focus: str) -> None:
+    session = context.session
+    context.agent.prepare(session)
+    with context.screen.shown():
+        act = session.compact(instructions=focus)
+    if act is None:
+        context.screen.say(Line("not folded: a hook forbids it", "yellow"))
+
+
+def _undo(context: RunContext, act: str) -> None:
+    before = context.session.view().tokens
+    done = context.session.undo(_whole_number(act))
+    told = f"Act {done.number}, a {done.kind}, was undone"
+    if done.kind != "revert":
+        tell_operation(context.session, done, before, told)
+        return
+    restored = _files_again(context, done.number)
+    tell_operation(context.session, done, before, told, restored=restored)
+    if restored is None:
+        known = done.number in context.reverted
+        cause = "they were changed since" if known else "that revert was made in another run"
+        context.screen.say(Line(f"files stay as they are: {cause}", QUIET))
+
+
+def _files_again(context: RunContext, act: int) -> Restored | None:
+    """Files as they were before a revert; None where that is not known, or work would be lost."""
+    trees = context.reverted.get(act)
+    if trees is None:
+        return None
+    held = taken_snapshots(context.session, context.folder)
+    return held.restore(trees.before) if held.take() == trees.after else None
+
+
+def _whole_number(text: str) -> int | None:
+    if text and not text.isdecimal():
+        raise BadInput(f"{plain(text)!r} is no number of an act; leave it out for the latest")
+    return int(text) if text else None
+
+
+def _plan(context: RunContext, _: str) -> None:
+    context.agent.prepare(context.session)
+    plan = context.session.plan()
+    used = f"{short(plan.tokens)} of {short(plan.usable)} usable tokens"
+    outputs = number(len(plan.prune.prune), "old output")
+    most = number(len(plan.fold.head), "message") if plan.fold else ""
+    # Whether that is worth a summary, and how much of it, is known to who makes one.
+    folded = f"at most {most}, if that frees enough" if most else "nothing"
+    auto = "It overflows: that comes with the next step." if plan.overflow else "It fits."
+    show(
+        gauge(plan.pressure),
+        Text(
+            f"{used}. {auto}\n"
+            f"Prune would hide {outputs} ({number(plan.prune.tokens, 'token')}).\n"
+            f"A compaction would fold {folded}."
+        ),
+    )
+
+
+def _search(context: RunContext, query: str) -> None:
+    search(context.session.id, query.split(), options=StoreOptions(store=context.where))
+
+
+def _diff(context: RunContext, message: str) -> None:
+    session = context.session
+    held = taken_snapshots(session, context.folder)
+    name = _message_named(context, message) if message else None
+    trees = changed_trees(session, name)
+    found = held.diff(*trees) if trees else ()
+    if not found or not trees:
+        context.screen.say(Line("No file was changed."))
+        return
+    if more := tell(found, held.patch(*trees, for_people=True), most=_MOST_LINES):
+        # An address of a store may hold a password.
+        store = "" if "://" in context.where else f" --store {shlex.quote(context.where)}"
+        told = f"… and {number(more, 'line')} more; all: foldmark diff {session.id}{store}"
+        context.screen.say(Line(told, "yellow", whole=True))
+    context.screen.say(Line(LEFT_OUT, QUIET))
+
+
+def _message_named(context: RunContext, name: str) -> str:
+    with StoreOptions(store=context.where).open() as store:
+        return message_named(store, context.session.info, name)
+
+
+def _model(context: RunContext, given: str) -> None:
+    name, _, size = given.partition(" ")
+    size = size.strip().replace(",", "").replace("_", "")
+    if not name or (size and not size.isdecimal()):
+        raise BadInput("say which, and its window where that is not known: /model NAME [TOKENS]")
+    window = int(size) if size else None
+    agent, known_window = context.switch(name, window)
+    session = context.session
+    try:
+        with context.screen.shown():
+            session.switch(agent.model.name, window=known_window)
+    except UnknownModel:
+        raise BadInput(f"no window is known for it; say how many tokens: /model {name} N") from None
+    context.accept(agent, name, window)
+    context.gauge.refresh()
+    told = f"now {plain(agent.model.name)}: {short(session.tokens)} of {short(session.room)} used"
+    context.screen.say(Line(told, "green"))
+
+
+def _revert(context: RunContext, _: str) -> None:
+    """Files and view as they were before the user's newest message."""
+    session = context.session
+    messages = session.export(reverted=False).messages
+    asked = next((held for held in reversed(messages) if _is_said_by_user(held)), None)
+    if asked is None:
+        raise BadInput("nothing was said yet that could be taken back")
+    held = taken_snapshots(session, context.folder)
+    restored = held.restore(tree_before(session, asked.id))
+    after = held.take()
+    place = messages.index(asked)
+    before = session.view().tokens
+    # The first message has none before it: then only what came after it is hidden.
+    act = session.revert(messages[max(place - 1, 0)].id)
+    context.reverted[act.number] = Trees(restored.before, after)
+    words = plain(" ".join(_texts(asked)), most=_FIRST_WORDS)
+    tell_operation(session, act, before, f"Back to before “{words}”", restored=restored)
+
+
+def _is_said_by_user(message: Message) -> bool:
+    """Whether a message is the user's own, and neither a marker nor written by a program."""
+    return message.is_user and marker_part(message) is None and bool(_texts(message))
+
+
+def _texts(message: Message) -> list[str]:
+    parts = (part for part in message.parts if isinstance(part, TextPart))
+    return [part.text for part in parts if part.text and not part.synthetic]
+
+
+def _help(context: RunContext, _: str) -> None:
+    for line in _help_lines():
+        context.screen.say(line)
+
+
+def _exit(_context: RunContext, _: str) -> None:
+    raise Leave
+
+
+COMMANDS = {
+    "compact": SlashCommand(_compact, "[FOCUS]", "fold the older part into a summary"),
+    "undo": SlashCommand(
+        _undo, "[ACT]", "take back the latest prune, pivot or revert, with its files"
+    ),
+    "plan": SlashCommand(_plan, "", "what prune and compact would do now"),
+    "search": SlashCommand(_search, "WORDS", "find what was said, shown or not"),
+    "diff": SlashCommand(_diff, "[MESSAGE]", "what was changed in files"),
+    "revert": SlashCommand(_revert, "", "files and view as before your last message"),
+    "model": SlashCommand(_model, "NAME [WINDOW]", "go on with another model"),
+    "help": SlashCommand(_help, "", "this list"),
+    "exit": SlashCommand(_exit, "", "leave; Ctrl-D does so, too"),
+}

@@ -1,0 +1,148 @@
+"""`foldmark export` and `foldmark convert`: a session, or a transcript, as others read it."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from foldmark.errors import BadInput
+from foldmark.files import size_text
+from foldmark.log.view import Viewer
+from foldmark.model.messages import Transcript, encode_transcript
+from foldmark.model.prompt_messages import PromptMessage
+from foldmark.model.values import encode
+from foldmark.transcripts.write_markdown import markdown
+from foldmark.transcripts.write_wires import request_body, whole_view, wire_messages, wire_view
+from foldmark.wire.codec import WIRES, wire_named
+
+from ..layout import answer, words
+from ..options import (
+    DEFAULT_POLICY,
+    AsJson,
+    File,
+    PolicyName,
+    ReadOptions,
+    SessionName,
+    StoreOptions,
+    policy_named,
+)
+from ..output import (
+    STANDARD_OUTPUT,
+    Force,
+    check_output,
+    write_file,
+    write_json,
+    write_text,
+)
+from ..text import number
+
+EXAMPLE = "Example: foldmark export latest --to anthropic -o messages.json"
+CONVERT_EXAMPLE = "Example: foldmark convert session.jsonl --to openai-chat"
+OPENCODE, MARKDOWN = "opencode", "markdown"
+_KINDS = (OPENCODE, *WIRES, MARKDOWN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
+    """As what a session is written, and where."""
+
+    to: Annotated[
+        str, typer.Option("--to", metavar="KIND", help=f"One of {', '.join(_KINDS)}.")
+    ] = OPENCODE
+    view: Annotated[
+        bool,
+        typer.Option("--view", help="On a wire: what the model is shown, not the whole session."),
+    ] = False
+    request: Annotated[
+        bool,
+        typer.Option(
+            "--request",
+            help="On a wire: a request's body, with the system prompt and the tools if they are "
+            "known.",
+        ),
+    ] = False
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write it to a file that only you may read; - is standard output.",
+        ),
+    ] = STANDARD_OUTPUT
+    force: Force = False
+
+    def kind(self) -> str:
+        """The kind that is meant; BadInput before any work is done."""
+        kind = {"md": MARKDOWN}.get(self.to, self.to)
+        if kind not in (OPENCODE, MARKDOWN):
+            try:
+                kind = wire_named(self.to).name
+            except BadInput:
+                cause = f"nothing can be written as {self.to!r}; there are: {', '.join(_KINDS)}"
+                raise BadInput(cause) from None
+        elif self.view or self.request:
+            raise BadInput(f"--view and --request are for a wire: --to {', '.join(WIRES)}")
+        if self.output != STANDARD_OUTPUT:
+            check_output(self.output, force=self.force)
+        return kind
+
+
+def export(session: SessionName, *, writing: WriteOptions, options: StoreOptions) -> None:
+    """Write a session whole: as `opencode export` does, as a wire's messages, or as Markdown."""
+    kind = writing.kind()
+    with options.session(session) as (opened, _, _):
+        transcript = opened.export(reverted=kind == OPENCODE)
+        shown = opened.view().messages if writing.view else None
+    _write(transcript, shown, kind, writing, json=options.json)
+
+
+def convert(
+    file: File,
+    *,
+    writing: WriteOptions,
+    policy: PolicyName = DEFAULT_POLICY,
+    reading: ReadOptions,
+    json: AsJson = False,
+) -> None:
+    """Write a transcript of any format in another one, without a store."""
+    kind = writing.kind()
+    rules = policy_named(policy)
+    transcript, log = reading.open(file, rules)
+    shown = Viewer(log, rules).view().messages if writing.view else None
+    _write(transcript, shown, kind, writing, json=json)
+
+
+def _data(
+    transcript: Transcript, kind: str, shown: tuple[PromptMessage, ...] | None, *, request: bool
+) -> bytes:
+    if kind == OPENCODE:
+        return encode_transcript(transcript)
+    if kind == MARKDOWN:
+        return markdown(transcript).encode("utf-8", "replace")
+    if request:
+        whole = whole_view(transcript.messages) if shown is None else shown
+        return encode(request_body(whole, transcript.info, kind))
+    if shown is None:
+        return encode(wire_messages(transcript, kind))
+    return encode(wire_view(shown, transcript.info, kind))
+
+
+def _write(
+    transcript: Transcript,
+    shown: tuple[PromptMessage, ...] | None,
+    kind: str,
+    writing: WriteOptions,
+    *,
+    json: bool,
+) -> None:
+    data = _data(transcript, kind, shown, request=writing.request)
+    if writing.output == STANDARD_OUTPUT:
+        (write_text if kind == MARKDOWN else write_json)(data)
+        return
+    write_file(writing.output, data)
+    name, messages = transcript.info.id, len(transcript.messages)
+    figures = {"id": name, "path": writing.output, "messages": messages, "size": len(data)}
+    told = f"{number(messages, 'message')}, {size_text(len(data))}"
+    line = words(f"Wrote session {name} to {writing.output}: {told}.", most=1_000)
+    answer(figures, line, json=json)

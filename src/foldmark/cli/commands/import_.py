@@ -1,0 +1,182 @@
+"""`foldmark import`: transcripts of any format, whole folders, and other stores, into a store."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from foldmark.errors import BadInput
+from foldmark.files import MOST_BYTES
+from foldmark.policy import PRESETS
+from foldmark.transcripts.import_files import BatchImport, ImportTarget
+from foldmark.transcripts.store import Imported
+
+from ..layout import QUIET, answer, listing, words
+from ..options import (
+    FormatName,
+    Lenient,
+    MaxSize,
+    StoreOptions,
+    new_name,
+    opened_store,
+    store_place,
+    store_settings,
+)
+from ..progress import progress
+from ..text import number, plain
+from .sessions import shown_names
+
+EXAMPLE = "Example: foldmark import ~/.claude/projects --store work.db"
+
+FAILED = 2
+_MOST_ROWS = 40
+
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE",
+        help="Transcripts of any format (`foldmark formats`), folders of them, or stores of "
+        "Foldmark; - is standard input.",
+    ),
+]
+NewName = Annotated[
+    str | None, typer.Option("--as", metavar="ID", help="Keep the session under this id.")
+]
+ChosenPolicy = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="NAME",
+        help=f"Count tokens as this policy does: {', '.join(PRESETS)}.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """How files are imported."""
+
+    name: NewName = None
+    format: FormatName = None
+    lenient: Lenient = False
+    policy: ChosenPolicy = None
+    max_size: MaxSize = MOST_BYTES
+
+
+def import_files(files: Files, *, reading: ImportOptions, options: StoreOptions) -> None:
+    """Read sessions into a store, which is made if there is none.
+
+    Again and again, if you like: what is there already is not doubled, and of a file that has
+    grown only what is new is added. Each file is imported whole or not at all; one that cannot be
+    read does not keep the others from it.
+    """
+    if new_name(reading.name) and len(files) > 1:
+        raise BadInput("--as names one session, but there are several files")
+    settings = store_settings(store=options.store, policy=reading.policy)
+    with ExitStack() as stack:
+        target = ImportTarget(
+            place=store_place(settings),
+            open=lambda: stack.enter_context(opened_store(settings)),
+            make=lambda: stack.enter_context(opened_store(settings, make=True)),
+            estimate=settings.rules().estimate,
+        )
+        importer = BatchImport(
+            target,
+            name=reading.name,
+            format=reading.format,
+            lenient=reading.lenient,
+            max_size=reading.max_size,
+        )
+        found = importer.files(files)
+        with progress("importing", found) as bar:
+            importer.watch = bar.move
+            for file in found:
+                bar.begin(file)
+                importer.take(file)
+                bar.end(file)
+        store = importer.store.name if importer.store else None
+        names = _names(importer)
+    _answer(importer, store, names, json=options.json)
+    for held in importer.refused:
+        sys.stderr.write(f"foldmark: {plain(held.problem, most=1_000)}\n")
+    if importer.refused:
+        raise typer.Exit(FAILED)
+
+
+def _answer(
+    importer: BatchImport, store: str | None, names: Mapping[str, str], *, json: bool
+) -> None:
+    value = {
+        "store": store,
+        "imported": importer.imported,
+        "unchanged": importer.unchanged,
+        "passed_over": importer.passed_over,
+        "skipped": importer.skipped,
+        "refused": importer.refused,
+    }
+    report = list(_report(importer, store, names))
+    if json or report:
+        answer(value, *report, json=json)
+
+
+def _names(importer: BatchImport) -> dict[str, str]:
+    """The ids of sessions as they are shown."""
+    if not any(held.state != "same" for held in importer.imported):
+        return {}
+    rows = importer.store.sessions() if importer.store else []
+    return dict(zip((row.id for row in rows), shown_names(rows), strict=True))
+
+
+def _report(
+    importer: BatchImport, store: str | None, names: Mapping[str, str]
+) -> Iterator[RenderableType]:
+    kept = [held for held in importer.imported if held.state != "same"]
+    same = len(importer.imported) - len(kept)
+    if kept:
+        yield Group(_table(kept, names), words(f"{_sum(kept)} in {store}", QUIET, most=300))
+    told: list[str] = []
+    if importer.unchanged:
+        told.append(f"{number(len(importer.unchanged), 'file')} unchanged since the last import.")
+    if same:
+        told.append(f"{number(same, 'session')} with nothing new.")
+    if importer.passed_over:
+        told.append(
+            f"{number(len(importer.passed_over), 'file')} without a transcript, passed over."
+        )
+    told += [f"{held.file}: left out line {held.line}: {held.cause}" for held in importer.skipped]
+    if told:
+        yield Group(*(words(line, QUIET, most=300) for line in told))
+
+
+def _sum(kept: Sequence[Imported]) -> str:
+    messages, tokens = (
+        sum(getattr(held, name) for held in kept) for name in ("messages", "tokens")
+    )
+    files = len({held.file for held in kept})
+    told = f"{number(len(kept), 'session')} of {number(files, 'file')}: "
+    return f"{told}{number(messages, 'message')}, {number(tokens, 'token')},"
+
+
+def _table(kept: Sequence[Imported], names: Mapping[str, str]) -> RenderableType:
+    rows = (
+        (
+            names.get(held.id, held.id),
+            held.title or "",
+            held.format or "",
+            held.state,
+            held.messages,
+            held.tokens,
+        )
+        for held in kept[:_MOST_ROWS]
+    )
+    table = listing("id title format _ messages tokens", rows)
+    rest = len(kept) - _MOST_ROWS
+    if rest <= 0:
+        return table
+    return Group(table, Text(f"… and {number(rest, 'more session')}", style=QUIET))

@@ -1,0 +1,117 @@
+"""`foldmark gc` and `backup`: a store kept for years."""
+
+import math
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from foldmark.errors import BadInput
+from foldmark.files import size_text
+from foldmark.model.values import Json
+from foldmark.store.maintenance import Freed, backup, collect
+from foldmark.store.store import Store
+
+from ..layout import QUIET, answer, section, show, words
+from ..options import StoreOptions
+from ..output import unwritable
+from ..text import number
+
+GC_EXAMPLE = "Example: foldmark gc --older-than 90 --dry-run"
+BACKUP_EXAMPLE = "Example: foldmark backup sessions-of-may.db"
+
+_MOST_LISTED = 20
+
+Days = Annotated[
+    float | None,
+    typer.Option(
+        "--older-than",
+        metavar="DAYS",
+        min=0,
+        help="Remove sessions, too, that nobody wrote to for so many days.",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Remove sessions without asking.")]
+Destination = Annotated[str, typer.Argument(metavar="DEST", help="A file that is not there yet.")]
+
+
+def gc(
+    *,
+    older_than: Days = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    options: StoreOptions,
+) -> None:
+    """Give unused room back to the disk; and if asked, remove sessions that are old.
+
+    A session that someone is writing to is never removed.
+    """
+    if older_than is not None and not math.isfinite(older_than):
+        raise typer.BadParameter(f"{older_than} is no number of days")
+    with options.open() as opened:
+        if dry_run:
+            freed = collect(opened, older_than=older_than, dry_run=True)
+        elif older_than is None or yes or _allowed(opened, older_than, json=options.json):
+            freed = collect(opened, older_than=older_than)
+        else:
+            show(Text("Nothing was removed."))
+            return
+    value = {"dry_run": dry_run, **_as_json(freed)}
+    answer(value, _report(freed, dry_run=dry_run), json=options.json)
+
+
+def _allowed(store: Store, days: float, *, json: bool) -> bool:
+    """Whether the sessions that would go may go, if there are any."""
+    old = collect(store, older_than=days, dry_run=True).sessions
+    if not old:
+        return True
+    if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        told = number(len(old), "session")
+        raise BadInput(
+            f"{told} would be removed for good; give --yes to do so, --dry-run to see which"
+        )
+    show(section(f"{number(len(old), 'session')} would be removed for good", _listed(old)))
+    return typer.confirm("Remove them?")
+
+
+def _listed(sessions: tuple[str, ...]) -> Text:
+    names = [words(name, "cyan") for name in sessions[:_MOST_LISTED]]
+    rest = len(sessions) - len(names)
+    if rest:
+        names.append(Text(f"… and {rest:,} more", style=QUIET))
+    return Text("\n").join(names)
+
+
+def _as_json(freed: Freed) -> Json:
+    return {"sessions": list(freed.sessions), "before": freed.before, "after": freed.after}
+
+
+def _report(freed: Freed, *, dry_run: bool) -> RenderableType:
+    what, before = number(len(freed.sessions), "session"), size_text(freed.before)
+    if dry_run:
+        title = f"Would remove {what}; the store has {before}"
+    else:
+        title = f"Removed {what}: {before} → {size_text(freed.after)}"
+    return section(title, *([_listed(freed.sessions)] if freed.sessions else []))
+
+
+def back_up(destination: Destination, *, options: StoreOptions) -> None:
+    """Copy the whole store, as of one moment, into a new file that only you may read.
+
+    The file is a store itself: look into it with --store, or bring it back with import.
+    """
+    path = Path(destination)
+    with options.open() as opened:
+        count = len(opened.sessions())
+        try:
+            backup(opened, path)
+            size = path.stat().st_size
+        except (OSError, ValueError) as error:
+            raise unwritable(destination, error) from None
+    text = f"Wrote {destination}: {number(count, 'session')}, {size_text(size)}."
+    value = {"path": destination, "size": size, "sessions": count}
+    answer(value, words(text, most=1_000), json=options.json)

@@ -1,0 +1,170 @@
+"""`foldmark mcp`: an MCP server, so that an agent can look behind its own compaction."""
+
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from foldmark.errors import BadInput, FoldmarkError, NoStore
+from foldmark.files import MOST_BYTES, STANDARD_INPUT, harmless
+from foldmark.session.settings import Settings
+from foldmark.store.store import Store
+from foldmark.transcripts.format import format_named, recognised
+from foldmark.transcripts.import_files import folder_files
+from foldmark.transcripts.read import Reading, opened_reading
+from foldmark.transcripts.source import Source
+from foldmark.transcripts.store import store_reading
+
+from ..options import FormatName, StorePlace, store_place, store_settings
+
+if TYPE_CHECKING:
+    from foldmark.adapters.mcp.shelf import Fill, Shelf
+
+EXAMPLE = (
+    "Example: foldmark mcp ~/.claude/projects\n\n"
+    "Claude Code: claude mcp add foldmark -- foldmark mcp ~/.claude/projects\n\n"
+    'OpenCode, in opencode.json: "mcp": {"foldmark": {"type": "local", '
+    '"command": ["foldmark", "mcp", "--store", "agent.db"]}}'
+)
+_EXTRA = frozenset({"mcp", "mcp_types", "anyio"})
+_WAITING = "foldmark: an MCP server; it waits for a client on standard input (Ctrl-C ends it)\n"
+
+Served = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="PATH",
+        help="A transcript of any format, or a folder of them; else the sessions of a store.",
+        show_default=False,
+    ),
+]
+OnlySession = Annotated[
+    str | None,
+    typer.Option(
+        "--session",
+        metavar="ID",
+        help="Serve this session of the store alone: its id, a beginning of it, or `latest`.",
+        show_default=False,
+    ),
+]
+
+
+def mcp(
+    path: Served = None,
+    *,
+    store: StorePlace = None,
+    session: OnlySession = None,
+    format: FormatName = None,
+) -> None:
+    """Serve sessions to an agent over MCP: search, recall, plan and inspect. Only reads.
+
+    It speaks on standard input and output, and ends when its client goes.
+    """
+    try:
+        from foldmark.adapters.mcp.server import serve  # noqa: PLC0415 - it comes with an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        raise BadInput("the MCP server needs: pip install 'foldmark[mcp]'") from None
+    shelf = opened_shelf(path, store=store, session=session, format=format)
+    if sys.stdin is not None and sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison] - closed by a shell
+        sys.stderr.write(_WAITING)
+    with _ended_by_interrupts():
+        serve(shelf)
+
+
+def opened_shelf(
+    path: str | None, *, store: str | None, session: str | None, format: str | None
+) -> "Shelf":
+    """The sessions that the command was pointed at."""
+    settings = store_settings(store=store)
+    if path is None:
+        if format is not None:
+            raise BadInput("--format is for a transcript; give its path, or leave it out")
+        return _stored(settings, session)
+    if store is not None or session is not None:
+        raise BadInput("give a path, or --store with --session, not both")
+    return _transcripts(path, settings, format)
+
+
+@contextmanager
+def _ended_by_interrupts() -> Generator[None]:
+    """Ctrl-C ends the process at once: Python would wait for a line of input, which may not come.
+
+    Nothing is open that could be left half done.
+    """
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _stored(settings: Settings, session: str | None) -> "Shelf":
+    from foldmark.adapters.mcp.shelf import StoreShelf, read_only_store  # noqa: PLC0415
+
+    place = store_place(settings)
+    try:
+        store = read_only_store(place, wait=max(settings.wait_seconds, 1.0))
+    except NoStore as error:
+        cause = f"no store at {error.store}; give a transcript, a folder of them, or --store FILE"
+        raise BadInput(cause) from None
+    try:
+        return StoreShelf(store, settings, session)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _transcripts(path: str, settings: Settings, format: str | None) -> "Shelf":
+    from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf  # noqa: PLC0415
+    from foldmark.adapters.mcp.within import opened_within  # noqa: PLC0415
+
+    if path == STANDARD_INPUT:
+        raise BadInput("standard input is where the client speaks; give the path of a transcript")
+    found = Path(path)
+    with suppress(RuntimeError):
+        found = found.expanduser()
+    fill = filler(format, settings.rules().estimate)
+
+    def is_transcript(file: Path) -> bool:
+        with suppress(FoldmarkError), opened_within(found, file) as opened:
+            _reading(opened, file.name, format, lenient=False)
+            return True
+        return False
+
+    def files() -> list[Path]:
+        return list(map(Path, folder_files(str(found))))
+
+    if not _is_folder(found):
+        with opened_reading(found, format=format):
+            return FileShelf(found, settings, fill)
+    if not any(map(is_transcript, files())):
+        raise BadInput("there is no transcript in this folder", source=harmless(path))
+    return FolderShelf(found, settings, fill, files)
+
+
+def _is_folder(path: Path) -> bool:
+    with suppress(OSError, ValueError):
+        return path.is_dir()
+    return False
+
+
+def filler(format: str | None, estimate: str) -> "Fill":
+    """What takes what is new of an open file into a store; lines it cannot read are left out."""
+
+    def fill(store: Store, file: BinaryIO, name: str) -> int:
+        reading = _reading(file, name, format, lenient=True)
+        store_reading(store, reading, estimate=estimate)
+        return len(reading.skipped)
+
+    return fill
+
+
+def _reading(file: BinaryIO, name: str, format: str | None, *, lenient: bool) -> Reading:
+    named = format_named(format) if format else None
+    source = Source(file, harmless(name), MOST_BYTES)
+    return Reading(source, named or recognised(source.head), lenient=lenient)

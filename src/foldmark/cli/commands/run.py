@@ -1,0 +1,93 @@
+"""`foldmark run`: an agent that works in a folder, at a terminal or as a part of a script."""
+
+import math
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from typing import Annotated
+
+import typer
+
+from foldmark.errors import BadInput, FoldmarkError
+
+from ..chat.context import RunContext, RunOptions
+from ..chat.lines import failure, print_event
+from ..chat.loop import Shown, talk, terminable, work
+from ..options import store_settings
+from ..text import error_line
+
+EXAMPLE = (
+    'Example: foldmark run "make the tests pass" --model anthropic:claude-sonnet-4-5 '
+    "--allow 'shell:pytest *'"
+)
+_STANDARD_INPUT = "-"
+
+Task = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TASK",
+        help="What is to be done; - reads it from standard input. At a terminal it may be left "
+        "out: a prompt asks for it.",
+        show_default=False,
+    ),
+]
+AsEvents = Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print the last words alone.")]
+
+
+def run(
+    task: Task = None, *, options: RunOptions, json: AsEvents = False, quiet: Quiet = False
+) -> None:
+    """Let an agent work in a folder, however long it takes; its session is kept.
+
+    At a terminal you can go on talking, and Ctrl-C stops it: /help tells what else there is.
+    Without one it ends with 0 when it is done, with 1 where steps, dollars or the length of an
+    answer ended it, with 2 after an error, with 130 after Ctrl-C.
+    """
+    shown = _shown(json=json, quiet=quiet)
+    contexts: list[RunContext] = []
+    with _told_failure(contexts, is_told=shown == "json"):
+        said = _read_task(task)
+        if said is None and not options.goes_on and shown != "terminal":
+            raise BadInput('say what is to be done: foldmark run "TASK"; - reads standard input')
+        if options.cost is not None and not (math.isfinite(options.cost) and options.cost > 0):
+            raise BadInput(f"--cost is {options.cost:g}; give more than 0 dollars")
+        settings = store_settings(
+            store=options.store,
+            model=options.model,
+            window=options.window,
+            policy=options.policy,
+            summarizer=options.summarizer,
+        )
+        with terminable(), ExitStack() as stack:
+            contexts.append(context := RunContext(options, settings, stack))
+            code = talk(context, said) if shown == "terminal" else work(context, said, shown)
+    raise typer.Exit(code)
+
+
+def _shown(*, json: bool, quiet: bool) -> Shown:
+    if json and quiet:
+        raise BadInput("--json and --quiet contradict each other; give one of them")
+    if json or quiet:
+        return "json" if json else "quiet"
+    return "terminal" if sys.stdin.isatty() and sys.stdout.isatty() else "plain"
+
+
+def _read_task(task: str | None) -> str | None:
+    """What is to be done; - is standard input."""
+    text = sys.stdin.read() if task == _STANDARD_INPUT else task
+    if text is not None and not text.strip():
+        raise BadInput("the task is empty; say what is to be done")
+    return text
+
+
+@contextmanager
+def _told_failure(contexts: list[RunContext], *, is_told: bool) -> Generator[None]:
+    """Tell a program that reads events of the error that ends a run, as the last event."""
+    try:
+        yield
+    except (FoldmarkError, OSError) as error:
+        if is_told and not isinstance(error, BrokenPipeError):
+            line = error_line(error) if isinstance(error, FoldmarkError) else str(error)
+            print_event(failure(contexts[0].session_id if contexts else "", line))
+        raise

@@ -1,0 +1,154 @@
+"""`foldmark sessions` and `events`: what is in a store, and what happened to a session."""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from foldmark.files import size_text
+from foldmark.model.events import Event
+from foldmark.model.values import Json, encode
+from foldmark.session.session import Session
+from foldmark.store.leases import busy, has_died
+from foldmark.store.rows import SessionRow
+from foldmark.store.store import Store
+
+from ..layout import QUIET, Cell, Row, answer, listing, words
+from ..options import AsLines, SessionName, StoreOptions, StorePlace, opened_session
+from ..text import ago, escaped, number, percent, plain
+
+EXAMPLE = "Example: foldmark sessions --store work.db"
+EVENTS_EXAMPLE = "Example: foldmark events latest --follow --json"
+
+_WIDE = 110  # columns from which on there is room for whole ids
+_SHORTEST = 16
+_AT_ONCE, _MOST_TEXT = 1_000, 300
+
+After = Annotated[
+    int, typer.Option("--after", metavar="N", min=0, max=2**62, help="Only those after this one.")
+]
+Follow = Annotated[bool, typer.Option("--follow", help="Go on as they come, until Ctrl-C.")]
+
+
+def sessions(*, options: StoreOptions) -> None:
+    """List the sessions of a store, the one that was last written to first."""
+    with options.open() as opened:
+        rows = opened.sessions()
+        writers = [_writer(opened, row) for row in rows]
+        disk, name = opened.engine.size(), opened.name
+    size = sum(row.size for row in rows)
+    listed = [_as_json(row, writer) for row, writer in zip(rows, writers, strict=True)]
+    value: Json = {"store": name, "sessions": listed, "disk": disk, "size": size}
+    if rows:
+        pieces = (_table(rows, writers), _total(rows, size, disk))
+    else:
+        pieces = (words(f"No sessions in {name} yet; begin with: foldmark import FILE"),)
+    answer(value, *pieces, json=options.json)
+
+
+def _writer(store: Store, row: SessionRow) -> str | None:
+    """Who is writing to a session, if anyone."""
+    if row.holder is None or has_died(row.holder):
+        return None
+    lease = busy(store.engine, row.key, row.id)
+    return lease.holder if lease.seconds > 0 else None
+
+
+def _as_json(row: SessionRow, held: str | None) -> Json:
+    return {
+        "id": row.id,
+        "title": row.info.title or None,
+        "directory": row.info.directory or None,
+        "messages": row.places,
+        "tokens": row.tokens,
+        "size": row.size,
+        "acts": row.acts,
+        "created": row.created,
+        "updated": row.updated,
+        "writer": held,
+    }
+
+
+def shown_names(rows: Sequence[SessionRow]) -> list[str]:
+    """The ids of sessions as there is room for them: whole, or as much as stands for the whole."""
+    return [row.id for row in rows] if Console().width >= _WIDE else short_names(rows)
+
+
+def _table(rows: Sequence[SessionRow], writers: Sequence[str | None]) -> RenderableType:
+    now = time.time()
+    columns = "id title messages tokens size updated"
+    if any(writers):
+        columns += " state"
+    lines: list[Row] = []
+    for row, name, writer in zip(rows, shown_names(rows), writers, strict=True):
+        cells: list[Cell] = [name, row.info.title or "", row.places, row.tokens]
+        cells += [size_text(row.size), ago(now - row.updated / 1000)]
+        cells.append(words(f"written by {writer}", "yellow", most=40) if writer else "")
+        lines.append(cells)
+    return listing(columns, lines)
+
+
+def short_names(rows: Sequence[SessionRow]) -> list[str]:
+    """Of each id as much as no other one begins with: it stands for the whole."""
+    ids = sorted(row.id for row in rows)
+    lengths: dict[str, int] = {}
+    for before, own, after in zip(["", *ids], ids, [*ids[1:], ""], strict=False):
+        lengths[own] = 1 + max(_common(before, own), _common(own, after))
+    return [row.id[: max(_SHORTEST, lengths[row.id])] for row in rows]
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters two ids begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _total(rows: Sequence[SessionRow], whole: int, size: int) -> Text:
+    text = f"{number(len(rows), 'session')}, {size_text(size)} on disk"
+    if whole > size:
+        saved = percent(whole - size, whole)
+        text += f"; sharing and compression save {saved} of {size_text(whole)}"
+    return Text(text, style=QUIET)
+
+
+# --- events --------------------------------------------------------------------------------
+
+
+def events(
+    session: SessionName,
+    *,
+    after: After = 0,
+    follow: Follow = False,
+    store: StorePlace = None,
+    json: AsLines = False,
+) -> None:
+    """Tell what happened to a session, whoever did it: one line per event, oldest first."""
+    with opened_session(store, session) as (opened, _, _):
+        found: Iterable[Event] = opened.follow(after) if follow else _all(opened, after)
+        for event in found:
+            line = escaped(encode(event).decode()) if json else _line(event)
+            sys.stdout.write(f"{line}\n")
+            if follow:
+                sys.stdout.flush()
+
+
+def _all(session: Session, after: int) -> Iterator[Event]:
+    while found := session.events(after, _AT_ONCE):
+        yield from found
+        after = found[-1].number
+
+
+def _line(event: Event) -> str:
+    at = datetime.fromtimestamp(event.at / 1000).astimezone()
+    told = " ".join(f"{name}={_told(value)}" for name, value in event.data.items())
+    line = f"{event.number:>6}  {at:%m-%d %H:%M:%S}  {plain(event.kind):<18}  {told}"
+    return line.rstrip()
+
+
+def _told(value: object) -> str:
+    return plain(value if isinstance(value, str) else encode(value).decode(), most=_MOST_TEXT)

@@ -1,0 +1,134 @@
+"""`foldmark undo`, `revert` and `fork`: a session as it was before."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from foldmark.agent.file_changes import tree_after, tree_before
+from foldmark.errors import BadInput
+from foldmark.model.operations import Operation
+from foldmark.session.session import Session
+from foldmark.snapshots.snapshots import Restored
+
+from ..layout import answer, words
+from ..options import SessionName, StoreOptions, new_name
+from ..text import number, plain
+from .diff import OfFolder, folder_of, message_named, restored_lines, taken_snapshots
+from .show import operation_json
+
+UNDO_EXAMPLE = "Example: foldmark undo latest --act 3"
+REVERT_EXAMPLE = "Example: foldmark revert latest h3f --files"
+FILES_STAY = (
+    "Files stay as they are: undo is for the view. revert --files takes files to a message."
+)
+FORK_EXAMPLE = "Example: foldmark fork latest --at h3f --as another-way"
+
+ActNumber = Annotated[
+    int | None, typer.Option("--act", min=1, metavar="N", help="This one, not the latest.")
+]
+Redo = Annotated[bool, typer.Option("--redo", help="Put in force again what was undone.")]
+Place = Annotated[
+    str, typer.Argument(metavar="MESSAGE", help="The id of a message, or the handle of its part.")
+]
+Files = Annotated[
+    bool,
+    typer.Option(
+        "--files",
+        help="Take the files of its folder back, too: to before your message was answered, or to "
+        "after an answer.",
+    ),
+]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="MESSAGE", help="Begin as the session was at this message."),
+]
+NewName = Annotated[
+    str | None, typer.Option("--as", metavar="NEW", help="The id of the fork; a new one if none.")
+]
+
+
+def undo(
+    session: SessionName, *, act: ActNumber = None, redo: Redo = False, options: StoreOptions
+) -> None:
+    """Take back the latest prune, pivot or revert; or with --redo, put it in force again."""
+    with options.session(session) as (opened, _, _):
+        before = opened.view().tokens
+        done = opened.redo(act) if redo else opened.undo(act)
+        outcome = "is in force again" if redo else "was undone"
+        text = f"Act {done.number}, a {done.kind}, {outcome}"
+        tell_operation(opened, done, before, text, json=options.json)
+        if done.kind == "revert" and not options.json:
+            sys.stderr.write(f"{FILES_STAY}\n")
+
+
+def revert(
+    session: SessionName,
+    message: Place,
+    *,
+    files: Files = False,
+    folder: OfFolder = None,
+    options: StoreOptions,
+) -> None:
+    """Go back to a message: what came after it is hidden, what was folded since is shown.
+
+    With --files, the folder's files are again what the view tells: after a message of yours as
+    they were before it was answered, after an answer as they were when it had been given.
+    """
+    if folder is not None and not files:
+        raise BadInput("--folder is for the files that go back; give --files, too")
+    with options.session(session) as (opened, kept, row):
+        before = opened.view().tokens
+        restored: Restored | None = None
+        if files:
+            # Found first: what is wrong with it is told before anything is changed.
+            tree = _tree_at(opened, message_named(kept, row, message))
+            restored = taken_snapshots(opened, folder_of(opened, folder)).restore(tree)
+        done = opened.revert(message)
+        text = f"Went back to {plain(message)}, which is act {done.number}"
+        tell_operation(opened, done, before, text, json=options.json, restored=restored)
+
+
+def _tree_at(session: Session, message_id: str) -> str:
+    """The files as a view that ends with a message tells them: what answered it is hidden."""
+    messages = session.export(reverted=False).messages
+    asks = any(held.id == message_id and held.is_user for held in messages)
+    return (tree_before if asks else tree_after)(session, message_id)
+
+
+def tell_operation(
+    session: Session,
+    done: Operation,
+    before: int,
+    text: str,
+    *,
+    json: bool = False,
+    restored: Restored | None = None,
+) -> None:
+    """Print what an operation, or taking one back, did to a view and to files."""
+    after = session.view().tokens
+    value: dict[str, object] = {
+        "id": session.id,
+        "act": operation_json(done),
+        "before": before,
+        "after": after,
+    }
+    lines = [Text(f"{text}: {before:,} → {number(after, 'token')}.")]
+    if restored is not None:
+        value["files"] = restored
+        lines += [Text(f"  {line}") for line in restored_lines(restored)]
+    answer(value, Text("\n").join(lines), json=json)
+
+
+def fork(
+    session: SessionName, *, at: At = None, name: NewName = None, options: StoreOptions
+) -> None:
+    """Make a new session that begins as another one is, or was at a message."""
+    new_name(name)
+    with options.session(session) as (opened, _, row), opened.fork(at, session=name) as made:
+        info = made.info
+    figures = {"id": info.id, "from": row.id, "messages": info.places, "tokens": info.tokens}
+    text = f"{number(info.places, 'message')}, {number(info.tokens, 'token')}"
+    line = words(f"Forked {row.id} as {info.id}: {text}.", most=1_000)
+    answer(figures, line, json=options.json)

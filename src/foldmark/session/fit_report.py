@@ -1,0 +1,253 @@
+"""A transcript made to fit a window in memory, and where each of its tokens went.
+
+It draws nothing and writes nothing; the transcript's own messages stay as they are.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from foldmark.analysis.inspection import newest_model
+from foldmark.analysis.token_usage import fixed_tokens
+from foldmark.compaction.plan import tokens_used
+from foldmark.compaction.situation import CompactionRequest, SummaryInstructions
+from foldmark.digest.previous import BEGINNING
+from foldmark.errors import BadInput, WindowTooSmall
+from foldmark.log.log import Log
+from foldmark.log.render import message_text
+from foldmark.log.view import BEGINNING as FIRST
+from foldmark.log.view import GO_ON, NO_REPLY, NOTE_TOKENS, Viewer
+from foldmark.model.messages import SessionInfo, ToolPart, Transcript
+from foldmark.model.prompt_messages import Declared, PromptMessage, ToolMessage, message_texts
+from foldmark.model.values import Frozen
+from foldmark.policy import Policy
+from foldmark.providers.models import limits_name
+from foldmark.summary.ladder import ModelUsage, added
+from foldmark.summary.protocol import Delta, Summarizer
+from foldmark.tokens.budget import usable
+from foldmark.tokens.limits import Limit, limits_or_usual, narrowed
+from foldmark.wire.tools import declared
+
+from .in_memory import Fitted, Fitter
+
+_ANSWER_SHARE = 4  # of a window whose reserve would leave less than this share, it gets one
+_NOTES = {(NO_REPLY,), (GO_ON,), (FIRST,)}
+_SHORT_DIGEST = re.compile(r"\[[^\n\]]*\]")  # a digest that had no room
+
+
+class FitGoal(Frozen):
+    """What a session shall fit into, and who summarises; nobody for a digest."""
+
+    policy: Policy
+    window: int | None = None
+    target: int | None = None
+    model: str | None = None
+    instructions: str = ""
+    summarizer: Summarizer | None = None
+
+
+class ViewShares(Frozen):
+    """What the view is made of, in tokens."""
+
+    words: int = 0  # the user's own, carried across a pivot
+    summary: int = 0  # what a model wrote
+    digest: int = 0
+    kept: int = 0  # messages word for word
+    placeholders: int = 0  # in place of pruned outputs
+    notes: int = 0  # between messages, so that a provider takes them
+
+
+class TokenFates(Frozen):
+    """What became of the tokens of the view before."""
+
+    kept: int
+    pruned: int
+    folded: int
+
+
+class FitReport(Frozen):
+    """A session that fits now, and all that can be told of how it came to."""
+
+    info: SessionInfo
+    viewer: Viewer
+    goal: FitGoal
+    model: str
+    limit: Limit
+    usable: int
+    fixed: int
+    used: int  # tokens of the next request, as they were
+    fitted: Fitted
+    folded_places: tuple[int, ...]  # of messages that said something
+    gone: TokenFates
+    shares: ViewShares
+
+    @property
+    def summary(self) -> str | None:
+        """The summary that was made, if one was."""
+        return self.fitted.folded[-1].text if self.fitted.folded else None
+
+    @property
+    def spent(self) -> ModelUsage:
+        """What all passes used up."""
+        whole = ModelUsage()
+        for held in self.fitted.folded:
+            whole = ModelUsage(
+                calls=whole.calls + held.spent.calls,
+                tokens=added(whole.tokens, held.spent.tokens),
+                cost=whole.cost + held.spent.cost,
+                flaws=whole.flaws + held.spent.flaws,
+            )
+        return whole
+
+
+def fit_transcript(
+    transcript: Transcript,
+    log: Log,
+    goal: FitGoal,
+    *,
+    file: str = "",
+    delta: Delta = lambda _: None,
+) -> FitReport:
+    """Make a session fit; raises WindowTooSmall or CompactionStopped if that cannot be."""
+    model = goal.model or newest_model(log) or ""
+    limit = _limit(model, goal, file)
+    held = fixed_tokens(transcript.info, log.count)
+    fixed = held.system + held.tools
+    room = usable(goal.policy, limit, model)
+    viewer = Viewer(log, goal.policy, model=model, usable=room)
+    before = {place: cell.tokens for place, cell in viewer.cells.items()}
+    used = tokens_used(viewer, fixed=fixed)
+    job = CompactionRequest(
+        viewer=viewer,
+        limit=limit,
+        model=model,
+        fixed=fixed,
+        target=goal.target,
+        wish=SummaryInstructions(instructions=goal.instructions),
+        system=_system(transcript.info),
+        tools=_tools(transcript.info),
+    )
+    if limit.context and job.room <= fixed:
+        largest = "the system prompt and the tools"
+        raise WindowTooSmall(usable=job.room, fixed=fixed, largest=largest)
+    fitted = Fitter(job, goal.summarizer, delta=delta).fitted()
+    return FitReport(
+        info=transcript.info,
+        viewer=viewer,
+        goal=goal,
+        model=model,
+        limit=limit,
+        usable=room,
+        fixed=fixed,
+        used=used,
+        fitted=fitted,
+        folded_places=_folded_places(fitted, before),
+        gone=_gone(before, viewer),
+        shares=_shares(viewer),
+    )
+
+
+# --- the window ----------------------------------------------------------------------------
+
+
+def _limit(model: str, goal: FitGoal, file: str) -> Limit:
+    if goal.window is not None:
+        return _with_room(narrowed(limits_name(model), goal.window), goal.policy, model)
+    if not model and goal.target is None:
+        cause = "no message names a model; give --window N, or --model PROVIDER:NAME"
+        raise BadInput(cause, source=file or None)
+    is_given = goal.target is None or bool(goal.model)  # a target alone needs no model
+    return limits_or_usual(limits_name(model), is_given=is_given)
+
+
+def _with_room(limit: Limit, policy: Policy, model: str) -> Limit:
+    """A window of the user's own: an answer as long as a larger model's would leave no room."""
+    if usable(policy, limit, model) * _ANSWER_SHARE >= limit.context:
+        return limit
+    return replace(limit, output=max(1, limit.context // _ANSWER_SHARE))
+
+
+# --- what stands beside the messages -------------------------------------------------------
+
+
+def _system(info: SessionInfo) -> str:
+    return (info.origin.system or "") if info.origin else ""
+
+
+def _tools(info: SessionInfo) -> tuple[Declared, ...]:
+    given: Any = info.origin.tools if info.origin else None
+    try:
+        return declared(cast("list[object]", given)) if isinstance(given, list) else ()
+    except BadInput:
+        return ()  # of a form that no provider is asked in
+
+
+# --- where the tokens went -----------------------------------------------------------------
+
+
+def _folded_places(fitted: Fitted, before: Mapping[int, int]) -> tuple[int, ...]:
+    places = {place for held in fitted.folded for place in held.fold.head_places}
+    return tuple(sorted(place for place in places if before.get(place)))
+
+
+def _gone(before: Mapping[int, int], viewer: Viewer) -> TokenFates:
+    view, cells = viewer.view(), viewer.cells
+    pivot = () if view.pivot is None else (view.pivot.marker, view.pivot.summary)
+    kept = {place: cells[place].tokens for place in before if place in cells}
+    hidden = sum(before[place] - tokens for place, tokens in kept.items() if place not in pivot)
+    folded = sum(tokens for place, tokens in before.items() if place not in kept)
+    return TokenFates(kept=sum(kept.values()), pruned=hidden, folded=folded)
+
+
+def _shares(viewer: Viewer) -> ViewShares:
+    """What the view is made of now."""
+    view, cells, log = viewer.view(), viewer.cells, viewer.log
+    placeholders = _placeholders(viewer)
+    total = sum(cell.tokens for cell in cells.values())
+    # Beside its cells a view has notes, and the open request where that was folded.
+    beside = viewer.tokens - total
+    if (pivot := view.pivot) is None:
+        return ViewShares(kept=total - placeholders, placeholders=placeholders, notes=beside)
+    notes = min(beside, NOTE_TOKENS * sum(map(_is_note, view.messages)))
+    marker, summary = cells[pivot.marker].tokens, cells[pivot.summary].tokens
+    digest = _digest_tokens(message_text(log.entries[pivot.summary].message), summary, log)
+    return ViewShares(
+        words=marker + beside - notes,
+        summary=summary - digest,
+        digest=digest,
+        kept=total - marker - summary - placeholders,
+        placeholders=placeholders,
+        notes=notes,
+    )
+
+
+def _is_note(message: PromptMessage) -> bool:
+    return tuple(message_texts(message)) in _NOTES
+
+
+def _digest_tokens(text: str, whole: int, log: Log) -> int:
+    """The tokens of the digest at the end of a summary, or of one that is nothing else."""
+    if text.startswith(BEGINNING) or _SHORT_DIGEST.fullmatch(text):
+        return whole
+    before, found, digest = text.rpartition(f"\n\n{BEGINNING}")
+    return min(whole, log.count(found + digest)) if before else 0
+
+
+def _placeholders(viewer: Viewer) -> int:
+    """The tokens of what stands in place of pruned outputs."""
+    log, tokens = viewer.log, 0
+    for place, cell in viewer.cells.items():
+        entry = log.entries[place]
+        shown = (held for held in cell.shown if isinstance(held, ToolMessage))
+        results = [result for held in shown for result in held.content]
+        ordinals = [
+            entry.ordinal + offset
+            for offset, part in enumerate(entry.message.parts)
+            if isinstance(part, ToolPart)
+        ]
+        for ordinal, result in zip(ordinals, results, strict=False):
+            if ordinal in log.marks:
+                tokens += log.count(result.output.value)
+    return tokens
