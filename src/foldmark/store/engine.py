@@ -22,7 +22,6 @@ class Engine(ABC):
 
     dialect: ClassVar[Dialect]
     now: ClassVar[str]  # SQL for the time by the database's own clock, in milliseconds
-    numbers: ClassVar[str]  # SQL for the rows `n` of one argument made by `many_numbers`
     _begin_reading: ClassVar[LiteralString]
     _begin_writing: ClassVar[LiteralString]
 
@@ -127,10 +126,6 @@ class Engine(ABC):
     @abstractmethod
     def run_many(self, sql: str, rows: Iterable[Args]) -> None:
         """Run a statement for each of these rows."""
-
-    @abstractmethod
-    def many_numbers(self, numbers: Iterable[int]) -> object:
-        """Any number of whole numbers as one argument."""
 
     @abstractmethod
     def lock_session(self, session: int) -> None:

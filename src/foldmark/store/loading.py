@@ -14,12 +14,12 @@ from foldmark.model.values import Frozen, Json, decoder
 from .encoding import from_column, unpacked_marks
 from .engine import Engine
 from .rows import (
-    ACT,
     IN_FORCE,
     Loaded,
     SessionRow,
     Stored,
-    act_row,
+    one_of,
+    read_acts,
     read_messages,
     read_told,
     whole,
@@ -45,10 +45,9 @@ class _Reader:
         self.engine = engine
         self.row = row
         self.end = end
-        self.in_force, self.args = IN_FORCE, ()
+        self.in_force = IN_FORCE
         if before is not None:
-            self.in_force = f"number IN ({engine.numbers})"
-            self.args = (engine.many_numbers(in_force_before(engine, row.key, before, end)),)
+            self.in_force = one_of("number", in_force_before(engine, row.key, before, end))
 
     def pivots(self, where: str, *args: object) -> list[tuple[int, int, int | None, str | None]]:
         return [
@@ -62,7 +61,7 @@ class _Reader:
 
     def latest(self) -> tuple[int, int, int | None, str | None] | None:
         where = f"{self.in_force} AND summary < ? ORDER BY marker DESC LIMIT 1"
-        found = self.pivots(where, *self.args, self.end)
+        found = self.pivots(where, self.end)
         return found[0] if found else None
 
     def memory(self, marker: int) -> RequestMemory:
@@ -78,14 +77,14 @@ class _Reader:
         if reverted:
             return [row[:2] for row in self.pivots("summary >= ? AND undone IS NOT NULL", start)]
         where = f"summary >= ? AND NOT ({self.in_force})"
-        return [(row[0], row[1]) for row in self.pivots(where, start, *self.args)]
+        return [(row[0], row[1]) for row in self.pivots(where, start)]
 
     def gaps(self) -> list[tuple[int, int]]:
         """The ranges of places that reverts hide."""
         rows = self.engine.read(
             "SELECT tail, marker FROM acts WHERE session = ? AND kind = 'revert' "  # noqa: S608
             f"AND {self.in_force} ORDER BY tail",
-            (self.row.key, *self.args),
+            (self.row.key,),
         )
         return [(row[0], row[1]) for row in rows]
 
@@ -93,7 +92,7 @@ class _Reader:
         rows = self.engine.read(
             "SELECT marks FROM acts WHERE session = ? AND last_mark >= ? "  # noqa: S608 - constants
             f"AND {self.in_force} ORDER BY number DESC",
-            (self.row.key, ordinal, *self.args),
+            (self.row.key, ordinal),
         )
         found: dict[int, Number] = {}
         for (data,) in rows:  # the first of several that mark a part is the one that counts
@@ -113,7 +112,7 @@ def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded
         memory = reader.memory(latest[0]) if start else memory
     if latest is not None:
         where = f"{reader.in_force} AND summary < ? AND summary >= ? ORDER BY marker"
-        found = reader.pivots(where, *reader.args, end, start)
+        found = reader.pivots(where, end, start)
         pivots = [
             Pivot(marker=row[0], summary=row[1], tail_id=from_column(row[3])) for row in found
         ]
@@ -160,8 +159,7 @@ def in_force_before(engine: Engine, session: int, number: int, end: int) -> list
 
     What was undone and redone since is told by the events.
     """
-    sql = f"SELECT {ACT} FROM acts WHERE session = ? AND number < ?"  # noqa: S608 - constants
-    acts = {act.number: act for act in map(act_row, engine.read(sql, (session, number)))}
+    acts = {act.number: act for act in read_acts(engine, session, "number < ?", number)}
     for kind, data in _events_backwards(engine, session):
         act = data.get("act")
         if kind in {UNDONE, REDONE} and act in acts:

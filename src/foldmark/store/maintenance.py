@@ -18,7 +18,7 @@ from .rows import (
     SESSION,
     SessionRow,
     read_messages,
-    session_row,
+    read_session_rows,
 )
 from .schema import key_at
 from .search import message_words
@@ -134,8 +134,7 @@ def copy_session(source: Engine, row: SessionRow, target: Engine) -> SessionRow:
         raise StoreError(target.name, f"session {row.id} is there already")
     kept = source.read(f"SELECT {_KEPT} FROM sessions WHERE key = ?", (row.key,))  # noqa: S608
     target.run(_insert("sessions", f"indexed, {_KEPT}"), (0, *kept[0]))
-    found = target.read(f"SELECT {SESSION} FROM sessions WHERE id = ?", (row.id,))  # noqa: S608
-    new = session_row(found[0])
+    (new,) = read_session_rows(target, "WHERE id = ?", row.id)
     _copy_messages(source, row, target, new.key)
     for table, columns in (("parts", PART), ("acts", ACT_ROW), ("events", EVENT)):
         rows = source.read(f"SELECT {columns} FROM {table} WHERE session = ?", (row.key,))  # noqa: S608

@@ -43,7 +43,6 @@ class Postgres(Engine):
     _begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     _begin_writing = "BEGIN"
     now = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-    numbers = "SELECT unnest(?::bigint[]) AS n"
 
     def __init__(
         self, address: str, *, durable: bool = True, wait: float = 10.0, make: bool = True
@@ -142,10 +141,6 @@ class Postgres(Engine):
         """Run a statement for each of these rows."""
         with self._lock, self._errors(), self._connection().cursor() as cursor:
             cursor.executemany(_prepared(sql), list(rows))
-
-    def many_numbers(self, numbers: Iterable[int]) -> object:
-        """Any number of whole numbers as one argument."""
-        return list(numbers)
 
     def lock_session(self, session: int) -> None:
         """Until the transaction ends, others who would write to a session wait."""

@@ -75,7 +75,13 @@ class Loaded(Frozen):
     parts: int
 
 
-def session_row(row: Row) -> SessionRow:
+def read_session_rows(engine: Engine, where: str, *args: object) -> list[SessionRow]:
+    """The sessions that fit a condition or come in an order, both in SQL."""
+    sql = f"SELECT {SESSION} FROM sessions {where}"  # noqa: S608 - constants
+    return [_session(row) for row in engine.read(sql, args)]
+
+
+def _session(row: Row) -> SessionRow:
     """The session that a row of `SESSION` tells of."""
     names = SESSION.split(", ")
     fields: dict[str, Any] = dict(zip(names, row, strict=True))
@@ -87,7 +93,7 @@ def session_row(row: Row) -> SessionRow:
     return SessionRow(**fields)
 
 
-def act_row(row: Row) -> Operation:
+def _act(row: Row) -> Operation:
     """The act that a row of `ACT` tells of."""
     fields: dict[str, Any] = dict(zip(_ACT_FIELDS, row, strict=True))
     for name in ("tail_id", "failed"):
@@ -95,17 +101,16 @@ def act_row(row: Row) -> Operation:
     return Operation(**fields)
 
 
-def read_acts(engine: Engine, session: int, kind: str | None = None) -> list[Operation]:
-    """What was done to a session, oldest first."""
-    where = "" if kind is None else " AND kind = ?"
-    args = (session,) if kind is None else (session, kind)
-    sql = f"SELECT {ACT} FROM acts WHERE session = ?{where} ORDER BY number"  # noqa: S608
-    return [act_row(row) for row in engine.read(sql, args)]
+def read_acts(engine: Engine, session: int, where: str = "", *args: object) -> list[Operation]:
+    """What was done to a session and fits a condition in SQL, oldest first."""
+    condition = f"session = ? AND {where}" if where else "session = ?"
+    sql = f"SELECT {ACT} FROM acts WHERE {condition} ORDER BY number"  # noqa: S608 - constants
+    return [_act(row) for row in engine.read(sql, (session, *args))]
 
 
 def read_gaps(engine: Engine, session: int) -> list[range]:
     """The places that reverts hide."""
-    reverts = (act for act in read_acts(engine, session, "revert") if act.in_force)
+    reverts = read_acts(engine, session, f"kind = 'revert' AND {IN_FORCE}")
     return [range(act.tail or 0, act.marker or 0) for act in reverts]
 
 
@@ -154,13 +159,16 @@ def _message_rows(engine: Engine, session: int, first: int, end: int) -> list[Ro
 
 def read_places(engine: Engine, session: int, places: list[int]) -> list[Stored]:
     """The messages at some places, the newest first."""
-    keys = engine.many_numbers(key_at(session, place) for place in places)
+    keys = one_of("key", [key_at(session, place) for place in places])
     rows = engine.read(
-        "SELECT place, ordinal, data FROM messages "  # noqa: S608 - constants
-        f"WHERE key IN ({engine.numbers}) ORDER BY key DESC",
-        (keys,),
+        f"SELECT place, ordinal, data FROM messages WHERE {keys} ORDER BY key DESC"  # noqa: S608
     )
     return _stored(engine, session, rows, sized=False)
+
+
+def one_of(column: str, numbers: list[int]) -> str:
+    """A condition in SQL; numbers need no arguments, of which engines take a limited count."""
+    return f"{column} IN ({', '.join(map(str, numbers))})" if numbers else "1 = 0"
 
 
 def _stored(engine: Engine, session: int, rows: list[Row], *, sized: bool) -> list[Stored]:

@@ -6,7 +6,6 @@ untouched.
 """
 
 import errno
-import json
 import os
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
@@ -55,7 +54,6 @@ class Sqlite(Engine):
     dialect = _DIALECT
     _begin_reading, _begin_writing = "BEGIN", "BEGIN IMMEDIATE"
     now = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
-    numbers = "SELECT value AS n FROM json_each(?)"
 
     def __init__(
         self, path: Path, *, durable: bool = True, wait: float = 10.0, make: bool = True
@@ -161,10 +159,6 @@ class Sqlite(Engine):
                 return self._connection.execute(sql, args)
         except _COMPLAINTS as error:
             raise self._told(error) from None
-
-    def many_numbers(self, numbers: Iterable[int]) -> object:
-        """Any number of whole numbers as one argument."""
-        return json.dumps(list(numbers))
 
     def lock_session(self, session: int) -> None:
         """Nothing to do: a transaction that writes has the file for itself."""

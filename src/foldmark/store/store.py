@@ -24,26 +24,25 @@ from .encoding import clean, packed
 from .engine import Engine
 from .loading import Slice, load, segments, wishes
 from .rows import (
-    ACT,
     ACT_ROW,
+    IN_FORCE,
     MESSAGE,
     PART,
-    SESSION,
     Loaded,
     SessionRow,
     Stored,
-    act_row,
     is_hidden,
     read_acts,
     read_gaps,
     read_messages,
+    read_session_rows,
     read_told,
-    session_row,
 )
 from .schema import key_at
 from .transaction import CALL, Change, milliseconds
 
 LATEST = "latest"
+_NEWEST_FIRST = "ORDER BY updated DESC, key DESC"
 
 
 class Outdated(Exception):
@@ -85,18 +84,18 @@ class Store:
 
     def sessions(self) -> list[SessionRow]:
         """All sessions, the one that was last written to first."""
-        rows = self.engine.read(f"SELECT {SESSION} FROM sessions ORDER BY updated DESC, key DESC")  # noqa: S608
-        return [session_row(row) for row in rows]
+        return read_session_rows(self.engine, _NEWEST_FIRST)
 
     def find(self, name: str) -> SessionRow | None:
         """The session of this id."""
-        rows = self.engine.read(f"SELECT {SESSION} FROM sessions WHERE id = ?", (clean(name),))  # noqa: S608
-        return session_row(rows[0]) if rows else None
+        return next(iter(read_session_rows(self.engine, "WHERE id = ?", clean(name))), None)
 
     def named(self, name: str) -> SessionRow:
         """The session of this id, or of the only id that begins so; `latest` is the newest."""
-        found = self._latest() if name == LATEST else self.find(name)
-        if found is not None:
+        newest = f"{_NEWEST_FIRST} LIMIT 1"
+        if name == LATEST and (latest := read_session_rows(self.engine, newest)):
+            return latest[0]
+        if (found := self.find(name)) is not None:
             return found
         ids = [row[0] for row in self.engine.read("SELECT id FROM sessions ORDER BY id")]
         begins = [known for known in ids if known.startswith(clean(name))] if name else []
@@ -104,11 +103,6 @@ class Store:
             return self.named(begins[0])
         near = begins[:3] or get_close_matches(name, ids, n=3)
         raise NoSession(self.name, name, tuple(near))
-
-    def _latest(self) -> SessionRow | None:
-        sql = f"SELECT {SESSION} FROM sessions ORDER BY updated DESC, key DESC LIMIT 1"  # noqa: S608
-        rows = self.engine.read(sql)
-        return session_row(rows[0]) if rows else None
 
     def create(self, info: SessionInfo, *, estimate: str) -> SessionRow:
         """A new session; StoreError where there is one of this id."""
@@ -158,10 +152,10 @@ class Store:
 
     def row(self, key: int) -> SessionRow:
         """A session as it is now."""
-        rows = self.engine.read(f"SELECT {SESSION} FROM sessions WHERE key = ?", (key,))  # noqa: S608
+        rows = read_session_rows(self.engine, "WHERE key = ?", key)
         if not rows:
             raise NoSession(self.name, f"number {key}")
-        return session_row(rows[0])
+        return rows[0]
 
     def version(self, key: int) -> int:
         """Counts every change of a session."""
@@ -220,21 +214,16 @@ class Store:
 
     def acts(self, key: int, kind: str | None = None) -> list[Operation]:
         """What was done to a session, oldest first."""
-        return read_acts(self.engine, key, kind)
+        return read_acts(self.engine, key, "kind = ?" if kind else "", *([kind] if kind else []))
 
     def queued(self, key: int) -> list[Operation]:
         """The pivots without a summary that nobody has given up or taken back, oldest first."""
-        sql = (
-            f"SELECT {ACT} FROM acts WHERE session = ? AND kind = 'pivot' AND summary IS NULL "  # noqa: S608
-            "AND failed IS NULL AND undone IS NULL AND reverted IS NULL ORDER BY number"
-        )
-        return [act_row(row) for row in self.engine.read(sql, (key,))]
+        where = f"kind = 'pivot' AND summary IS NULL AND failed IS NULL AND {IN_FORCE}"
+        return read_acts(self.engine, key, where)
 
     def act(self, key: int, number: int) -> Operation | None:
         """An act by its number."""
-        sql = f"SELECT {ACT} FROM acts WHERE session = ? AND number = ?"  # noqa: S608 - constants
-        rows = self.engine.read(sql, (key, number))
-        return act_row(rows[0]) if rows else None
+        return next(iter(read_acts(self.engine, key, "number = ?", number)), None)
 
     def wishes(self, session: int, act: int) -> Json:
         """What was wished for when a compaction was queued."""

@@ -221,7 +221,7 @@ class Change:
     def finish(self, *, lease: int | None = None, index: bool = True) -> None:
         """Write what is kept of the session itself; words are indexed when it is time to."""
         if index and self.places - self._indexed >= MOST_WAITING:
-            self.index_all()
+            self.index_until(self._indexed + MOST_WAITING)  # more would take a step too long
         last = self.row.events + len(self._told)
         if self._told:
             # All of one transaction in one row, under the number of the last.
@@ -242,11 +242,15 @@ class Change:
 
     def index_all(self) -> None:
         """Let all messages be found by their words."""
-        for first in range(self._indexed, self.places, _CHUNK):
-            end = min(first + _CHUNK, self.places)
+        self.index_until(self.places)
+
+    def index_until(self, place: int) -> None:
+        """Let the messages before a place be found by their words."""
+        for first in range(self._indexed, place, _CHUNK):
+            end = min(first + _CHUNK, place)
             for held in read_messages(self._engine, self._key, first, end, sized=False):
                 self._engine.index(key_at(self._key, held.place), message_words(held.message))
-        self._indexed = self.places
+        self._indexed = place
 
 
 def _in_columns(fields: Json) -> Json:
