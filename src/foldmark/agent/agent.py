@@ -74,7 +74,9 @@ class Agent:
         self.prompt = prompt_named("worker") if prompt is None else prompt
         self.folder = None if folder is None else _is_folder(Path(folder).resolve())
         self.here = self.folder or Path.cwd()
-        self.steps = _bound("steps", steps)
+        if steps < 1:
+            raise BadPolicy(f"steps is {steps}; it must be 1 or more")
+        self.steps = steps
         if cost is not None and cost <= 0:
             raise BadPolicy(f"cost is {cost}; it must be more than 0 dollars")
         self.cost = cost
@@ -176,12 +178,6 @@ def _check_rules(rules: Iterable[str], tools: Iterable[str]) -> None:
         if wanted and not any(fnmatchcase(name, wanted) for name in known):
             near = get_close_matches(wanted, known, n=1) or sorted(known)
             raise BadPolicy(f"the rule {rule!r} is for no tool; there are {', '.join(near)}")
-
-
-def _bound(name: str, figure: int) -> int:
-    if figure < 1:
-        raise BadPolicy(f"{name} is {figure}; it must be 1 or more")
-    return figure
 
 
 def _without_tools(agent: Agent | None) -> Agent | None:

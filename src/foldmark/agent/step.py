@@ -6,6 +6,7 @@ runs no tools, and writes nothing to the session.
 
 import asyncio
 from collections.abc import Callable
+from itertools import groupby
 from time import monotonic
 from typing import NamedTuple
 
@@ -77,18 +78,12 @@ class StreamedAnswer:
     @property
     def so_far(self) -> tuple[TextPart | ReasoningPart, ...]:
         """What was said so far, as parts."""
-        parts: list[TextPart | ReasoningPart] = []
-        for kind, text in self._joined():
-            parts.append(TextPart(text=text) if kind == "text" else ReasoningPart(text=text))
-        return tuple(parts)
-
-    def _joined(self) -> list[tuple[str, str]]:
-        joined: list[tuple[str, list[str]]] = []
-        for piece in self._words:
-            if not joined or joined[-1][0] != piece.kind:
-                joined.append((piece.kind, []))
-            joined[-1][1].append(piece.text)
-        return [(kind, "".join(texts)) for kind, texts in joined]
+        pieces = groupby(self._words, key=lambda piece: piece.kind)
+        joined = ((kind, "".join(piece.text for piece in some)) for kind, some in pieces)
+        return tuple(
+            TextPart(text=text) if kind == "text" else ReasoningPart(text=text)
+            for kind, text in joined
+        )
 
 
 async def answered(
@@ -136,10 +131,9 @@ async def _asked(
                 told = f"{model.name} was silent for {silence:g} s"
                 return ModelFailure(cause="timeout", message=told)
             await asyncio.wait((task,), timeout=left)
-        outcome = task.result()
+        return task.result()
     finally:
         await end_tasks((task,), _GRACE)
-    return outcome
 
 
 def with_own_ids(stepped: Stepped, made: Callable[[], str]) -> Stepped:
