@@ -77,7 +77,10 @@ def without_pivots(log: Log, undone: int = 1) -> Log:
     """The log as a store loads it once its latest pivots were taken back."""
     markers = {pivot.marker for pivot in log.pivots[-undone:]} if undone else set[int]()
     past = LogCheckpoint(undone=frozenset(log.undone | markers), marks=dict(log.marks))
-    return Log(log.count, [entry.message for entry in log.entries.values()], past)
+    loaded = Log(log.count, [entry.message for entry in log.entries.values()], past)
+    if markers:
+        loaded.forget_measured(len(loaded))
+    return loaded
 
 
 def bytes_of(view: View) -> bytes:

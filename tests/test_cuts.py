@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from foldmark.compaction.cuts import DEMANDS, batches, pairs, roles, safe_cuts, thinking
+from foldmark.compaction.tail import DEMANDS, batches, pairs, roles, safe_cuts, thinking
 from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import nlargest
 
-from foldmark.compaction.prune import NewerCalls
+from foldmark.compaction.prune import Decision, NewerCalls
 from foldmark.log.log import CompletedCall, Log, handle
 from foldmark.model.values import Frozen
 
@@ -137,3 +137,23 @@ def _group_tokens(group: Group) -> int:
 
 def _stale_tokens(stale: Stale) -> int:
     return stale.tokens
+
+
+class Alike(Frozen):
+    """Outputs of which the same becomes, for one reason."""
+
+    reason: str
+    outputs: int
+    tokens: int
+
+
+def by_reason(decisions: Iterable[Decision]) -> list[Alike]:
+    """The reasons, each with its outputs and tokens; the heaviest first."""
+    grouped: dict[str, list[int]] = {}
+    for held in decisions:
+        grouped.setdefault(held.reason, []).append(held.tokens)
+    found = [
+        Alike(reason=reason, outputs=len(tokens), tokens=sum(tokens))
+        for reason, tokens in grouped.items()
+    ]
+    return sorted(found, key=lambda held: -held.tokens)

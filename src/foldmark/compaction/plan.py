@@ -1,14 +1,13 @@
 """The plan: what prune and compact would do to a session now, and why, before it is done."""
 
 from collections.abc import Sequence
-from typing import overload
 
 from foldmark.errors import WindowTooSmall
 from foldmark.log.carryover import REPEATED, words_room
 from foldmark.log.log import Log
 from foldmark.log.render import Cell, output_tokens
 from foldmark.log.view import NOTE_TOKENS, Viewer, view_start
-from foldmark.model.messages import AnyPart, AssistantInfo, Completed, Message, ToolPart
+from foldmark.model.messages import AnyPart, AssistantInfo, Completed, ToolPart
 from foldmark.model.prompt_messages import ToolMessage
 from foldmark.model.values import Frozen, encode
 from foldmark.policy import Policy
@@ -136,48 +135,55 @@ def session_fold(
         budget, most = min(budget, left), min(room * 2 // 5, left)
     if tight:
         budget = most = min(budget, int(room * policy.tail.share))
-    places = viewer.view().places
-    if before is not None:
-        places = tuple(place for place in places if place < before)
-    shown = LogSlice(log, places)
+    shown = [place for place in viewer.view().places if before is None or place < before]
     # Where the user's words are carried across a pivot, the open request is among them.
-    resent = replayed(shown) if overflow and not policy.view.words else None
-    history, previous = _without_pivots(log, shown if resent is None else shown[:resent])
-    measure = _measure(viewer, history)
+    resent = None
+    if overflow and not policy.view.words:
+        resent = replayed([log.entries[place].message for place in shown])
+    pivots = {place for pivot in log.pivots for place in (pivot.marker, pivot.summary)}
+    places = [place for place in shown[:resent] if place not in pivots]
+    is_folded_again = len(places) < len(shown[:resent])
+    history = [log.entries[place].message for place in places]
+    measure = _measure(viewer, places)
     start = tail_start(history, policy.tail, budget, measure)
     kept = 0 if start is None else measure(start, len(history))
     if kept < budget // 2 and most > budget:
         # Rather a message too long than hardly any: what came last is what the work goes on with.
         start = tail_start(history, policy.tail, most, measure) or start
-    while start is not None and log.reference(history.places[start]) is None:
+    while start is not None and log.reference(places[start]) is None:
         start = start + 1 if start + 1 < len(history) else None  # it has no parts to be shown
     return Fold(
         history=history,
         start=start,
-        tail_start=None if start is None else log.reference(history.places[start]),
-        replay=None if resent is None else shown[resent],
-        previous=previous,
-        places=history.places,
+        tail_start=None if start is None else log.reference(places[start]),
+        replay=None if resent is None else log.entries[shown[resent]].message,
+        previous=log.entries[log.pivots[-1].summary].message if is_folded_again else None,
+        places=places,
     )
 
 
-def _without_pivots(log: Log, shown: "LogSlice") -> "tuple[LogSlice, Message | None]":
-    """The messages without earlier pivots, and the summary of the last of these."""
-    if not log.pivots:
-        return shown, None
-    hidden = {place for pivot in log.pivots for place in (pivot.marker, pivot.summary)}
-    kept = [place for place in shown.places if place not in hidden]
-    if len(kept) == len(shown):
-        return shown, None
-    return LogSlice(log, kept), log.entries[log.pivots[-1].summary].message
+def _measure(viewer: Viewer, places: Sequence[int]) -> Measure:
+    """The tokens of stretches of messages: of their cells, or estimated by their JSON."""
+    cells = [viewer.cells[place] for place in places]
+    if not viewer.policy.tail.by_json:
+        return suffix_measure(lambda index: _cell_tokens(cells[index]), len(cells))
+
+    def json_length(index: int) -> int:  # with a comma after each message
+        return sum(utf16_length(encode(shown).decode()) + 1 for shown in cells[index].shown)
+
+    lengths = suffix_measure(json_length, len(cells))
+
+    def measure(start: int, end: int) -> int:
+        length = lengths(start, end)
+        return round4_length(length + 1 if length else 2)
+
+    return measure
 
 
-def _measure(viewer: Viewer, history: "LogSlice") -> Measure:
-    cells, places = viewer.cells, history.places
-    if viewer.policy.tail.by_json:
-        lengths = suffix_measure(lambda i: _json_weight(cells[places[i]]), len(places))
-        return _estimated(lengths)
-    return suffix_measure(lambda i: shown_tokens(cells[places[i]]), len(places))
+def _cell_tokens(cell: Cell) -> int:
+    """The tokens of a cell among others: an answer without calls may need a note after it."""
+    bare = cell.by_assistant and not (cell.shown and isinstance(cell.shown[-1], ToolMessage))
+    return cell.tokens + (NOTE_TOKENS if bare else 0)
 
 
 def room_for_tail(viewer: Viewer, room: int, fixed: int, *, tight: bool = False) -> int:
@@ -202,47 +208,3 @@ def least_view(viewer: Viewer, room: int, *, tight: bool = False) -> int:
     """The tokens of the smallest view: a pivot at the end, without a tail or a summary."""
     words = words_room(viewer.policy, room)
     return viewer.after_pivot(len(viewer.log), words=words, whole=not tight).tokens
-
-
-class LogSlice(Sequence[Message]):
-    """The messages of a view, without a list of them being made."""
-
-    def __init__(self, log: Log, places: Sequence[int]) -> None:
-        """Take the log and the places of the messages."""
-        self._log = log
-        self.places = places
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    @overload
-    def __getitem__(self, index: int) -> Message: ...
-    @overload
-    def __getitem__(self, index: slice) -> "LogSlice": ...
-    def __getitem__(self, index: int | slice) -> "Message | LogSlice":
-        if isinstance(index, slice):
-            return LogSlice(self._log, self.places[index])
-        return self._log.entries[self.places[index]].message
-
-
-def shown_tokens(cell: Cell) -> int:
-    """The tokens of a cell among others, with the note that it may need after it."""
-    # An answer without calls, or none at all, may need a note after it (see `Flow`).
-    bare = cell.by_assistant and not (cell.shown and isinstance(cell.shown[-1], ToolMessage))
-    return cell.tokens + (NOTE_TOKENS if bare else 0)
-
-
-def _json_weight(cell: Cell) -> int:
-    """The length of the JSON of what a cell shows, with a comma after each message."""
-    texts = (encode(shown).decode() for shown in cell.shown)
-    return sum(utf16_length(text) + 1 for text in texts)
-
-
-def _estimated(lengths: Measure) -> Measure:
-    """The estimate of the JSON list of messages whose lengths, commas included, are measured."""
-
-    def measure(start: int, end: int) -> int:
-        length = lengths(start, end)
-        return round4_length(length + 1 if length else 2)
-
-    return measure

@@ -1,6 +1,6 @@
 """Which old tool outputs to hide, and why each is hidden or kept. Decides; changes nothing."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 from foldmark.log.log import CompletedCall, Log, handle
@@ -44,26 +44,6 @@ class Decision(Frozen, gc=False, kw_only=False):
         """Why it is pruned or kept, in a sentence."""
         why = self.why.replace("{other}", handle(self.other))
         return why.replace("{about}", self.output.target.label)
-
-
-class Alike(Frozen):
-    """Outputs of which the same becomes, for one reason."""
-
-    reason: str
-    outputs: int
-    tokens: int
-
-
-def by_reason(decisions: Iterable[Decision]) -> list[Alike]:
-    """The reasons, each with its outputs and tokens; the heaviest first."""
-    grouped: dict[str, list[int]] = {}
-    for held in decisions:
-        grouped.setdefault(held.reason, []).append(held.tokens)
-    found = [
-        Alike(reason=reason, outputs=len(tokens), tokens=sum(tokens))
-        for reason, tokens in grouped.items()
-    ]
-    return sorted(found, key=lambda held: -held.tokens)
 
 
 class Prune(Frozen):
@@ -205,13 +185,18 @@ def _bounds(log: Log, rules: PruneRules, start: int, usable: int) -> Bounds:
     if rules.scale is not None and usable:
         protect = min(protect, int(usable * rules.scale))
         minimum = None if minimum is None else min(minimum, protect // 2)
-    turn = _turn_start(log, rules.turns)
+    turn = len(log)  # where the last turns begin
+    if rules.turns > 0:
+        turn = log.users[-rules.turns] if rules.turns <= len(log.users) else 0
     active = log.ordinal_at(turn)
     if rules.inside_turns:
         active = max(active, _newest(log, protect))
+    entries = reversed(log.entries.values())
+    answers = (entry.index for entry in entries if not entry.message.is_user)
     whole, size = active == log.ordinal_at(turn), f"{protect:,} tokens"
     return Bounds(
-        unread=log.ordinal_at(_newest_answer(log) if rules.keep_unread else len(log)),
+        # The results of the newest answer are shown with the next request only.
+        unread=log.ordinal_at(next(answers, len(log)) if rules.keep_unread else len(log)),
         active=active,
         stop=_stop(log, rules, start, turn),
         protect=protect,
@@ -220,21 +205,6 @@ def _bounds(log: Log, rules: PruneRules, start: int, usable: int) -> Bounds:
         why_newest=f"among the protected {size} before the last turns",
         why_older=f"older than the protected {size}",
     )
-
-
-def _turn_start(log: Log, turns: int) -> int:
-    """Where the last so many turns begin."""
-    if turns <= 0:
-        return len(log)
-    return log.users[-turns] if turns <= len(log.users) else 0
-
-
-def _newest_answer(log: Log) -> int:
-    """Where the newest answer stands: its results are shown with the next request only."""
-    for entry in reversed(log.entries.values()):
-        if not entry.message.is_user:
-            return entry.index
-    return len(log)
 
 
 def _newest(log: Log, tokens: int) -> int:

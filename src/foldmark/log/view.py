@@ -147,7 +147,7 @@ class Viewer:
 
     def _cell(self, index: int) -> Cell:
         entry = self.log.entries[index]
-        if is_marker(entry.message) and _has_summary(self.log, index):
+        if is_marker(entry.message) and any(pivot.marker == index for pivot in self.log.pivots):
             return self._marker_cell(entry)
         if self._pivot is not None and index == self._pivot.summary:
             if self._rules.valid and any(is_opaque(part) for part in entry.message.parts):
@@ -300,7 +300,8 @@ def shown_places(log: Log, rules: ViewRules) -> list[int]:
     here = [i for i in range(start, len(log)) if i in log.entries and i not in log.retired_places]
     if pivot is None or rules.old_pivots:
         return _reordered(log, here, rules)
-    old = _old_pivots(log)
+    # The latest pivot's messages are shown first, those of earlier ones never.
+    old = {place for pivot in log.pivots for place in (pivot.marker, pivot.summary)}
     first = bisect_left(here, pivot.marker)
     kept = (index for index in here[:first] if index not in old)
     since = (index for index in here[first:] if index not in old)
@@ -352,15 +353,6 @@ def _tail_start(log: Log, pivot: Pivot) -> int | None:
     if pivot.tail_id is None:
         return None
     return log.place(pivot.tail_id, below=pivot.marker)
-
-
-def _old_pivots(log: Log) -> set[int]:
-    """The places of markers and summaries; the latest's are shown first, the others never."""
-    return {place for pivot in log.pivots for place in (pivot.marker, pivot.summary)}
-
-
-def _has_summary(log: Log, marker: int) -> bool:
-    return any(pivot.marker == marker for pivot in reversed(log.pivots))
 
 
 def _text_cell(index: int, text: str, tokens: int, *, by_assistant: bool) -> Cell:

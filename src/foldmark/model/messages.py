@@ -359,13 +359,9 @@ class Transcript(Value):
     messages: tuple[Message, ...]
 
 
-_transcript = decoder(Transcript)
-_message = decoder(Message)
-
-
-def decode_transcript(data: bytes) -> Transcript:
-    """The session that an `opencode export` file holds; BadInput where it holds none."""
-    return _transcript(data)
+# These raise BadInput where the JSON is none: the session of an `opencode export`, one message.
+decode_transcript = decoder(Transcript)
+decode_message = decoder(Message)
 
 
 def file_name(part: FilePart) -> str:
@@ -376,11 +372,6 @@ def file_name(part: FilePart) -> str:
 def with_part(message: Message, offset: int, part: AnyPart) -> Message:
     """A message with another part in the place of one."""
     return replace(message, parts=(*message.parts[:offset], part, *message.parts[offset + 1 :]))
-
-
-def decode_message(data: bytes) -> Message:
-    """One message with its parts; BadInput where the JSON is none."""
-    return _message(data)
 
 
 def encode_transcript(transcript: Transcript) -> bytes:

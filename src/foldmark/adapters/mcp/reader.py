@@ -10,8 +10,9 @@ from msgspec.structs import asdict, replace
 
 from foldmark.analysis.growth import RecordedCompaction
 from foldmark.analysis.inspection import Inspection, inspection, newest_model
+from foldmark.analysis.waste import by_reason
 from foldmark.compaction.plan import Plan, session_plan
-from foldmark.compaction.prune import Decision, by_reason
+from foldmark.compaction.prune import Decision
 from foldmark.errors import BadInput, UnknownModel
 from foldmark.files import harmless
 from foldmark.log.log import handle, ordinal_of, part_text

@@ -9,8 +9,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from foldmark.analysis.inspection import newest_model
+from foldmark.analysis.waste import by_reason
 from foldmark.compaction.plan import Plan, session_plan, tokens_used
-from foldmark.compaction.prune import Decision, by_reason
+from foldmark.compaction.prune import Decision
 from foldmark.errors import BadInput
 from foldmark.files import harmless
 from foldmark.log.log import handle
