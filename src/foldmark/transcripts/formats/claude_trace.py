@@ -131,12 +131,7 @@ class ClaudeTrace(FormatReader):
 
     def decode(self, data: bytes) -> _TraceLine:
         """One exchange, undecoded but for its outline."""
-        try:
-            return _strict(_line, data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # Broken, or half of a character in it: that the API refuses as well.
-            mended = json.dumps(parsed(data), ensure_ascii=False).encode(errors="replace")
-            return _strict(_line, mended)
+        return _decoded(_line, data)
 
     def read(self, record: _TraceLine, line: int) -> None:
         """Tell what an exchange adds."""
@@ -144,7 +139,7 @@ class ClaudeTrace(FormatReader):
         url, given = record.request.url, record.request.body
         if isinstance(url, str) and not url.partition("?")[0].endswith(_PATH):
             return
-        body = _strict(_body, bytes(given)) if isinstance(given, Raw) else None
+        body = _decoded(_body, bytes(given)) if isinstance(given, Raw) else None
         if body is not None and body.messages:
             exchange = self._exchange(body, record)
             talk = self._matching(exchange) or self._begun(exchange)
@@ -369,12 +364,16 @@ class _TracedTalk(Talk):
 # --- requests and responses ----------------------------------------------------------------
 
 
-def _strict(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
+def _decoded(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
         cause, _, path = str(error).partition(" - at ")
         raise BadInput(cause, place=path.strip("`") or None) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Broken, or half of a character in it: that the API refuses as well.
+        mended = json.dumps(parsed(data), ensure_ascii=False).encode(errors="replace")
+        return _decoded(decoder, mended)
 
 
 def _object(raw: Raw) -> Json:
