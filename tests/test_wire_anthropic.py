@@ -292,19 +292,19 @@ def test_an_output_that_was_replaced_goes_out_in_one_piece() -> None:
 def test_fields_of_a_result_are_not_taken_for_notes() -> None:
     odd = result("a", "x", outline=[{"chars": 1}], form="absent", order=5)
     found = requested([user(text()), assistant(use()), user(odd)], WIRE)
-    assert found[2] == user(result("a", "x"))
+    assert found[2] == user(odd)
 
 
 @pytest.mark.parametrize(
-    "outline",
-    [5, [5], [{"chars": "x"}], [{"chars": -1}], [{"chars": None}], [{"file": "x"}], [{"file": -9}]],
+    "raw",
+    [5, [5], {}, {"type": 5}, {"content": 5}, {"content": [5]}, result("a", "y"), result("b", "x")],
 )
-def test_an_outline_that_is_none_is_passed_over(outline: Any) -> None:
+def test_what_came_is_passed_over_where_it_says_something_else(raw: Any) -> None:
     part = ToolPart(
         tool="ls",
         call_id="a",
         state=Completed(input={}, output="x"),
-        metadata={WIRE: {"result": {"outline": outline}}},
+        metadata={WIRE: {"result": {"raw": raw}}},
     )
     found = request(shown([Message(info=AssistantInfo(id="a"), parts=(part,))]), WIRE)
     assert found[2] == user(result("a", "x"))

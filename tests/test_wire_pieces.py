@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
-from foldmark.wire.codec import CHARS, FILE, KEPT, Names, Pieces, texts_of
+from foldmark.wire.codec import Names
 from foldmark.wire.plain import plain, plain_objects
 
-from .wires import NOTES, any_json
+from .wires import any_json
 
 fitting = re.compile(r"[a-zA-Z0-9_.-]{1,40}")
 
@@ -26,30 +26,6 @@ def test_names_are_made_to_fit_and_stay_different(one: str, other: str) -> None:
     assert not fitting.fullmatch(one) or names.tool(one) == one
     if one != other:
         assert names.tool(one) != names.tool(other)
-
-
-@given(st.lists(st.text(max_size=4) | st.none(), max_size=5), st.text(max_size=4))
-def test_a_text_is_parted_as_it_was_joined(texts: list[str | None], other: str) -> None:
-    pieces = Pieces()
-    for text in texts:
-        if text is None:
-            pieces.add_other({"type": "x"})
-        else:
-            pieces.add_text(text, {})
-    said = [text for text in texts if text is not None]
-    assert texts_of(pieces.text, pieces.outline) == said
-    parted = texts_of(other, pieces.outline)
-    assert parted is None or "\n".join(parted) == other
-
-
-@given(
-    st.text(max_size=5),
-    any_json((CHARS, FILE, KEPT), ("", "a"))
-    | st.lists(st.dictionaries(st.sampled_from((CHARS, FILE, KEPT, *NOTES[:2])), st.integers())),
-)
-def test_any_outline_fits_or_does_not(text: str, outline: Any) -> None:
-    found = texts_of(text, outline)
-    assert found is None or "\n".join(found) == text
 
 
 @given(any_json(("a", "b"), ("", "x")))

@@ -8,8 +8,6 @@ that is cached, four in a request at most; the system prompt stands beside the m
 from collections.abc import Sequence
 from typing import Any, cast
 
-from msgspec import UNSET
-
 from foldmark.errors import BadInput
 from foldmark.model.messages import (
     BLOCK,
@@ -39,23 +37,25 @@ from foldmark.tokens.media import media_text
 from .breakpoints import with_breakpoints
 from .codec import (
     NOTHING_TO_READ,
+    RAW,
     RESULT,
     Answer,
     Names,
-    Pieces,
     Read,
     Reply,
+    as_it_came,
     as_number,
     data_url,
     is_joined,
+    joined_pieces,
     kept,
     object_at,
     objects,
     opaque,
     options,
-    outlined,
+    raw_unless,
+    said_by,
     text_at,
-    texts_of,
     unknown_role,
     url_parts,
     whole_message,
@@ -66,7 +66,6 @@ from .codec import (
 _KEY = "anthropic"
 _FORM = "form"  # whether the content was a text or a list, where that is not the usual
 _REST = "rest"  # what else a message or a result said
-_OUTLINE = "outline"
 _FINISH = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -286,40 +285,29 @@ def _file(block: Json) -> FilePart | None:
 
 
 def _answer(block: Json) -> Answer:
-    content = block.get("content", UNSET)
+    content = block.get("content")
     fields = without(block, "type", "tool_use_id", "content")
     is_error = block.get("is_error") is True
+    call_id = text_at(block, "tool_use_id")
+    output, files = content if isinstance(content, str) else "", ()
+    if content is not None and not isinstance(content, str):
+        blocks = objects(content, "'content' of a tool_result")
+        output, files = joined_pieces(blocks, ("text",), _attached_file)
+    usual = {"type": "tool_result", "tool_use_id": call_id, "content": output, **fields}
     if is_error:
         del fields["is_error"]
-    rest: Json = {_REST: fields} if fields else {}
-    call_id = text_at(block, "tool_use_id")
-    if isinstance(content, str):
-        return Answer(call_id=call_id, output=content, is_error=is_error, rest=rest, raw=block)
-    pieces = Pieces()
-    if content is UNSET or content is None:
-        rest[_FORM] = "absent" if content is UNSET else "null"
-    else:
-        _take_pieces(pieces, objects(content, "'content' of a tool_result"))
-        rest[_OUTLINE] = pieces.outline
     return Answer(
         call_id=call_id,
-        output=pieces.text,
+        output=output,
         is_error=is_error,
-        files=tuple(pieces.files),
-        rest=rest,
+        files=files,
+        rest=({_REST: fields} if fields else {}) | raw_unless(usual, block),
         raw=block,
     )
 
 
-def _take_pieces(pieces: Pieces, blocks: list[Json]) -> None:
-    for block in blocks:
-        kind, text = block.get("type"), block.get("text")
-        if kind == "text" and isinstance(text, str):
-            pieces.add_text(text, without(block, "type", "text"))
-        elif kind in ("image", "document") and (file := _file(block)) is not None:
-            pieces.add_file(file, {})
-        else:
-            pieces.add_other(block)
+def _attached_file(block: Json) -> FilePart | None:
+    return _file(block) if block.get("type") in ("image", "document") else None
 
 
 def _is_one_text(parts: Sequence[AnyPart]) -> bool:
@@ -419,32 +407,25 @@ def _taken_media(block: Media, own: Json, role: str = "user") -> Json:
 
 def _result(result: Result, names: Names | None) -> Json:
     own = options(options(result.provider_options, _KEY), RESULT)
+    text, is_error = result.output.value, result.output.type == "error-text"
     call_id = result.tool_call_id if names is None else names.call_id(result.tool_call_id)
-    block: Json = {"type": "tool_result", "tool_use_id": call_id}
-    content = _content(result, own, as_is=names is None)
-    if content is not UNSET:
-        block["content"] = content
-    if result.output.type == "error-text":
-        block["is_error"] = True
-        if names is not None and (content is UNSET or not content):
-            block["content"] = _NO_WORDS  # an error must say something
-    return block | options(own, _REST)
-
-
-def _content(result: Result, own: Json, *, as_is: bool) -> Any:
-    text = result.output.value
-    outline = own.get(_OUTLINE)
-    texts = texts_of(text, outline)
-    if texts is not None:
-        files = [_attached(held, as_is=as_is) for held in result.attachments]
-        blocks = outlined(cast("list[Json]", outline), texts, files, "text")
-        return [block for block in blocks if as_is or _says(block)]
-    if own.get(_FORM) in ("absent", "null") and not text:
-        return None if as_is and own[_FORM] == "null" else UNSET
-    if not result.attachments:
-        return text
-    words = [_said(text)] if text.strip() else []
-    return words + [_attached(held, as_is=as_is) for held in result.attachments]
+    block: Json = {"type": "tool_result", "tool_use_id": call_id, "content": text}
+    if result.attachments:
+        words = [_said(text)] if text.strip() else []
+        files = [_attached(held, as_is=names is None) for held in result.attachments]
+        block["content"] = words + files
+    block |= {"is_error": True} if is_error else {}
+    raw = {**options(own, RAW), "tool_use_id": call_id} if RAW in own else {}
+    block = as_it_came(block | options(own, _REST), {RAW: raw}, lambda held: said_by(_answer(held)))
+    if names is None:
+        return block
+    content = block.pop("content", None)
+    if isinstance(content, list):
+        content = [held for held in cast("list[Json]", content) if _says(held)]
+    if is_error and not content:
+        content = _NO_WORDS  # an error must say something
+    told = {} if content is None else {"content": content}
+    return {"type": block["type"], "tool_use_id": call_id, **told, **block}
 
 
 def _attached(file: Media, *, as_is: bool) -> Json:

@@ -8,7 +8,7 @@ a text whose metadata holds it whole. What is under another wire's key it never 
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
@@ -398,79 +398,18 @@ def arguments_input(arguments: str) -> Json:
 
 
 # --- a tool's output that came in several pieces -----------------------------------------------
-# Pieces of text are joined by line breaks, files are put beside them; an outline remembers how they
-# stood, by lengths, so that no text is kept twice. It no longer fits where the text has changed (a
-# pruned output has), and then the text goes back in one piece.
-
-CHARS, FILE, KEPT = "chars", "file", "kept"
 
 
-class Pieces:
-    """Collects the pieces of an output."""
-
-    def __init__(self) -> None:
-        """Begin with none."""
-        self.outline: list[Json] = []
-        self.files: list[FilePart] = []
-        self._texts: list[str] = []
-
-    @property
-    def text(self) -> str:
-        """All texts."""
-        return "\n".join(self._texts)
-
-    def add_text(self, text: str, rest: Json) -> None:
-        """A piece of text, and what else its block says."""
-        self._texts.append(text)
-        self.outline.append({CHARS: len(text), **({KEPT: rest} if rest else {})})
-
-    def add_file(self, file: FilePart, rest: Json) -> None:
-        """A file."""
-        self.outline.append({FILE: len(self.files), **({KEPT: rest} if rest else {})})
-        self.files.append(file)
-
-    def add_other(self, block: Json) -> None:
-        """A block that is neither."""
-        self.outline.append({KEPT: block})
-
-
-def texts_of(text: str, outline: object) -> list[str] | None:
-    """The pieces of text that an outline tells of; None where it is none, or does not fit."""
-    if not isinstance(outline, list):
-        return None
-    pieces = cast("list[object]", outline)
-    if not all(isinstance(piece, dict) and _is_piece(cast("Json", piece)) for piece in pieces):
-        return None
-    lengths: list[int] = [piece[CHARS] for piece in cast("list[Json]", pieces) if CHARS in piece]
-    if not lengths:
-        return [] if not text else None
-    found: list[str] = []
-    start = 0
-    for length in lengths:
-        if start and text[start - 1 : start] != "\n":
-            return None
-        found.append(text[start : start + length])
-        start += length + 1
-    return found if start == len(text) + 1 else None
-
-
-def outlined(
-    outline: Sequence[Json], texts: Sequence[str], files: Sequence[Json], kind: str
-) -> list[Json]:
-    """The blocks that an outline tells of, of its texts and of files that are written already."""
-    rest = iter(texts)
-    blocks: list[Json] = []
-    for piece in outline:
-        if CHARS in piece:
-            blocks.append({"type": kind, "text": next(rest), **options(piece, KEPT)})
-        elif FILE not in piece:
-            blocks.append(dict(options(piece, KEPT)))
-        elif (number := int(piece[FILE])) < len(files):
-            blocks.append(files[number])
-    return blocks
-
-
-def _is_piece(piece: Json) -> bool:
-    """Whether it is as we write it: what is kept in a session may have come from elsewhere."""
-    numbers = [piece[name] for name in (CHARS, FILE) if name in piece]
-    return all(type(number) is int and number >= 0 for number in numbers)
+def joined_pieces(
+    blocks: Iterable[Json], texts: Container[object], read_file: Callable[[Json], FilePart | None]
+) -> tuple[str, tuple[FilePart, ...]]:
+    """The texts of an output, joined by line breaks, and the files among its blocks."""
+    said: list[str] = []
+    files: list[FilePart] = []
+    for block in blocks:
+        text = block.get("text")
+        if block.get("type") in texts and isinstance(text, str):
+            said.append(text)
+        elif (file := read_file(block)) is not None:
+            files.append(file)
+    return "\n".join(said), tuple(files)

@@ -26,14 +26,15 @@ from foldmark.model.values import Json
 from .codec import (
     ARGUMENTS,
     Answer,
-    Pieces,
     Read,
     arguments_input,
     compact,
+    joined_pieces,
     kept,
     kind_words,
     objects,
     opaque,
+    raw_unless,
     text_at,
     unknown_role,
     url_parts,
@@ -42,11 +43,9 @@ from .codec import (
 
 KEY = "openai"
 ITEM, REST, KIND, INSIDE, ROLE = "item", "rest", "kind", "inside", "role"
-FIELD = "field"  # which field of an item holds the input of a call, or what a result carries
-OUTLINE = "outline"  # how a text was given in pieces
-FORM = "form"  # how a message or an output was given, where not as usual
+FIELD = "field"  # which field of an item holds the input of a call
+FORM = "form"  # how a message was given, where not as usual
 BARE, UNTYPED, EASY = "bare", "untyped", "easy"  # a message: its content a text, no type, both
-AS_JSON, ALONE = "json", "alone"  # an output: any JSON, or one block that is not in a list
 
 CUSTOM = "custom_tool_call"
 ABOVE = ("system", "developer")  # roles above the user's
@@ -56,7 +55,7 @@ TEXT_BLOCKS = frozenset(
 )
 _FILE_BLOCKS = frozenset({"input_image", "input_file", "computer_screenshot"})
 # Results whose kind follows from their call.
-_USUAL_ANSWERS = frozenset({"function_call_output", "custom_tool_call_output"})
+USUAL_ANSWERS = frozenset({"function_call_output", "custom_tool_call_output"})
 # Items that the program sends, not the model.
 _FROM_PROGRAM = frozenset(
     {"additional_tools", "mcp_approval_response", "compaction_trigger", "configuration_update"}
@@ -210,11 +209,10 @@ def _reasoning(item: Json) -> ReasoningPart:
     is_plain = all(set(block) == {"type", "text"} for block in summary)
     content = item.get("content")
     thoughts = _texts(cast("list[object]", content)) if isinstance(content, list) else []
-    if len(texts) != len(summary) or not is_plain or (thoughts and not texts):
+    is_told = len(texts) == len(summary) < 2 and "" not in texts and is_plain
+    if not is_told or (thoughts and not texts):
         # The text does not tell the summary: it is kept.
         own[ITEM]["summary"] = summary
-    elif len(texts) > 1 or texts == [""]:
-        own[OUTLINE] = [len(text) for text in texts]
     return ReasoningPart(text="\n\n".join(texts or thoughts), metadata={KEY: own})
 
 
@@ -273,31 +271,23 @@ def _fields(item: Json, *taken: str) -> Json:
 
 def read_answer(item: Json) -> Answer:
     """The result of a call."""
-    field = next((name for name in ("output", "tools") if name in item), "")
-    rest = _fields(item, field)
-    if item["type"] not in _USUAL_ANSWERS:
-        rest[KIND] = item["type"]
-    if field != "output":
-        rest[FIELD] = field
-    carried = item.get(field)
-    pieces = Pieces()
+    carried = item.get("output", item.get("tools"))
+    files: tuple[FilePart, ...] = ()
     if isinstance(carried, str):
         text = carried
-    elif not field:
+    elif not {"output", "tools"} & set(item):
         text = ""
-    elif (blocks := _blocks(carried)) is not None:
-        _take_pieces(pieces, blocks)
-        text, rest[OUTLINE] = pieces.text, pieces.outline
-        if carried is not blocks:
-            rest[FORM] = ALONE
+    elif (blocks := answer_blocks(carried)) is not None:
+        text, files = joined_pieces(blocks, TEXT_BLOCKS, read_file)
     else:
-        text, rest[FORM] = compact(carried), AS_JSON
-    return Answer(
-        call_id=item["call_id"], output=text, files=tuple(pieces.files), rest=rest, raw=item
-    )
+        text = compact(carried)
+    kind = item["type"] if item["type"] in USUAL_ANSWERS else "function_call_output"
+    usual = {"type": kind, "call_id": item["call_id"], "output": text}
+    rest = raw_unless(usual, item)
+    return Answer(call_id=item["call_id"], output=text, files=files, rest=rest, raw=item)
 
 
-def _blocks(carried: object) -> list[Json] | None:
+def answer_blocks(carried: object) -> list[Json] | None:
     """The blocks that an output is made of, or the one that it is; None where it is other JSON."""
     if isinstance(carried, dict) and read_file(cast("Json", carried)) is not None:
         return [cast("Json", carried)]
@@ -307,15 +297,3 @@ def _blocks(carried: object) -> list[Json] | None:
     kinds = [cast("Json", held).get("type") if isinstance(held, dict) else None for held in found]
     are_blocks = all(isinstance(kind, str) for kind in kinds)
     return found if are_blocks and (TEXT_BLOCKS | _FILE_BLOCKS) & set(kinds) else None
-
-
-def _take_pieces(pieces: Pieces, blocks: list[Json]) -> None:
-    for block in blocks:
-        kind, text = block["type"], block.get("text")
-        if kind in TEXT_BLOCKS and isinstance(text, str):
-            usual = kind == "input_text"
-            pieces.add_text(text, without(block, "text", *(("type",) if usual else ())))
-        elif (file := read_file(block)) is not None:
-            pieces.add_file(file, {})
-        else:
-            pieces.add_other(block)

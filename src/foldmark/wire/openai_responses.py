@@ -5,9 +5,7 @@ are items of their own after their calls; arguments are JSON inside a text; thin
 encrypted and before the item it led to; the system prompt stands beside the items.
 """
 
-import json
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any, cast
 
 from foldmark.model.messages import BLOCK, AnyPart, Cache, Tokens, finish_of
@@ -26,27 +24,25 @@ from foldmark.model.values import Json
 
 from .codec import (
     ARGUMENTS,
-    FILE,
+    RAW,
     RESULT,
     Names,
     Read,
     Reply,
     arguments_input,
     arguments_object,
+    as_it_came,
     as_number,
     compact,
     objects,
     opaque,
     options,
-    outlined,
-    texts_of,
+    said_by,
     url_parts,
     without,
 )
 from .openai_items import (
     ABOVE,
-    ALONE,
-    AS_JSON,
     BARE,
     CUSTOM,
     EASY,
@@ -56,13 +52,14 @@ from .openai_items import (
     ITEM,
     KEY,
     KIND,
-    OUTLINE,
     REST,
     ROLE,
     ROLES,
     TEXT_BLOCKS,
     UNTYPED,
+    answer_blocks,
     is_answer,
+    read_answer,
     read_item,
     usual_file,
     whole,
@@ -90,7 +87,6 @@ _KINDS = frozenset(
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content-filter"}
 # How OpenCode names fields of an item in the metadata of a part.
 _OPENCODE = {"itemId": "id", "reasoningEncryptedContent": "encrypted_content", "phase": "phase"}
-_BETWEEN = "\n\n"  # texts of a summary
 
 
 class OpenAIResponses:
@@ -281,7 +277,7 @@ class _Items:
             self._open["content"].append(_block(block, own, usual))
 
     def _think(self, block: Reasoning, own: Json) -> None:
-        item = {"type": "reasoning", "summary": _summary(block.text, own), **_fields(own)}
+        item = {"type": "reasoning", "summary": _summary(block.text), **_fields(own)}
         last = self._written[-1] if self._written else {}
         is_same = last.get("type") == "reasoning" and last.get("id") == item.get("id")
         if is_same and isinstance(own.get("itemId"), str):
@@ -315,33 +311,40 @@ class _Items:
             }
         return item | _fields(own)
 
-    def _keeps_kind(self, call_id: str, kind: object) -> bool:
-        """Whether a call and its result are written as they came."""
+    def _keeps_kind(self, call_id: str, kind: str) -> bool:
+        """Whether a call of OpenAI's own tools and its result are written as they came.
+
+        They cannot be made to fit: where a result is not what these tools give, or has changed,
+        the call becomes one of a function.
+        """
         if self._names is None:
             return True
-        # Those of functions are made to fit. Those of OpenAI's own tools cannot be: where a result
-        # is not what these tools give, the call becomes one of a function.
         result = self._results.get(call_id)
-        if result is None or not isinstance(kind, str) or kind == CUSTOM:
+        if result is None or kind == CUSTOM:
             return False
-        kept = options(options(result.provider_options, KEY), RESULT)
         usual = "tool_search_output" if kind == "tool_search_call" else f"{kind}_output"
-        return kept.get(KIND) == usual and _came_so(result, kept)
+        return self._raw_result(result, call_id).get("type") == usual
+
+    def _raw_result(self, result: Result, call_id: str) -> Json:
+        """A result as it came, if it still says the same."""
+        kept = options(options(result.provider_options, KEY), RESULT)
+        raw = {**options(kept, RAW), "call_id": call_id} if RAW in kept else {}
+        usual = _usual_result("function_call_output", call_id, result)
+        found = as_it_came(usual, {RAW: raw}, lambda item: said_by(read_answer(item)))
+        return {} if found is usual else found
 
     def _result(self, result: Result) -> Json:
-        own = options(result.provider_options, KEY)
-        kept = options(own, RESULT)
-        kind, call_id = own.get(KIND), result.tool_call_id
-        if not self._keeps_kind(call_id, kind):
-            kept = {OUTLINE: kept.get(OUTLINE)}
+        kind, call_id = options(result.provider_options, KEY).get(KIND), result.tool_call_id
         if self._names is not None:
             call_id = self._names.call_id(call_id)
+        raw = self._raw_result(result, call_id)
+        own_tool = isinstance(kind, str) and self._keeps_kind(result.tool_call_id, kind)
+        if raw and (self._names is None or own_tool):
+            return raw
         usual = "custom_tool_call_output" if kind == CUSTOM else "function_call_output"
-        item = {"type": kept.get(KIND, usual), "call_id": call_id, **options(kept, ITEM)}
-        field = kept.get(FIELD, "output")
-        if field or result.output.value:
-            item[field or "output"] = _carried(result, kept)
-        return item
+        item = _usual_result(usual, call_id, result)
+        blocks = answer_blocks(raw.get("output")) if raw else None
+        return item if blocks is None else {**item, "output": blocks}
 
 
 def _is_item(block: Text | Media, own: Json) -> bool:
@@ -394,23 +397,8 @@ def _media(block: Media, own: Json) -> Json:
     return {"type": kind, place: block.data, **named, **options(own, REST)}
 
 
-def _summary(text: str, own: Json) -> list[Json]:
-    lengths = own.get(OUTLINE)
-    texts = [text] if text else []
-    if isinstance(lengths, list):
-        texts = _parted(text, cast("list[int]", lengths)) or texts
-    return [{"type": "summary_text", "text": held} for held in texts]
-
-
-def _parted(text: str, lengths: list[int]) -> list[str]:
-    """The texts of these lengths that a text was joined of; none where it was not."""
-    if sum(lengths) + len(_BETWEEN) * (len(lengths) - 1) != len(text):
-        return []
-    ends = accumulate(length + len(_BETWEEN) for length in lengths)
-    return [
-        text[end - len(_BETWEEN) - length : end - len(_BETWEEN)]
-        for end, length in zip(ends, lengths, strict=True)
-    ]
+def _summary(text: str) -> list[Json]:
+    return [{"type": "summary_text", "text": text}] if text else []
 
 
 def _arguments(call: Call, own: Json, *, as_is: bool) -> str:
@@ -430,39 +418,11 @@ def _text_input(call: Call) -> str:
             return compact(call.input)
 
 
-def _carried(result: Result, kept: Json) -> Any:
-    """What a result carries."""
+def _usual_result(kind: str, call_id: str, result: Result) -> Json:
+    """A result with what it carries: a text, or blocks where there are files."""
     text = result.output.value
-    outline = kept.get(OUTLINE)
-    files = [_media(held, options(held.provider_options, KEY)) for held in result.attachments]
-    if isinstance(outline, list):
-        texts = texts_of(text, cast("list[Json]", outline))
-        if texts is not None:
-            blocks = outlined(cast("list[Json]", outline), texts, files, "input_text")
-            return blocks[0] if kept.get(FORM) == ALONE and blocks else blocks
-    elif kept.get(FORM) == AS_JSON and _is_json(text):
-        return json.loads(text)
-    if not files:
-        return text
-    return [{"type": "input_text", "text": text}, *files] if text.strip() else files
-
-
-def _came_so(result: Result, kept: Json) -> bool:
-    """Whether a result still says what its wire said: a pruned one does not."""
-    text = result.output.value
-    outline = kept.get(OUTLINE)
-    if isinstance(outline, list):
-        files = sum(FILE in piece for piece in cast("list[Json]", outline))
-        fits = texts_of(text, cast("list[Json]", outline)) is not None
-        return fits and files == len(result.attachments)
-    if kept.get(FORM) == AS_JSON:
-        return _is_json(text)
-    return bool(kept.get(FIELD, "output")) or not text
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    output: Any = text
+    if result.attachments:
+        files = [_media(held, options(held.provider_options, KEY)) for held in result.attachments]
+        output = [{"type": "input_text", "text": text}, *files] if text.strip() else files
+    return {"type": kind, "call_id": call_id, "output": output}
