@@ -12,11 +12,10 @@ pytest.importorskip("google.adk", reason="needs the extra `adk`")
 from google.genai import types
 
 import foldmark
-from foldmark.adapters.adk.contents import AdkDialect, Turns
-from foldmark.adapters.adk.conversation import Conversation
-from foldmark.adapters.adk.requests import Passing, Request, with_passing
+from foldmark.adapters.adk.contents import AdkDialect, ContentReader
+from foldmark.adapters.adk.conversation import AgentConversation
+from foldmark.adapters.adk.requests import AgentRequest, PassingContent, with_passing
 from foldmark.session.history_mirror import HistoryMirror
-from foldmark.session.session import Session
 
 from .test_adk import called, chance, check_pairs, refusal, said, texts
 
@@ -24,8 +23,10 @@ SESSIONS = max(150, int(os.environ.get("FOLDMARK_EXAMPLES", "0")))
 PICTURE = bytes(range(250, 256)) * 3
 
 
-def request(contents: list[types.Content], passing: tuple[Passing, ...] = ()) -> Request:
-    return Request(
+def request(
+    contents: list[types.Content], passing: tuple[PassingContent, ...] = ()
+) -> AgentRequest:
+    return AgentRequest(
         contents=tuple(contents),
         passing=passing,
         measured=(),
@@ -116,7 +117,7 @@ def test_every_field_survives_a_restart_without_adks_own_history(tmp_path: Path)
     given = every_field()
     with foldmark.open(tmp_path / "a.db", session="s", window=100_000) as session:
         view = HistoryMirror(session, AdkDialect())
-        view.take(Turns().of(given, ()))
+        view.take(ContentReader().read(given, ()))
         assert [turn.content for turn in view.view()] == given
     with foldmark.open(tmp_path / "a.db", session="s", window=100_000) as session:
         written = [turn.content for turn in HistoryMirror(session, AdkDialect()).view()]
@@ -125,14 +126,14 @@ def test_every_field_survives_a_restart_without_adks_own_history(tmp_path: Path)
 
 def test_calls_without_ids_find_their_results_by_order() -> None:
     contents = [said("Go.", "user"), called("a", "b"), gave("one", "two"), called("c"), gave("3")]
-    turns = Turns()
-    reads = [turn.read for turn in turns.of(contents, ())]
+    turns = ContentReader()
+    reads = [turn.read for turn in turns.read(contents, ())]
     names = [getattr(part, "call_id", "") for read in reads for part in read.parts if read.parts]
     answers = [answer.call_id for read in reads for answer in read.answers]
     assert answers == [name for name in names if name]
     assert len(set(answers)) == 3
     grown = [*(content.model_copy() for content in contents), called("d", "e"), gave("4")]
-    later = [turn.read for turn in turns.of(grown, ())]
+    later = [turn.read for turn in turns.read(grown, ())]
     assert later[: len(reads)] == reads
     assert later[-1].answers[0].call_id not in answers
 
@@ -142,20 +143,22 @@ def test_a_result_of_nobodys_call_is_told_in_words(tmp_path: Path) -> None:
     view = made.view(request([said("Go.", "user"), gave("of nobody"), said("Well.")]))
     check_pairs(view)
     assert "of nobody" in texts(view)
-    made.close()
+    made.session.close()
 
 
 def test_what_is_there_for_one_request_is_counted_and_stands_where_it_stood(tmp_path: Path) -> None:
     made = conversation(tmp_path, "s", 6_000)
     noon = said("It is noon.", "user")
     history = [said("Go.", "user"), called("a"), gave("one"), said("Well."), said("On.", "user")]
-    view = made.view(request(history, (Passing(content=noon, after=1),)))
+    view = made.view(request(history, (PassingContent(content=noon, after=1),)))
     assert view == [*history[:-1], noon, history[-1]]
-    assert made.session is not None
     assert made.session.fixed > 0
     assert "noon" not in str(made.session.export().messages)
-    assert with_passing(history[:3], (Passing(content=noon, after=1),)) == [*history[:3], noon]
-    made.close()
+    assert with_passing(history[:3], (PassingContent(content=noon, after=1),)) == [
+        *history[:3],
+        noon,
+    ]
+    made.session.close()
 
 
 def test_a_session_that_was_closed_meanwhile_is_shortened_all_the_same(tmp_path: Path) -> None:
@@ -164,25 +167,22 @@ def test_a_session_that_was_closed_meanwhile_is_shortened_all_the_same(tmp_path:
     for step in range(30):
         talk += [called(f"f{step}"), gave("word " * 400)]
     whole = made.view(request(talk))
-    made.close()
-    shorter = made.shrunk(refusal())
+    made.session.close()
+    made = conversation(tmp_path, "s", 60_000)
+    shorter = made.shorter(request(talk), refusal())
     assert shorter is not None
     check_pairs(shorter)
     assert len(texts(shorter)) < len(texts(whole)) / 2
-    assert made.shrunk(RuntimeError("no network")) is None
-    made.close()
+    assert made.shorter(request(talk), RuntimeError("no network")) is None
+    made.session.close()
 
 
 # --- pairs and budgets over random sessions ---
 
 
-def conversation(folder: Path, name: str, window: int) -> Conversation:
-    def opened(named: str) -> Session:
-        return foldmark.open(
-            folder / "a.db", session=named, window=window, output=200, durable=False
-        )
-
-    return Conversation(name, opened)
+def conversation(folder: Path, name: str, window: int) -> AgentConversation:
+    session = foldmark.open(folder / "a.db", session=name, window=window, output=200, durable=False)
+    return AgentConversation(name, session)
 
 
 def random_step(rng: random.Random, step: int) -> list[types.Content]:
@@ -209,18 +209,18 @@ def random_step(rng: random.Random, step: int) -> list[types.Content]:
 def test_random_sessions_keep_their_pairs_and_their_budgets(tmp_path: Path) -> None:
     rng = chance(11)
     for number in range(SESSIONS):
-        made = conversation(tmp_path, f"s{number}", rng.choice([2_500, 4_000, 8_000]))
+        name, window = f"s{number}", rng.choice([2_500, 4_000, 8_000])
+        made = conversation(tmp_path, name, window)
         talk = [said("Go.", "user")]
         for step in range(rng.randint(2, 7)):
             if rng.random() < 0.08:
                 talk = talk[: rng.randint(1, len(talk))]
             if rng.random() < 0.1:
-                made.close()
+                made.session.close()
+                made = conversation(tmp_path, name, window)
             # ADK copies what it has for every request.
             talk = [content.model_copy() for content in talk] + random_step(rng, step)
             view = made.view(request(talk))
             check_pairs(view)
-            session = made.session
-            assert session is not None
-            assert session.plan().tokens <= session.room
-        made.close()
+            assert made.session.plan().tokens <= made.session.room
+        made.session.close()

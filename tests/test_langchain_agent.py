@@ -114,8 +114,8 @@ def test_system_prompt_tools_and_the_form_of_the_answer_are_counted(tmp_path: Pa
         with opened(tmp_path) as middleware:
             model = Scripted(reply=done)
             agent_of(model, middleware, **more).invoke(asked("Go."), config(f"t{number}"))
-            with middleware._conversations.looked_at(f"t{number}") as session:  # pyright: ignore[reportPrivateUsage]
-                fixed.append(session.fixed)
+            with middleware._conversations.used(f"t{number}") as held:  # pyright: ignore[reportPrivateUsage]
+                fixed.append(held.session.fixed)
     assert fixed[0] > 60  # the three tools
     assert fixed[1] > fixed[0] + 300
     assert fixed[2] > fixed[0] + 250
@@ -241,7 +241,7 @@ def test_a_cancelled_run_leaves_a_session_that_goes_on(tmp_path: Path) -> None:
         asyncio.run(work(middleware, model))
         check_requests(model.seen, middleware, "t")
         (held,) = middleware._conversations._open.values()  # pyright: ignore[reportPrivateUsage]
-        assert (held.name, held.lent, held.used) == ("t", False, 0)
+        assert (held.name, held.is_lent, held.users) == ("t", False, 0)
 
 
 # --- options -------------------------------------------------------------------------------

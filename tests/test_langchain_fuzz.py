@@ -59,7 +59,7 @@ class Run:
     def _answered(self, request: ModelRequest[Any]) -> ModelResponse[Any]:
         check_pairs(request.messages)
         held = self._middleware._conversations._open.values()  # pyright: ignore[reportPrivateUsage]
-        (session,) = [one.session for one in held if one.lent]
+        (session,) = [one.session for one in held if one.is_lent]
         assert tokens_of(request.messages) + session.fixed <= session.room
         calls: Any = [
             {"name": "read", "args": {"path": self._words(5)}, "id": self._id()}

@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.messages import HumanMessage
 
 import foldmark
-from foldmark.adapters.langchain.names import beside, conversation_name, quoted
+from foldmark.adapters.langchain.threads import beside, conversation_name, quoted
 
 from .langchain_agents import Said, Scripted, Talk, agent_of, asked, config, counting, opened, texts
 

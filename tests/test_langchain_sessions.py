@@ -250,11 +250,11 @@ def test_a_state_that_is_trimmed_in_a_run_is_followed_to_its_end(
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_an_answer_is_not_lost_where_its_store_is(tmp_path: Path, *, is_async: bool) -> None:
+def test_an_answer_that_comes_after_close_is_kept(tmp_path: Path, *, is_async: bool) -> None:
     middleware = opened(tmp_path)
 
     def reply(number: int, _talk: Talk) -> Said:
-        middleware.close()  # all that is written from now on fails
+        middleware.close()  # the session of this call closes when that ends
         return AIMessage(f"Answer {number}.")
 
     with middleware:
@@ -264,7 +264,7 @@ def test_an_answer_is_not_lost_where_its_store_is(tmp_path: Path, *, is_async: b
             made = asyncio.run(agent.ainvoke(*given)) if is_async else agent.invoke(*given)
             assert made["messages"][-1].content == f"Answer {number}."
         with middleware.session("t") as session:
-            assert words(session) == ["Question 0?", "Answer 0.", "Question 1?"]
+            assert words(session) == ["Question 0?", "Answer 0.", "Question 1?", "Answer 1."]
 
 
 def test_many_threads_leave_few_sessions_open(

@@ -6,10 +6,11 @@ the very object that came; only hidden outputs and summaries are new ones. Which
 only a dialect knows.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import groupby, takewhile
 from operator import is_
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -34,10 +35,18 @@ from .fingerprints import (
 )
 from .session import Session
 
-__all__ = ["VOLATILE", "HistoryMirror", "MessageDialect", "MirroredMessage", "number_of"]
+__all__ = [
+    "VOLATILE",
+    "HistoryMirror",
+    "MessageDialect",
+    "MirroredMessage",
+    "aborting",
+    "number_of",
+]
 
 M = TypeVar("M")
 R = TypeVar("R")
+P = ParamSpec("P")
 _BEGINNING = "[Here begins what follows a history.]"
 
 
@@ -216,17 +225,6 @@ class HistoryMirror(Generic[M]):
             self.session.compact()
             return self._written(self.session.messages())
 
-    async def aview(self) -> list[M]:
-        """`view`, async."""
-        self._check_window()
-        try:
-            return self._written(await self.session.amessages())
-        except CompactionStopped:
-            if self.session.asks_model:
-                raise
-            await self.session.acompact()
-            return self._written(await self.session.amessages())
-
     def _check_window(self) -> None:
         """A window that nobody knows is an error, and no silent default."""
         if self.session.limit is None and self.session.policy.auto:
@@ -293,11 +291,11 @@ class HistoryMirror(Generic[M]):
         """`ask`, async."""
         await uncut(self.take, history, whole=whole)
         try:
-            return await model(await self.aview())
+            return await model(await aborting(self.session, self.view))
         except Exception as error:
             if not self.can_shrink(error):
                 raise
-            return await model(await self.ashrunk(error))
+            return await model(await aborting(self.session, self.shrunk, error))
 
     def can_shrink(self, error: Exception) -> bool:
         """Whether a model refused for length, and what it was shown may be shortened."""
@@ -311,13 +309,17 @@ class HistoryMirror(Generic[M]):
         except FoldmarkError as stopped:
             raise error from stopped
 
-    async def ashrunk(self, error: Exception) -> list[M]:
-        """`shrunk`, async."""
-        try:
-            await self.session.arecover(error)
-            return await self.aview()
-        except FoldmarkError as stopped:
-            raise error from stopped
+
+async def aborting(session: Session, call: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
+    """What a call gives in a thread; a task that is cancelled aborts the compaction in it."""
+    task = asyncio.ensure_future(uncut(call, *args, **named))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        session.abort()
+        task.cancel()  # it ends with its thread
+        await asyncio.wait((task,))
+        raise
 
 
 class _AsRead:

@@ -6,13 +6,17 @@ knows which conversation a request belongs to, and nothing of how contents are r
 """
 
 import logging
-import threading
+from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
 import foldmark
+from foldmark.adapters.conversations import Conversations
 from foldmark.errors import FoldmarkError, UnknownModel
 from foldmark.providers.background import uncut
 from foldmark.providers.models import limits_name
@@ -31,11 +35,12 @@ try:
 except ImportError as error:
     raise ImportError("this adapter needs Google's ADK: pip install 'foldmark[adk]'") from error
 
-from .conversation import Conversation
-from .requests import Begun, as_sent, measured, request_of, told_since
+from .conversation import AgentConversation
+from .requests import AgentRequest, Begun, as_sent, measured, request_of, told_since
 
 __all__ = ["FoldmarkPlugin"]
 
+T = TypeVar("T")
 _log = logging.getLogger("foldmark")
 _MOST_OPEN = 32  # sessions; those that were not used for the longest time are closed
 
@@ -51,16 +56,14 @@ class FoldmarkPlugin(BasePlugin):
         super().__init__(name="foldmark")
         self._where = where
         self._settings = settings
-        self._lock = threading.Lock()
-        self._conversations: dict[str, Conversation] = {}  # the latest used is the last
+        self._conversations = Conversations(partial(self._opened, None), _MOST_OPEN)
+        self._latest: dict[str, AgentRequest] = {}  # by the names of conversations
         self._begun = Begun()
 
     @property
     def sessions(self) -> dict[str, Session]:
         """The sessions that are open, by their names."""
-        with self._lock:
-            held = dict(self._conversations)
-        return {name: one.session for name, one in held.items() if one.session is not None}
+        return {held.name: held.session for held in self._conversations.all()}
 
     # --- what ADK calls ---
 
@@ -71,10 +74,11 @@ class FoldmarkPlugin(BasePlugin):
         # What a server remembers by itself is not ours to fold.
         if not llm_request.contents or llm_request.previous_interaction_id:
             return
-        conversation = self._conversation(callback_context, llm_request)
+        name = _name_of(callback_context)
         request = request_of(callback_context, llm_request, self._begun)
-        llm_request.contents = await uncut(conversation.view, request)
-        await uncut(self._close_idle)
+        self._latest[name] = request
+        view = await uncut(self._used, name, llm_request.model, lambda held: held.view(request))
+        llm_request.contents = view
 
     async def on_model_error_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
@@ -85,8 +89,11 @@ class FoldmarkPlugin(BasePlugin):
         if llm_request.previous_interaction_id or not isinstance(agent, LlmAgent):
             return None
         try:
-            conversation = self._conversation(callback_context, llm_request)
-            view = await uncut(conversation.shrunk, error)
+            name = _name_of(callback_context)
+            request = self._latest[name]
+            view = await uncut(
+                self._used, name, llm_request.model, lambda held: held.shorter(request, error)
+            )
             if view is None:
                 return None
             llm_request.contents = view
@@ -104,46 +111,41 @@ class FoldmarkPlugin(BasePlugin):
         if event.partial or not event.content or not event.is_final_response():
             return
         scopes = (event.author, event.branch, event.isolation_scope)
-        with self._lock:
-            found = self._conversations.get(_name(invocation_context.session, *scopes))
-        if found is None:
+        name = _name(invocation_context.session, *scopes)
+        latest = self._latest.get(name)
+        if latest is None or latest.run != event.invocation_id:
             return
-        events = told_since(invocation_context, event, found.events)
+        events = told_since(invocation_context, event, latest.events)
+        told = replace(
+            latest,
+            contents=(*latest.contents, *map(as_sent, events)),
+            measured=(*latest.measured, *measured(events)),
+        )
         try:
-            await uncut(found.tell, event.invocation_id, [*map(as_sent, events)], measured(events))
+            await uncut(self._used, name, None, lambda held: held.tell(told))
         except FoldmarkError as error:  # the answer is there, and told with the next request
-            _log.warning("an answer in %s was not kept: %s", found.name, error)
+            _log.warning("an answer in %s was not kept: %s", name, error)
 
     async def close(self) -> None:
         """Close all sessions; one that is used again is opened again."""
-        with self._lock:
-            held = list(self._conversations.values())
-        for conversation in held:
-            await uncut(conversation.close)
+        await uncut(self._conversations.close)
 
     # --- which conversation it is ---
 
-    def _conversation(self, context: CallbackContext, request: LlmRequest) -> Conversation:
-        scopes = (context.agent_name, context.branch, context.isolation_scope)
-        name = _name(context.session, *scopes)
-        with self._lock:
-            found = self._conversations.pop(name, None)
-            if found is None:
-                found = Conversation(name, lambda named: self._open(named, request.model))
-            self._conversations[name] = found
-        return found
+    def _used(self, name: str, model: str | None, call: Callable[[AgentConversation], T]) -> T:
+        """What a call gives for a conversation, opened for an agent of this model if it must be."""
+        with self._conversations.used(name, partial(self._opened, model)) as held:
+            return call(held)
 
-    def _open(self, name: str, model: str | None) -> Session:
+    def _opened(self, model: str | None, name: str) -> AgentConversation:
         settings = dict(self._settings)
         if not settings.keys() & {"window", "model"} and model and _is_known(model):
             settings["model"] = model
-        return foldmark.open(self._where, session=name, **settings)
+        return AgentConversation(name, foldmark.open(self._where, session=name, **settings))
 
-    def _close_idle(self) -> None:
-        with self._lock:
-            held = [one for one in self._conversations.values() if one.session is not None]
-        for conversation in held[:-_MOST_OPEN]:
-            conversation.close(waits=False)
+
+def _name_of(context: CallbackContext) -> str:
+    return _name(context.session, context.agent_name, context.branch, context.isolation_scope)
 
 
 def _name(session: AdkSession, agent: str, branch: str | None, scope: str | None) -> str:

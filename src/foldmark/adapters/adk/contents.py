@@ -21,7 +21,7 @@ from foldmark.wire.gemini import KINDS, UNNAMED, usage_tokens
 from foldmark.wire.plain import plain, plain_object
 
 
-class Measured:
+class MeasuredContent:
     """A content of the model as its event has it, and what was measured for it."""
 
     def __init__(self, content: types.Content, usage: object) -> None:
@@ -35,7 +35,7 @@ class Measured:
         return usage_tokens(plain(self._usage))
 
 
-class Turn:
+class ContentRead:
     """A content of the request that is being made, and what it says."""
 
     __slots__ = ("content", "read")
@@ -56,21 +56,23 @@ class AdkDialect:
         self._codec = wire_named("gemini")
         self.key = self._codec.key
 
-    def read(self, turn: Turn, /) -> Read:
+    def read(self, turn: ContentRead, /) -> Read:
         """What a content says."""
         return turn.read
 
-    def write(self, shown: Sequence[PromptMessage], original: Turn | None, /) -> list[Turn]:
+    def write(
+        self, shown: Sequence[PromptMessage], original: ContentRead | None, /
+    ) -> list[ContentRead]:
         """Contents that say this."""
         del original
         # Half a call is refused by every provider: it is told in words.
         as_is = not any(_is_half(message, self.key) for message in shown)
         return [
-            Turn(_content(wrote), self._codec.read(wrote))
+            ContentRead(_content(wrote), self._codec.read(wrote))
             for wrote in self._codec.write(tuple(shown), as_is=as_is)
         ]
 
-    def prompt(self, turn: Turn, /) -> Turn | None:
+    def prompt(self, turn: ContentRead, /) -> ContentRead | None:
         """None: the system prompt stands beside the contents."""
         del turn
 
@@ -107,15 +109,17 @@ def _has_results(content: types.Content) -> bool:
     return any(part.function_response for part in content.parts or ())
 
 
-class Turns:
+class ContentReader:
     """The contents of one conversation, from request to request."""
 
     def __init__(self) -> None:
         """Begin with none."""
         self._codec = wire_named("gemini")
-        self._held: list[Turn] = []
+        self._held: list[ContentRead] = []
 
-    def of(self, contents: Sequence[types.Content], measured: Sequence[Measured]) -> list[Turn]:
+    def read(
+        self, contents: Sequence[types.Content], measured: Sequence[MeasuredContent]
+    ) -> list[ContentRead]:
         """The contents with what they say; `measured` are the model's own, the oldest first."""
         held = self._kept(contents)
         new = contents[len(held) :]
@@ -123,13 +127,13 @@ class Turns:
         naming = _Naming(held, head_print(contents))
         for content, told in zip(new, tokens, strict=True):
             read = naming.named(self._codec.read(plain_object(content)), len(held))
-            held.append(Turn(content, replace(read, tokens=told) if told else read))
+            held.append(ContentRead(content, replace(read, tokens=told) if told else read))
         self._held = held
         return list(held)
 
-    def _kept(self, contents: Sequence[types.Content]) -> list[Turn]:
+    def _kept(self, contents: Sequence[types.Content]) -> list[ContentRead]:
         """What was read before of these; each is told to be the one of this request."""
-        kept: list[Turn] = []
+        kept: list[ContentRead] = []
         for turn, content in zip(self._held, contents, strict=False):
             if turn.content != content:
                 break
@@ -141,7 +145,7 @@ class Turns:
 class _Naming:
     """Gives ids to calls without one, and to their results: the first result is of the first."""
 
-    def __init__(self, held: Sequence[Turn], prefix: str) -> None:
+    def __init__(self, held: Sequence[ContentRead], prefix: str) -> None:
         self._prefix = prefix
         self._waiting: list[tuple[str, str]] = []  # tools and ids of the latest calls
         latest = next((n for n in reversed(range(len(held))) if _calls(held[n].read)), len(held))
@@ -200,7 +204,9 @@ def head_print(contents: Sequence[types.Content]) -> str:
 # --- what was measured -------------------------------------------------------------------------
 
 
-def _tokens(contents: Sequence[types.Content], measured: Sequence[Measured]) -> list[Tokens | None]:
+def _tokens(
+    contents: Sequence[types.Content], measured: Sequence[MeasuredContent]
+) -> list[Tokens | None]:
     """The tokens of each content, found from the newest back."""
     found: list[Tokens | None] = []
     end = len(measured)

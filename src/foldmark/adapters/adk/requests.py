@@ -23,24 +23,24 @@ from foldmark.model.values import Frozen
 from foldmark.wire.plain import plain_object
 from foldmark.wire.tools import declared
 
-from .contents import Measured
+from .contents import MeasuredContent
 
 _OTHER_AGENT = "For context:"  # so begins what ADK tells an agent of another one
 
 
-class Passing(Frozen):
+class PassingContent(Frozen):
     """A content of one request alone, and how many of the history stand after it."""
 
     content: types.Content
     after: int
 
 
-class Request(Frozen):
+class AgentRequest(Frozen):
     """What a request holds, and what ADK tells of it."""
 
     contents: Sequence[types.Content]
-    passing: Sequence[Passing]
-    measured: Sequence[Measured]
+    passing: Sequence[PassingContent]
+    measured: Sequence[MeasuredContent]
     system: str
     tools: tuple[Declared, ...]
     run: str
@@ -48,13 +48,13 @@ class Request(Frozen):
     goes_on: bool  # with what the store has; else ADK's history is all that there is
 
 
-def request_of(context: CallbackContext, request: LlmRequest, begun: "Begun") -> Request:
+def request_of(context: CallbackContext, request: LlmRequest, begun: "Begun") -> AgentRequest:
     """What this request holds."""
     events = tuple(context.session.events)
     config = request.config
     system = config.system_instruction  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - an image, too, of a package that is not here
     contents, passing = _parted(request.contents, events, is_task=bool(context.isolation_scope))
-    return Request(
+    return AgentRequest(
         contents=contents,
         passing=passing,
         measured=measured(events),
@@ -66,10 +66,10 @@ def request_of(context: CallbackContext, request: LlmRequest, begun: "Begun") ->
     )
 
 
-def measured(events: Sequence[Event]) -> list[Measured]:
+def measured(events: Sequence[Event]) -> list[MeasuredContent]:
     """What was measured for the answers of the model."""
     return [
-        Measured(event.content, event.usage_metadata)
+        MeasuredContent(event.content, event.usage_metadata)
         for event in events
         if event.usage_metadata and event.content and not event.partial
     ]
@@ -135,7 +135,9 @@ class Begun:
         return known[1] == session.events[0].id
 
 
-def with_passing(view: Sequence[types.Content], passing: Sequence[Passing]) -> list[types.Content]:
+def with_passing(
+    view: Sequence[types.Content], passing: Sequence[PassingContent]
+) -> list[types.Content]:
     """A view with the contents of this request alone where they stood; no pair is torn apart."""
     found = list(view)
     for one in passing:
@@ -147,7 +149,7 @@ def with_passing(view: Sequence[types.Content], passing: Sequence[Passing]) -> l
 
 def _parted(
     contents: Sequence[types.Content], events: Sequence[Event], *, is_task: bool
-) -> tuple[list[types.Content], list[Passing]]:
+) -> tuple[list[types.Content], list[PassingContent]]:
     """The history, and what ADK put among the latest words of the user for this request alone."""
     start = len(contents)
     while start > int(is_task) and not _is_bound(contents[start - 1]):
@@ -164,7 +166,9 @@ def _parted(
             after.append(0)
     if not history:
         return list(contents), []
-    return history, [Passing(content=c, after=n) for c, n in zip(passing, after, strict=True)]
+    return history, [
+        PassingContent(content=c, after=n) for c, n in zip(passing, after, strict=True)
+    ]
 
 
 def _is_bound(content: types.Content) -> bool:

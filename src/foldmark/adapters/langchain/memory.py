@@ -14,12 +14,13 @@ from foldmark.agent.tools.memory import memory_tools as own_tools
 from foldmark.errors import FoldmarkError
 from foldmark.model.values import Json
 from foldmark.providers.background import waited
-from foldmark.session.session import Session
 
-LookedAt = Callable[[Any], AbstractContextManager[Session]]
+from .threads import ThreadConversation
+
+UsedFor = Callable[[Any], AbstractContextManager[ThreadConversation]]
 
 
-def memory_tools(looked_at: LookedAt) -> list[BaseTool]:
+def memory_tools(looked_at: UsedFor) -> list[BaseTool]:
     """The two tools; `looked_at` gives the session of a call, by its runtime."""
     recalling, searching = own_tools()
 
@@ -43,10 +44,12 @@ def memory_tools(looked_at: LookedAt) -> list[BaseTool]:
     ]
 
 
-def _called(call: Any, given: Json, looked_at: AbstractContextManager[Session]) -> str:
+def _called(call: Any, given: Json, looked_at: AbstractContextManager[ThreadConversation]) -> str:
     """What a tool of ours gives back; what went wrong is told to the model."""
-    with looked_at as session:
-        context = Context(session, Path(), call_id="", agent="", aborted=asyncio.Event())
+    with looked_at as conversation:
+        context = Context(
+            conversation.session, Path(), call_id="", agent="", aborted=asyncio.Event()
+        )
         try:
             output = waited(call(given, context))
         except (ToolRefusal, FoldmarkError) as error:

@@ -4,8 +4,10 @@ It reads the state and never writes to it. What is counted beside the messages (
 the tools, the schema of an answer) it learns from each request.
 """
 
-from collections.abc import Awaitable, Callable
-from itertools import takewhile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -22,12 +24,13 @@ from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
 import foldmark
-from foldmark.adapters.checking import check_settings
+from foldmark.adapters.conversations import Conversations, check_settings
 from foldmark.errors import BadInput
 from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Json
 from foldmark.providers.background import uncut
 from foldmark.session.closing import Closing
+from foldmark.session.history_mirror import aborting
 from foldmark.session.session import Session
 from foldmark.summary.protocol import Summarizer
 from foldmark.tokens.counters import counter
@@ -35,31 +38,28 @@ from foldmark.wire.tools import declared
 
 from .memory import memory_tools
 from .model import ChatSummarizer
-from .names import begins_by_itself, conversation_name
-from .requests import Said, after_known, said_in
-from .sessions import Conversation, Conversations
+from .requests import RequestMessages, after_known, said_in
+from .threads import (
+    ThreadConversation,
+    begins_by_itself,
+    conversation_name,
+    names_beside,
+    names_of_known,
+)
 from .watching import watched
 
 Request = ModelRequest[Any]
 Response = ModelResponse[Any]
 AGENT = "agent"  # in place of a model's name: the agent's own chat model summarises
+_MOST_OPEN = 64
 _CHECKPOINTER = "__pregel_checkpointer"  # LangGraph has no public name for it
 
 
-class Talk(NamedTuple):
+class ThreadOfCall(NamedTuple):
     """Which conversation a call is of, and whether the state has all of it."""
 
     name: str
     is_whole: bool
-
-
-class _Fixed(NamedTuple):
-    """What a request holds beside its messages, by which it is told whether that has changed."""
-
-    system: str
-    tools: tuple[object, ...]
-    answer: object  # the form that an answer shall have
-    model: object  # if it is to summarise
 
 
 class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
@@ -97,59 +97,64 @@ class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
         }
         check_settings(where, self._options)
         self._prefix = prefix
-        self._conversations = Conversations(self._opened)
+        self._conversations = Conversations(self._opened, _MOST_OPEN)
         self._declared: tuple[tuple[object, ...], tuple[Declared, ...]] = ((), ())
+        self._own: ChatSummarizer | None = None
         self.tools = memory_tools(self._looked_at) if memory else []
 
     # --- what LangChain calls ---
 
     def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
         """Ask the model with a view that fits; after a refusal for length, with a shorter one."""
-        said, talk = self._read(request)
-        with self._conversations.lent(talk.name, said.history) as held:
-            with held.shared.alone():
-                self._take(held, request, said, talk)
-                view = held.following.view()
+        said, thread = self._read(request)
+        with self._conversations.lent(self._names(thread.name, said.history)) as held:
+            view = self._view(held, request, said, whole=thread.is_whole)
             with watched() as watch:
                 try:
                     answer = handler(_with(request, said.shown(view)))
                 except Exception as error:
-                    if watch.heard or not held.following.can_shrink(error):
+                    if watch.heard or not held.mirror.can_shrink(error):
                         raise
-                    view = held.shrunk(error, said.history, whole=talk.is_whole)
+                    view = held.shrunk(error, said.history, whole=thread.is_whole)
                     answer = handler(_with(request, said.shown(view)))
-            held.record([*said.history, *_answered(answer)], whole=talk.is_whole)
+            held.record([*said.history, *_answered(answer)], whole=thread.is_whole)
         return answer
 
     async def awrap_model_call(
         self, request: Request, handler: Callable[[Request], Awaitable[Response]]
     ) -> Response:
         """The same, async; a run that is cancelled leaves no thread behind that still writes."""
-        said, talk = self._read(request)
-        async with self._conversations.alent(talk.name, said.history) as held:
-            async with held.shared.aalone():
-                await uncut(self._take, held, request, said, talk)
-                view = await held.following.aview()
+        said, thread = self._read(request)
+        async with self._conversations.alent(self._names(thread.name, said.history)) as held:
+            first = partial(self._view, held, request, said, whole=thread.is_whole)
+            view = await aborting(held.session, first)
             with watched() as watch:
                 try:
                     answer = await handler(_with(request, said.shown(view)))
                 except Exception as error:
-                    if watch.heard or not held.following.can_shrink(error):
+                    if watch.heard or not held.mirror.can_shrink(error):
                         raise
-                    view = await held.ashrunk(error, said.history, whole=talk.is_whole)
+                    again = partial(held.shrunk, error, said.history, whole=thread.is_whole)
+                    view = await aborting(held.session, again)
                     answer = await handler(_with(request, said.shown(view)))
             answered = [*said.history, *_answered(answer)]
-            await uncut(held.record, answered, whole=talk.is_whole)
+            await uncut(held.record, answered, whole=thread.is_whole)
         return answer
 
     def after_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """Take what came after the last model call: outputs that are answers by themselves."""
         said = said_in(state["messages"], None)
-        talk = self._talk(runtime, said)
-        with self._conversations.lent_again(talk.name, said.history) as held:
+        thread = self._thread(runtime, said)
+        known = names_of_known(thread.name, said.history, self._conversations)
+        held = self._conversations.lend(known)
+        if held is None:
+            return
+        try:
             # What was shown of earlier messages may be less than the state has: that stays so.
-            if held is not None and (rest := after_known(held.known, said.history)):
-                held.record([*held.known, *rest], whole=talk.is_whole)
+            if rest := after_known(held.known, said.history):
+                held.record([*held.known, *rest], whole=thread.is_whole)
+        finally:
+            self._conversations.give_back(held)
 
     async def aafter_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """`after_agent`, async."""
@@ -169,53 +174,63 @@ class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
         """Close all sessions; the middleware can be used on, and opens them again."""
         self._conversations.close()
 
-    def _opened(self, name: str) -> Session:
-        return foldmark.open(self._where, session=name, **self._options)
+    def _opened(self, name: str) -> ThreadConversation:
+        session = foldmark.open(self._where, session=name, **self._options)
+        return ThreadConversation(name, session)
 
-    def _talk(self, runtime: Runtime[Any] | None, said: Said) -> Talk:
+    def _names(self, name: str, history: Sequence[BaseMessage]) -> Iterator[str]:
+        """The sessions that a call may use: one that knows its history, else the first free one."""
+        return chain(names_of_known(name, history, self._conversations), names_beside(name))
+
+    def _thread(self, runtime: Runtime[Any] | None, said: RequestMessages) -> ThreadOfCall:
         told = runtime.execution_info if runtime is not None else None
         thread, place = (told.thread_id, told.checkpoint_ns) if told is not None else (None, "")
         known = None if thread is None else str(thread)
         first = next(iter((*said.prompts, *said.history)), None)
         name = conversation_name(known, place, first)
-        return Talk(self._prefix + name, begins_by_itself(known, place) or _has_checkpointer())
+        is_whole = begins_by_itself(known, place) or _has_checkpointer()
+        return ThreadOfCall(self._prefix + name, is_whole)
 
-    def _looked_at(self, runtime: Any) -> Any:
-        """The session over which a tool of ours is called."""
+    def _looked_at(self, runtime: Any) -> AbstractContextManager[ThreadConversation]:
+        """The conversation over which a tool of ours is called."""
         said = said_in(runtime.state["messages"], None)
-        return self._conversations.looked_at(self._talk(runtime, said).name)
+        return self._conversations.used(self._thread(runtime, said).name)
 
     # --- a request ---
 
-    def _read(self, request: Request) -> tuple[Said, Talk]:
+    def _read(self, request: Request) -> tuple[RequestMessages, ThreadOfCall]:
         said = said_in(request.messages, request.state.get("messages") or None)
-        return said, self._talk(request.runtime, said)
+        return said, self._thread(request.runtime, said)
 
-    def _take(self, held: Conversation, request: Request, said: Said, talk: Talk) -> None:
-        """Bring a session up to date with a request: its window, what is beside, the history."""
-        model = request.model if self._asks_agent else None
+    def _view(
+        self, held: ThreadConversation, request: Request, said: RequestMessages, *, whole: bool
+    ) -> list[BaseMessage]:
+        """A view for a request: its window, what is beside, and the history are taken first."""
         prompts: list[BaseMessage] = [request.system_message] if request.system_message else []
-        prompts += said.prompts
-        system = "\n\n".join(str(message.text) for message in prompts)
-        fixed = _Fixed(system, tuple(request.tools), request.response_format, model)
-        if not _same(held.equipped, fixed):
-            tools = self._tools(fixed.tools) + _answer_tools(fixed.answer)
-            summarizer = None if model is None else ChatSummarizer(model)
-            held.session.equip(system=system, tools=tools, summarizer=summarizer)
-            held.equipped, held.fixed = fixed, held.session.fixed
-        held.session.fixed = held.fixed + said.tokens(counter(held.session.policy.estimate))
-        window = self._window(request.model)
-        if window is not None and window != held.window:
-            held.window = window
-            held.session.switch(window=window)
-        held.take(said.history, whole=talk.is_whole)
+        system = "\n\n".join(str(message.text) for message in (*prompts, *said.prompts))
+        passing = said.tokens(counter(held.session.policy.estimate))
+        tools, summarizer = self._tools(request), self._summarizer(request.model)
+        with held.turn():
+            held.count_beside(system, tools, passing=passing, summarizer=summarizer)
+            held.set_window(self._window(request.model))
+            held.take(said.history, whole=whole)
+            return held.mirror.view()
 
-    def _tools(self, tools: tuple[object, ...]) -> tuple[Declared, ...]:
+    def _tools(self, request: Request) -> tuple[Declared, ...]:
+        """The tools of a request and the form of its answer, made anew only for other ones."""
+        given = (*request.tools, request.response_format)
         known, found = self._declared
-        if len(known) != len(tools) or any(a is not b for a, b in zip(known, tools, strict=True)):
-            found = declared(map(_declaration, tools))
-            self._declared = (tools, found)
+        if len(known) != len(given) or any(a is not b for a, b in zip(known, given, strict=True)):
+            found = declared(map(_declaration, request.tools))
+            found += _answer_tools(request.response_format)
+            self._declared = (given, found)
         return found
+
+    def _summarizer(self, model: BaseChatModel) -> ChatSummarizer | None:
+        """The agent's own model, if that is to summarise."""
+        if self._asks_agent and (self._own is None or self._own.model is not model):
+            self._own = ChatSummarizer(model)
+        return self._own
 
     def _window(self, model: BaseChatModel) -> int | None:
         """The window that a model's profile tells, where the program has told none."""
@@ -240,13 +255,6 @@ def _answered(response: Response) -> list[BaseMessage]:
 
 def _with(request: Request, shown: list[BaseMessage]) -> Request:
     return request.override(messages=cast("list[AnyMessage]", shown))
-
-
-def _same(known: object, fixed: _Fixed) -> bool:
-    if not isinstance(known, _Fixed) or known.system != fixed.system:
-        return False
-    old, new = (*known.tools, known.answer, known.model), (*fixed.tools, fixed.answer, fixed.model)
-    return len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))
 
 
 def _declaration(tool: object) -> object:

@@ -25,19 +25,19 @@ from .dialect import LangChainDialect
 _DIALECT = LangChainDialect()
 
 
-class Passing(NamedTuple):
+class PassingMessage(NamedTuple):
     """A message that is only in this request, and the one of the history that it stands before."""
 
     message: BaseMessage
     before: int
 
 
-class Said(NamedTuple):
+class RequestMessages(NamedTuple):
     """The messages of a request: prompts in front, those that are followed, those that pass."""
 
     prompts: list[BaseMessage]
     history: list[BaseMessage]
-    passing: list[Passing]
+    passing: list[PassingMessage]
 
     def tokens(self, count: Counter) -> int:
         """How many tokens the passing messages have."""
@@ -76,28 +76,28 @@ def messages_of(given: Iterable[Any]) -> list[BaseMessage]:
     return [message for message in held if not isinstance(message, RemoveMessage)]
 
 
-def said_in(given: Iterable[Any], state: Iterable[Any] | None) -> Said:
+def said_in(given: Iterable[Any], state: Iterable[Any] | None) -> RequestMessages:
     """What a request says; where no state is known, all of it is followed."""
     messages = messages_of(given)
     first = led(messages)
     prompts, rest = messages[:first], messages[first:]
     if state is None:
-        return Said(prompts, rest, [])
+        return RequestMessages(prompts, rest, [])
     known, names = set[int](), set[str | None]()
     for held in state:
         known.add(id(held))
         names.add(getattr(held, "id", None))
     names.discard(None)
-    history, passing = list[BaseMessage](), list[Passing]()
+    history, passing = list[BaseMessage](), list[PassingMessage]()
     calls = set[str | None]()  # of messages that pass
     for message in rest:
         if id(message) in known or message.id in names or _answers(message, calls) is False:
             history.append(message)
             continue
-        passing.append(Passing(message, len(history)))
+        passing.append(PassingMessage(message, len(history)))
         if isinstance(message, AIMessage):
             calls |= {call["id"] for call in message.tool_calls}
-    return Said(prompts, history, passing)
+    return RequestMessages(prompts, history, passing)
 
 
 def _answers(message: BaseMessage, calls: set[str | None]) -> bool | None:

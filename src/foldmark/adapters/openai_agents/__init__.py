@@ -31,7 +31,14 @@ try:
     from agents.run_config import CallModelData, CallModelInputFilter, ModelInputData
 
     from .items import ItemsMirror
-    from .model import Beside, FoldmarkModel, FoldmarkProvider, Shown, count_beside, declared_tools
+    from .model import (
+        BesideItems,
+        FoldmarkModel,
+        FoldmarkProvider,
+        Shown,
+        count_beside,
+        declared_tools,
+    )
 except ImportError as missing:
     raise ImportError(
         "the OpenAI Agents SDK is needed: pip install 'foldmark[openai-agents]'"
@@ -123,7 +130,7 @@ class FoldmarkSession(Closing, AsyncClosing):
     async def filter(self, data: CallModelData[Any]) -> ModelInputData:
         """The input of a call as the model is shown it, for `RunConfig.call_model_input_filter`."""
         given, agent = data.model_data, data.agent
-        beside = Beside(given.instructions or "", declared_tools(agent.tools, agent.handoffs))
+        beside = BesideItems(given.instructions or "", declared_tools(agent.tools, agent.handoffs))
         inside = self._is_inside()
         shown = await uncut(self._show, _plain(given.input), beside, inside)
         _REQUEST.set(_Request(shown, self._added, inside))
@@ -144,7 +151,7 @@ class FoldmarkSession(Closing, AsyncClosing):
 
     # --- for wrapped models ---
 
-    async def shown(self, given: list[Json], beside: Beside) -> Shown:
+    async def shown(self, given: list[Json], beside: BesideItems) -> Shown:
         """A view of what is about to be sent; where that is a view already, it stays."""
         request = _REQUEST.get()
         if request is None or request.shown.view != given or not self._has(request.shown.followed):
@@ -179,7 +186,7 @@ class FoldmarkSession(Closing, AsyncClosing):
             return False
         return 0 < self._added == request.added
 
-    def _show(self, history: list[Json], beside: Beside, inside: bool) -> Shown:  # noqa: FBT001 - as `uncut` takes it
+    def _show(self, history: list[Json], beside: BesideItems, inside: bool) -> Shown:  # noqa: FBT001 - as `uncut` takes it
         with self._lock:
             if not inside:
                 with self._own.turn():
@@ -231,7 +238,7 @@ def _plain(given: Sequence[Any]) -> list[Json]:
     return [cast("Json", item) if isinstance(item, dict) else plain_object(item) for item in given]
 
 
-def _shown(followed: ItemsMirror, history: list[Json], beside: Beside) -> Shown:
+def _shown(followed: ItemsMirror, history: list[Json], beside: BesideItems) -> Shown:
     count_beside(followed.session, beside)
     return Shown(followed.view(), history, followed, beside)
 

@@ -6,17 +6,16 @@ anew as the provider needs to take it. It knows nothing of the SDK itself.
 """
 
 import json
-import threading
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from hashlib import blake2b
 from itertools import groupby
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from foldmark.adapters.sharing import Shared
+from foldmark.adapters.conversations import SharedSession
 from foldmark.errors import BadInput
 from foldmark.model.messages import (
     AnyPart,
@@ -99,11 +98,10 @@ class ItemsMirror(HistoryMirror[Json]):
         self.own = ItemDialect()
         self.items: list[Json] = []
         self._ahead: list[Json] = []  # were sent to a model before the SDK told of them
-        self._said: dict[str, _Said] = {}  # items of the user's side, by their tags
-        self._lock = threading.RLock()
+        self._said: dict[str, UserItem] = {}  # items of the user's side, by their tags
         version = session.info.version
         super().__init__(session, self.own)
-        self._shared = Shared(session, self._load, version)
+        self._shared = SharedSession(session, self._load, version)
 
     def _load(self) -> None:
         super()._load()
@@ -114,15 +112,13 @@ class ItemsMirror(HistoryMirror[Json]):
         known = zip(self.items, self._items, strict=False)
         self._items = [MirroredMessage(item, held.print) for item, held in known]
 
-    @contextmanager
-    def turn(self) -> Generator[None]:
+    def turn(self) -> AbstractContextManager[None]:
         """Time in which nobody else writes; what others wrote before it is known then."""
-        with self._lock, self._shared.alone():
-            yield
+        return self._shared.turn()
 
     def kept(self) -> list[Json]:
         """All items, also those that others have added."""
-        with self._lock:
+        with self._shared.lock:
             self._shared.look()
             return list(self.items)
 
@@ -141,7 +137,7 @@ class ItemsMirror(HistoryMirror[Json]):
             read = self.own.read(item)
             if read.role != "assistant" and read.parts:
                 words = [_words(part) for part in read.parts]
-                self._said[item_tag(item)] = _Said(item, words)
+                self._said[item_tag(item)] = UserItem(item, words)
 
     def add(self, given: Iterable[object]) -> None:
         """Add items; those that were sent to a model already are there."""
@@ -264,7 +260,7 @@ class ItemsMirror(HistoryMirror[Json]):
         return [_sent(item)] if is_same else None
 
 
-class _Said(NamedTuple):
+class UserItem(NamedTuple):
     """An item of the user's side, and what each part of it says."""
 
     item: Json

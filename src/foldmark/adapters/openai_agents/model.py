@@ -40,7 +40,7 @@ _KEPT_THERE = (
 )
 
 
-class Beside(NamedTuple):
+class BesideItems(NamedTuple):
     """What a request holds beside the items."""
 
     system: str
@@ -53,13 +53,13 @@ class Shown(NamedTuple):
     view: list[Json]
     history: list[Json]  # that it is a view of
     followed: ItemsMirror
-    beside: Beside
+    beside: BesideItems
 
 
 class Follower(Protocol):
     """Who knows which session follows what is about to be sent."""
 
-    async def shown(self, given: list[Json], beside: Beside) -> Shown:
+    async def shown(self, given: list[Json], beside: BesideItems) -> Shown:
         """A view of what is about to be sent; where that is a view already, it stays."""
         ...
 
@@ -132,7 +132,7 @@ class FoldmarkModel(Model):
         handoffs = named["handoffs"] if "handoffs" in named else rest[3]
         schema = named["output_schema"] if "output_schema" in named else rest[2]
         declared = [*declared_tools(tools, handoffs), *_declared_form(schema)]
-        return await self._follower.shown(items, Beside(system or "", declared))
+        return await self._follower.shown(items, BesideItems(system or "", declared))
 
     # --- the rest of the interface ---
 
@@ -195,7 +195,7 @@ def _declared_form(schema: AgentOutputSchemaBase | None) -> list[Declared]:
     return [Declared(name=schema.name(), description="", schema=schema.json_schema())]
 
 
-def count_beside(session: Session, beside: Beside) -> None:
+def count_beside(session: Session, beside: BesideItems) -> None:
     """Count the instructions and tools of a request."""
     session.system, session.tools = beside.system, tuple(beside.tools)
     session.fixed = declared_tokens(*beside, counter(session.policy.estimate))

@@ -20,18 +20,21 @@ except ImportError as missing:
         "this adapter needs pydantic-ai 2.66 or newer: pip install 'foldmark[pydantic-ai]'"
     ) from missing
 
-from foldmark.adapters.checking import check_settings
+from foldmark.adapters.conversations import Conversations, check_settings
 from foldmark.providers.background import uncut
 from foldmark.session.closing import Closing
+from foldmark.session.history_mirror import aborting
+from foldmark.session.opening import open as open_session
 
 from .standing import declared_tools, found_parts
-from .talks import Beside, Talk, Talks
+from .talks import BesideHistory, RunConversation
 
 if TYPE_CHECKING:
     from pydantic_ai.capabilities import WrapRunHandler
     from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.run import AgentRunResult
 
+_MOST_OPEN = 16
 SessionName = str | Callable[[RunContext[Any]], str]
 
 
@@ -53,7 +56,10 @@ class Foldmark(Closing, AbstractCapability[Any]):
         """Say where conversations are kept, and how they are named."""
         check_settings(where, settings)
         self._session = session
-        self._talks = Talks(where, settings)
+        self._where = where
+        self._settings = settings
+        self._conversations = Conversations(self._opened, _MOST_OPEN)
+        self._runs: dict[str, RunConversation] = {}
         self._given: dict[str, bool] = {}  # whether a run was given a history
 
     # --- pydantic-ai's hooks ---
@@ -67,12 +73,12 @@ class Foldmark(Closing, AbstractCapability[Any]):
         self._given[run] = bool(ctx.messages)
         try:
             result = await handler()
-            if (talk := self._talks.held(run)) is not None:
+            if (talk := self._runs.get(run)) is not None:
                 talk.live = result.all_messages()
             return result
         finally:
             del self._given[run]
-            await uncut(self._talks.leave, run)
+            await uncut(self._leave, run)
 
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: "ModelRequestContext"
@@ -82,15 +88,19 @@ class Foldmark(Closing, AbstractCapability[Any]):
         if not history or isinstance(history[-1], ModelResponse):
             return request_context  # an answer that goes on must be sent as it was
         parameters = request_context.model_request_parameters
-        beside = Beside(
+        beside = BesideHistory(
             model=request_context.model,
             instructions=[part.content for part in parameters.instruction_parts or ()],
             tools=declared_tools(parameters),
             found=found_parts(ctx),
         )
-        talk = await self._talk(ctx)
-        talk.live, talk.whole = ctx.messages, self._given.get(ctx.run_id or "", False)
-        request_context.messages = await talk.fitted(history, beside)
+        run = ctx.run_id or ""
+        if run not in self._runs:
+            await uncut(self._join, run, self._name(ctx))
+        talk = self._runs[run]
+        talk.live, talk.whole = ctx.messages, self._given.get(run, False)
+        view = await aborting(talk.session, talk.fitted, history, beside)
+        request_context.messages = view
         return request_context
 
     async def on_model_request_error(
@@ -101,17 +111,33 @@ class Foldmark(Closing, AbstractCapability[Any]):
         error: Exception,
     ) -> ModelResponse:
         """Fold and ask once more where the model refused for length."""
-        talk = self._talks.held(ctx.run_id or "")
-        if talk is None or not await talk.shrink(ctx.run_step, error):
+        talk = self._runs.get(ctx.run_id or "")
+        if talk is None:
+            raise error
+        if not await aborting(talk.session, talk.shrink, ctx.run_step, error):
             raise error
         raise RetryModelRequest from error
 
     # --- sessions ---
 
-    async def _talk(self, ctx: RunContext[Any]) -> Talk:
-        run = ctx.run_id or ""
-        held = self._talks.held(run)
-        return held or await uncut(self._talks.joined, run, self._name(ctx))
+    def _opened(self, name: str) -> RunConversation:
+        return RunConversation(name, open_session(self._where, session=name, **self._settings))
+
+    def _join(self, run: str, name: str) -> None:
+        """Give a run the conversation of this name, or another if a run has that one."""
+        talk = self._conversations.lend((name, f"{name}.{run}"))
+        if talk is not None:
+            talk.begin(run)
+            self._runs[run] = talk
+
+    def _leave(self, run: str) -> None:
+        """End what a run has begun, if it has asked a model."""
+        talk = self._runs.pop(run, None)
+        if talk is not None:
+            try:
+                talk.end()
+            finally:
+                self._conversations.give_back(talk)
 
     def _name(self, ctx: RunContext[Any]) -> str:
         if callable(self._session):
@@ -120,7 +146,7 @@ class Foldmark(Closing, AbstractCapability[Any]):
 
     def close(self) -> None:
         """Close all sessions, that of a run when it ends; the next run opens its own again."""
-        self._talks.close()
+        self._conversations.close()
 
     async def aclose(self) -> None:
         """`close`, async."""
