@@ -65,7 +65,7 @@ TABLES: dict[str, Table] = {
     "append": (
         "Appending messages, one per transaction",
         ("Against bare sqlite3 inserting the same JSON into one indexed table. Ours also counts "
-        "tokens, shares and compresses texts, indexes words, writes events and checks the lease. "
+        "tokens, compresses texts, indexes words, writes events and checks the lease. "
         "Wanted: at least 70 % of the bare speed."),
         ("", "a message", "bare sqlite3", "Foldmark", "of the bare speed", "by medians"),
         store.appending,
