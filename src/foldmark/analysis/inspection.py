@@ -5,8 +5,13 @@ reads no file and draws no table.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from itertools import chain
+from typing import Any, Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from foldmark.log.log import Log, handle
 from foldmark.log.tool_targets import target
@@ -26,8 +31,8 @@ from foldmark.model.messages import (
 from foldmark.model.values import Frozen
 
 from .growth import Growth, RecordedCompaction, RecordedPrune, growth
-from .token_usage import TokenUsage, spent, spent_together
-from .waste import Repeats, Superseded, repeats, repeats_together, superseded, superseded_together
+from .token_usage import TokenUsage, files_together, spent
+from .waste import Group, Repeats, Stale, Superseded, repeats, superseded
 
 State = Literal["shown", "pruned", "folded"]
 
@@ -53,6 +58,10 @@ class Piece(Frozen):
     target: str
     tokens: int
     state: State
+
+
+S = TypeVar("S", bound=Struct)
+P = TypeVar("P", Piece, Group, Stale)
 
 
 class Inspection(Frozen):
@@ -121,37 +130,52 @@ def inspection(
 
 
 def inspected_together(found: Sequence[Inspection]) -> Inspection:
-    """The figures of several sessions as those of one."""
-    first = found[0]
+    """The figures of several sessions as those of one; what two of them say is no repeat."""
     if len(found) == 1:
-        return first
+        return found[0]
+    whole = summed(found)
     times = [one.seconds for one in found if one.seconds is not None]
-    pieces = (piece for one in found for piece in one.largest)
-    return Inspection(
-        format=first.format,
+    return replace(
+        whole,
         title="",
-        directory=first.directory if len({one.directory for one in found}) == 1 else "",
-        models=tuple(dict.fromkeys(name for one in found for name in one.models)),
+        directory=whole.directory if len({one.directory for one in found}) == 1 else "",
+        models=tuple(dict.fromkeys(whole.models)),
         seconds=sum(times) if times else None,
-        sessions=len(found),
-        messages=sum(one.messages for one in found),
-        tool_calls=sum(one.tool_calls for one in found),
-        tool_results=sum(one.tool_results for one in found),
-        log=sum(one.log for one in found),
-        requests=sum(one.requests for one in found),
-        pivots=sum(one.pivots for one in found),
-        pruned=sum(one.pruned for one in found),
-        tokens=spent_together(one.tokens for one in found),
-        view=ViewSize(
-            messages=sum(one.view.messages for one in found),
-            tokens=sum(one.view.tokens for one in found),
-        ),
-        largest=tuple(heapq.nlargest(LARGEST, pieces, key=lambda piece: piece.tokens)),
-        duplicated=repeats_together(one.duplicated for one in found),
-        superseded=superseded_together(one.superseded for one in found),
-        compactions=tuple(each for one in found for each in one.compactions),
-        prunes=tuple(each for one in found for each in one.prunes),
+        tokens=replace(whole.tokens, by_file=files_together(whole.tokens.by_file)),
+        largest=_most_tokens(whole.largest),
+        duplicated=replace(whole.duplicated, largest=_most_tokens(whole.duplicated.largest)),
+        superseded=replace(whole.superseded, largest=_most_tokens(whole.superseded.largest)),
     )
+
+
+def summed(structs: Sequence[S]) -> S:
+    """Structs added field by field: figures are summed, tuples joined, other values the first."""
+    first = structs[0]
+    fields = {
+        name: _sum([getattr(one, name) for one in structs]) for name in first.__struct_fields__
+    }
+    return replace(first, **fields)
+
+
+def _sum(values: Sequence[Any]) -> object:
+    match values[0]:
+        case Struct():
+            return summed(values)
+        case int():
+            return sum(values)
+        case tuple():
+            return tuple(chain.from_iterable(values))
+        case dict():
+            tallies: Counter[str] = Counter()
+            for value in values:
+                tallies.update(value)
+            return dict(tallies.most_common())
+        case value:
+            return value
+
+
+def _most_tokens(pieces: Iterable[P]) -> tuple[P, ...]:
+    return tuple(heapq.nlargest(LARGEST, pieces, key=lambda piece: piece.tokens))
 
 
 # --- models and times ----------------------------------------------------------------------

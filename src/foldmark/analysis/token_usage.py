@@ -91,25 +91,12 @@ def spent(log: Log, info: SessionInfo | None = None) -> TokenUsage:
     )
 
 
-def spent_together(held: Iterable[TokenUsage]) -> TokenUsage:
-    """The sum of several logs."""
-    kinds: Counter[str] = Counter()
-    fixed: Counter[str] = Counter()
-    tools: Counter[str] = Counter()
+def files_together(found: Iterable[Touched]) -> tuple[Touched, ...]:
+    """Files of several logs, each once, the largest first."""
     files: dict[str, Touched] = {}
-    for one in held:
-        kinds.update({name: getattr(one.by_kind, name) for name in Kinds.__struct_fields__})
-        fixed.update({name: getattr(one.fixed, name) for name in Fixed.__struct_fields__})
-        tools.update(one.by_tool)
-        for touched in one.by_file:
-            files[touched.file] = _added(files.get(touched.file), touched)
-    return TokenUsage(
-        total=kinds.total(),
-        by_kind=Kinds(**kinds),
-        by_tool=dict(tools.most_common()),
-        by_file=_largest_first(files.values()),
-        fixed=Fixed(**fixed),
-    )
+    for touched in found:
+        files[touched.file] = _added(files.get(touched.file), touched)
+    return _largest_first(files.values())
 
 
 class _Tally:

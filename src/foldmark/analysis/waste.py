@@ -80,28 +80,6 @@ def superseded(log: Log, session: int = 1) -> Superseded:
     )
 
 
-def repeats_together(held: Iterable[Repeats]) -> Repeats:
-    """The sum of several logs: what is said in two of them is no repeat."""
-    found = list(held)
-    groups = [group for one in found for group in one.largest]
-    return Repeats(
-        outputs=sum(one.outputs for one in found),
-        tokens=sum(one.tokens for one in found),
-        largest=tuple(nlargest(LARGEST, groups, key=_group_tokens)),
-    )
-
-
-def superseded_together(held: Iterable[Superseded]) -> Superseded:
-    """The sum of several logs."""
-    found = list(held)
-    stale = [each for one in found for each in one.largest]
-    return Superseded(
-        outputs=sum(one.outputs for one in found),
-        tokens=sum(one.tokens for one in found),
-        largest=tuple(nlargest(LARGEST, stale, key=_stale_tokens)),
-    )
-
-
 def _group(tool: CompletedCall, times: int, session: int) -> Group:
     return Group(
         session=session,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from foldmark.errors import CompactionStopped
 from foldmark.log.log import Log
-from foldmark.log.render import Cell, is_summary
+from foldmark.log.render import is_summary
 from foldmark.log.view import Viewer
-from foldmark.model.messages import AssistantInfo, Message
+from foldmark.model.messages import Message
 from foldmark.model.operations import Operation
 from foldmark.policy import CompactRules
 
@@ -59,15 +59,11 @@ def answers_after(log: Log, place: int, read: Read = lambda _: None) -> int:
     for index in range(place + 1, len(log)):
         entry = log.entries.get(index)
         message = read(index) if entry is None else entry.message
-        if message is None or _is_answer(message):
-            found += 1
+        is_answer = message is None or not (message.is_user or is_summary(message))
+        found += is_answer
         if found >= TURNS:
             break
     return found
-
-
-def _is_answer(message: Message) -> bool:
-    return isinstance(message.info, AssistantInfo) and not is_summary(message)
 
 
 def stopped(reason: str, viewer: Viewer, *, usable: int, fixed: int = 0) -> CompactionStopped:
@@ -87,10 +83,7 @@ def fills(viewer: Viewer, fixed: int = 0) -> tuple[tuple[str, int], ...]:
         elif view.pivot is not None and place == view.pivot.summary:
             found.append(("the summary", cell.tokens))
         else:
-            found.append((_named(viewer.log, place, cell), cell.tokens))
+            whose = "the answer" if cell.by_assistant else "the user's message"
+            name = viewer.log.entries[place].message.id or place
+            found.append((f"{whose} {name}", cell.tokens))
     return tuple(sorted(found, key=lambda held: -held[1])[:_MANY])
-
-
-def _named(log: Log, place: int, cell: Cell) -> str:
-    whose = "the answer" if cell.by_assistant else "the user's message"
-    return f"{whose} {log.entries[place].message.id or place}"

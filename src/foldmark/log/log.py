@@ -376,10 +376,9 @@ class Log:
         # What was measured before the last message is not looked up again: it is not far.
         self.measured = None if self.measured == last.index else self.measured
         if self.finished == last.index:
-            answers = (
-                entry for entry in reversed(self.entries.values()) if is_finished(entry.message)
-            )
-            self.finished = next((entry.index for entry in answers), None)
+            entries = reversed(self.entries.values())
+            finished = (e.index for e in entries if getattr(e.message.info, "finish", None))
+            self.finished = next(finished, None)
         self.requests.forget(last.index)
 
 
@@ -413,11 +412,6 @@ def marker_part(message: Message) -> CompactionPart | None:
         if isinstance(part, CompactionPart):
             return part
     return None
-
-
-def is_finished(message: Message) -> bool:
-    """Whether a message is an answer that came to its end."""
-    return isinstance(message.info, AssistantInfo) and bool(message.info.finish)
 
 
 def is_complete(info: AssistantInfo) -> bool:

@@ -324,10 +324,11 @@ def _reordered(log: Log, places: list[int], rules: ViewRules) -> list[int]:
     if not rules.old_pivots:
         return places
     for index in reversed(places):
-        part = marker_part(log.entries[index].message)
-        if part is None or not part.tail_start_id or not log.entries[index].message.is_user:
+        message = log.entries[index].message
+        part, name = marker_part(message), message.id
+        if part is None or not part.tail_start_id or not message.is_user:
             continue
-        summary = _first_summary(log, index)
+        summary = next((i for i in log.summaries if i > index and _parent(log, i) == name), None)
         tail = next((i for i in places if log.entries[i].message.id == part.tail_start_id), None)
         if summary is None or tail is None or tail >= index:
             break
@@ -339,14 +340,9 @@ def _reordered(log: Log, places: list[int], rules: ViewRules) -> list[int]:
     return places
 
 
-def _first_summary(log: Log, marker: int) -> int | None:
-    """The first message that calls itself the summary of a marker."""
-    wanted = log.entries[marker].message.id
-    for index in log.summaries:
-        info = log.entries[index].message.info
-        if index > marker and isinstance(info, AssistantInfo) and info.parent_id == wanted:
-            return index
-    return None
+def _parent(log: Log, place: int) -> str | None:
+    info = log.entries[place].message.info
+    return (info.parent_id or None) if isinstance(info, AssistantInfo) else None
 
 
 def _tail_start(log: Log, pivot: Pivot) -> int | None:
