@@ -13,20 +13,18 @@ import json
 from collections import OrderedDict, deque
 from contextlib import suppress
 from operator import eq
-from typing import Any, TypeVar, cast
+from typing import cast
 
-import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Struct
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, Origin, SessionInfo, TextPart
-from foldmark.model.values import Json, parsed
+from foldmark.model.values import HALF_PAIR, Json, encode, parsed
 from foldmark.session.fingerprints import print_of
 from foldmark.transcripts.build import (
     FormatReader,
     Talk,
     UniqueNames,
-    as_object,
     by_program,
     moment,
     session_time,
@@ -36,7 +34,7 @@ from foldmark.transcripts.format import Format
 from foldmark.transcripts.formats.api_lists import with_prompt
 from foldmark.transcripts.source import Head
 from foldmark.wire.anthropic import Anthropic
-from foldmark.wire.codec import JOINED, Read, Reply, kind_words, options, without
+from foldmark.wire.codec import JOINED, Read, Reply, object_at, objects, options, without
 from foldmark.wire.joiners import AnthropicJoiner
 
 _NAME = "anthropic-api"
@@ -49,50 +47,13 @@ _CONTINUED = "This session is being continued from a previous conversation"
 _REMINDER = "<system-reminder>"
 _BY_HAND = ("<command-name>/compact<", "<command-name>compact<")
 _wire = Anthropic()
-T = TypeVar("T")
-
-
-class _TraceRequest(Struct, gc=False):
-    """A request; other endpoints have other bodies."""
-
-    body: Raw | UnsetType = UNSET
-    url: Any = UNSET
-    timestamp: Any = UNSET
-
-
-class _TraceResponse(Struct, gc=False):
-    """Its response: whole, or as the stream that it was."""
-
-    body: Any = UNSET
-    body_raw: Any = UNSET
-    timestamp: Any = UNSET
-
-
-class _TraceLine(Struct, gc=False):
-    """One request and its response."""
-
-    request: _TraceRequest
-    response: _TraceResponse | UnsetType | None = UNSET
-    logged_at: Any = UNSET
-
-
-class _TraceBody(Struct, gc=False):
-    """What matters of a request for an answer; messages are decoded only where they are new."""
-
-    messages: list[Raw]
-    system: Any = None
-    tools: Any = None
-
-
-_line = msgspec.json.Decoder(_TraceLine)
-_body = msgspec.json.Decoder(_TraceBody)
 
 
 class _Exchange(Struct, gc=False):
     """A request for an answer, and the answer."""
 
-    body: _TraceBody
-    messages: list[Raw | Json]
+    body: Json
+    messages: list[Json]
     fingerprints: list[str]
     kind: int  # stands for its system prompt, and for whether it has tools
     reply: Reply | None
@@ -101,8 +62,7 @@ class _Exchange(Struct, gc=False):
 
     def read(self, place: int) -> Read:
         """One of its messages."""
-        message = self.messages[place]
-        return _wire.read(_object(message) if isinstance(message, Raw) else message)
+        return _wire.read(self.messages[place])
 
     def asks_for_summary(self) -> bool:
         """Whether a request ends with the program's own demand for a summary."""
@@ -129,19 +89,24 @@ class ClaudeTrace(FormatReader):
         self._waiting: deque[_Exchange] = deque(maxlen=_MOST_WAITING)
         self._fingerprints: dict[int, str] = {}  # of messages, by the hash of their bytes
 
-    def decode(self, data: bytes) -> _TraceLine:
-        """One exchange, undecoded but for its outline."""
-        return _decoded(_line, data)
+    def decode(self, data: bytes) -> Json:
+        """One request and its response."""
+        record = super().decode(data)
+        if HALF_PAIR.search(data):  # half of a character, which the API refuses as well
+            record = parsed(json.dumps(record, ensure_ascii=False).encode(errors="replace"))
+        return cast("Json", record)
 
-    def read(self, record: _TraceLine, line: int) -> None:
-        """Tell what an exchange adds."""
+    def read(self, record: Json, line: int) -> None:
+        """Tell what a request and its response add; other endpoints have other bodies."""
         del line
-        url, given = record.request.url, record.request.body
-        if isinstance(url, str) and not url.partition("?")[0].endswith(_PATH):
+        request = object_at(record, "request")
+        body, url = request.get("body"), request.get("url")
+        is_elsewhere = isinstance(url, str) and not url.partition("?")[0].endswith(_PATH)
+        if is_elsewhere or not isinstance(body, dict):
             return
-        body = _decoded(_body, bytes(given)) if isinstance(given, Raw) else None
-        if body is not None and body.messages:
-            exchange = self._exchange(body, record)
+        body = cast("Json", body)
+        if messages := objects(body.get("messages"), "'messages'"):
+            exchange = self._exchange(body, messages, record)
             talk = self._matching(exchange) or self._begun(exchange)
             if talk is not None:
                 self._tell(talk, exchange)
@@ -152,28 +117,31 @@ class ClaudeTrace(FormatReader):
             for exchange in self._waiting:
                 self._tell(self._new(exchange), exchange)
 
-    def _exchange(self, body: _TraceBody, record: _TraceLine) -> _Exchange:
-        response = record.response or _TraceResponse()
-        answer = _whole_response(response)
-        at, logged = moment(record.request.timestamp), moment(record.logged_at)
+    def _exchange(self, body: Json, messages: list[Json], record: Json) -> _Exchange:
+        response = options(record, "response")
+        stream = response.get("body_raw")
+        answer = options(response, "body")
+        if not answer and isinstance(stream, str):
+            answer = streamed(stream) or {}
+        logged = moment(record.get("logged_at"))
         return _Exchange(
             body=body,
-            messages=list[Raw | Json](body.messages),
-            fingerprints=[self._fingerprint(raw) for raw in body.messages],
-            kind=hash((json.dumps(body.system), bool(body.tools))),
+            messages=list(messages),
+            fingerprints=[self._fingerprint(message) for message in messages],
+            kind=hash((encode(body.get("system")), bool(body.get("tools")))),
             reply=_wire.read_reply(answer) if answer and _wire.recognises_reply(answer) else None,
-            at=at or logged,
-            replied=moment(response.timestamp) or logged,
+            at=moment(record["request"].get("timestamp")) or logged,
+            replied=moment(response.get("timestamp")) or logged,
         )
 
-    def _fingerprint(self, raw: Raw) -> str:
-        """Each way in which a message is written is decoded only once.
+    def _fingerprint(self, message: Json) -> str:
+        """The fingerprint of a message, of which each way to write it is read only once.
 
         What cannot be read is refused here, before anything of its request was told.
         """
-        key = hash(bytes(raw))
+        key = hash(encode(message))
         if key not in self._fingerprints:
-            self._fingerprints[key] = print_of(_wire.read(_object(raw))).said
+            self._fingerprints[key] = print_of(_wire.read(message)).said
         return self._fingerprints[key]
 
     # --- which conversation ---
@@ -190,7 +158,7 @@ class ClaudeTrace(FormatReader):
 
     def _begun(self, exchange: _Exchange) -> "_TracedTalk | None":
         """A new conversation, or one that is folded; None while it is not known to be one."""
-        if exchange.body.tools:
+        if exchange.body.get("tools"):
             talk = self._folding(exchange) if exchange.begins_with_summary() else None
             if talk is not None:
                 talk.fold_into(exchange)
@@ -218,8 +186,8 @@ class ClaudeTrace(FormatReader):
     def _new(self, exchange: _Exchange) -> "_TracedTalk":
         self._sessions += 1
         name = self.stem if self._sessions == 1 else f"{self.stem}-{self._sessions}"
-        body = exchange.body
-        origin = with_prompt(Origin(tools=body.tools or UNSET), _wire.name, body.system)
+        tools, system = exchange.body.get("tools"), exchange.body.get("system")
+        origin = with_prompt(Origin(tools=tools or UNSET), _wire.name, system)
         info = SessionInfo(id=name, time=session_time(exchange.at), origin=origin)
         talk = self.talks[name] = _TracedTalk(self, info)
         talk.kind = exchange.kind
@@ -336,7 +304,7 @@ class _TracedTalk(Talk):
 
     def fold_into(self, exchange: _Exchange) -> None:
         """Fold the conversation into the summary with which a request begins anew."""
-        first = _object(exchange.body.messages[0])
+        first = exchange.messages[0]
         blocks = first["content"]
         if isinstance(blocks, str):
             blocks = [{"type": "text", "text": blocks}]
@@ -359,36 +327,6 @@ class _TracedTalk(Talk):
         )
         self.fingerprints, self._last_ids, self._summary = [], [], None
         self.is_folding = self._is_answered = False
-
-
-# --- requests and responses ----------------------------------------------------------------
-
-
-def _decoded(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
-    try:
-        return decoder.decode(data)
-    except msgspec.ValidationError as error:
-        cause, _, path = str(error).partition(" - at ")
-        raise BadInput(cause, place=path.strip("`") or None) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Broken, or half of a character in it: that the API refuses as well.
-        mended = json.dumps(parsed(data), ensure_ascii=False).encode(errors="replace")
-        return _decoded(decoder, mended)
-
-
-def _object(raw: Raw) -> Json:
-    """One message of a request."""
-    message = parsed(bytes(raw))
-    if not isinstance(message, dict):
-        raise BadInput(f"a message is an object, not {kind_words(message)}")
-    return cast("Json", message)
-
-
-def _whole_response(response: _TraceResponse) -> Json:
-    """The response, whole; nothing where there is none."""
-    if body := as_object(response.body):
-        return body
-    return (streamed(response.body_raw) if isinstance(response.body_raw, str) else None) or {}
 
 
 def streamed(text: str) -> Json | None:
