@@ -32,7 +32,7 @@ from .chat_server import MODEL, Call, ChatServer, Step, Thought, chat_server
 from .program import FOLDMARK, STORE, environment
 
 CONTROL_C, CONTROL_D = "\x03", "\x04"
-PROMPT = "› "  # noqa: RUF001 - the sign of the program
+PROMPT = "›"  # noqa: RUF001 - the sign of the program
 SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[>=]")
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][;0-9]*m")
 PATIENCE = 30.0  # seconds that something has to appear in: no more than a bound
@@ -104,7 +104,7 @@ def terminal(
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env=environment(COLUMNS="100", LINES="30", **changes),
+        env=environment(COLUMNS="100", LINES="30", PROMPT_TOOLKIT_NO_CPR="1", **changes),
         start_new_session=True,
         preexec_fn=_own_terminal,  # noqa: PLW1509 - so that Ctrl-C is a signal
     )

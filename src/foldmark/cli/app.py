@@ -28,7 +28,7 @@ from .commands import (
     show,
     undo,
 )
-from .groups import Command, expanded
+from .options import Command, expanded
 from .text import error_line, plain
 
 FAILED = 2

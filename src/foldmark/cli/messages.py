@@ -45,7 +45,7 @@ _STATES = {"shown": "", "pruned": "yellow", "folded": "magenta", "reverted": "re
 _FIELD = re.compile(r"\\\{\w+\\\}")
 
 
-class Reader:
+class MessagePrinter:
     """Prints messages, whole or cut; knows by the policy how a placeholder looks."""
 
     def __init__(self, placeholder: str, lines: int | None) -> None:

@@ -1,14 +1,18 @@
-"""Options that commands share, in groups, and what each group opens: a transcript or a store."""
+"""Options that commands share, in groups, and what each group opens: a transcript or a store.
 
+A group is a frozen dataclass; `expanded` shows typer its fields as single options.
+"""
+
+import inspect
 import math
 import os
 import re
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from msgspec.structs import replace
@@ -27,6 +31,7 @@ from foldmark.transcripts.read import ReadFile, picked, read_file
 
 from .text import plain
 
+Command = Callable[..., None]
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|b|k|kb|kib|m|mb|mib|g|gb|gib)", re.IGNORECASE)
 _FACTORS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
@@ -244,3 +249,46 @@ def new_name(name: str | None) -> str | None:
     if name is not None and (not name.strip() or name == LATEST):
         raise BadInput(f"{name!r} cannot be the id of a session; give another")
     return name
+
+
+# --- how groups become options -------------------------------------------------------------
+
+
+def expanded(command: Command) -> Command:
+    """The command as typer takes it: each field of its option groups is an option of its own."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            parameters += _parameters(groups[name])
+        else:
+            parameters.append(parameter.replace(annotation=hints[name]))
+
+    def called(**given: Any) -> None:
+        for name, group in groups.items():
+            own = {field.name: given.pop(field.name) for field in fields(group)}
+            given[name] = group(**own)
+        command(**given)
+
+    called.__doc__ = command.__doc__
+    called.__annotations__ = {held.name: held.annotation for held in parameters}
+    called.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess] - as inspect documents it
+    return called
+
+
+def _parameters(group: Any) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        yield inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=_default(field),
+            annotation=hints[field.name],
+        )
+
+
+def _default(field: "Field[Any]") -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return inspect.Parameter.empty if field.default is MISSING else field.default

@@ -61,7 +61,7 @@ class Screen(Protocol):
 # --- lines ---------------------------------------------------------------------------------
 
 
-class _Begun(NamedTuple):
+class _RunningCall(NamedTuple):
     """A call that runs."""
 
     tool: str
@@ -77,7 +77,7 @@ class Calls:
     def __init__(self, hands: Toolbox) -> None:
         """Take what their agent works with."""
         self._hands = hands
-        self._begun: dict[str, _Begun] = {}
+        self._begun: dict[str, _RunningCall] = {}
         self._hinted: set[str] = set()
 
     def begin(self, event: Event) -> None:
@@ -86,7 +86,7 @@ class Calls:
         tool = self._hands.tools.get(data["tool"])
         subject = tool.subject(data["input"]) if tool else ""
         about = plain(subject or _first_text(data["input"]), most=_LONGEST)
-        self._begun[data["call"]] = _Begun(data["tool"], subject, about, event.at)
+        self._begun[data["call"]] = _RunningCall(data["tool"], subject, about, event.at)
 
     def answered(self, tool: str, subject: str) -> None:
         """Note that the user has answered: how long that took is not the call's time."""

@@ -28,7 +28,7 @@ from .context import RunContext
 from .lines import Calls, JsonScreen, Line, PlainScreen, Screen, complain, outcome
 from .prompt import Asking, Prompt
 from .screen import Gauge, TerminalScreen
-from .slash_commands import Leave, early_answer, is_command, obey
+from .slash_commands import COMMANDS, Leave, early_answer, is_command, obey
 
 Shown = Literal["terminal", "plain", "quiet", "json"]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -80,7 +80,7 @@ def terminable() -> Generator[None]:
 
 def talk(context: RunContext, said: str | None) -> int:
     """Turns, with a prompt after each, until the user leaves; the exit code."""
-    prompt = Prompt()
+    prompt = Prompt(f"/{name}" for name in COMMANDS)
     goes_on = context.options.goes_on
     if line := context.about_model():
         complain(line)
@@ -105,7 +105,7 @@ def talk(context: RunContext, said: str | None) -> int:
 def _first_words(prompt: Prompt, name: str) -> str | None:
     """What the user says first; there is no session before that."""
     complain(Line(f"{plain(name)} is ready; /help tells what you can do, Ctrl-D leaves"))
-    while (line := prompt.typed(is_command)) is not None:
+    while (line := prompt.typed()) is not None:
         if line and not is_command(line):
             return line
         try:
@@ -124,7 +124,7 @@ def _talked(prompt: Prompt, context: RunContext, said: str | None) -> int:
             if done is not None and done.signal == signal.SIGTERM:
                 return _TERMINATED
         said, goes_on = None, False
-        line = prompt.typed(is_command)
+        line = prompt.typed()
         if line is None:
             return 0
         if not is_command(line):

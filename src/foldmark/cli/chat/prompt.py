@@ -9,24 +9,24 @@ import asyncio
 import os
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import suppress
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from foldmark.agent.permissions import SHELLS, No, Question, Reply
+from foldmark.errors import BadInput
 
 from ..layout import QUIET
 from ..text import number, plain
 
 if TYPE_CHECKING:
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
     from .screen import TerminalScreen
 
 PROMPT = "› "  # noqa: RUF001 - no mistaken >, but a sign of our own
-_MORE = "… "
-_MOMENT = 0.05  # seconds in which the next line of a paste is there
 _LEAVING = "Ctrl-D or /exit leaves"
 _MOST_SHOWN = 4_000  # characters; who is asked about more is told how much more
 _READ = 4_096
@@ -34,49 +34,51 @@ _MOST_DROPPED = 60
 
 
 class Prompt:
-    """Reads what the user says."""
+    """Reads what the user says: a line that can be edited, completed, and found again."""
 
-    def __init__(self) -> None:
-        """Let lines be edited, and a paste be taken as a whole where that is possible."""
-        self._has_told = False
-        with suppress(ImportError, AttributeError):
-            editing: Any = import_module("readline")
-            if "libedit" not in (editing.__doc__ or ""):
-                editing.parse_and_bind("set enable-bracketed-paste on")
-
-    def typed(self, stands_alone: Callable[[str], bool]) -> str | None:
-        """What the user says; None where they leave. What stands alone is not waited after."""
+    def __init__(self, words: Iterable[str] = ()) -> None:
+        """Take the words that a line may begin with, to complete them."""
         try:
-            lines = [input(PROMPT)]
-            while lines[0].strip() and not stands_alone(lines[0]) and _is_more_waiting():
-                lines += _next_line()
+            from prompt_toolkit import PromptSession  # noqa: PLC0415 - no other command needs it
+            from prompt_toolkit.completion import WordCompleter  # noqa: PLC0415
+        except ModuleNotFoundError:
+            raise BadInput("the prompt needs: pip install 'foldmark[cli]'") from None
+        self._has_told = False
+        self._lines: PromptSession[str] = PromptSession(
+            PROMPT,
+            completer=WordCompleter(list(words), sentence=True),
+            complete_while_typing=False,
+            key_bindings=_keys(),
+            multiline=True,
+        )
+
+    def typed(self) -> str | None:
+        """What the user says; None where they leave."""
+        try:
+            return self._lines.prompt().strip()
         except EOFError:
-            sys.stdout.write("\n")
             return None
-        except SystemExit:  # by a signal
-            sys.stdout.write("\n")
-            raise
         except KeyboardInterrupt:
-            self._tell_how_to_leave()
+            if not self._has_told:
+                sys.stdout.write(f"{_LEAVING}\n")
+            self._has_told = True
             return ""
-        return "\n".join(lines).strip()
-
-    def _tell_how_to_leave(self) -> None:
-        sys.stdout.write("\n" if self._has_told else f"\n{_LEAVING}\n")
-        self._has_told = True
 
 
-def _next_line() -> list[str]:
-    try:
-        return [input(_MORE)]
-    except EOFError:
-        return []
+def _keys() -> "KeyBindings":
+    """Enter ends a message, unless more of a paste is waiting behind it."""
+    from prompt_toolkit.key_binding import KeyBindings  # noqa: PLC0415
 
+    keys = KeyBindings()
 
-def _is_more_waiting() -> bool:
-    with suppress(OSError, ValueError):
-        return bool(select.select([sys.stdin], [], [], _MOMENT)[0])
-    return False
+    @keys.add("enter")
+    def _(event: "KeyPressEvent") -> None:
+        if event.key_processor.input_queue and event.current_buffer.text.strip():
+            event.current_buffer.insert_text("\n")
+        else:
+            event.current_buffer.validate_and_handle()
+
+    return keys
 
 
 # --- questions -----------------------------------------------------------------------------

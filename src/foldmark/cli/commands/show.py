@@ -23,7 +23,7 @@ from foldmark.store.rows import SessionRow, Stored, read_messages
 from foldmark.store.store import Store
 
 from ..layout import QUIET, Row, answer, listing, section, titled, words
-from ..messages import MOST_LINES, Reader
+from ..messages import MOST_LINES, MessagePrinter
 from ..operation_diff import operation_diff
 from ..options import SessionName, StoreOptions
 from ..text import ago, number
@@ -55,7 +55,7 @@ def show_session(
         raise BadInput("give one of --all, --before and --diff, not several")
     with options.session(session) as (opened, kept, row):
         lines = None if full else MOST_LINES if diff is None else _DIFF_LINES
-        reader = Reader(opened.policy.view.placeholder, lines)
+        reader = MessagePrinter(opened.policy.view.placeholder, lines)
         page = SessionPage(opened, kept, row, reader)
         if everything:
             value, pieces = page.log()
@@ -69,7 +69,9 @@ def show_session(
 class SessionPage:
     """A session: as JSON, and as pieces to print."""
 
-    def __init__(self, session: Session, store: Store, row: SessionRow, reader: Reader) -> None:
+    def __init__(
+        self, session: Session, store: Store, row: SessionRow, reader: MessagePrinter
+    ) -> None:
         """Take the session, and how to print its messages."""
         self._session = session
         self._store = store
