@@ -327,9 +327,9 @@ def test_sessions_are_listed_with_the_newest_first(where: str):
     assert "state" not in output
 
 
-def test_what_sharing_saves_is_told(where: str):
+def test_what_compression_saves_is_told(where: str):
     many = [named(f"ses_{number}") for number in range(40)]
-    assert "sharing and compression save" in printed("sessions", "--store", filled(where, *many))
+    assert "compression saves " in printed("sessions", "--store", filled(where, *many))
 
 
 def test_who_is_writing_is_told(where: str):

@@ -112,7 +112,7 @@ def _total(rows: Sequence[SessionRow], whole: int, size: int) -> Text:
     text = f"{number(len(rows), 'session')}, {size_text(size)} on disk"
     if whole > size:
         saved = percent(whole - size, whole)
-        text += f"; sharing and compression save {saved} of {size_text(whole)}"
+        text += f"; compression saves {saved} of {size_text(whole)}"
     return Text(text, style=QUIET)
 
 
