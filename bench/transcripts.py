@@ -23,8 +23,9 @@ _ROUNDS = 9
 
 
 def corpus_files() -> list[Path]:
-    """The transcripts, without what is written about them."""
-    return sorted(path for path in CORPUS.glob("*/*") if path.is_file())
+    """The transcripts of formats that are known, without what is written about them."""
+    known = {format.name for format in formats()}
+    return sorted(path for path in CORPUS.glob("*/*") if path.parent.name in known)
 
 
 def reading() -> Iterator[tuple[str, ...]]:

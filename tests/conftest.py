@@ -26,6 +26,7 @@ os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent / "no-settings")
 BESIDE = Path(__file__).parents[2] / "shared"
 VECTORS = Path(os.environ.get("FOLDMARK_VECTORS", BESIDE / "vectors"))
 CORPUS = Path(os.environ.get("FOLDMARK_CORPUS", BESIDE / "corpus"))
+FOREIGN = ("tau-bench", "tau2-bench", "entire-compact")  # folders of no format of ours
 
 
 _homes = count()

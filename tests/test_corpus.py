@@ -35,7 +35,7 @@ from foldmark.wire.detect import recognised
 from foldmark.wire.formats import decode, request
 from foldmark.wire.formats import encode as written
 
-from .conftest import CORPUS
+from .conftest import CORPUS, FOREIGN
 from .strategies import sessions
 from .taken import WIRES, assert_taken, blocks
 from .test_invariants import assert_valid
@@ -43,8 +43,6 @@ from .wires import verbatim
 
 Json = dict[str, Any]
 _manifest = CORPUS / "manifest.json"
-# Files of these are there, but no format of ours.
-FOREIGN = ("tau-bench", "tau2-bench", "entire-compact")
 _files: list[Json] = json.loads(_manifest.read_bytes()) if _manifest.is_file() else []
 MANIFEST = [entry for entry in _files if entry["format"] not in FOREIGN]
 each_file = pytest.mark.parametrize("entry", MANIFEST, ids=lambda entry: entry["file"])

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 import foldmark
-from foldmark.digest.masking import masked_entry
-from foldmark.digest.outcomes import outcome
+from foldmark.digest.digest import masked_entry
+from foldmark.digest.ledger import outcome
 from foldmark.errors import CompactionStopped, WindowTooSmall
 from foldmark.log.log import Log
 from foldmark.log.user_requests import Requests

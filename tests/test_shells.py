@@ -2,7 +2,7 @@
 
 import pytest
 
-from foldmark.digest.shells import shell_target
+from foldmark.digest.passages import shell_target
 from foldmark.log.tool_targets import Span
 
 

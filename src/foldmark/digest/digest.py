@@ -8,19 +8,28 @@ or indented, so that nothing in it can pass for a heading.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 from msgspec.structs import replace
 
 from foldmark.log.log import Entry, Log, handle
-from foldmark.model.messages import ToolPart
-from foldmark.model.values import Frozen
-from foldmark.summary.redaction import masked
+from foldmark.model.messages import AnyPart, Completed, Failed, ReasoningPart, TextPart, ToolPart
+from foldmark.model.values import Frozen, Json
+from foldmark.summary.redaction import masked, masked_value
 from foldmark.tokens.counters import Counter
 
-from .focus import focused
 from .ledger import decisions, file_accounts, plan_items, runs, tool_parts
-from .masking import masked_entry
-from .passages import NOWHERE, Group, Passage, clean, ended, passages, shortened, without_bullet
+from .passages import (
+    NOWHERE,
+    Group,
+    Passage,
+    clean,
+    ended,
+    passages,
+    prose,
+    shortened,
+    without_bullet,
+)
 from .previous import (
     ALSO,
     BEFORE,
@@ -37,10 +46,72 @@ from .previous import (
     Carried,
     carried,
 )
-from .prose import prose
 from .references import references
 from .requests import asked, request_lines, rule_lines
-from .selection import Candidate, Covered, Mention, Rooms, explains, in_order, says_more, weight
+from .selection import (
+    Candidate,
+    Covered,
+    Mention,
+    Rooms,
+    explains,
+    focused,
+    in_order,
+    says_more,
+    weight,
+)
+
+# --- A message of the log with its secrets masked, for those who quote from it ---
+
+
+def masked_entry(entry: Entry) -> Entry:
+    """The same entry where nothing in it is secret, else one with notes in those places."""
+    parts = tuple(_masked_part(part) for part in entry.message.parts)
+    if all(new is old for new, old in zip(parts, entry.message.parts, strict=True)):
+        return entry
+    return replace(entry, message=replace(entry.message, parts=parts))
+
+
+def _masked_part(part: AnyPart) -> AnyPart:
+    match part:
+        case TextPart() | ReasoningPart():
+            text = masked(part.text)
+            return part if text == part.text else replace(part, text=text)
+        case ToolPart():
+            return _masked_call(part)
+        case _:
+            return part
+
+
+def _masked_call(part: ToolPart) -> ToolPart:
+    state = part.state
+    given = _masked_values(state.input or {})
+    if given != (state.input or {}):
+        state = replace(state, input=given)
+    match state:
+        case Completed(output=output) if (text := masked(output)) != output:
+            state = replace(state, output=text)
+        case Failed(error=error) if (text := masked(error)) != error:
+            state = replace(state, error=text)
+        case _:
+            pass
+    return part if state is part.state else replace(part, state=state)
+
+
+def _masked_values(held: Json) -> Json:
+    return {key: _masked_value(value, key) for key, value in held.items()}
+
+
+def _masked_value(held: object, name: str = "") -> object:
+    match held:
+        case str():
+            return masked_value(name, held)
+        case dict():
+            return _masked_values(cast("Json", held))
+        case list():
+            return [_masked_value(value) for value in cast("list[object]", held)]
+        case _:
+            return held
+
 
 SHORTEST = "[Folded.]"
 _LEAST_ROOM = 60  # tokens below which there is no room for sections

@@ -4,20 +4,68 @@ Lines are verbatim, without the numbers that readers put before them; long ones 
 that end where words end. Which of them are worth showing is decided elsewhere (`coverage`).
 """
 
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from msgspec.structs import replace
 
 from foldmark.analysis.needs import values
 from foldmark.log.log import Entry
-from foldmark.log.tool_targets import Target, target
+from foldmark.log.tool_targets import Span, Target, target
 from foldmark.model.messages import AnyPart, Completed, Failed, ReasoningPart, TextPart, ToolPart
 from foldmark.model.values import Frozen
+from foldmark.tokens.counters import Counter as TokenCounter
 
 from .references import references
-from .shells import shell_target, without_folder
+from .selection import Candidate
+
+# --- What a simple shell command reads or writes ---
+
+_FILE = r"['\"]?(?P<file>[^\s|;&<>'\"*?$`(){}]+)['\"]?"
+_LINES = r"sed +-n +['\"]?(?P<{0}>\d+),(?P<{1}>\d+)p['\"]?"
+_CUT = rf"(?: *\| *(?:{_LINES.format('a', 'b')}|(?:head|tail|cat|nl)(?: +-\w+)*(?: +\d+)?))*"
+_READ = re.compile(
+    rf"(?:{_LINES.format('first', 'last')}|(?:cat|nl|bat|less|head|tail)(?: +-\w+)*(?: +\d+(?= ))?)"
+    rf" +{_FILE}(?: +2>\S+)?{_CUT} *"
+)
+_WRITE = re.compile(
+    rf"(?:cat|tee)(?: +-a)? *(?:>>?)? *{_FILE} *<<"
+    rf"|(?:cat|tee) *<<-? *['\"]?\w+['\"]? *>>? *{_FILE.replace('file', 'other')} *(?:\n|$)"
+)
+_IN_PLACE = re.compile(rf"sed +-i\S*(?: +-e)? +(?:'[^']*'|\"[^\"]*\") +{_FILE} *")
+_FOLDER_FIRST = re.compile(r"^cd [^\s;&|]+ *(?:&&|;) *")
+_LONGEST = 400  # characters of a command that can be plain
+
+
+def without_folder(command: str) -> str:
+    """A command without the folder it runs in, which is the same in most of them."""
+    return _FOLDER_FIRST.sub("", command.strip())
+
+
+@lru_cache(maxsize=4096)
+def shell_target(command: str) -> Target | None:
+    """The file that a command reads or writes; None where that is not plain."""
+    bare = without_folder(command)
+    if found := _WRITE.match(bare):
+        return _target("write", found["file"] or found["other"])
+    if len(bare) > _LONGEST:
+        return None
+    if found := _IN_PLACE.fullmatch(bare):
+        return _target("write", found["file"])
+    if not (found := _READ.fullmatch(bare)):
+        return None
+    first, last = found["first"] or found["a"], found["last"] or found["b"]
+    span = Span(first=int(first), last=int(last)) if first else Span()
+    return _target("read", found["file"], span)
+
+
+def _target(act: str, file: str, span: Span = Span()) -> Target:  # noqa: B008 - it is frozen
+    return Target(act="write" if act == "write" else "read", files=(file,), about=file, span=span)
+
 
 Source = Literal["user", "said", "thought", "input", "output", "previous"]
 Group = tuple[Literal["file", "run", "said"], str]
@@ -201,3 +249,67 @@ def command_text(part: ToolPart) -> str:
     given = part.state.input or {}
     held = next((given[key] for key in _COMMANDS if isinstance(given.get(key), str | list)), "")
     return held if isinstance(held, str) else " ".join(values(held)).removeprefix("bash -lc ")
+
+
+# --- Lines that refer to nothing: talk, letters, reports ---
+
+_WORD = re.compile(r"[^\W\d_]{4,}")
+# Lines of code and data have few words. Where no spaces part words, a run of letters says enough.
+_SHORT_WORD = re.compile(r"[^\W\d_]{3,}")
+_UNSPACED = re.compile(r"[^\W\d_\x00-\u02ff]{6,}")
+_WORDS_THAT_SAY = 3
+_MOST_LINES = 20_000  # the newest of them
+_LATELY = 20_000  # characters after which a word is worth half
+_WORTH = 0.0005
+_BEGINS, _ANY = 2.0, 0.2  # words that the first line of what was said is worth, and any line
+
+
+def plain_passages(entries: Iterable[Entry]) -> Iterator[Passage]:
+    """The lines without references of what was said and given back; requests are told anyway."""
+    at = 0
+    for entry in entries:
+        for ordinal, source, group, text in texts(entry):
+            if source not in ("said", "output"):
+                continue
+            for line in lines(text):
+                at += len(line)
+                if _says(line) and not references(line):
+                    yield Passage(
+                        text=line, names=(), group=group, source=source, ordinal=ordinal, at=at
+                    )
+
+
+def prose(
+    entries: Sequence[Entry], count: TokenCounter
+) -> tuple[list[tuple[Passage, Candidate]], dict[str, float]]:
+    """Candidates that cover words, each with its passage, and what the words are worth."""
+    newest = {passage.text: passage for passage in plain_passages(entries)}
+    held = list(newest.values())[-_MOST_LINES:]
+    words = [_words(passage.text) for passage in held]
+    often = Counter(word for found in words for word in found)
+    end = held[-1].at if held else 0
+    weights: dict[str, float] = {}
+    candidates: list[tuple[Passage, Candidate]] = []
+    first = -1
+    for passage, found in zip(held, words, strict=True):
+        lately = _LATELY / (_LATELY + end - passage.at)
+        for word in found:
+            rare = math.log1p(len(held) / often[word])
+            weights[word] = max(weights.get(word, 0.0), _WORTH * rare * lately)
+        # The first line of what was said tells best what it is about.
+        bonus = (_BEGINS if passage.ordinal != first else _ANY) * _WORTH * lately
+        first = passage.ordinal
+        tokens = count(passage.text) + 2.0
+        made = Candidate(text=passage.text, tokens=tokens, names=found, bonus=bonus)
+        candidates.append((passage, made))
+    return candidates, weights
+
+
+def _says(line: str) -> bool:
+    """Whether a line has words enough to say something."""
+    return len(_SHORT_WORD.findall(line)) >= _WORDS_THAT_SAY or bool(_UNSPACED.search(line))
+
+
+def _words(line: str) -> tuple[str, ...]:
+    """The words of a line, marked so that none is taken for a reference."""
+    return tuple(dict.fromkeys(f"\0{word.lower()}" for word in _WORD.findall(line)))
