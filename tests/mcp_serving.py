@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from mcp.types import CallToolResult, TextContent
 
 from foldmark.adapters.mcp.server import Answering
-from foldmark.adapters.mcp.shelf import Shelf
+from foldmark.adapters.mcp.sources import SessionSource
 from foldmark.cli.commands.mcp import filler
 from foldmark.policy import FOLDMARK
 
@@ -45,7 +45,7 @@ def text_of(answer: CallToolResult) -> str:
     return block.text
 
 
-def answered(shelf: Shelf, name: str, **arguments: Any) -> str:
+def answered(shelf: SessionSource, name: str, **arguments: Any) -> str:
     """What a tool answers."""
     return text_of(Answering(shelf).answer(name, arguments))
 

@@ -17,7 +17,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 import foldmark
 from foldmark.adapters.mcp.server import mcp_server
-from foldmark.cli.commands.mcp import opened_shelf
+from foldmark.cli.commands.mcp import opened_source
 
 from .imported import SESSION, write
 from .mcp_serving import (
@@ -53,7 +53,7 @@ def talked(talk: Talk, server: Any) -> None:
 
 def served(talk: Talk, path: Path) -> None:
     """A talk with what the command would serve, without starting a program."""
-    shelf = opened_shelf(str(path), store=None, session=None, format=None)
+    shelf = opened_source(str(path), store=None, session=None, format=None)
     try:
         talked(talk, mcp_server(shelf))
     finally:
@@ -294,7 +294,7 @@ def test_the_answers_of_the_page_are_what_its_calls_answer(tmp_path: Path):
     told = re.findall(r"`(\w+) (\{.*?\})`:\n\n```text\n(.*?)```", DOCS.read_text(), re.DOTALL)
     assert [name for name, _, _ in told] == ["search", "recall", "plan", "inspect"]
     assert len(blocks("text")) == len(told)
-    shelf = opened_shelf(None, store=page_store(tmp_path), session=None, format=None)
+    shelf = opened_source(None, store=page_store(tmp_path), session=None, format=None)
     for name, arguments, block in told:
         answer = answered(shelf, name, **json.loads(arguments)).splitlines()
         pieces = [piece.split("\n") for piece in block.strip("\n").split("\n…\n")]

@@ -11,12 +11,15 @@ from typing import Any, BinaryIO
 import pytest
 from mcp.types import CallToolResult
 
-from foldmark.adapters.mcp import within
 from foldmark.adapters.mcp.arguments import MOST_CHARACTERS
 from foldmark.adapters.mcp.reader import SessionReader
 from foldmark.adapters.mcp.server import Answering
-from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf, Shelf
-from foldmark.adapters.mcp.within import opened_within
+from foldmark.adapters.mcp.sources import (
+    FolderSource,
+    SessionSource,
+    TranscriptSource,
+    opened_within,
+)
 from foldmark.errors import BadInput
 from foldmark.session.settings import Settings
 from foldmark.store.store import Store
@@ -89,8 +92,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shelf(folder: Path) -> Iterator[Shelf]:
-    held = FolderShelf(folder, Settings(), fill, lambda: sorted(folder.rglob("*.jsonl")))
+def shelf(folder: Path) -> Iterator[SessionSource]:
+    held = FolderSource(folder, Settings(), fill, lambda: sorted(folder.rglob("*.jsonl")))
     yield held
     held.close()
 
@@ -113,7 +116,7 @@ def checked(answer: CallToolResult) -> str:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_no_name_leads_out_of_the_folder(shelf: Shelf, tool: str):
+def test_no_name_leads_out_of_the_folder(shelf: SessionSource, tool: str):
     required = {"search": {"query": SECRET}, "recall": {"handle": "h0"}}.get(tool, {})
     for name in NAMES:
         answer = Answering(shelf).answer(tool, {**required, "session": name})
@@ -121,7 +124,7 @@ def test_no_name_leads_out_of_the_folder(shelf: Shelf, tool: str):
         sent(answer)
 
 
-def test_a_link_is_neither_listed_nor_the_newest(shelf: Shelf, folder: Path):
+def test_a_link_is_neither_listed_nor_the_newest(shelf: SessionSource, folder: Path):
     os.utime(folder / "s.jsonl", (1, 1))
     assert listed(answered(shelf, "inspect"), "session") == ["s.jsonl"]
     assert hits_of(answered(shelf, "search", query=SECRET)) == []
@@ -130,7 +133,7 @@ def test_a_link_is_neither_listed_nor_the_newest(shelf: Shelf, folder: Path):
 def test_a_folder_that_becomes_a_link_is_not_followed(tmp_path: Path, folder: Path):
     (folder / "sub").mkdir()
     listed = write(folder / "sub" / "secret.jsonl", mill().all)
-    shelf = FolderShelf(folder, Settings(), fill, lambda: [listed])
+    shelf = FolderSource(folder, Settings(), fill, lambda: [listed])
     listed.unlink()
     (folder / "sub").rmdir()
     (folder / "sub").symlink_to(tmp_path)
@@ -152,7 +155,7 @@ def test_a_file_that_becomes_a_link_while_it_is_looked_at_is_read_as_it_was(
         path.symlink_to(tmp_path / "secret.jsonl")
         return fill(store, file, name)
 
-    shelf = FolderShelf(folder, Settings(), swapped, lambda: [path])
+    shelf = FolderSource(folder, Settings(), swapped, lambda: [path])
     answering = Answering(shelf)
     assert hits_of(answered(shelf, "search", query="zeppelin"))
     for arguments in ({"query": SECRET}, {"query": SECRET, "session": "s.jsonl"}):
@@ -160,11 +163,7 @@ def test_a_file_that_becomes_a_link_while_it_is_looked_at_is_read_as_it_was(
     shelf.close()
 
 
-@pytest.mark.parametrize("way", ["walked", "compared"])
-def test_only_a_regular_file_without_a_link_on_the_way_is_opened(
-    tmp_path: Path, folder: Path, way: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(within, "_CAN_WALK", way == "walked")
+def test_only_a_regular_file_without_a_link_on_the_way_is_opened(tmp_path: Path, folder: Path):
     (folder / "sub").mkdir()
     inner = write(folder / "sub" / "t.jsonl", mill().all)
     os.mkfifo(folder / "pipe.jsonl")
@@ -240,14 +239,14 @@ def test_only_a_regular_file_without_a_link_on_the_way_is_opened(
     ids=lambda held: str(held)[:24].encode("ascii", "replace").decode().replace("\0", "0"),
 )
 def test_arguments_that_make_no_sense_get_one_clear_line(
-    shelf: Shelf, tool: str, arguments: dict[str, Any], problem: str
+    shelf: SessionSource, tool: str, arguments: dict[str, Any], problem: str
 ):
     answer = Answering(shelf).answer(tool, arguments)
     assert problem in refusal(answer)
     assert sent(answer).isprintable()
 
 
-def test_a_query_is_words_and_never_syntax(shelf: Shelf):
+def test_a_query_is_words_and_never_syntax(shelf: SessionSource):
     answering = Answering(shelf)
     before = checked(answering.answer("search", {"query": "wheel", "most": 50}))
     for query in QUERIES:
@@ -255,7 +254,7 @@ def test_a_query_is_words_and_never_syntax(shelf: Shelf):
     assert checked(answering.answer("search", {"query": "wheel", "most": 50})) == before
 
 
-def test_random_arguments_never_break_it(shelf: Shelf):
+def test_random_arguments_never_break_it(shelf: SessionSource):
     rng = Random(7)  # noqa: S311 - a seed is wanted here, not a secret
     answering = Answering(shelf)
     fields = ("query", "most", "session", "handle", "start", "length", "window", "model", "path")
@@ -296,7 +295,7 @@ def test_random_arguments_never_break_it(shelf: Shelf):
 # --- transcripts and clients ---------------------------------------------------------------
 
 
-def test_what_a_transcript_says_stays_between_its_fences(shelf: Shelf):
+def test_what_a_transcript_says_stays_between_its_fences(shelf: SessionSource):
     answering = Answering(shelf)
     (hit, *_) = hits_of(answered(shelf, "search", query="Ignore all that was said"))
     for tool, arguments in (
@@ -314,7 +313,7 @@ def test_what_a_transcript_says_stays_between_its_fences(shelf: Shelf):
         assert "Ignore all" not in head
 
 
-def test_half_characters_and_controls_can_be_sent(shelf: Shelf):
+def test_half_characters_and_controls_can_be_sent(shelf: SessionSource):
     answering = Answering(shelf)
     hits = hits_of(answered(shelf, "search", query="half wheel"))
     assert hits
@@ -350,7 +349,7 @@ def test_what_nobody_foresaw_is_one_line_too(caplog: pytest.LogCaptureFixture):
 def test_a_file_of_nonsense_is_refused_and_can_be_mended(tmp_path: Path):
     path = tmp_path / "s.jsonl"
     path.write_bytes(b"\x00\xff" * 1_000)
-    shelf = FileShelf(path, Settings(), fill)
+    shelf = TranscriptSource(path, Settings(), fill)
     assert "binary" in refusal(Answering(shelf).answer("inspect", {}))
     write(path, mill().all)
     assert not Answering(shelf).answer("inspect", {}).is_error

@@ -12,9 +12,14 @@ import pytest
 from mcp import Client
 
 import foldmark
-from foldmark.adapters.mcp import shelf as mcp_shelf
+from foldmark.adapters.mcp import sources as mcp_sources
 from foldmark.adapters.mcp.server import Answering, mcp_server
-from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf, StoreShelf, read_only_store
+from foldmark.adapters.mcp.sources import (
+    FolderSource,
+    StoreSource,
+    TranscriptSource,
+    read_only_store,
+)
 from foldmark.session.settings import Settings
 from foldmark.store.store import Store
 
@@ -42,7 +47,7 @@ def states(found: str) -> dict[str, str]:
 
 
 def test_what_is_shown_pruned_and_folded_is_told_apart(tmp_path: Path):
-    shelf = FileShelf(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
+    shelf = TranscriptSource(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
     found = states(answered(shelf, "search", query="early", most=50))
     assert found["a1"] == "folded"
     assert found["b0"] == "pruned"
@@ -57,7 +62,7 @@ def test_what_was_taken_back_is_told_as_reverted(tmp_path: Path):
         live.user("Paint the zeppelin")
         live.record("It is red.")
         live.revert(kept.id)
-    shelf = StoreShelf(read_only_store(where, wait=1), Settings())
+    shelf = StoreSource(read_only_store(where, wait=1), Settings())
     (hit,) = hits_of(answered(shelf, "search", query="zeppelin"))
     assert hit.state == "reverted"
     assert page_of(answered(shelf, "recall", handle=hit.handle)).text == "Paint the zeppelin"
@@ -69,7 +74,7 @@ def test_pages_together_are_the_whole_text(tmp_path: Path):
     lines = Lines()
     lines.user("Go")
     lines.step("big", whole)
-    shelf = FileShelf(write(tmp_path / "s.jsonl", lines.all), Settings(), fill)
+    shelf = TranscriptSource(write(tmp_path / "s.jsonl", lines.all), Settings(), fill)
     (hit, *_) = hits_of(answered(shelf, "search", query="3999 wheel"))
     text, start = "", 0
     while start is not None:
@@ -92,7 +97,7 @@ def test_a_file_is_read_again_only_when_it_has_changed(tmp_path: Path):
         read.append(1)
         return fill(store, file, name)
 
-    shelf = FileShelf(path, Settings(), counted)
+    shelf = TranscriptSource(path, Settings(), counted)
     for name in ("inspect", "plan", "inspect"):
         answered(shelf, name)
     assert len(read) == 1
@@ -116,7 +121,7 @@ def test_a_file_that_grows_during_an_answer_is_read_once_for_it(tmp_path: Path):
         appended(path, lines, read[-1])
         return left_out
 
-    shelf = FileShelf(path, Settings(), grown)
+    shelf = TranscriptSource(path, Settings(), grown)
     for count in (1, 2, 3):
         assert listed(answered(shelf, "inspect"), "session") == [SESSION]
         assert len(read) == count
@@ -136,7 +141,7 @@ def test_calls_at_the_same_time_read_a_file_once(tmp_path: Path):
         finally:
             under_way.pop()
 
-    shelf = FileShelf(path, Settings(), counted)
+    shelf = TranscriptSource(path, Settings(), counted)
     answering = Answering(shelf)
     with ThreadPoolExecutor(8) as pool:
         for count in (1, 2):
@@ -159,7 +164,7 @@ def test_of_a_folder_no_file_is_read_twice_that_has_not_changed(tmp_path: Path):
     names = [f"s{number}.jsonl" for number in range(8)]
     for name in names:
         write(tmp_path / name, mill().all)
-    shelf = FolderShelf(tmp_path, Settings(), counted, lambda: sorted(tmp_path.iterdir()))
+    shelf = FolderSource(tmp_path, Settings(), counted, lambda: sorted(tmp_path.iterdir()))
     for name in (*names, *names, *reversed(names)):
         assert hits_of(answered(shelf, "search", query="zeppelin", session=name))
     assert read == names
@@ -173,12 +178,12 @@ def test_only_so_many_copies_are_kept_and_always_the_newest(
     names = ("a.jsonl", "b.jsonl", "c.jsonl")
     paths = [write(tmp_path / name, mill().all) for name in names]
     size = paths[0].stat().st_size
-    monkeypatch.setattr(mcp_shelf, bound, {"_MOST_COPIES": 2, "_MOST_BYTES": 2 * size}[bound])
-    shelf = FolderShelf(tmp_path, Settings(), fill, lambda: sorted(tmp_path.iterdir()))
+    monkeypatch.setattr(mcp_sources, bound, {"_MOST_COPIES": 2, "_MOST_BYTES": 2 * size}[bound])
+    shelf = FolderSource(tmp_path, Settings(), fill, lambda: sorted(tmp_path.iterdir()))
     for name in names:
         answered(shelf, "plan", session=name)
     assert [path.name for path in shelf._copies] == ["b.jsonl", "c.jsonl"]  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(mcp_shelf, bound, 0)
+    monkeypatch.setattr(mcp_sources, bound, 0)
     assert session_of(answered(shelf, "plan", session="a.jsonl")) == "a.jsonl"
     assert [path.name for path in shelf._copies] == ["a.jsonl"]  # pyright: ignore[reportPrivateUsage]
     shelf.close()
@@ -186,7 +191,7 @@ def test_only_so_many_copies_are_kept_and_always_the_newest(
 
 def test_a_file_that_was_written_anew_vanished_or_is_half_written_is_read_as_it_is(tmp_path: Path):
     path = write(tmp_path / "s.jsonl", mill().all)
-    shelf = FileShelf(path, Settings(), fill)
+    shelf = TranscriptSource(path, Settings(), fill)
     assert hits_of(answered(shelf, "search", query="zeppelin"))
     other = Lines()
     other.user("Quite another request")
@@ -205,7 +210,7 @@ def test_a_file_that_was_written_anew_vanished_or_is_half_written_is_read_as_it_
 
 
 def test_a_search_says_whether_there_is_more(tmp_path: Path):
-    shelf = FileShelf(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
+    shelf = TranscriptSource(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
     whole = hits_of(answered(shelf, "search", query="early", most=50))
     count = len(whole)
     assert 1 < count < 50
@@ -221,7 +226,7 @@ def test_texts_tell_what_a_reader_would_ask_next(tmp_path: Path):
     path = write(tmp_path / "s.jsonl", mill().all)
     with path.open("a") as file:
         file.write("this is no JSON\n")
-    shelf = FileShelf(path, Settings(), fill)
+    shelf = TranscriptSource(path, Settings(), fill)
     text = answered(shelf, "inspect")
     assert "that could not be read: 1." in text
     assert "format: claude-code" in text
@@ -235,7 +240,7 @@ def test_texts_tell_what_a_reader_would_ask_next(tmp_path: Path):
 
 
 def test_a_plan_names_its_window_and_what_would_be_hidden(tmp_path: Path):
-    shelf = FileShelf(stored(tmp_path, session(calls=40)), Settings(), fill)
+    shelf = TranscriptSource(stored(tmp_path, session(calls=40)), Settings(), fill)
     plan = answered(shelf, "plan")
     assert "in a window of 200,000. It fits" in plan
     plan = answered(shelf, "plan", window=40_000, model="anthropic:claude-sonnet-4-5")
@@ -247,13 +252,13 @@ def test_a_plan_names_its_window_and_what_would_be_hidden(tmp_path: Path):
     answer = Answering(shelf).answer("plan", {"model": "nobody:knows-this"})
     assert "Give `window`" in refusal(answer)
     shelf.close()
-    lines = FileShelf(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
+    lines = TranscriptSource(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
     assert "(assumed, as no model tells it" in answered(lines, "plan")
     lines.close()
 
 
 def test_every_answer_is_text_and_its_arguments_are_of_their_schema(tmp_path: Path):
-    shelf = FileShelf(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
+    shelf = TranscriptSource(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
 
     async def run() -> None:
         async with Client(mcp_server(shelf)) as client:
@@ -283,12 +288,12 @@ def test_a_store_is_not_changed_by_being_served(tmp_path: Path):
     with sqlite3.connect(copy) as opened:  # as if it had never been indexed
         opened.execute("UPDATE sessions SET indexed = 0")
     before = copy.read_bytes()
-    shelf = StoreShelf(read_only_store(str(copy), wait=1), Settings())
+    shelf = StoreSource(read_only_store(str(copy), wait=1), Settings())
     for name, arguments in {"search": {"query": "tooth"}, "plan": {"window": 9_000}}.items():
         answered(shelf, name, **arguments)
     answered(shelf, "inspect")
     with pytest.raises(foldmark.FoldmarkError, match="read-only"):
-        shelf._looks.store.engine.run("DELETE FROM sessions")  # pyright: ignore[reportPrivateUsage]
+        shelf.store.engine.run("DELETE FROM sessions")  # pyright: ignore[reportPrivateUsage]
     shelf.close()
     assert copy.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["agent.db", "copy.db"]
@@ -296,7 +301,7 @@ def test_a_store_is_not_changed_by_being_served(tmp_path: Path):
 
 def test_a_store_on_each_engine_is_served(where: str):
     worked(where, steps=12)
-    shelf = StoreShelf(read_only_store(where, wait=1), Settings())
+    shelf = StoreSource(read_only_store(where, wait=1), Settings())
     assert hits_of(answered(shelf, "search", query="sluice"))[0].state == "folded"
     assert listed(answered(shelf, "inspect"), "session") == ["ses_live"]
     shelf.close()
@@ -304,11 +309,11 @@ def test_a_store_on_each_engine_is_served(where: str):
 
 def test_only_the_session_that_was_pointed_at_is_served(tmp_path: Path):
     where = worked(worked(str(tmp_path / "agent.db"), "ses_one", steps=12), "ses_two", steps=12)
-    shelf = StoreShelf(read_only_store(where, wait=1), Settings())
+    shelf = StoreSource(read_only_store(where, wait=1), Settings())
     assert listed(answered(shelf, "inspect"), "session") == ["ses_two", "ses_one"]
     assert session_of(answered(shelf, "inspect", session="ses_o")) == "ses_one"
     shelf.close()
-    alone = StoreShelf(read_only_store(where, wait=1), Settings(), "ses_one")
+    alone = StoreSource(read_only_store(where, wait=1), Settings(), "ses_one")
     figures = answered(alone, "inspect")
     assert (session_of(figures), listed(figures, "session")) == ("ses_one", ["ses_one"])
     assert "ses_two" in refusal(
@@ -330,13 +335,13 @@ def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path: Path):
 
 def test_a_session_of_a_store_is_known_by_a_beginning_too(tmp_path: Path):
     where = worked(str(tmp_path / "agent.db"), steps=12)
-    shelf = StoreShelf(read_only_store(where, wait=1), Settings(), "ses_l")
+    shelf = StoreSource(read_only_store(where, wait=1), Settings(), "ses_l")
     assert session_of(answered(shelf, "inspect")) == "ses_live"
     shelf.close()
 
 
 def test_a_folder_without_a_transcript_by_now_says_so(tmp_path: Path):
-    shelf = FolderShelf(tmp_path, Settings(), fill, lambda: sorted(tmp_path.iterdir()))
+    shelf = FolderSource(tmp_path, Settings(), fill, lambda: sorted(tmp_path.iterdir()))
     assert "no transcript" in refusal(Answering(shelf).answer("inspect", {}))
     write(tmp_path / "s.jsonl", mill().all)
     assert session_of(answered(shelf, "inspect")) == "s.jsonl"

@@ -38,7 +38,7 @@ from .arguments import (
     ToolArguments,
 )
 from .reader import line
-from .shelf import Shelf
+from .sources import SessionSource
 
 _log = logging.getLogger("foldmark")
 _ERROR = 500  # characters
@@ -62,7 +62,7 @@ class OfferedTool(Frozen, Generic[A]):
     takes: type[A]
     title: str
     about: str
-    answer: Callable[[Shelf, A], str]
+    answer: Callable[[SessionSource, A], str]
 
     def tool(self) -> Tool:
         """The tool as a client is told it."""
@@ -79,7 +79,7 @@ class OfferedTool(Frozen, Generic[A]):
             ),
         )
 
-    def call(self, shelf: Shelf, arguments: Json) -> str:
+    def call(self, shelf: SessionSource, arguments: Json) -> str:
         """The answer to these arguments; a client may send numbers as texts."""
         return self.answer(shelf, msgspec.convert(arguments, self.takes, strict=False))
 
@@ -91,7 +91,7 @@ def _schema(kind: type[Frozen]) -> Json:
     return {**root, "$defs": defined} if defined else root
 
 
-def _inspect(shelf: Shelf, asked: InspectArguments) -> str:
+def _inspect(shelf: SessionSource, asked: InspectArguments) -> str:
     reader, names = shelf.look(asked.session), shelf.names()
     return reader.inspect_text(names, left_out=shelf.left_out())
 
@@ -142,7 +142,7 @@ _OFFERS: tuple[OfferedTool[Any], ...] = (
 class Answering:
     """Answers calls, one at a time; never raises."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: SessionSource) -> None:
         """Take the sessions."""
         self._shelf = shelf
         self._lock = threading.Lock()
@@ -186,7 +186,7 @@ def _refusal(problem: str) -> CallToolResult:
     return _result(line(problem, _ERROR), is_error=True)
 
 
-def mcp_server(shelf: Shelf) -> Server[Any]:
+def mcp_server(shelf: SessionSource) -> Server[Any]:
     """A server over these sessions, for any transport."""
     answering = Answering(shelf)
     tools = [offer.tool() for offer in _OFFERS]
@@ -209,7 +209,7 @@ def mcp_server(shelf: Shelf) -> Server[Any]:
     )
 
 
-def serve(shelf: Shelf) -> None:
+def serve(shelf: SessionSource) -> None:
     """Serve these sessions on standard input and output, until the client goes."""
 
     async def run() -> None:

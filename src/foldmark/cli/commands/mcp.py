@@ -22,7 +22,7 @@ from foldmark.transcripts.store import store_reading
 from ..options import FormatName, StorePlace, store_place, store_settings
 
 if TYPE_CHECKING:
-    from foldmark.adapters.mcp.shelf import Fill, Shelf
+    from foldmark.adapters.mcp.sources import Fill, SessionSource
 
 EXAMPLE = (
     "Example: foldmark mcp ~/.claude/projects\n\n"
@@ -69,16 +69,16 @@ def mcp(
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
         raise BadInput("the MCP server needs: pip install 'foldmark[mcp]'") from None
-    shelf = opened_shelf(path, store=store, session=session, format=format)
+    shelf = opened_source(path, store=store, session=session, format=format)
     if sys.stdin is not None and sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison] - closed by a shell
         sys.stderr.write(_WAITING)
     with _ended_by_interrupts():
         serve(shelf)
 
 
-def opened_shelf(
+def opened_source(
     path: str | None, *, store: str | None, session: str | None, format: str | None
-) -> "Shelf":
+) -> "SessionSource":
     """The sessions that the command was pointed at."""
     settings = store_settings(store=store)
     if path is None:
@@ -103,8 +103,8 @@ def _ended_by_interrupts() -> Generator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _stored(settings: Settings, session: str | None) -> "Shelf":
-    from foldmark.adapters.mcp.shelf import StoreShelf, read_only_store  # noqa: PLC0415
+def _stored(settings: Settings, session: str | None) -> "SessionSource":
+    from foldmark.adapters.mcp.sources import StoreSource, read_only_store  # noqa: PLC0415
 
     place = store_place(settings)
     try:
@@ -113,15 +113,18 @@ def _stored(settings: Settings, session: str | None) -> "Shelf":
         cause = f"no store at {error.store}; give a transcript, a folder of them, or --store FILE"
         raise BadInput(cause) from None
     try:
-        return StoreShelf(store, settings, session)
+        return StoreSource(store, settings, session)
     except BaseException:
         store.close()
         raise
 
 
-def _transcripts(path: str, settings: Settings, format: str | None) -> "Shelf":
-    from foldmark.adapters.mcp.shelf import FileShelf, FolderShelf  # noqa: PLC0415
-    from foldmark.adapters.mcp.within import opened_within  # noqa: PLC0415
+def _transcripts(path: str, settings: Settings, format: str | None) -> "SessionSource":
+    from foldmark.adapters.mcp.sources import (  # noqa: PLC0415
+        FolderSource,
+        TranscriptSource,
+        opened_within,
+    )
 
     if path == STANDARD_INPUT:
         raise BadInput("standard input is where the client speaks; give the path of a transcript")
@@ -141,10 +144,10 @@ def _transcripts(path: str, settings: Settings, format: str | None) -> "Shelf":
 
     if not _is_folder(found):
         with opened_reading(found, format=format):
-            return FileShelf(found, settings, fill)
+            return TranscriptSource(found, settings, fill)
     if not any(map(is_transcript, files())):
         raise BadInput("there is no transcript in this folder", source=harmless(path))
-    return FolderShelf(found, settings, fill, files)
+    return FolderSource(found, settings, fill, files)
 
 
 def _is_folder(path: Path) -> bool:

@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from foldmark.errors import BadInput, FoldmarkError, NoSession
-from foldmark.files import harmless, opened_input
+from foldmark.files import harmless, open_folder, open_regular, opened_input
 from foldmark.session.settings import Settings
 from foldmark.store.rows import SessionRow
 from foldmark.store.sqlite import Sqlite
 from foldmark.store.store import LATEST, Store
 
 from .reader import SessionReader, line
-from .within import opened_within
 
-_MOST_LOOKS = 4  # at sessions of one store, at a time
+_MOST_READERS = 4  # of sessions of one store, at a time
 _MOST_COPIES, _MOST_BYTES = 16, 2**28  # of transcripts that are kept, so that none is read twice
 _WORTH_INDEXING = 256  # messages
 
@@ -35,7 +34,7 @@ Files = Callable[[], Sequence[Path]]
 _Stamp = tuple[int, int, int, int]
 
 
-class Shelf(Protocol):
+class SessionSource(Protocol):
     """The sessions that can be looked at."""
 
     def look(self, name: str | None) -> SessionReader:
@@ -74,36 +73,6 @@ def read_only_store(place: str, *, wait: float) -> Store:
     return Store.open(place, wait=wait, make=False)
 
 
-class Looks:
-    """The looks at the sessions of one store, each begun once."""
-
-    def __init__(self, store: Store, settings: Settings) -> None:
-        """Take the store, which is closed with them."""
-        self.store = store
-        self._settings = settings
-        self._rules = settings.rules()
-        self._begun: dict[int, SessionReader] = {}
-
-    def at(self, row: SessionRow) -> SessionReader:
-        """The look at a session."""
-        if row.key not in self._begun:
-            while len(self._begun) >= _MOST_LOOKS:
-                self._begun.pop(next(iter(self._begun)))
-            self._begun[row.key] = SessionReader(self.store, row, self._settings, self._rules)
-        return self._begun[row.key]
-
-    def named(self, name: str) -> SessionRow:
-        """A session by its id, or by a beginning that only it has."""
-        try:
-            return self.store.named(name)
-        except NoSession as error:
-            raise no_session(name, error.nearest) from None
-
-    def close(self) -> None:
-        """Let the store go."""
-        self.store.close()
-
-
 def no_session(name: str, nearest: Sequence[str] = ()) -> BadInput:
     """That there is no such session, and which may be meant."""
     hint = f"did you mean {', '.join(map(line, nearest[:3]))}?" if nearest else ""
@@ -113,27 +82,41 @@ def no_session(name: str, nearest: Sequence[str] = ()) -> BadInput:
 # --- a store -------------------------------------------------------------------------------
 
 
-class StoreShelf:
+class StoreSource:
     """The sessions of a store; or one of them alone, where that is what was pointed at."""
 
     def __init__(self, store: Store, settings: Settings, only: str | None = None) -> None:
-        """Take the store, and the one session that may be looked at, if not all may."""
-        self._looks = Looks(store, settings)
+        """Take the store, which is closed with this, and the one session that may be read."""
+        self.store = store
+        self._settings = settings
+        self._rules = settings.rules()
         self._only = None if only is None else store.named(only)
+        self._readers: dict[int, SessionReader] = {}  # each begun once
 
     def look(self, name: str | None) -> SessionReader:
         """The session of this name, or the newest."""
-        if self._only is None:
-            return self._looks.at(self._looks.named(name or LATEST))
-        if name and name not in {self._only.id, LATEST}:
-            raise no_session(name, (self._only.id,))
-        return self._looks.at(self._only)
+        only = self._only
+        if only is None:
+            try:
+                return self.reader(self.store.named(name or LATEST))
+            except NoSession as error:
+                raise no_session(name or LATEST, error.nearest) from None
+        if name and name not in {only.id, LATEST}:
+            raise no_session(name, (only.id,))
+        return self.reader(only)
+
+    def reader(self, row: SessionRow) -> SessionReader:
+        """The reader of a session."""
+        if row.key not in self._readers:
+            while len(self._readers) >= _MOST_READERS:
+                self._readers.pop(next(iter(self._readers)))
+            reader = SessionReader(self.store, row, self._settings, self._rules)
+            self._readers[row.key] = reader
+        return self._readers[row.key]
 
     def names(self) -> list[str]:
         """Their ids."""
-        if self._only is not None:
-            return [self._only.id]
-        return [row.id for row in self._looks.store.sessions()]
+        return [row.id for row in ([self._only] if self._only else self.store.sessions())]
 
     def left_out(self) -> int:
         """None: a store has no lines."""
@@ -141,53 +124,67 @@ class StoreShelf:
 
     def close(self) -> None:
         """Let the store go."""
-        self._looks.close()
+        self.store.close()
 
 
 # --- transcripts ---------------------------------------------------------------------------
 
 
-class Copy:
-    """A transcript in a private store, brought up to date where the file has changed.
+class TranscriptSource:
+    """The sessions of a transcript in a private store, brought up to date where it has changed.
 
-    It is opened once for each look: what is checked is what is read.
+    It is opened once for each look: what is checked is what is read. It must be given what opens
+    it where others can write to the folder that it lies in.
     """
 
-    def __init__(self, path: Path, opening: Opening, settings: Settings, fill: Fill) -> None:
-        """Take the file and what opens it; it is read when it is looked at."""
+    def __init__(
+        self, path: Path, settings: Settings, fill: Fill, opening: Opening | None = None
+    ) -> None:
+        """Take the file; it is read when it is looked at."""
+        whole = os.fspath(path.absolute())  # `-` would be standard input
         self.path = path
-        self.skipped = 0
-        self._opening = opening
+        self._opening = opening or (lambda: opened_input(whole))
         self._settings = settings
         self._fill = fill
-        self._looks: Looks | None = None
+        self._skipped = 0
+        self._copy: StoreSource | None = None
         self._stamp: _Stamp | None = None
 
-    def looks(self) -> Looks:
+    def look(self, name: str | None = None) -> SessionReader:
+        """The session of this id, or the longest."""
+        copy = self._fresh()
+        if name:
+            return copy.look(name)
+        return copy.reader(max(copy.store.sessions(), key=lambda row: row.places))
+
+    def names(self) -> list[str]:
+        """The ids of its sessions as they were read last; it is not read again for them."""
+        return (self._copy or self._fresh()).names()
+
+    def left_out(self) -> int:
+        """The lines that could not be read."""
+        return self._skipped
+
+    def _fresh(self) -> StoreSource:
         """The sessions of the file as it is now."""
         with _told_of(self.path), self._opening() as file:
             stamp = _stamp(os.fstat(file.fileno()))
-            if self._looks is None or stamp != self._stamp:
-                self._looks = self._filled(file)
+            if self._copy is None or stamp != self._stamp:
+                self._copy = self._filled(file)
                 self._stamp = stamp  # of before it was read: what came meanwhile is read next time
-            return self._looks
+            return self._copy
 
     @property
     def size(self) -> int:
         """The bytes of the file as it was read."""
         return self._stamp[2] if self._stamp else 0
 
-    def names(self) -> list[str]:
-        """The ids of its sessions as they were read last; it is not read again for them."""
-        looks = self._looks or self.looks()
-        return [row.id for row in looks.store.sessions()]
-
-    def _filled(self, file: BinaryIO) -> Looks:
-        if self._looks is not None:
+    def _filled(self, file: BinaryIO) -> StoreSource:
+        if self._copy is not None:
             # What was written anew, and not only at its end, does not continue what we have.
             with suppress(FoldmarkError):
-                self._take(self._looks.store, file)
-                return self._looks
+                self._take(self._copy.store, file)
+                return self._copy
             self.close()
             file.seek(0)
         store = private_store()
@@ -196,10 +193,10 @@ class Copy:
         except BaseException:
             store.close()
             raise
-        return Looks(store, self._settings)
+        return StoreSource(store, self._settings)
 
     def _take(self, store: Store, file: BinaryIO) -> None:
-        self.skipped = self._fill(store, file, os.fspath(self.path))
+        self._skipped = self._fill(store, file, os.fspath(self.path))
         rows = store.sessions()
         if not rows:
             raise BadInput("there is no session in it")
@@ -207,18 +204,11 @@ class Copy:
             if row.places - row.indexed >= _WORTH_INDEXING:
                 store.index(row.key)
 
-    def look(self, name: str | None = None) -> SessionReader:
-        """One of its sessions: of this id, else the longest."""
-        looks = self.looks()
-        if name:
-            return looks.at(looks.named(name))
-        return looks.at(max(looks.store.sessions(), key=lambda row: row.places))
-
     def close(self) -> None:
         """Forget what was read."""
-        looks, self._looks = self._looks, None
-        if looks is not None:
-            looks.close()
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            copy.close()
 
 
 def private_store() -> Store:
@@ -253,32 +243,26 @@ def _told_of(path: Path) -> Generator[None]:
         raise type(error)(error.cause, source=harmless(path.name), place=error.place) from None
 
 
-class FileShelf:
-    """The sessions of one file; the longest where none is named."""
+@contextmanager
+def opened_within(folder: Path, path: Path) -> Generator[BinaryIO]:
+    """A regular file of a folder; BadInput where it is none, or a link is on the way.
 
-    def __init__(self, path: Path, settings: Settings, fill: Fill) -> None:
-        """Take the file."""
-        whole = os.fspath(path.absolute())  # `-` would be standard input
-        self._copy = Copy(path, lambda: opened_input(whole), settings, fill)
-
-    def look(self, name: str | None) -> SessionReader:
-        """The session of this id, or the longest."""
-        return self._copy.look(name)
-
-    def names(self) -> list[str]:
-        """Their ids."""
-        return self._copy.names()
-
-    def left_out(self) -> int:
-        """The lines that could not be read."""
-        return self._copy.skipped
-
-    def close(self) -> None:
-        """Forget what was read."""
-        self._copy.close()
+    The folder itself may be a link: it is what was pointed at.
+    """
+    try:
+        *folders, name = path.relative_to(folder).parts or (os.pardir,)
+        if os.pardir in (*folders, name):
+            raise ValueError("not a file of this folder")  # noqa: TRY301 - told below
+        with open_folder(folder, folders) as number:
+            file = open_regular(name, folder=number)
+    except (OSError, ValueError) as error:
+        cause = error.strerror if isinstance(error, OSError) else None
+        raise BadInput(f"cannot be read: {cause or error}") from None
+    with file:
+        yield file
 
 
-class FolderShelf:
+class FolderSource:
     """The transcripts of a folder by their paths in it; the newest where none is named."""
 
     def __init__(self, folder: Path, settings: Settings, fill: Fill, files: Files) -> None:
@@ -287,9 +271,9 @@ class FolderShelf:
         self._settings = settings
         self._fill = fill
         self._files = files
-        self._copies: dict[Path, Copy] = {}
+        self._copies: dict[Path, TranscriptSource] = {}
         self._refused: dict[Path, _Stamp | None] = {}
-        self._last: Copy | None = None
+        self._last: TranscriptSource | None = None
 
     def look(self, name: str | None) -> SessionReader:
         """The longest session of the file that is meant, or of the newest."""
@@ -304,8 +288,8 @@ class FolderShelf:
 
     def _looked(self, path: Path) -> SessionReader:
         # A file or a folder on the way may have become a link since the files were listed.
-        copy = self._copies.pop(path, None) or Copy(
-            path, lambda: opened_within(self._folder, path), self._settings, self._fill
+        copy = self._copies.pop(path, None) or TranscriptSource(
+            path, self._settings, self._fill, lambda: opened_within(self._folder, path)
         )
         try:
             look = copy.look()
@@ -357,7 +341,7 @@ class FolderShelf:
 
     def left_out(self) -> int:
         """The lines of the file that was looked at last that could not be read."""
-        return self._last.skipped if self._last else 0
+        return self._last.left_out() if self._last else 0
 
     def close(self) -> None:
         """Forget what was read."""
