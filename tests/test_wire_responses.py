@@ -57,7 +57,7 @@ def test_a_list_of_all_kinds_comes_back_without_being_kept_as_it_came() -> None:
     calls, results = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     items = [*USER_SIDE, *MODEL_SIDE, *calls, *results, *USER_SIDE, *MODEL_SIDE]
     assert back(items) == 0
-    assert back([*calls, *reversed(results), *MODEL_SIDE]) == 0
+    assert back([*calls, *reversed(results), *MODEL_SIDE]) == 1
 
 
 def test_items_of_one_answer_are_one_message() -> None:

@@ -195,7 +195,7 @@ class Glancer:
         if isinstance(content := message.get("content"), str):
             return [{**message, "content": f"{text}\n\n{content}"}]
         read = self._wire.read(message)
-        held = as_shown(Message(info=UserInfo(id="msg"), parts=read.parts), self._wire.key)
+        held = as_shown(Message(info=UserInfo(id="msg"), parts=read.parts))
         content = [block for message in held for block in message.content]
         joined = UserMessage(content=(Text(text=text), *cast("list[Text]", content)))
         return self._wire.write((joined,), as_is=False)
@@ -209,7 +209,7 @@ class Glancer:
             return [{**message, "content": shown(content)}]
         read, key = self._wire.read(message), self._wire.key
         results = tuple(_result(answer, _told(answer, shown), key) for answer in read.answers)
-        held = as_shown(Message(info=UserInfo(id="msg"), parts=read.parts), key)
+        held = as_shown(Message(info=UserInfo(id="msg"), parts=read.parts))
         if read.parts:
             held = [UserMessage(content=cast("Any", held[0].content), wire={JOINED: True})]
         return self._wire.write(

@@ -93,7 +93,7 @@ def with_mark(part: AnyPart, key: str, kept: Json) -> AnyPart:
 def said(read: Read) -> list[object]:
     """What a view would show of a message, if it shows all of it."""
     kind = AssistantInfo if read.role == "assistant" else UserInfo
-    parts = as_shown(Message(info=kind(id="msg"), parts=read.parts), "")
+    parts = as_shown(Message(info=kind(id="msg"), parts=read.parts))
     results = [(answer.call_id, answer.output, len(answer.files)) for answer in read.answers]
     return [*results, *gists(parts if read.parts else ())]
 

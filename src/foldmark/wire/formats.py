@@ -78,4 +78,4 @@ def encode_reply(message: Message, wire: str) -> Json:
 
 
 def _written(codec: Wire, message: Message, rest: Json) -> Json:
-    return codec.write_reply(as_shown(message, codec.key)[:1], rest)
+    return codec.write_reply(as_shown(message)[:1], rest)

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Generic, TypeVar, cast
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
+from foldmark.log.render import media
 from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
@@ -42,11 +43,11 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.model.values import Frozen, Json
 
-from .codec import JOINED, RESULT, Answer, Read, Reader, Wire, objects, opaque, options, without
+from .codec import JOINED, Answer, Read, Reader, Wire, objects, opaque, options, without
 from .pairing import Weaver
 
 M = TypeVar("M")
-VERBATIM, COVERS, ORDER = "verbatim", "covers", "order"
+VERBATIM, COVERS = "verbatim", "covers"
 
 
 class Decoded(Frozen):
@@ -100,7 +101,7 @@ def write_list(wire: Wire, messages: Iterable[Message], origin: Origin | None = 
     while place < len(given):
         odd = _verbatim(wire, given, place)
         if odd is None:
-            shown += as_shown(given[place], wire.key)
+            shown += as_shown(given[place])
             place += 1
             continue
         written += wire.write(shown, as_is=True)
@@ -183,9 +184,7 @@ class _ListReader(Generic[M]):
 
     def messages(self) -> list[Message]:
         """Our messages, results with their calls."""
-        found = self._weaver.rest()
-        _note_order(found, self._weaver.answered, self._wire.key)
-        return found
+        return self._weaver.rest()
 
     def decoded(self, wire: Wire) -> Decoded:
         """The list as it is kept: what it would be written back as is compared with what it was."""
@@ -231,7 +230,7 @@ class _ListReader(Generic[M]):
 def _written(wire: Wire, messages: Iterable[Message]) -> list[Json]:
     shown: list[PromptMessage] = []
     for message in messages:
-        shown += as_shown(message, wire.key)
+        shown += as_shown(message)
     return wire.write(shown, as_is=True)
 
 
@@ -245,27 +244,6 @@ def orphan(answer: Answer, key: str) -> TextPart:
     """A result without a call: a text that the program wrote."""
     text = opaque(key, answer.raw, answer.output)
     return replace(text, synthetic=True)
-
-
-def _note_order(messages: list[Message], answered: list[tuple[int, int]], key: str) -> None:
-    """Where results came in another order than their calls, note it beside them."""
-    orders: dict[int, list[int]] = {}
-    for number, offset in answered:
-        orders.setdefault(number, []).append(offset)
-    for number, offsets in orders.items():
-        if offsets != sorted(offsets):
-            parts = list(messages[number].parts)
-            for order, offset in enumerate(offsets):
-                parts[offset] = _with_order(parts[offset], order, key)
-            messages[number] = replace(messages[number], parts=tuple(parts))
-
-
-def _with_order(part: AnyPart, order: int, key: str) -> AnyPart:
-    if not isinstance(part, ToolPart):
-        return part
-    own = options(part.metadata, key)
-    result = {**options(own, RESULT), ORDER: order}
-    return replace(part, metadata={**(part.metadata or {}), key: {**own, RESULT: result}})
 
 
 def _verbatim(wire: Wire, messages: Sequence[Message], place: int) -> tuple[list[Json], int] | None:
@@ -289,14 +267,14 @@ def _said_by(messages: Iterable[Message], key: str) -> list[object]:
     return [
         (held.role, held.content, without(options(held.wire, key), VERBATIM, COVERS))
         for message in messages
-        for held in as_shown(message, key)
+        for held in as_shown(message)
     ]
 
 
 # --- writing -------------------------------------------------------------------------------
 
 
-def as_shown(message: Message, key: str) -> list[PromptMessage]:
+def as_shown(message: Message) -> list[PromptMessage]:
     """A message just as it is: nothing hidden, nothing mended, nothing left out."""
     wire = message.info.wire or None
     if isinstance(message.info, UserInfo):
@@ -316,8 +294,6 @@ def as_shown(message: Message, key: str) -> list[PromptMessage]:
             content.append(said)
     shown: list[PromptMessage] = [AssistantMessage(content=tuple(content), wire=wire)]
     if results:
-        if len(results) > 1:
-            results.sort(key=lambda held: _order(held, key))
         shown.append(ToolMessage(content=tuple(results)))
     return shown
 
@@ -325,17 +301,17 @@ def as_shown(message: Message, key: str) -> list[PromptMessage]:
 def _said(part: object) -> Text | Media | Reasoning | None:
     match part:
         case TextPart():
-            return Text(text=part.text, provider_options=_given(part.metadata))
+            return Text(text=part.text, provider_options=part.metadata or None)
         case ReasoningPart():
-            return Reasoning(text=part.text, provider_options=_given(part.metadata))
+            return Reasoning(text=part.text, provider_options=part.metadata or None)
         case FilePart():
-            return _file(part)
+            return media(part)
         case _:
             return None
 
 
 def _called(part: ToolPart) -> tuple[Call, list[Result]]:
-    given = _given(part.metadata)
+    given = part.metadata or None
     name, call_id = part.tool, part.call_id or ""
     call = Call(
         tool_call_id=call_id,
@@ -347,7 +323,7 @@ def _called(part: ToolPart) -> tuple[Call, list[Result]]:
         case Completed() as state:
             kind = "error-text" if told_error(state) else "text"
             output = Output(type=kind, value=state.output)
-            files = tuple(_file(held) for held in state.attachments or ())
+            files = tuple(media(held) for held in state.attachments or ())
         case Failed() as state:
             output, files = Output(type="error-text", value=state.error), ()
         case _:
@@ -360,21 +336,3 @@ def _called(part: ToolPart) -> tuple[Call, list[Result]]:
         provider_options=given,
     )
     return call, [result]
-
-
-def _file(part: FilePart) -> Media:
-    return Media(
-        data=part.url,
-        media_type=part.mime,
-        filename=part.filename or None,
-        provider_options=_given(part.metadata),
-    )
-
-
-def _given(metadata: Json | UnsetType) -> Json | None:
-    return metadata or None
-
-
-def _order(result: Result, key: str) -> int:
-    order = options(options(result.provider_options, key), RESULT).get(ORDER)
-    return order if isinstance(order, int) else 0

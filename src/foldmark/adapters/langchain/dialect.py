@@ -179,7 +179,7 @@ def _by(name: str, part: AnyPart) -> AnyPart:
 
 def _read_answer(message: AIMessage, rest: Json) -> Read:
     parts = _answer_parts(message)
-    shown = as_shown(Message(info=AssistantInfo(id="msg", wire={KEY: rest}), parts=parts), KEY)
+    shown = as_shown(Message(info=AssistantInfo(id="msg", wire={KEY: rest}), parts=parts))
     written = _assistant(cast("AssistantMessage", shown[0]))
     if any(getattr(written, name, None) != getattr(message, name) for name in _CONTENT):
         rest = {**rest, _RAW: {name: stored(getattr(message, name)) for name in _CONTENT}}

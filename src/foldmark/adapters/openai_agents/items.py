@@ -330,17 +330,17 @@ def restored(read: Read) -> list[Json]:
         answer = read.answers[0]
         call = ToolPart(tool="", call_id=answer.call_id, state=Pending(input={}))
         message = Message(info=AssistantInfo(id="msg"), parts=(settled(call, answer, KEY, None),))
-        return _CODEC.write(as_shown(message, KEY)[1:], as_is=True)
+        return _CODEC.write(as_shown(message)[1:], as_is=True)
     kind = AssistantInfo if read.role == "assistant" else UserInfo
     message = Message(info=kind(id="msg", wire=wire), parts=read.parts)
-    return _CODEC.write(as_shown(message, KEY), as_is=True)
+    return _CODEC.write(as_shown(message), as_is=True)
 
 
 def _items_of(messages: Iterable[Message]) -> list[Json]:
     """All items that a session has followed, as they came."""
     found: dict[int, Json] = {}
     for message in messages:
-        for bit in (bit for shown in as_shown(message, KEY) for bit in _bits(shown)):
+        for bit in (bit for shown in as_shown(message) for bit in _bits(shown)):
             number = _number(bit)
             if number is not None:
                 found[number] = _raw(bit) or _CODEC.write((bit,), as_is=True)[0]
