@@ -1,6 +1,6 @@
 """A format of your own: the result files of τ-bench, one list of episodes.
 
-Installed in a package with the entry point `tau-bench = "tau_bench_format:FORMAT"` in the group
+Installed in a package with the entry point `tau-bench = "tau_bench_format:TauBench"` in the group
 `foldmark.formats`, every command of Foldmark reads such files.
 
 Facts of this format: an episode's `traj` is a list of OpenAI's chat messages, the policy first as
@@ -12,7 +12,6 @@ from typing import Any
 from foldmark.model.messages import SessionInfo
 from foldmark.model.values import Extra, parsed
 from foldmark.transcripts.build import FormatReader, Talk, UniqueNames, as_object, located
-from foldmark.transcripts.format import Format
 from foldmark.transcripts.formats.api_lists import decode_list
 from foldmark.transcripts.source import Head
 from foldmark.wire.codec import objects, options
@@ -26,7 +25,15 @@ _wire = OpenAIChat()
 class TauBench(FormatReader):
     """Reads one file: every episode is a session."""
 
+    name = NAME
+    about = "τ-bench, the results of a run"
     key = _wire.key
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file is of this format."""
+        episode = as_object(head.item(0))
+        return "task_id" in episode and isinstance(episode.get("traj"), list)
 
     def __init__(self, name: str) -> None:
         """Take the file's name, which names the sessions together with their tasks."""
@@ -51,17 +58,3 @@ class TauBench(FormatReader):
             )
             facts = {fact: episode.get(fact) for fact in ("task_id", "trial", "reward")}
             self.tell(Talk(self, info, Extra({NAME: facts})), *decoded.messages)
-
-
-def recognises(head: Head) -> bool:
-    """Whether a file begins with an episode."""
-    episode = as_object(head.item(0))
-    return "task_id" in episode and isinstance(episode.get("traj"), list)
-
-
-FORMAT = Format(
-    name=NAME,
-    about="τ-bench, the results of a run",
-    recognises=recognises,
-    importer=TauBench,
-)

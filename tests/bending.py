@@ -75,7 +75,7 @@ def bent_lines(records: Sequence[Any]) -> st.SearchStrategy[list[Any]]:
 
 def read_leniently(format: Format, records: Sequence[Any]) -> list[Transcript]:
     """All that can be read of these records; what cannot is BadInput and nothing else."""
-    importer = format.importer("kept.jsonl")
+    importer = format("kept.jsonl")
     sessions = Sessions(format.name)
     for line, record in enumerate(records, 1):
         with suppress(BadInput):

@@ -30,7 +30,7 @@ def ran(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def installed(folder: Path, code: str, target: str = "diary_format:FORMAT") -> Path:
+def installed(folder: Path, code: str, target: str = "diary_format:Diary") -> Path:
     """A package with an entry point, as pip would leave it."""
     (folder / "diary_format.py").write_text(code)
     told = folder / "diary_format-1.0.dist-info"
@@ -73,7 +73,7 @@ EPISODE: Json = {
 
 def with_example(folder: Path) -> Path:
     """The example of a plugin, installed."""
-    return installed(folder, EXAMPLE.read_text())
+    return installed(folder, EXAMPLE.read_text(), "diary_format:TauBench")
 
 
 def test_the_example_of_a_plugin_reads_every_episode_as_a_session(tmp_path: Path):
@@ -118,8 +118,8 @@ def test_a_real_file_of_no_format_of_ours_is_refused_in_one_line(
     ("code", "target", "cause"),
     [
         ("FORMAT = 5", "diary_format:FORMAT", "is no new format"),
-        ("1/0", "diary_format:FORMAT", "cannot be loaded: division by zero"),
-        (PLUGIN.replace('"diary",', '"codex",', 1), "diary_format:FORMAT", "is no new format"),
+        ("1/0", "diary_format:Diary", "cannot be loaded: division by zero"),
+        (PLUGIN.replace('"diary"', '"codex"', 1), "diary_format:Diary", "is no new format"),
         (PLUGIN, "diary_format:NOTHING", "cannot be loaded"),
     ],
 )

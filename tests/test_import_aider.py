@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import AssistantInfo, Message, TextPart, Transcript
-from foldmark.transcripts.formats.aider import FORMAT, Kind
+from foldmark.transcripts.formats.aider import Aider, Kind
 from foldmark.transcripts.read import Sessions, opened_reading, read_file, read_sessions
 from foldmark.transcripts.source import opened_source
 
@@ -26,8 +26,8 @@ TITLE = r"# aider chat started at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*"
 
 def read(text: str, name: str = "notes.md") -> list[Transcript]:
     """The sessions of a text, without a file."""
-    importer = FORMAT.importer(name)
-    sessions = Sessions(FORMAT.name)
+    importer = Aider(name)
+    sessions = Sessions(Aider.name)
     lines = text.split("\n")
     ended = [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
     for number, line in enumerate(ended, 1):
@@ -186,7 +186,7 @@ def test_a_history_is_recognised_by_its_header_or_its_marks(tmp_path: Path, begi
     path = tmp_path / "history.md"
     path.write_text(beginning)
     with opened_reading(path) as reading:
-        assert reading.format is FORMAT
+        assert reading.format is Aider
 
 
 @pytest.mark.parametrize("other", ["# Notes\n\n> a quote\n\n#### heading\n", '{"role":"user"}\n'])
@@ -194,7 +194,7 @@ def test_other_files_are_not_taken_for_it(tmp_path: Path, other: str) -> None:
     path = tmp_path / "notes.md"
     path.write_text(other)
     with opened_source(path) as source:
-        assert not FORMAT.recognises(source.head)
+        assert not Aider.recognises(source.head)
 
 
 def test_a_line_that_is_no_text_is_refused_by_its_number(tmp_path: Path) -> None:
@@ -225,4 +225,4 @@ def test_every_line_of_a_real_file_is_read(corpus: Path) -> None:
 def test_only_this_file_of_all_real_ones_is_recognised(corpus: Path) -> None:
     for path in corpus.glob("*/*"):
         with opened_source(path) as source:
-            assert FORMAT.recognises(source.head) is (path == corpus / REAL)
+            assert Aider.recognises(source.head) is (path == corpus / REAL)

@@ -22,7 +22,7 @@ from foldmark.model.messages import (
 )
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
-from foldmark.transcripts.formats.claude_trace import FORMAT, streamed
+from foldmark.transcripts.formats.claude_trace import ClaudeTrace, streamed
 from foldmark.transcripts.read import opened_reading, read_file, read_sessions
 from foldmark.transcripts.source import opened_source
 from foldmark.wire.formats import encode
@@ -89,7 +89,7 @@ def exchange(messages: list[Line], answer: Line | None = None, **body: Any) -> L
 
 def told(lines: list[Line]) -> list[list[str]]:
     """The view of each session."""
-    return [shown(*session.messages) for session in read_leniently(FORMAT, lines)]
+    return [shown(*session.messages) for session in read_leniently(ClaudeTrace, lines)]
 
 
 ASK, CALLED, LISTED = user(text("list it")), model(call("c1")), user(result("c1"))
@@ -103,7 +103,7 @@ WHOLE = ["user: list it", "call c1", "text c1: a.py", "assistant: a.py is there"
 
 
 def test_a_conversation_that_requests_repeat_is_told_once() -> None:
-    (session,) = read_leniently(FORMAT, [FIRST, SECOND])
+    (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND])
     assert shown(*session.messages) == WHOLE
     assert [message.id for message in session.messages] == ["kept-1", "msg_1", "msg_2"]
     assert session.info.id == "kept"
@@ -113,7 +113,7 @@ def test_a_conversation_that_requests_repeat_is_told_once() -> None:
 
 
 def test_an_answer_carries_its_model_its_usage_and_its_time() -> None:
-    (session,) = read_leniently(FORMAT, [FIRST, SECOND])
+    (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND])
     info = session.messages[1].info
     assert isinstance(info, AssistantInfo)
     assert (info.provider_id, info.model_id, info.finish) == ("anthropic", "claude-x", "tool-calls")
@@ -149,7 +149,7 @@ def test_history_that_was_never_answered_here_is_told_as_well() -> None:
 def test_conversations_that_take_turns_are_sessions_of_their_own() -> None:
     other = user(text("count it"))
     lines = [FIRST, exchange([other], reply(5, text("one"))), SECOND]
-    sessions = read_leniently(FORMAT, lines)
+    sessions = read_leniently(ClaudeTrace, lines)
     assert [session.info.id for session in sessions] == ["kept", "kept-2"]
     assert told(lines) == [WHOLE, ["user: count it", "assistant: one"]]
 
@@ -170,7 +170,7 @@ def test_what_has_no_tools_is_told_once_it_grows_or_where_there_is_nothing_else(
 
 def test_texts_that_the_program_put_in_are_told_as_its_own() -> None:
     reminder = text("<system-reminder>be quick</system-reminder>")
-    (session,) = read_leniently(FORMAT, [exchange([user(reminder, text("go"))])])
+    (session,) = read_leniently(ClaudeTrace, [exchange([user(reminder, text("go"))])])
     parts = session.messages[0].parts
     assert [isinstance(part, TextPart) and bool(part.synthetic) for part in parts] == [True, False]
 
@@ -185,7 +185,7 @@ def test_a_request_that_is_sent_again_takes_its_first_answer_back() -> None:
 
 def test_a_request_that_failed_has_no_answer() -> None:
     failed = exchange([ASK], {"type": "error", "error": {"type": "overloaded_error"}})
-    (session,) = read_leniently(FORMAT, [failed, FIRST, SECOND])
+    (session,) = read_leniently(ClaudeTrace, [failed, FIRST, SECOND])
     assert shown(*session.messages) == WHOLE
 
 
@@ -199,7 +199,7 @@ def test_a_request_that_leaves_out_the_end_takes_it_back() -> None:
 def test_a_result_that_no_longer_says_what_it_said_is_pruned() -> None:
     gone = user(result("c1", "[Old tool result content cleared]"))
     after = exchange([ASK, CALLED, gone, SAID, user(text("go on"))], reply(3, text("ok")))
-    (session,) = read_leniently(FORMAT, [FIRST, SECOND, after])
+    (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND, after])
     (part,) = session.messages[1].parts
     assert isinstance(part, ToolPart)
     assert isinstance(part.state, Completed)
@@ -231,7 +231,7 @@ def test_a_conversation_that_begins_with_a_summary_folds_the_one_before(
     blocks: list[Line], asked: list[Line]
 ) -> None:
     begun = exchange([user(text(CONTINUED), *blocks, text("go on"))], reply(4, text("on it")))
-    (session,) = read_leniently(FORMAT, [FIRST, SECOND, *asked, begun])
+    (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND, *asked, begun])
     log = Log(counter(FOLDMARK.estimate), session.messages)
     assert len(log.pivots) == 1
     marker = session.messages[3]
@@ -247,7 +247,7 @@ def test_a_conversation_that_begins_with_a_summary_folds_the_one_before(
     ]
     if asked:
         assert marker.info.wire
-        assert marker.info.wire[FORMAT.name]["usage"] == USAGE
+        assert marker.info.wire[ClaudeTrace.name]["usage"] == USAGE
 
 
 def test_a_summary_that_nothing_follows_changes_nothing() -> None:
@@ -303,7 +303,7 @@ EVENTS: list[Line] = [
 def test_a_streamed_answer_is_put_together() -> None:
     line = exchange([ASK])
     line["response"] |= {"body": None, "body_raw": stream(*EVENTS)}
-    (session,) = read_leniently(FORMAT, [line, SECOND])
+    (session,) = read_leniently(ClaudeTrace, [line, SECOND])
     assert shown(*session.messages) == [
         *("user: list it", "thought: hm", "assistant: let me", "call c1", "text c1: a.py"),
         "assistant: a.py is there",
@@ -353,7 +353,7 @@ def test_half_of_a_character_does_no_harm() -> None:
 def test_a_line_that_cannot_be_read_leaves_nothing_behind() -> None:
     broken = exchange([ASK, CALLED, LISTED, user({"type": "text", "text": 5})], reply(9, text("x")))
     assert told([FIRST, broken, SECOND]) == [WHOLE]
-    importer = FORMAT.importer("x")
+    importer = ClaudeTrace("x")
     with pytest.raises(BadInput):
         list(importer.take(importer.decode(json.dumps(broken).encode()), 1))
 
@@ -378,7 +378,7 @@ EVERYTHING = [
 
 @given(bent_lines(EVERYTHING))
 def test_whatever_the_lines_hold_is_read_or_refused(lines: list[Any]) -> None:
-    for session in read_leniently(FORMAT, lines):
+    for session in read_leniently(ClaudeTrace, lines):
         assert_acceptable(session.messages)
         assert len({message.id for message in session.messages}) == len(session.messages)
 
@@ -442,6 +442,6 @@ def test_after_the_compaction_of_a_real_file_only_its_summary_is_shown(corpus: P
 def test_only_this_file_of_all_real_ones_is_recognised(corpus: Path) -> None:
     for path in corpus.glob("*/*"):
         with opened_source(path) as source:
-            assert FORMAT.recognises(source.head) is (path == corpus / REAL)
+            assert ClaudeTrace.recognises(source.head) is (path == corpus / REAL)
     with opened_reading(corpus / REAL) as reading:
-        assert reading.format is FORMAT
+        assert reading.format is ClaudeTrace

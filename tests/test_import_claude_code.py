@@ -27,7 +27,7 @@ from foldmark.model.messages import (
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.format import formats
-from foldmark.transcripts.formats.claude_code import FORMAT
+from foldmark.transcripts.formats.claude_code import ClaudeCode
 from foldmark.transcripts.read import opened_reading, read_file, read_sessions
 from foldmark.transcripts.source import opened_source
 
@@ -416,7 +416,7 @@ def test_a_real_file_has_what_its_manifest_says(name: str, corpus: Path) -> None
 def test_a_real_file_is_of_this_format_and_no_other_is(corpus: Path) -> None:
     for path in sorted(corpus.glob("*/*")):
         with opened_source(path) as source:
-            assert FORMAT.recognises(source.head) == (path.parent.name == "claude-code")
+            assert ClaudeCode.recognises(source.head) == (path.parent.name == "claude-code")
 
 
 def test_after_real_compactions_the_view_begins_with_the_summary(corpus: Path) -> None:
@@ -459,7 +459,7 @@ def every_kind() -> Lines:
 
 @given(bent_lines(every_kind().all))
 def test_spoiled_lines_are_refused_or_acceptable(records: list[Any]) -> None:
-    for transcript in read_leniently(FORMAT, records):
+    for transcript in read_leniently(ClaudeCode, records):
         assert_acceptable(transcript.messages)
 
 
@@ -470,7 +470,7 @@ def test_spoiled_real_lines_are_refused_or_acceptable(corpus: Path, data: st.Dat
     lines = [line for line in path.read_bytes().splitlines()[:400] if len(line) < 3_000]
     start = data.draw(st.integers(0, len(lines) - 12))
     records = [json.loads(line) for line in lines[start : start + 12]]
-    for transcript in read_leniently(FORMAT, data.draw(bent_lines(records))):
+    for transcript in read_leniently(ClaudeCode, data.draw(bent_lines(records))):
         assert_acceptable(transcript.messages)
 
 

@@ -26,7 +26,7 @@ from foldmark.model.messages import (
 )
 from foldmark.policy import FOLDMARK, OPENCODE_2025
 from foldmark.tokens.counters import counter
-from foldmark.transcripts.formats.codex import FORMAT
+from foldmark.transcripts.formats.codex import Codex
 from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
 from foldmark.transcripts.source import opened_source
 from foldmark.wire.lists import write_list
@@ -154,7 +154,7 @@ def test_a_session_that_goes_on_with_another_keeps_its_own_name(tmp_path: Path) 
 
 def test_a_file_without_that_line_is_named_after_itself() -> None:
     unreadable = item("message", role="user")
-    (found,) = read_leniently(FORMAT, [unreadable, user("look")])
+    (found,) = read_leniently(Codex, [unreadable, user("look")])
     assert (found.info.id, texts(found)) == ("kept", ["look"])
 
 
@@ -409,7 +409,7 @@ EVERYTHING = [
 
 @given(bent_lines(EVERYTHING))
 def test_whatever_the_lines_hold_is_read_or_refused(lines: list[Any]) -> None:
-    for found in read_leniently(FORMAT, lines):
+    for found in read_leniently(Codex, lines):
         assert_acceptable(found.messages)
 
 
@@ -439,7 +439,7 @@ def test_a_real_file_has_as_many_messages_as_it_is_said_to_have(corpus: Path, na
     with opened_reading(corpus / name) as reading:
         steps = list(reading.steps())
     tally = reading.importer.tally
-    assert reading.format is FORMAT
+    assert reading.format is Codex
     assert tally.messages == wanted["messages"]
     assert (tally.calls, tally.results) == (wanted["tool_calls"], wanted["tool_results"])
     assert (
@@ -493,4 +493,4 @@ def test_after_its_compactions_a_real_file_shows_what_the_agent_went_on_with(
 def test_no_other_file_is_taken_for_one_of_codex(corpus: Path) -> None:
     for file in json.loads((corpus / "manifest.json").read_bytes()):
         with opened_source(corpus / file["file"]) as source:
-            assert FORMAT.recognises(source.head) == (file["format"] == "codex")
+            assert Codex.recognises(source.head) == (file["format"] == "codex")

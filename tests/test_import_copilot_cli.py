@@ -23,7 +23,7 @@ from foldmark.model.messages import (
 )
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.build import Opened
-from foldmark.transcripts.formats.copilot_cli import FORMAT
+from foldmark.transcripts.formats.copilot_cli import CopilotCli
 from foldmark.transcripts.read import opened_reading, read_file, read_sessions
 from foldmark.transcripts.source import opened_source
 
@@ -285,7 +285,7 @@ def test_the_same_file_gives_the_same_messages(tmp_path: Path):
 
 @given(bent_lines(compacted(success=True, summaryContent="So far.")))
 def test_whatever_is_wrong_in_events_the_rest_can_be_kept_and_shown(events: list[Any]):
-    for found in read_leniently(FORMAT, events):
+    for found in read_leniently(CopilotCli, events):
         assert len({message.id for message in found.messages}) == len(found.messages)
         assert_acceptable(found.messages)
 
@@ -293,15 +293,15 @@ def test_whatever_is_wrong_in_events_the_rest_can_be_kept_and_shown(events: list
 def test_real_events_are_counted_as_they_count_themselves(corpus: Path):
     for entry in json.loads((corpus / "manifest.json").read_bytes()):
         with opened_source(corpus / entry["file"]) as source:
-            assert FORMAT.recognises(source.head) == (entry["format"] == FORMAT.name)
-        if entry["format"] == FORMAT.name:
+            assert CopilotCli.recognises(source.head) == (entry["format"] == CopilotCli.name)
+        if entry["format"] == CopilotCli.name:
             read = read_file(corpus / entry["file"])
             wanted = (entry["messages"], entry["tool_calls"], entry["tool_results"])
             assert (read.messages, read.calls, read.results) == wanted
 
 
 def test_real_events_are_read_whole(corpus: Path):
-    for path in sorted((corpus / FORMAT.name).iterdir()):
+    for path in sorted((corpus / CopilotCli.name).iterdir()):
         [found] = read_sessions(path)
         assert len({message.id for message in found.messages}) == len(found.messages)
         assert_acceptable(found.messages)

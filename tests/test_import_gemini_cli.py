@@ -25,7 +25,7 @@ from foldmark.model.messages import (
 )
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.build import Opened
-from foldmark.transcripts.formats.gemini_cli import FORMAT
+from foldmark.transcripts.formats.gemini_cli import GeminiCli
 from foldmark.transcripts.read import opened_reading, read_file, read_sessions
 from foldmark.transcripts.source import opened_source
 from foldmark.wire.formats import encode
@@ -343,7 +343,7 @@ def test_lists_of_others_are_not_recognised(tmp_path: Path, whole: Any):
     path = tmp_path / "other.json"
     path.write_text(json.dumps(whole, indent=2))
     with opened_source(path) as source:
-        assert not FORMAT.recognises(source.head)
+        assert not GeminiCli.recognises(source.head)
 
 
 # --- what is wrong, and what is real ---
@@ -377,7 +377,7 @@ BENDABLE: list[Any] = [
 
 @given(bent_lines(BENDABLE))
 def test_whatever_is_wrong_in_lines_the_rest_can_be_kept_and_shown(lines: list[Any]):
-    for found in read_leniently(FORMAT, lines):
+    for found in read_leniently(GeminiCli, lines):
         assert len(set(ids(found))) == len(found.messages)
         assert_acceptable(found.messages)
 
@@ -385,15 +385,15 @@ def test_whatever_is_wrong_in_lines_the_rest_can_be_kept_and_shown(lines: list[A
 def test_real_sessions_are_counted_as_they_count_themselves(corpus: Path):
     for entry in json.loads((corpus / "manifest.json").read_bytes()):
         with opened_source(corpus / entry["file"]) as source:
-            assert FORMAT.recognises(source.head) == (entry["format"] == FORMAT.name)
-        if entry["format"] == FORMAT.name:
+            assert GeminiCli.recognises(source.head) == (entry["format"] == GeminiCli.name)
+        if entry["format"] == GeminiCli.name:
             read = read_file(corpus / entry["file"])
             wanted = (entry["messages"], entry["tool_calls"], entry["tool_results"])
             assert (read.messages, read.calls, read.results) == wanted
 
 
 def test_real_sessions_are_read_whole(corpus: Path):
-    for path in sorted((corpus / FORMAT.name).iterdir()):
+    for path in sorted((corpus / GeminiCli.name).iterdir()):
         [found] = read_sessions(path)
         assert len(set(ids(found))) == len(found.messages)
         assert_acceptable(found.messages)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from foldmark.errors import BadInput
 from foldmark.model.messages import AssistantInfo, Transcript
 from foldmark.transcripts.format import Format, formats, recognised
-from foldmark.transcripts.formats.api_lists import FORMATS
+from foldmark.transcripts.formats.api_lists import AnthropicLists, ChatLists, ResponsesLists
 from foldmark.transcripts.read import opened_reading, read_file, read_sessions
 from foldmark.transcripts.source import opened_source
 from foldmark.wire.formats import decode, encode
@@ -19,7 +19,7 @@ from foldmark.wire.formats import decode, encode
 from .bending import assert_acceptable, bent_lines, read_leniently
 from .telling import shown
 
-ANTHROPIC, RESPONSES, CHAT = FORMATS
+ANTHROPIC, RESPONSES, CHAT = AnthropicLists, ResponsesLists, ChatLists
 SFT = "openai-chat/tau2_sft_train.jsonl"
 XML = "openai-chat/swe-smith_ft_xml_example.jsonl"
 Line = dict[str, Any]

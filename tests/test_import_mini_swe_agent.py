@@ -24,7 +24,7 @@ from foldmark.model.messages import (
     has_result,
 )
 from foldmark.transcripts.formats._fenced import FencedCall, enclosed, parted
-from foldmark.transcripts.formats.mini_swe_agent import FORMAT
+from foldmark.transcripts.formats.mini_swe_agent import MiniSweAgent
 from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
 from foldmark.transcripts.source import opened_source
 
@@ -289,7 +289,7 @@ EVERYTHING = run(
 
 @given(bent(EVERYTHING))
 def test_whatever_a_file_holds_is_read_or_refused(record: Any) -> None:
-    for found in read_leniently(FORMAT, [record, EVERYTHING]):
+    for found in read_leniently(MiniSweAgent, [record, EVERYTHING]):
         assert_acceptable(found.messages)
 
 
@@ -312,7 +312,7 @@ def test_a_message_that_is_none_is_refused(tmp_path: Path, message: Any) -> None
 
 def real(corpus: Path) -> list[Any]:
     manifest = json.loads((corpus / "manifest.json").read_bytes())
-    return [file for file in manifest if file["format"] == FORMAT.name]
+    return [file for file in manifest if file["format"] == MiniSweAgent.name]
 
 
 def test_real_files_have_as_many_messages_as_they_are_said_to_have(corpus: Path) -> None:
@@ -360,4 +360,4 @@ def test_the_costs_of_a_real_file_are_those_of_the_run(corpus: Path) -> None:
 def test_no_other_file_is_taken_for_one_of_mini_swe_agent(corpus: Path) -> None:
     for file in json.loads((corpus / "manifest.json").read_bytes()):
         with opened_source(corpus / file["file"]) as source:
-            assert FORMAT.recognises(source.head) == (file["format"] == FORMAT.name)
+            assert MiniSweAgent.recognises(source.head) == (file["format"] == MiniSweAgent.name)

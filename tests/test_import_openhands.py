@@ -23,7 +23,7 @@ from foldmark.model.messages import (
     Transcript,
     has_result,
 )
-from foldmark.transcripts.formats.openhands import FORMAT
+from foldmark.transcripts.formats.openhands import OpenHands
 from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
 from foldmark.transcripts.source import opened_source
 
@@ -385,7 +385,7 @@ EVERYTHING: Event = {
 
 @given(bent(EVERYTHING) | bent(EVERYTHING["history"]) | st.just({"history": [[None, None]]}))
 def test_whatever_a_row_holds_is_read_or_refused(record: Any) -> None:
-    for found in read_leniently(FORMAT, [record, EVERYTHING]):
+    for found in read_leniently(OpenHands, [record, EVERYTHING]):
         names = [message.id for message in found.messages]
         assert len(set(names)) == len(names)
         assert_acceptable(found.messages)
@@ -446,4 +446,4 @@ def test_in_a_real_file_every_answer_tells_what_it_took(corpus: Path) -> None:
 def test_no_other_file_is_taken_for_one_of_openhands(corpus: Path) -> None:
     for file in json.loads((corpus / "manifest.json").read_bytes()):
         with opened_source(corpus / file["file"]) as source:
-            assert FORMAT.recognises(source.head) == (file["format"] == FORMAT.name)
+            assert OpenHands.recognises(source.head) == (file["format"] == OpenHands.name)

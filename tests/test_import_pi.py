@@ -28,7 +28,7 @@ from foldmark.model.messages import (
 )
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
-from foldmark.transcripts.formats.pi import FORMAT
+from foldmark.transcripts.formats.pi import Pi
 from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
 from foldmark.transcripts.source import opened_source
 
@@ -119,12 +119,12 @@ def test_the_first_line_tells_the_session(tmp_path: Path) -> None:
 
 
 def test_a_file_without_that_line_is_named_after_itself() -> None:
-    (found,) = read_leniently(FORMAT, [user("look")])
+    (found,) = read_leniently(Pi, [user("look")])
     assert (found.info.id, texts(found)) == ("kept", ["look"])
 
 
 def test_a_line_that_cannot_be_read_does_not_lose_the_session() -> None:
-    (found,) = read_leniently(FORMAT, [entry({"role": "user", "content": 3}), user("look")])
+    (found,) = read_leniently(Pi, [entry({"role": "user", "content": 3}), user("look")])
     assert texts(found) == ["look"]
 
 
@@ -385,7 +385,7 @@ def test_the_messages_are_those_of_the_branch_in_force(back: list[int]) -> None:
         kind = said if number % 3 else user
         lines.append(kind(f"t{number}", parentId=branch[-1]) | {"id": f"e{number}"})
         branch.append(f"e{number}")
-    (found,) = read_leniently(FORMAT, lines)
+    (found,) = read_leniently(Pi, lines)
     assert [message.id for message in found.messages] == branch[1:]
 
 
@@ -415,7 +415,7 @@ EVERYTHING = [
 
 @given(bent_lines(EVERYTHING))
 def test_whatever_the_lines_hold_is_read_or_refused(lines: list[Any]) -> None:
-    for found in read_leniently(FORMAT, lines):
+    for found in read_leniently(Pi, lines):
         assert_acceptable(found.messages)
 
 
@@ -447,7 +447,7 @@ def test_a_real_file_has_as_many_messages_as_it_is_said_to_have(corpus: Path) ->
     with opened_reading(corpus / REAL) as reading:
         steps = list(reading.steps())
     tally = reading.importer.tally
-    assert reading.format is FORMAT
+    assert reading.format is Pi
     assert steps
     assert tally.messages == wanted["messages"]
     assert (tally.calls, tally.results) == (wanted["tool_calls"], wanted["tool_results"])
@@ -491,4 +491,4 @@ def test_after_its_compactions_a_real_file_shows_the_summary_and_what_was_kept(
 def test_no_other_file_is_taken_for_one_of_pi(corpus: Path) -> None:
     for file in json.loads((corpus / "manifest.json").read_bytes()):
         with opened_source(corpus / file["file"]) as source:
-            assert FORMAT.recognises(source.head) == (file["format"] == "pi")
+            assert Pi.recognises(source.head) == (file["format"] == "pi")

@@ -20,7 +20,7 @@ from foldmark.model.messages import (
     has_result,
 )
 from foldmark.transcripts.formats._fenced import FencedCall, parted, place_of
-from foldmark.transcripts.formats.swe_agent import FORMAT
+from foldmark.transcripts.formats.swe_agent import SweAgent
 from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
 from foldmark.transcripts.source import opened_source
 
@@ -264,7 +264,7 @@ EVERYTHING = run(
 
 @given(bent(EVERYTHING))
 def test_whatever_a_file_holds_is_read_or_refused(record: Any) -> None:
-    for found in read_leniently(FORMAT, [record, EVERYTHING]):
+    for found in read_leniently(SweAgent, [record, EVERYTHING]):
         assert_acceptable(found.messages)
 
 
@@ -286,7 +286,7 @@ def test_a_history_that_is_none_is_refused(tmp_path: Path, item: Item) -> None:
 
 def real(corpus: Path) -> list[Any]:
     manifest = json.loads((corpus / "manifest.json").read_bytes())
-    return [file for file in manifest if file["format"] == FORMAT.name]
+    return [file for file in manifest if file["format"] == SweAgent.name]
 
 
 def test_real_files_have_as_many_messages_as_they_are_said_to_have(corpus: Path) -> None:
@@ -319,4 +319,4 @@ def test_every_answer_of_a_real_file_can_be_put_together_again(corpus: Path) -> 
 def test_no_other_file_is_taken_for_one_of_swe_agent(corpus: Path) -> None:
     for file in json.loads((corpus / "manifest.json").read_bytes()):
         with opened_source(corpus / file["file"]) as source:
-            assert FORMAT.recognises(source.head) == (file["format"] == FORMAT.name)
+            assert SweAgent.recognises(source.head) == (file["format"] == SweAgent.name)

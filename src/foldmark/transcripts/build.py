@@ -35,6 +35,8 @@ from foldmark.wire.codec import Answer, kind_words, text_at
 from foldmark.wire.lists import orphan
 from foldmark.wire.pairing import Late, Weaver
 
+from .source import Head
+
 _LATEST = 2**53
 
 
@@ -78,11 +80,13 @@ class Tally:
 
 
 class FormatReader:
-    """Reads one file; each format overrides `read`, and what else it needs.
+    """Reads one file; each format overrides `recognises` and `read`, and what else it needs.
 
     What `read` tells before it raises BadInput is dropped: a record counts wholly or not at all.
     """
 
+    name: str
+    about: str  # for people: which program writes it
     key = ""  # under which the metadata of parts keeps what only this format knows
 
     def __init__(self, name: str) -> None:
@@ -93,6 +97,11 @@ class FormatReader:
         self.talks = {self.stem: self.talk}  # all that may hold messages back
         self._steps: list[Step] = []
         self._current: Talk | None = None
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file that begins so is of this format."""
+        raise NotImplementedError
 
     def decode(self, data: bytes) -> Any:
         """A record of the bytes of a line or a document."""

@@ -3,15 +3,14 @@
 A format that is installed elsewhere is found by the entry point `foldmark.formats`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import cast
+from typing import TypeGuard
 
 from foldmark.errors import BadInput
-from foldmark.model.values import Frozen
 
 from .build import FormatReader
 from .source import Head, Unrecognised
@@ -19,39 +18,31 @@ from .source import Head, Unrecognised
 ENTRY_POINTS = "foldmark.formats"
 
 
-class Format(Frozen):
-    """A format: its name, how it is recognised, and how its files are read."""
+Format = type[FormatReader]
 
-    name: str
-    about: str  # for people: which program writes it
-    recognises: Callable[[Head], bool]
-    importer: Callable[[str], FormatReader]  # given the file's name
-
-
-_HOMES = (
-    "opencode",
-    "claude_code",
-    "codex",
-    "pi",
-    "copilot_cli",
-    "gemini_cli",
-    "swe_agent",
-    "mini_swe_agent",
-    "openhands",
-    "claude_trace",
-    "api_lists",
-    "aider",
-)
+_HOMES = {
+    "opencode": ("OpenCode",),
+    "claude_code": ("ClaudeCode",),
+    "codex": ("Codex",),
+    "pi": ("Pi",),
+    "copilot_cli": ("CopilotCli",),
+    "gemini_cli": ("GeminiCli",),
+    "swe_agent": ("SweAgent",),
+    "mini_swe_agent": ("MiniSweAgent",),
+    "openhands": ("OpenHands",),
+    "claude_trace": ("ClaudeTrace",),
+    "api_lists": ("AnthropicLists", "ResponsesLists", "ChatLists"),
+    "aider": ("Aider",),
+}
 
 
 @cache
 def formats() -> tuple[Format, ...]:
     """All formats that are known, our own first."""
-    homes = [import_module(f".formats.{home}", __package__) for home in _HOMES]
-    own = [
-        cast("Format", format)
-        for home in homes
-        for format in getattr(home, "FORMATS", None) or (home.FORMAT,)
+    own: list[Format] = [
+        getattr(import_module(f".formats.{home}", __package__), name)
+        for home, names in _HOMES.items()
+        for name in names
     ]
     return (*own, *_installed({format.name for format in own}))
 
@@ -62,10 +53,14 @@ def _installed(taken: set[str]) -> Iterator[Format]:
             loaded = found.load()
         except Exception as error:
             raise BadInput(f"the format {found.name!r} cannot be loaded: {error}") from error
-        if not isinstance(loaded, Format) or loaded.name in taken:
+        if not _is_format(loaded) or loaded.name in taken:
             raise BadInput(f"{found.value} is no new format: {found.name!r}")
         taken.add(loaded.name)
         yield loaded
+
+
+def _is_format(loaded: object) -> TypeGuard[Format]:
+    return isinstance(loaded, type) and issubclass(loaded, FormatReader)
 
 
 def format_named(name: str) -> Format:

@@ -52,7 +52,7 @@ class Reading:
         self.format = format
         self.skipped: list[Skipped] = []
         self._lenient = lenient
-        self.importer = format.importer(source.name)  # its tally counts
+        self.importer = format(source.name)  # its tally counts
 
     def steps(self) -> Iterator[Step]:
         """What the file says."""

@@ -53,8 +53,6 @@ _BY_KEY = {
     "google": "gemini",
 }
 _BY_FORMAT = {
-    "tau-bench": "openai-chat",
-    "tau2-bench": "openai-chat",
     "swe-agent": "openai-chat",
     "mini-swe-agent": "openai-chat",
     "openhands": "openai-chat",

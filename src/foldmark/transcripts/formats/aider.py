@@ -15,7 +15,6 @@ from msgspec import UNSET
 from foldmark.errors import BadInput
 from foldmark.model.messages import SessionInfo, TextPart
 from foldmark.transcripts.build import FormatReader, Talk, moment, note, session_time
-from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 
 Kind = Literal["start", "header", "user", "output", "answer", "blank", "begun"]
@@ -29,7 +28,20 @@ _USER, _OUTPUT, _END = "#### ", "> ", "  "
 class Aider(FormatReader):
     """Reads one file."""
 
+    name = _NAME
+    about = "Aider, .aider.chat.history.md"
     key = _NAME
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file is of this format."""
+        if head.shape != "text":
+            return False
+        lines = head.text.splitlines(keepends=True)
+        if any(_HEADER.fullmatch(line) for line in lines):
+            return True
+        kinds = {_marked(line) for line in lines if _ends(line)}
+        return {"user", "output"} <= kinds
 
     def __init__(self, name: str) -> None:
         """Take the file's name, which names the sessions."""
@@ -163,21 +175,3 @@ def _ends(line: str) -> bool:
 def _bare(line: str, mark: str) -> str:
     text = line.removesuffix("\n").removesuffix(_END)
     return "" if text == mark.rstrip() else text.removeprefix(mark)
-
-
-def _recognises(head: Head) -> bool:
-    if head.shape != "text":
-        return False
-    lines = head.text.splitlines(keepends=True)
-    if any(_HEADER.fullmatch(line) for line in lines):
-        return True
-    kinds = {_marked(line) for line in lines if _ends(line)}
-    return {"user", "output"} <= kinds
-
-
-FORMAT = Format(
-    name=_NAME,
-    about="Aider, .aider.chat.history.md",
-    recognises=_recognises,
-    importer=Aider,
-)

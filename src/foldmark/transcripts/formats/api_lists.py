@@ -8,7 +8,6 @@ Anthropic's system prompt stands beside the messages as `system`, that of the Re
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, cast
 
 from msgspec import UNSET
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import Message, Origin, SessionInfo, TextPart, finish_of
-from foldmark.model.values import Extra, Frozen, Json, parsed
+from foldmark.model.values import Extra, Json, parsed
 from foldmark.transcripts.build import (
     FormatReader,
     Talk,
@@ -31,7 +30,7 @@ from foldmark.transcripts.build import (
     with_info,
 )
 from foldmark.transcripts.detect import ITEMS, MESSAGES, can_be
-from foldmark.transcripts.format import Format
+from foldmark.transcripts.source import Head
 from foldmark.wire.anthropic import Anthropic
 from foldmark.wire.codec import JOINED, Read, Wire, objects, options
 from foldmark.wire.formats import decode_reply
@@ -42,22 +41,22 @@ from foldmark.wire.openai_responses import OpenAIResponses
 _TITLES = ("title", "instance_id", "task_id", "id")
 
 
-class _Shape(Frozen):
-    """How an API's requests are made."""
+class ApiLists(FormatReader):
+    """Reads one file; each API says how its requests are made."""
 
     wire: Wire
     field: str  # that holds the messages
-    prompt: str = ""  # that holds the system prompt, where it is no message
+    prompt = ""  # that holds the system prompt, where it is no message
 
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file can be of this format."""
+        return can_be(head, cls.wire.name)
 
-class ApiLists(FormatReader):
-    """Reads one file."""
-
-    def __init__(self, name: str, shape: _Shape) -> None:
-        """Take the file's name, which names the sessions, and how requests are made."""
-        self.key = shape.wire.key
+    def __init__(self, name: str) -> None:
+        """Take the file's name, which names the sessions."""
+        self.key = self.wire.key
         super().__init__(name)
-        self._shape = shape
         self._sessions = 0
         self._lines: _Lines | None = None
 
@@ -74,14 +73,14 @@ class ApiLists(FormatReader):
         if not isinstance(record, dict):
             raise BadInput("neither a list of messages, nor a request, nor a message")
         body = cast("Json", record)
-        messages = body.get(self._shape.field)
-        if isinstance(messages, str) and self._shape.prompt:
+        messages = body.get(self.field)
+        if isinstance(messages, str) and self.prompt:
             messages = [{"role": "user", "content": messages}]  # a request may be a mere text
         if messages is not None and "role" not in body:
-            self._list(objects(messages, f"'{self._shape.field}'"), body)
+            self._list(objects(messages, f"'{self.field}'"), body)
         else:
             if self._lines is None:
-                self._lines = _Lines(self, SessionInfo(id=self._session()), self._shape.wire)
+                self._lines = _Lines(self, SessionInfo(id=self._session()), self.wire)
             self._lines.read(body)
 
     def finish(self) -> None:
@@ -96,13 +95,12 @@ class ApiLists(FormatReader):
         return self.stem if self._sessions == 1 else f"{self.stem}-{self._sessions}"
 
     def _list(self, messages: list[Json], body: Json) -> None:
-        shape = self._shape
-        decoded = decode_list(shape.wire, messages, self.tally)
+        decoded = decode_list(self.wire, messages, self.tally)
         answer = self._answer(body, len(messages))
-        origin = with_prompt(decoded.origin, shape.wire.name, body.get(shape.prompt))
-        read = {shape.field, "tools"}
+        origin = with_prompt(decoded.origin, self.wire.name, body.get(self.prompt))
+        read = {self.field, "tools"}
         read |= {"response"} if answer else set()
-        read |= {shape.prompt} if origin is not decoded.origin else set()
+        read |= {self.prompt} if origin is not decoded.origin else set()
         rest = {name: held for name, held in body.items() if name not in read}
         titles = (body.get(name) for name in _TITLES)
         tools = body.get("tools") or options(body, "kwargs").get("tools")
@@ -113,10 +111,10 @@ class ApiLists(FormatReader):
             origin=replace(origin, tools=tools or UNSET),
         )
         self.finish()  # messages on lines before it
-        talk = Talk(self, info, Extra({shape.wire.name: rest}) if rest else UNSET)
+        talk = Talk(self, info, Extra({self.wire.name: rest}) if rest else UNSET)
         talk.open()
         named, model = named_model(body.get("model"))
-        by_model = {"provider_id": named or shape.wire.provider, "model_id": model}
+        by_model = {"provider_id": named or self.wire.provider, "model_id": model}
         told = [
             with_info(message, **by_model) if model and not message.is_user else message
             for message in decoded.messages
@@ -126,9 +124,9 @@ class ApiLists(FormatReader):
     def _answer(self, body: Json, place: int) -> list[Message]:
         """The answer, where the response is recorded beside its request."""
         response = options(body, "response")
-        if not response or not self._shape.wire.recognises_reply(response):
+        if not response or not self.wire.recognises_reply(response):
             return []
-        reply = decode_reply(response, self._shape.wire.name)
+        reply = decode_reply(response, self.wire.name)
         cost = body.get("cost")
         is_price = isinstance(cost, int | float) and not isinstance(cost, bool)
         about: Json = {"id": f"msg_{place + 1:06d}", "cost": cost if is_price else UNSET}
@@ -216,29 +214,22 @@ def with_prompt(origin: Origin, wire: str, prompt: Any) -> Origin:
     return replace(origin, system=text, wire={**(origin.wire or {}), wire: {"system": blocks}})
 
 
-def _format(name: str, about: str, shape: _Shape) -> Format:
-    return Format(
-        name=name,
-        about=about,
-        recognises=partial(can_be, wire=shape.wire.name),
-        importer=partial(ApiLists, shape=shape),
-    )
+class AnthropicLists(ApiLists):
+    """Anthropic's Messages API."""
+
+    name, about = "anthropic", "messages of Anthropic's Messages API"
+    wire, field, prompt = Anthropic(), MESSAGES, "system"
 
 
-FORMATS = (
-    _format(
-        "anthropic",
-        "messages of Anthropic's Messages API",
-        _Shape(wire=Anthropic(), field=MESSAGES, prompt="system"),
-    ),
-    _format(
-        "openai-responses",
-        "items of OpenAI's Responses API",
-        _Shape(wire=OpenAIResponses(), field=ITEMS, prompt="instructions"),
-    ),
-    _format(
-        "openai-chat",
-        "messages of OpenAI's Chat Completions API",
-        _Shape(wire=OpenAIChat(), field=MESSAGES),
-    ),
-)
+class ResponsesLists(ApiLists):
+    """OpenAI's Responses API."""
+
+    name, about = "openai-responses", "items of OpenAI's Responses API"
+    wire, field, prompt = OpenAIResponses(), ITEMS, "instructions"
+
+
+class ChatLists(ApiLists):
+    """OpenAI's Chat Completions API."""
+
+    name, about = "openai-chat", "messages of OpenAI's Chat Completions API"
+    wire, field = OpenAIChat(), MESSAGES

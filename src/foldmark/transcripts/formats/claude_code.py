@@ -25,7 +25,6 @@ from foldmark.transcripts.build import (
     note,
     session_time,
 )
-from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 from foldmark.wire.anthropic import Anthropic, finish_of_stop, usage_tokens
 
@@ -91,7 +90,14 @@ _decode_kind = decoder(_LineKind)
 class ClaudeCode(FormatReader):
     """Reads one file."""
 
+    name = _NAME
+    about = "Claude Code, ~/.claude/projects"
     key = _wire.key
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file is of this format."""
+        return any(_is_line(line) for line in head.lines)
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for lines that name no session."""
@@ -303,20 +309,8 @@ def _is_uuid(text: str) -> bool:
         return False
 
 
-def _recognises(head: Head) -> bool:
-    return any(_is_line(line) for line in head.lines)
-
-
 def _is_line(line: Json) -> bool:
     if "uuid" not in line or "sessionId" not in line:
         return False
     is_said = line.get("type") in ("user", "assistant") and isinstance(line.get("message"), dict)
     return is_said or ("parentUuid" in line and "isSidechain" in line)
-
-
-FORMAT = Format(
-    name=_NAME,
-    about="Claude Code, ~/.claude/projects",
-    recognises=_recognises,
-    importer=ClaudeCode,
-)

@@ -30,7 +30,6 @@ from foldmark.transcripts.build import (
     session_time,
     text_or_empty,
 )
-from foldmark.transcripts.format import Format
 from foldmark.transcripts.formats.api_lists import with_prompt
 from foldmark.transcripts.source import Head
 from foldmark.wire.anthropic import Anthropic
@@ -78,7 +77,14 @@ class _Exchange(Struct, gc=False):
 class ClaudeTrace(FormatReader):
     """Reads one file."""
 
+    name = _NAME
+    about = "claude-trace, traffic with Anthropic's API"
     key = _wire.key
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file is of this format."""
+        return any(_is_exchange(line) for line in head.lines)
 
     def __init__(self, name: str) -> None:
         """Take the file's name, which names the sessions."""
@@ -349,20 +355,8 @@ def _told_apart(part: AnyPart) -> AnyPart:
     return by_program((part,))[0] if is_reminder else part
 
 
-def _recognises(head: Head) -> bool:
-    return any(_is_exchange(line) for line in head.lines)
-
-
 def _is_exchange(line: Json) -> bool:
     request = options(line, "request")
     body = options(request, "body")
     is_asked = isinstance(body.get("messages"), list) and "model" in body
     return is_asked and "response" in line and _PATH in str(request.get("url"))
-
-
-FORMAT = Format(
-    name=_NAME,
-    about="claude-trace, traffic with Anthropic's API",
-    recognises=_recognises,
-    importer=ClaudeTrace,
-)

@@ -36,7 +36,6 @@ from foldmark.transcripts.build import (
     text_or_empty,
     with_info,
 )
-from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 from foldmark.wire.codec import Read, as_number, object_at, objects, options, text_at, without
 from foldmark.wire.openai_responses import OpenAIResponses, usage_tokens
@@ -61,7 +60,17 @@ _wire = OpenAIResponses()
 class Codex(FormatReader):
     """Reads one file."""
 
+    name = _NAME
+    about = "Codex, ~/.codex/sessions"
     key = _wire.key
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file is of this format."""
+        return any(
+            line.get("type") in _KINDS and isinstance(line.get("payload"), dict)
+            for line in head.lines
+        )
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for a file that names no session."""
@@ -314,17 +323,3 @@ def _summary(text: str, sealed: list[AnyPart]) -> tuple[AnyPart, ...]:
     if isinstance(first, TextPart):
         first = replace(first, text=_SEALED_TEXT, synthetic=True)
     return (first, *sealed[1:])
-
-
-def _recognises(head: Head) -> bool:
-    return any(
-        line.get("type") in _KINDS and isinstance(line.get("payload"), dict) for line in head.lines
-    )
-
-
-FORMAT = Format(
-    name=_NAME,
-    about="Codex, ~/.codex/sessions",
-    recognises=_recognises,
-    importer=Codex,
-)

@@ -31,7 +31,6 @@ from foldmark.transcripts.build import (
     optional_text,
     session_time,
 )
-from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 from foldmark.wire.codec import (
     Answer,
@@ -54,7 +53,14 @@ _OPAQUE = ("reasoningOpaque", "encryptedContent")
 class CopilotCli(FormatReader):
     """Reads one file."""
 
+    name = _NAME
+    about = "GitHub Copilot CLI, ~/.copilot/session-state"
     key = _NAME
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file is of this format."""
+        return any(_is_event(line) for line in head.lines)
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for events before which no session was started."""
@@ -247,18 +253,6 @@ def _reply_parts(data: Json) -> Iterator[AnyPart]:
         yield ToolPart(tool=name, call_id=call, state=state)
 
 
-def _recognises(head: Head) -> bool:
-    return any(_is_event(line) for line in head.lines)
-
-
 def _is_event(line: Json) -> bool:
     is_linked = "parentId" in line and "timestamp" in line and isinstance(line.get("data"), dict)
     return is_linked and line.get("type") in ("session.start", "system.message", *_MESSAGES)
-
-
-FORMAT = Format(
-    name=_NAME,
-    about="GitHub Copilot CLI, ~/.copilot/session-state",
-    recognises=_recognises,
-    importer=CopilotCli,
-)

@@ -11,12 +11,11 @@ result is what the model was told, with a copy for the screen.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from typing import Any, cast
+from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.errors import BadInput
 from foldmark.model.messages import (
     AnyPart,
     Cache,
@@ -41,9 +40,8 @@ from foldmark.transcripts.build import (
     user_message,
     with_info,
 )
-from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
-from foldmark.wire.codec import Answer, as_number, kind_words, objects, options, text_at
+from foldmark.wire.codec import Answer, as_number, objects, options, text_at
 from foldmark.wire.gemini import KINDS, Gemini
 from foldmark.wire.lists import read_list
 
@@ -88,7 +86,21 @@ class _Draft(Frozen):
 class GeminiCli(FormatReader):
     """Reads one file."""
 
+    name = _NAME
+    about = "Gemini CLI, ~/.gemini/tmp, and its /chat save"
     key = _wire.key
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file is of this format."""
+        if any(fields.keys() >= _HEADER for fields in (head.fields, *head.lines)):
+            return True
+        name = next((name for name in ("history", "contents") if name in head.fields), "")
+        history: object = head.field(name) if name else None
+        items = as_list(history)[:_LOOKED_AT]
+        if not isinstance(history, list):
+            items = [head.item(place) for place in range(min(len(head.items), _LOOKED_AT))]
+        return bool(items) and all(_is_content(item) for item in items)
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for a history that names no session."""
@@ -105,11 +117,7 @@ class GeminiCli(FormatReader):
     def decode(self, data: bytes) -> Json:
         """A record, or bare contents as one."""
         record = parsed(data)
-        if isinstance(record, list):
-            return {"history": record}
-        if not isinstance(record, dict):
-            raise BadInput(f"a record is an object or a list, not {kind_words(record)}")
-        return cast("Json", record)
+        return {"history": record} if isinstance(record, list) else super().decode(data)
 
     def read(self, record: Json, line: int) -> None:
         """Tell what a line or a document says."""
@@ -379,22 +387,3 @@ def _is_content(item: object) -> bool:
     if content.get("role") not in ("user", "model") or not isinstance(content.get("parts"), list):
         return False
     return all(isinstance(part, dict) and "type" not in part for part in as_list(content["parts"]))
-
-
-def _recognises(head: Head) -> bool:
-    if any(fields.keys() >= _HEADER for fields in (head.fields, *head.lines)):
-        return True
-    name = next((name for name in ("history", "contents") if name in head.fields), "")
-    history: object = head.field(name) if name else None
-    items = as_list(history)[:_LOOKED_AT]
-    if not isinstance(history, list):
-        items = [head.item(place) for place in range(min(len(head.items), _LOOKED_AT))]
-    return bool(items) and all(_is_content(item) for item in items)
-
-
-FORMAT = Format(
-    name=_NAME,
-    about="Gemini CLI, ~/.gemini/tmp, and its /chat save",
-    recognises=_recognises,
-    importer=GeminiCli,
-)

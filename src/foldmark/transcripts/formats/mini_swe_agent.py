@@ -33,7 +33,6 @@ from foldmark.transcripts.build import (
     moment,
     named_model,
 )
-from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 from foldmark.wire.codec import Answer, objects, options
 from foldmark.wire.openai_chat import OpenAIChat
@@ -62,6 +61,17 @@ _CHAT, _RESPONSES = OpenAIChat(), OpenAIResponses()
 
 class MiniSweAgent(FormatReader):
     """Reads one file."""
+
+    name = _NAME
+    about = "mini-swe-agent, .traj.json"
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file is of this format."""
+        if "messages" not in head.fields:
+            return False
+        told = head.field("trajectory_format")
+        return isinstance(told, str) and told.startswith(_NAME)
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for runs that do not name their task."""
@@ -249,18 +259,3 @@ def _with_thoughts(parts: tuple[AnyPart, ...], response: Json) -> tuple[AnyPart,
     if not isinstance(told, str) or any(isinstance(part, ReasoningPart) for part in parts):
         return parts
     return (ReasoningPart(text=told), *parts)
-
-
-def _recognises(head: Head) -> bool:
-    if "messages" not in head.fields:
-        return False
-    told = head.field("trajectory_format")
-    return isinstance(told, str) and told.startswith(_NAME)
-
-
-FORMAT = Format(
-    name=_NAME,
-    about="mini-swe-agent, .traj.json",
-    recognises=_recognises,
-    importer=MiniSweAgent,
-)

@@ -6,12 +6,21 @@ from msgspec.structs import replace
 from foldmark.log.marks import hidden_ranges
 from foldmark.model.messages import Transcript, decode_transcript
 from foldmark.transcripts.build import FormatReader, Reverted, Talk
-from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 
 
 class OpenCode(FormatReader):
     """Reads one file in our own form: there is nothing to translate."""
+
+    name = "opencode"
+    about = "`opencode export`, and Foldmark's own"
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file is of this format."""
+        info = head.field("info") if {"info", "messages"} <= set(head.fields) else None
+        # Others have these two keys as well; only here the first names a session by its id.
+        return isinstance(info, dict) and "id" in info
 
     def decode(self, data: bytes) -> Transcript:
         """A whole session."""
@@ -31,17 +40,3 @@ class OpenCode(FormatReader):
             if place in ends:
                 first = ends[place]
                 self.tell(talk, Reverted(message=messages[first - 1].id if first else None))
-
-
-def _recognises(head: Head) -> bool:
-    info = head.field("info") if {"info", "messages"} <= set(head.fields) else None
-    # Others have these two keys as well; only here the first names a session by its id.
-    return isinstance(info, dict) and "id" in info
-
-
-FORMAT = Format(
-    name="opencode",
-    about="`opencode export`, and Foldmark's own",
-    recognises=_recognises,
-    importer=OpenCode,
-)

@@ -43,7 +43,6 @@ from foldmark.transcripts.build import (
     text_or_empty,
     user_message,
 )
-from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 from foldmark.wire.codec import Answer, as_number, kind_words, objects, options, url_parts, without
 from foldmark.wire.openai_chat import OpenAIChat
@@ -71,7 +70,16 @@ _wire = OpenAIChat()
 class OpenHands(FormatReader):
     """Reads one file."""
 
+    name = _NAME
+    about = "OpenHands, output.jsonl or a list of events"
     key = _wire.key
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file is of this format."""
+        name = "history" if "history" in head.fields else "trajectory"
+        events = [_first(line) for line in head.lines[:3]]
+        return any(map(_is_event, events or (*head.beginning(name, 1), head.item(0))))
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for runs that do not name their task."""
@@ -407,17 +415,3 @@ def _is_event(held: object) -> bool:
     kinds = [event[name] for name in ("action", "observation") if name in event]
     is_one = len(kinds) == 1 and isinstance(kinds[0], str) and kinds[0].isidentifier()
     return is_one and not {"args", "content", "source"}.isdisjoint(event)
-
-
-def _recognises(head: Head) -> bool:
-    name = "history" if "history" in head.fields else "trajectory"
-    events = [_first(line) for line in head.lines[:3]]
-    return any(map(_is_event, events or (*head.beginning(name, 1), head.item(0))))
-
-
-FORMAT = Format(
-    name=_NAME,
-    about="OpenHands, output.jsonl or a list of events",
-    recognises=_recognises,
-    importer=OpenHands,
-)

@@ -36,7 +36,6 @@ from foldmark.transcripts.build import (
     text_or_empty,
     user_message,
 )
-from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 from foldmark.wire.codec import (
     Answer,
@@ -59,7 +58,16 @@ _COMPACTION = ("tokensBefore", "fromHook", "details")  # what is kept of one bes
 class Pi(FormatReader):
     """Reads one file."""
 
+    name = _NAME
+    about = "pi, ~/.pi/agent/sessions"
     key = _NAME
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file is of this format."""
+        first: Json = head.lines[0] if head.lines else {}
+        is_header = first.get("type") == "session" and isinstance(first.get("id"), str)
+        return is_header and isinstance(first.get("cwd"), str)
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for a file that names no session."""
@@ -345,17 +353,3 @@ def _signature(said: Json, block: Json, name: str, field: str = "signature") -> 
     if api.startswith("google"):
         return {"google": {"thoughtSignature": signature}}
     return {provider or _NAME: {"signature": signature}}
-
-
-def _recognises(head: Head) -> bool:
-    first: Json = head.lines[0] if head.lines else {}
-    is_header = first.get("type") == "session" and isinstance(first.get("id"), str)
-    return is_header and isinstance(first.get("cwd"), str)
-
-
-FORMAT = Format(
-    name=_NAME,
-    about="pi, ~/.pi/agent/sessions",
-    recognises=_recognises,
-    importer=Pi,
-)

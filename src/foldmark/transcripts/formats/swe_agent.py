@@ -25,7 +25,6 @@ from foldmark.transcripts.build import (
     named_model,
     text_or_empty,
 )
-from foldmark.transcripts.format import Format
 from foldmark.transcripts.source import Head
 from foldmark.wire.anthropic import read_block
 from foldmark.wire.codec import Answer, objects, options, text_at
@@ -67,7 +66,16 @@ _decode = decoder(_Trajectory)
 class SweAgent(FormatReader):
     """Reads one file."""
 
+    name = _NAME
+    about = "SWE-agent, .traj"
     key = _wire.key
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file is of this format."""
+        if not {"history", "trajectory", "info"} <= head.fields.keys():
+            return False
+        return any("role" in as_object(item) for item in head.beginning("history", 1))
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for runs that do not name their task."""
@@ -175,17 +183,3 @@ def _config(held: object) -> Json:
         with suppress(BadInput):
             held = parsed(held.encode("utf-8", "replace"))
     return as_object(held)
-
-
-def _recognises(head: Head) -> bool:
-    if not {"history", "trajectory", "info"} <= head.fields.keys():
-        return False
-    return any("role" in as_object(item) for item in head.beginning("history", 1))
-
-
-FORMAT = Format(
-    name=_NAME,
-    about="SWE-agent, .traj",
-    recognises=_recognises,
-    importer=SweAgent,
-)
