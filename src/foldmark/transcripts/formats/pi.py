@@ -7,6 +7,7 @@ branch is taken up again, only what it shares with the newer one is there. A com
 first entry that was kept, which need not be a message.
 """
 
+from itertools import dropwhile
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -203,42 +204,36 @@ class _Tree:
 
     def __init__(self) -> None:
         self._places: dict[str, _Place] = {}
-        self._live: set[str] = set()
-        self._leaf: str | None = None
+        self._branch: dict[str, None] = {}  # in their order
 
     def add(self, entry: str, message: str | None, *, is_message: bool) -> None:
         """Put an entry at the end of the branch."""
         if entry in self._places:
             return  # a name is given once, or a branch could end in itself
-        place = _Place(parent=self._leaf, message=message, is_message=is_message)
-        self._places[entry] = place
-        self._live.add(entry)
-        self._leaf = entry
+        leaf = next(reversed(self._branch), None)
+        self._places[entry] = _Place(parent=leaf, message=message, is_message=is_message)
+        self._branch[entry] = None
         if len(self._places) > _MOST_ENTRIES:
             oldest = next(iter(self._places))
             del self._places[oldest]
-            self._live.discard(oldest)
+            self._branch.pop(oldest, None)
 
     def go_back_to(self, parent: str | None) -> str | UnsetType | None:
         """The message that is the last again; UNSET where the parent is not known."""
         entry = parent
-        while entry is not None and entry not in self._live:
+        while entry is not None and entry not in self._branch:
             if entry not in self._places:
                 return UNSET  # its line was skipped, or it is too long ago
             entry = self._places[entry].parent
-        while self._leaf is not None and self._leaf != entry:
-            self._live.discard(self._leaf)
-            self._leaf = self._places[self._leaf].parent if self._leaf in self._places else None
+        while self._branch and next(reversed(self._branch)) != entry:
+            self._branch.popitem()
         return None if entry is None else self._places[entry].message
 
     def message_from(self, entry: str) -> str | None:
         """The first message on the branch at an entry or after it."""
-        is_there = False
-        for name, place in self._places.items():
-            is_there = is_there or name == entry
-            if is_there and place.is_message and name in self._live:
-                return place.message
-        return None
+        after = dropwhile(lambda name: name != entry, self._places)
+        kept = (self._places[name] for name in after if name in self._branch)
+        return next((place.message for place in kept if place.is_message), None)
 
 
 # --- what an entry says --------------------------------------------------------------------
