@@ -27,6 +27,7 @@ from foldmark.model.messages import (
 )
 from foldmark.model.values import Json, encode, from_plain
 from foldmark.policy import FOLDMARK
+from foldmark.session.session import state_of
 from foldmark.store.importing import SessionImport
 from foldmark.store.loading import Slice
 from foldmark.store.store import Store
@@ -175,7 +176,7 @@ def _marks_alone(session: foldmark.Session, number: int) -> float:
     def write() -> None:
         nonlocal act
         marks = range(1, number + 1)
-        act = session._write(lambda change: change.prune(marks, 1))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+        act = state_of(session).write(lambda change: change.prune(marks, 1))  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
 
     for _ in range(7):
         times.append(wall(write))

@@ -25,6 +25,7 @@ from foldmark.agent.agent import Agent
 from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.demo.demonstration import SAMPLE, compress
 from foldmark.model.messages import encode_transcript
+from foldmark.session.loop_support import LoopSupport
 from foldmark.testing import ScriptedModel
 from sample.turns import TURNS
 
@@ -78,7 +79,7 @@ def record(folder: Path, store: Path) -> bytes:
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     # Whole: what is compacted is the demonstration's own business.
     with foldmark.open(store, model=name, window=1_000_000, auto=False) as session:
-        session.describe(title="Fix totals and pages of the orders service")
+        LoopSupport(session).describe(title="Fix totals and pages of the orders service")
         for said, _ in TURNS:
             ended = agent.run(said, session)
             if ended.ended != "stop":

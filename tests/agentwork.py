@@ -21,6 +21,7 @@ from foldmark.model import events
 from foldmark.model.messages import TextPart
 from foldmark.model.prompt_messages import ToolMessage
 from foldmark.model.values import encode
+from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
 from foldmark.summary.protocol import ModelRequest
 from foldmark.testing import Bit, Said, ScriptedModel, call, plausible
@@ -163,7 +164,7 @@ def work(where: str, folder: Path, stop: Path) -> None:
     with opened(where) as session:
         session.subscribe(lambda event: tell(step=event.data["message"]), [events.STEP_FINISHED])
         session.subscribe(lambda event: tell(call=event.data["call"]), [events.TOOL_FINISHED])
-        ended = agent.run(None if session.newest() else REQUEST, session)
+        ended = agent.run(None if LoopSupport(session).newest() else REQUEST, session)
     tell(ended=ended.ended, text=ended.text)
 
 

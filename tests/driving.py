@@ -17,6 +17,7 @@ from foldmark.model.messages import Message, TextPart
 from foldmark.model.operations import Operation
 from foldmark.model.values import encode
 from foldmark.policy import PRESETS, Policy
+from foldmark.session.session import state_of
 
 from .sessions import bytes_of, call, opened
 
@@ -78,7 +79,7 @@ class Driver:
         for name, text in self.texts.items():
             assert session.recall(name) == text
         for place, data in self.written.items():
-            held = session._store.message_at(session._key, place)  # pyright: ignore[reportPrivateUsage]
+            held = state_of(session).store.message_at(state_of(session).key, place)
             assert held is not None
             assert encode(held.message) == data
         for number, view in self.before.items():
@@ -137,7 +138,7 @@ class Driver:
         return place
 
     def _ordinal(self, place: int) -> int:
-        held = self.session._store.message_at(self.session._key, place)  # pyright: ignore[reportPrivateUsage]
+        held = state_of(self.session).store.message_at(state_of(self.session).key, place)
         assert held is not None
         return held.ordinal
 
@@ -297,7 +298,7 @@ class Driver:
         self.written = {
             place: encode(held.message)
             for place in self.written
-            if (held := fork._store.message_at(fork._key, place)) is not None  # pyright: ignore[reportPrivateUsage]
+            if (held := state_of(fork).store.message_at(state_of(fork).key, place)) is not None
         }
         assert len(self.written) <= len(kept)
         self.texts = {name: text for name, text in self.texts.items() if self._has(name)}

@@ -222,7 +222,7 @@ def gemini(client: Any, session: Session) -> bool:
     contents = session.messages("gemini")
     reply = client.models.generate_content(model=MODEL, contents=contents, config=CONFIG)
     session.record(reply)
-    session.take(_answered(reply.function_calls or []), "gemini")
+    session.extend(_answered(reply.function_calls or []), "gemini")
     return bool(reply.function_calls)
 
 
@@ -239,7 +239,7 @@ async def agemini(client: Any, session: Session) -> bool:
     asked = {"model": MODEL, "contents": contents, "config": CONFIG}
     reply = await client.aio.models.generate_content(**asked)
     await session.arecord(reply)
-    await session.atake(_answered(reply.function_calls or []), "gemini")
+    await session.aextend(_answered(reply.function_calls or []), "gemini")
     return bool(reply.function_calls)
 
 

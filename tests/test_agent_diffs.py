@@ -17,6 +17,7 @@ from foldmark.agent.file_changes import (
 from foldmark.errors import BadInput
 from foldmark.model.file_diffs import FileDiff
 from foldmark.model.messages import AnyPart, Message, StepFinishPart, StepStartPart, TextPart
+from foldmark.session.loop_support import LoopSupport
 from foldmark.snapshots.snapshots import Snapshots
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -143,7 +144,7 @@ def test_a_step_that_was_cut_off_counts_with_its_start(work: Work) -> None:
 
 def test_the_trees_of_steps_are_found_in_order_whatever_is_missing(work: Work) -> None:
     def message(*parts: AnyPart) -> Message:
-        return work.session.maker.assistant(parts, {}, "")
+        return LoopSupport(work.session).maker.assistant(parts, {}, "")
 
     several = message(
         StepStartPart(snapshot="a"),

@@ -18,6 +18,7 @@ import pytest
 
 from foldmark.agent.file_changes import session_diff
 from foldmark.model.messages import Completed, Failed, StepStartPart, TextPart, ToolPart
+from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
 from foldmark.snapshots.git import UNFINISHED
 from foldmark.testing import ScriptedModel
@@ -130,7 +131,7 @@ def look_after(place: Path, before: dict[str, str]) -> None:
     """Continue a session that was left, and look whether anything of it or its files is lost."""
     agent = agent_of(place / "valley", ScriptedModel(CHECKED))
     with opened(str(place / "agent.db"), wait_seconds=10) as session:
-        if session.newest() is None:
+        if LoopSupport(session).newest() is None:
             return
         assert agent.run(session=session).text == CHECKED
         assert session.open_calls() == []

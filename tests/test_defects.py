@@ -17,6 +17,7 @@ from foldmark.model.messages import AssistantInfo, Cache, FilePart, TextPart, To
 from foldmark.model.prompt_messages import Media
 from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK
+from foldmark.session.session import state_of
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import by_classes
 from foldmark.tokens.limits import Limit
@@ -117,7 +118,7 @@ def test_an_answer_without_content_is_never_what_is_left_of_the_work(store: str,
 @pytest.mark.parametrize("wire", sorted(WIRES))
 def test_a_failed_marker_is_in_no_request(store: str, wire: str) -> None:
     with failed_once(store) as session:
-        session.limit = Limit(context=10**6)  # so that all is shown, and nothing is folded
+        state_of(session).limit = Limit(context=10**6)  # all is shown, nothing folded
         for _ in range(3):
             session.user("And now?")
             session.record("Well.")

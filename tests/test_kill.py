@@ -26,6 +26,7 @@ from foldmark.model import events
 from foldmark.model.events import Event
 from foldmark.model.messages import AssistantInfo
 from foldmark.model.operations import Operation
+from foldmark.session.session import state_of
 from foldmark.store.loading import Slice
 from foldmark.store.maintenance import collect
 from foldmark.store.rows import SessionRow, Stored, read_messages
@@ -243,8 +244,8 @@ def check_sums(session: foldmark.Session) -> None:
     for held in whole.messages:
         assert held.ordinal == ordinal
         ordinal += len(held.sizes)
-    log = session._built(whole)  # pyright: ignore[reportPrivateUsage]
-    viewer = session._viewing(log)  # pyright: ignore[reportPrivateUsage]
+    log = state_of(session).built(whole)
+    viewer = state_of(session).viewing(log)
     assert viewer.view().messages == session.view().messages
 
 

@@ -17,6 +17,7 @@ from foldmark.model.messages import (
     ToolPart,
     UserInfo,
 )
+from foldmark.session.loop_support import LoopSupport
 from foldmark.store.maintenance import collect
 from foldmark.store.search import words
 from foldmark.store.store import Store
@@ -155,13 +156,13 @@ def test_a_fork_finds_its_own_words_whatever_becomes_of_its_origin(where: str) -
         forks = [session.fork(session=f"f{number}") for number in range(2)]
         forks.append(forks[0].fork(session="f2"))
         for text in ("a heron wakes", "a stork flies"):
-            session.update(Message(info=old.info, parts=(TextPart(text=text),)))
+            LoopSupport(session).update(Message(info=old.info, parts=(TextPart(text=text),)))
         assert handles(session, "stork") == {"h0"}
         assert handles(session, "walrus") == handles(session, "heron") == set()
         for fork in forks:
             assert handles(fork, "walrus") == {"h0"}
             assert handles(fork, "heron") == handles(fork, "stork") == set()
-        forks[1].update(Message(info=old.info, parts=(TextPart(text="a crane"),)))
+        LoopSupport(forks[1]).update(Message(info=old.info, parts=(TextPart(text="a crane"),)))
         assert handles(forks[1], "crane") == {"h0"}
         assert handles(forks[1], "walrus") == set()
         assert handles(forks[0], "walrus") == handles(forks[2], "walrus") == {"h0"}

@@ -20,6 +20,7 @@ from foldmark.model.events import Event
 from foldmark.model.messages import Message, SessionInfo, TextPart
 from foldmark.model.prompt_messages import Text, UserMessage
 from foldmark.session.hooks import Compaction, CompactionChange
+from foldmark.session.loop_support import LoopSupport
 from foldmark.store.store import Store
 
 from .sessions import bytes_of, call, fill, opened, work
@@ -57,7 +58,9 @@ def test_each_operation_tells_what_it_did(where: str) -> None:
         assert settled.data["tokens"] > 40
         mark = last(session)
         newer = session.export().messages[-1]
-        session.update(Message(info=newer.info, parts=(*newer.parts, TextPart(text="Done"))))
+        LoopSupport(session).update(
+            Message(info=newer.info, parts=(*newer.parts, TextPart(text="Done")))
+        )
         assert kinds(since(session, mark)) == [events.MESSAGE_WRITTEN]
         assert answer.id == since(session, mark)[0].data["message"]
 
@@ -277,7 +280,7 @@ def test_who_acquires_a_session_sees_what_others_wrote_before(where: str) -> Non
         one.release()
         two.user("Two")
         two.release()
-        one.acquire()
+        LoopSupport(one).acquire()
         assert "Two" in str(one.view().messages)
         assert bytes_of(one.view()) == bytes_of(two.view())
 
@@ -319,7 +322,7 @@ def test_a_lease_that_has_run_out_is_still_held_where_nobody_took_it(where: str)
         end_leases(where)
         session.user("Two")
         end_leases(where)
-        session.acquire()
+        LoopSupport(session).acquire()
         assert session.info.places == 2
 
 

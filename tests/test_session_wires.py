@@ -130,7 +130,7 @@ def test_an_answer_is_recorded_without_its_response(session: foldmark.Session, w
     talk = TALKS[wire]
     session.user("Look at both files")
     whole = session.record(talk.calling)
-    session.take(talk.results, wire)
+    session.extend(talk.results, wire)
     request = sent(session, wire)
     for given in (talk.message, dumped(talk.message)):
         session.revert(session.export(reverted=False).messages[0].id)
@@ -138,7 +138,7 @@ def test_an_answer_is_recorded_without_its_response(session: foldmark.Session, w
         assert bare(message) == bare(whole)
         assert not info(message).tokens
         assert info(message).finish == "tool-calls"
-        session.take(talk.results, wire)
+        session.extend(talk.results, wire)
         assert sent(session, wire) == request
 
 
@@ -157,7 +157,7 @@ def test_a_session_with_a_model_names_it_as_it_was_opened(tmp_path: Path) -> Non
             "anthropic",
             "claude-sonnet-4-5",
         )
-        session.take(TALKS["anthropic"].results)
+        session.extend(TALKS["anthropic"].results)
         assert SIGNED["anthropic"] in json.dumps(sent(session, "anthropic"))
 
 
@@ -173,7 +173,7 @@ def test_a_switch_of_providers_drops_what_is_opaque_and_stays_valid(
         session.user("Look at both files")
         sent(session, name)
         session.record(TALKS[name].calling)
-        session.take(TALKS[name].results, name)
+        session.extend(TALKS[name].results, name)
         sent(session, name)
         session.record(TALKS[name].ending)
     for to in WIRES:
@@ -208,7 +208,7 @@ def whole(wire: str) -> list[Any]:
 
 @each_wire
 def test_what_is_taken_at_once_is_what_is_sent(session: foldmark.Session, wire: str) -> None:
-    taken = session.take(whole(wire))  # whose wire is recognised
+    taken = session.extend(whole(wire))  # whose wire is recognised
     assert [message.is_user for message in taken] == [True, False]
     assert all(isinstance(part.state, Completed) for part in calls(taken[1]))
     assert sent(session, wire) == dumped(whole(wire))
@@ -219,16 +219,16 @@ def test_what_is_taken_at_once_is_what_is_sent(session: foldmark.Session, wire: 
 def test_what_is_taken_piece_by_piece_is_the_same(session: foldmark.Session, wire: str) -> None:
     asked, *rest = whole(wire)
     talk = TALKS[wire]
-    session.take(iter([asked]), wire)
-    session.take(rest[: len(rest) - len(talk.results)], wire)
-    assert session.take(talk.results) == []  # no message of its own
+    session.extend(iter([asked]), wire)
+    session.extend(rest[: len(rest) - len(talk.results)], wire)
+    assert session.extend(talk.results) == []  # no message of its own
     assert sent(session, wire) == dumped(whole(wire))
-    assert session.take([]) == []
+    assert session.extend([]) == []
 
 
 @each_wire
 def test_results_and_words_are_taken_from_one_message(session: foldmark.Session, wire: str) -> None:
-    session.take(whole(wire)[:1], wire)
+    session.extend(whole(wire)[:1], wire)
     session.record(TALKS[wire].calling)
     more = deepcopy(TALKS[wire].results)
     if wire == "anthropic":
@@ -237,14 +237,14 @@ def test_results_and_words_are_taken_from_one_message(session: foldmark.Session,
         more[0]["parts"].append({"text": "Well?"})
     else:
         more.append({"role": "user", "content": "Well?"})
-    (message,) = session.take(more, wire)
+    (message,) = session.extend(more, wire)
     assert message.is_user
     told = json.dumps(sent(session, wire))
     assert told.index("of a.py") < told.index("of b.py") < told.index("Well?")
 
 
 def test_a_result_is_sent_back_as_it_was_taken(session: foldmark.Session) -> None:
-    session.take(whole("anthropic")[:1], "anthropic")
+    session.extend(whole("anthropic")[:1], "anthropic")
     session.record(TALKS["anthropic"].calling)
     source = {"type": "base64", "media_type": "image/png", "data": PNG.partition(",")[2]}
     results: list[Json] = [
@@ -259,7 +259,7 @@ def test_a_result_is_sent_back_as_it_was_taken(session: foldmark.Session) -> Non
         },
         {"type": "tool_result", "tool_use_id": "toolu_1", "content": "no", "is_error": True},
     ]
-    session.take([{"role": "user", "content": results}])
+    session.extend([{"role": "user", "content": results}])
     assert sent(session, "anthropic")[-1]["content"] == results
     first, second = calls(session.export().messages[-1])
     assert isinstance(first.state, Completed)
@@ -272,7 +272,7 @@ def test_a_result_is_sent_back_as_it_was_taken(session: foldmark.Session) -> Non
 def test_a_system_prompt_that_leads_a_new_session_is_its_own(tmp_path: Path) -> None:
     prompt = {"role": "system", "content": "Be brief."}
     with foldmark.open(tmp_path / "s.db", session="s") as session:
-        (message,) = session.take([prompt, {"role": "user", "content": "Look"}], "openai-chat")
+        (message,) = session.extend([prompt, {"role": "user", "content": "Look"}], "openai-chat")
         assert cast("TextPart", message.parts[0]).text == "Look"
         assert session.messages("openai-chat")[0] == prompt
         assert len(session.messages()) == len(session.messages("anthropic")) == 1
@@ -280,7 +280,7 @@ def test_a_system_prompt_that_leads_a_new_session_is_its_own(tmp_path: Path) -> 
         assert session.messages("chat")[0] == prompt
         # One that comes later stands where it came.
         session.record("Yes?")
-        session.take([{"role": "system", "content": "Be kind."}], "openai-chat")
+        session.extend([{"role": "system", "content": "Be kind."}], "openai-chat")
         told = sent(session, "openai-chat")
         assert [message["role"] for message in told] == ["system", "user", "assistant", "system"]
         origin = session.export().info.origin
@@ -293,7 +293,7 @@ def test_a_prompt_that_would_not_be_sent_again_stays_among_the_messages(
 ) -> None:
     text = {"type": "input_text", "text": "Be brief."}
     prompt: Json = {"type": "message", "role": "developer", "content": [text]}
-    session.take([prompt, *whole("openai-responses")], "openai-responses")
+    session.extend([prompt, *whole("openai-responses")], "openai-responses")
     assert sent(session, "openai-responses")[0] == prompt
 
 
@@ -306,15 +306,15 @@ Wrong = Callable[[foldmark.Session], object]
 WRONG: dict[str, tuple[Wrong, str]] = {
     "a wire": (lambda session: session.messages("carrier-pigeon"), "there is no wire"),
     "a wire of no name": (lambda session: session.messages(ODD), "named by a text"),
-    "a wire to take": (lambda session: session.take([ASKED], "pigeon"), "there is no wire"),
+    "a wire to take": (lambda session: session.extend([ASKED], "pigeon"), "there is no wire"),
     "a wire to record": (lambda session: session.record(ASKED, wire="x"), "there is no wire"),
-    "which wire": (lambda session: session.take([ASKED]), "say which: wire="),
-    "no wire": (lambda session: session.take([{"a": 1}]), "no wire that is known"),
-    "no list": (lambda session: session.take(ODD), "a list of messages is expected, not int"),
-    "a text": (lambda session: session.take("Look"), "a list of messages is expected, not str"),
-    "one message": (lambda session: session.take(ASKED), "a list of messages is expected"),
-    "one object": (lambda session: session.take(TALKS["gemini"].message), "a list of messages"),
-    "no messages": (lambda session: session.take([5]), "an object is expected"),
+    "which wire": (lambda session: session.extend([ASKED]), "say which: wire="),
+    "no wire": (lambda session: session.extend([{"a": 1}]), "no wire that is known"),
+    "no list": (lambda session: session.extend(ODD), "a list of messages is expected, not int"),
+    "a text": (lambda session: session.extend("Look"), "a list of messages is expected, not str"),
+    "one message": (lambda session: session.extend(ASKED), "a list of messages is expected"),
+    "one object": (lambda session: session.extend(TALKS["gemini"].message), "a list of messages"),
+    "no messages": (lambda session: session.extend([5]), "an object is expected"),
     "no answer": (lambda session: session.record(ODD), "an object is expected"),
     "nothing": (lambda session: session.record(None), "an object is expected"),
     "no response": (lambda session: session.record({"a": 1}), "no answer of a wire"),
@@ -332,21 +332,23 @@ WRONG: dict[str, tuple[Wrong, str]] = {
         lambda session: session.record(TALKS["gemini"].calling, wire="anthropic"),
         "'role' is missing",
     ),
-    "a call": (lambda session: session.take([ASKED, LOST], "openai-chat"), "no call 'nobody'"),
+    "a call": (lambda session: session.extend([ASKED, LOST], "openai-chat"), "no call 'nobody'"),
     "the second": (
-        lambda session: session.take([ASKED, {"role": "user", "content": 5}], "openai-chat"),
+        lambda session: session.extend([ASKED, {"role": "user", "content": 5}], "openai-chat"),
         "message 2: ",
     ),
     "a second result": (
-        lambda session: session.take([*TALKS["anthropic"].results * 2]),
+        lambda session: session.extend([*TALKS["anthropic"].results * 2]),
         "no call 'toolu_0' waits",
     ),
     "half a result": (
-        lambda session: session.take([*TALKS["anthropic"].results, {"role": "user"}], "anthropic"),
+        lambda session: session.extend(
+            [*TALKS["anthropic"].results, {"role": "user"}], "anthropic"
+        ),
         "message 2: ",
     ),
     "no JSON": (
-        lambda session: session.take([{"role": "user", "content": {1, 2}}], "anthropic"),
+        lambda session: session.extend([{"role": "user", "content": {1, 2}}], "anthropic"),
         "neither JSON nor an SDK's object",
     ),
 }
@@ -364,7 +366,7 @@ def test_what_is_wrong_is_told_and_nothing_is_written(
     assert session.export() == exported
     assert session.view() == view
     assert (session.info.places, session.info.events) == (before.places, before.events)
-    session.take(TALKS["anthropic"].results)
+    session.extend(TALKS["anthropic"].results)
     assert len(sent(session, "anthropic")) == 3
 
 
@@ -403,9 +405,9 @@ def test_messages_without_a_wire_are_those_of_the_view(session: foldmark.Session
 def test_the_async_forms_do_the_same(tmp_path: Path, wire: str) -> None:
     async def talk(held: Talk) -> list[Json]:
         async with await foldmark.aopen(tmp_path / "s.db") as session:
-            await session.atake(whole(wire)[:1], wire)
+            await session.aextend(whole(wire)[:1], wire)
             await session.arecord(held.calling, wire=wire)
-            await session.atake(held.results)
+            await session.aextend(held.results)
             assert await session.amessages() == session.messages()
             with pytest.raises(foldmark.BadInput):
                 await session.amessages("pigeon")

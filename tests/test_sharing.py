@@ -20,6 +20,7 @@ from msgspec.structs import replace
 import foldmark
 from foldmark.log.log import part_text
 from foldmark.model.messages import Message, TextPart
+from foldmark.session.loop_support import LoopSupport
 from foldmark.store.maintenance import collect
 from foldmark.store.rows import Stored, read_messages
 from foldmark.store.store import Store
@@ -165,7 +166,9 @@ def visit(line: Connection, start: Barrier, number: int, where: str) -> list[tup
             said.append((name, session.user(LONG[0]).id))
             reply = session.record(chance.choice(LONG))
             changed = TextPart(text=chance.choice(LONG))
-            session.update(replace(reply, parts=(replace(reply.parts[0], text=changed.text),)))
+            LoopSupport(session).update(
+                replace(reply, parts=(replace(reply.parts[0], text=changed.text),))
+            )
             said.append((name, reply.id))
             if chance.random() < 0.2:
                 session.compact("So far, so good.")
@@ -352,7 +355,7 @@ WRITES: dict[str, Callable[[foldmark.Session, str], object]] = {
     "compact": lambda session, text: session.compact(text),
     "queue": lambda session, _: session.queue(),
     "undo": lambda session, _: session.undo(),
-    "acquire": lambda session, _: session.acquire(),
+    "acquire": lambda session, _: LoopSupport(session).acquire(),
 }
 
 

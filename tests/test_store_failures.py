@@ -16,6 +16,7 @@ import pytest
 
 import foldmark
 from foldmark.errors import BadInput, FoldmarkError, StoreError
+from foldmark.session.session import state_of
 from foldmark.store.store import Store
 
 from .sessions import bytes_of, exported, opened, work
@@ -262,7 +263,7 @@ def goes_on_after(session: foldmark.Session, make_room: Callable[[], object], pa
 def test_a_store_at_its_limit_goes_on_when_there_is_room(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     session = opened(str(path), "s")
-    engine = session._store.engine  # pyright: ignore[reportPrivateUsage]
+    engine = state_of(session).store.engine
     pages = engine.read("PRAGMA page_count")[0][0]
     engine.read(f"PRAGMA max_page_count = {pages + 100}")
     goes_on_after(session, lambda: engine.read("PRAGMA max_page_count = 100000"), path)

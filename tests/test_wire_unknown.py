@@ -98,7 +98,7 @@ def test_it_is_counted(wire: str) -> None:
 @each_wire
 def test_a_session_takes_it_and_sends_it_again(tmp_path: Path, wire: str) -> None:
     with foldmark.open(tmp_path / "a.db", window=100_000) as session:
-        session.take(LISTS[wire])  # the wire is recognised, too
+        session.extend(LISTS[wire])  # the wire is recognised, too
         assert session.messages(wire) == LISTS[wire]
         assert encode(session.export().messages, wire) == LISTS[wire]
 

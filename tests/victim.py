@@ -19,6 +19,7 @@ import foldmark
 from foldmark.model.messages import Message, Pending, TextPart, ToolPart
 from foldmark.model.operations import Operation
 from foldmark.model.values import encode
+from foldmark.session.session import state_of
 from foldmark.store.engine import Engine
 from foldmark.store.store import Store
 
@@ -32,7 +33,7 @@ def opened(where: str, **more: Any) -> foldmark.Session:
 
 def store_of(session: foldmark.Session) -> Store:
     """Where a session is kept, to look at what is really there."""
-    return session._store  # pyright: ignore[reportPrivateUsage]
+    return state_of(session).store
 
 
 def digest(message: Message) -> str:

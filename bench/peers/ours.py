@@ -101,7 +101,7 @@ def stored(count: int) -> Timed:
         foldmark.open(Path(folder) / "bench.db", window=WINDOW) as kept,
     ):
         for piece in _pieces(session(count)):
-            kept.take(piece, "openai-chat")
+            kept.extend(piece, "openai-chat")
             kept.fit()
 
         made = [_said(number) for number in range(STEPS)]

@@ -70,7 +70,7 @@ def main(question: str) -> None:
                 )
                 for call in reply.function_calls
             ]
-            session.take([types.Content(role="user", parts=parts)])
+            session.extend([types.Content(role="user", parts=parts)])
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ from foldmark.providers.background import uncut
 from foldmark.providers.models import provider_and_model
 from foldmark.session.history_mirror import HistoryMirror, MessageDialect
 from foldmark.session.hooks import useful_hooks
-from foldmark.session.means import DIGEST
+from foldmark.session.loop_support import LoopSupport
 from foldmark.session.opening import chosen_settings
 from foldmark.session.session import Session
+from foldmark.session.settings import DIGEST
 from foldmark.summary.protocol import Summarizer
 
 M = TypeVar("M")
@@ -70,7 +71,9 @@ class SharedSession:
         """Time in which nobody else writes; after a turn that failed, all is learnt anew."""
         with self.lock:
             try:
-                self.session.acquire()  # one that is taken with the first write comes too late
+                LoopSupport(
+                    self.session
+                ).acquire()  # one that is taken with the first write comes too late
                 self.look()
                 self._version = None
                 yield
@@ -116,7 +119,7 @@ class Conversation(SharedSession, Generic[M]):
         """Count what a request holds beside the history, and tokens that only pass through it."""
         beside = (system, tools, summarizer)
         if beside != self._beside:
-            self.session.equip(system=system, tools=tools, summarizer=summarizer)
+            self.session.configure(system=system, tools=tools, summarizer=summarizer)
             self._beside, self._fixed = beside, self.session.fixed
         self.session.fixed = self._fixed + passing
 

@@ -10,6 +10,7 @@ from foldmark.compaction.pivot import AGENT as COMPACTION
 from foldmark.errors import BadInput, BadPolicy
 from foldmark.files import harmless
 from foldmark.providers.models import model_named
+from foldmark.session.loop_support import LoopSupport
 from foldmark.session.maker import Content
 from foldmark.session.opening import open as open_session
 from foldmark.session.session import Session
@@ -128,10 +129,14 @@ class Agent:
         tools = tuple(tool.declared for tool in self.toolbox.tools.values())
         summarizer = self._compactor.model if self._compactor else self.model
         if self.folder is not None and not session.info.info.directory:
-            session.describe(directory=str(self.folder))
-        session.equip(system=self.prompt, tools=tools, summarizer=summarizer)
-        if self._compactor is not None and self._compactor.is_told:
-            session.focus = self._compactor.prompt
+            LoopSupport(session).describe(directory=str(self.folder))
+        told = self._compactor if self._compactor and self._compactor.is_told else None
+        session.configure(
+            system=self.prompt,
+            tools=tools,
+            summarizer=summarizer,
+            focus=told.prompt if told else None,
+        )
         if session.model != self.model.name or self.window is not None:
             # A window that was set for no model in particular is meant for this one.
             kept = None if session.model else session.limit

@@ -6,6 +6,7 @@ from typing import Protocol
 from foldmark.errors import FoldmarkError
 from foldmark.model.values import Json
 from foldmark.providers.background import uncut
+from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
 
 from .titles import first_words
@@ -69,7 +70,7 @@ def _named(given: Json) -> str:
 
 
 async def _worked(agent: Delegate, task: str, context: Context) -> ToolOutput:
-    session = await uncut(context.session.child, first_words(task))
+    session = await uncut(LoopSupport(context.session).child, first_words(task))
     turn = agent.turn(task, session)
     told: Json = {"session": session.id}
     try:

@@ -24,6 +24,7 @@ from foldmark.model.messages import (
     ToolPart,
 )
 from foldmark.model.values import Json
+from foldmark.session.loop_support import LoopSupport
 from foldmark.session.maker import Content
 from foldmark.session.session import Session
 from foldmark.snapshots.snapshots import Snapshots, snapshots
@@ -77,6 +78,7 @@ class TurnRecorder:
     ) -> None:
         """Take where it is written, the agent's name and tools, and its folder."""
         self._session = session
+        self._support = LoopSupport(session)
         self._name = name
         self._tools = tools
         self._snapshots = snapshots
@@ -103,7 +105,7 @@ class TurnRecorder:
     def answer(self, answer: StreamedAnswer, stepped: Stepped) -> Message:
         """Write a whole answer, its calls as running."""
         self._foresee(stepped.calls)
-        now = self._session.maker.now()
+        now = self._support.maker.now()
         parts = [begun(p, now) if isinstance(p, ToolPart) else p for p in stepped.parts]
         finish = StepFinishPart(
             reason=stepped.finish,
@@ -132,7 +134,7 @@ class TurnRecorder:
             return
         error = {"name": "MessageAbortedError", "data": {"message": "stopped by the user"}}
         info = {**self._told(), "error": error, "finish": UNSET}
-        maker = self._session.maker
+        maker = self._support.maker
         message = maker.assistant((self._start(), *parts), info, self._session.model)
         self.text = said_words(parts)
         self._session.record(message)
@@ -143,7 +145,7 @@ class TurnRecorder:
         tree = self._snapshots.take(self._session)
         if tree is not None:
             self._tree = tree
-            self._session.finish_step(message.id, tree)
+            self._support.finish_step(message.id, tree)
 
     def sum_up(self, name: str) -> tuple[str, ...]:
         """Note what the turn came to; the files that it changed."""
@@ -179,7 +181,7 @@ class TurnRecorder:
         return told
 
     def _tell(self, message: Message, stepped: Stepped) -> None:
-        self._session.tell(
+        self._session.publish(
             events.STEP_FINISHED,
             step=self.steps,
             message=message.id,
@@ -227,11 +229,12 @@ def summed_up(
 ) -> tuple[str, ...]:
     """Note what a turn came to, under what the user said and for the session; the files."""
     old, new = trees
+    support = LoopSupport(session)
     diffs = _counted(snapshots, old, new) or ()
     if asked is not None:
-        session.summarise_turn(asked, {"title": title, **_listed(diffs)})
+        support.summarize_turn(asked, {"title": title, **_listed(diffs)})
     info = session.info.info
-    session.describe(
+    support.describe(
         title=title if title and not info.title else None,
         summary=_whole(snapshots, info.summary or {}, old, new),
     )

@@ -17,6 +17,7 @@ from foldmark.model import events
 from foldmark.model.messages import ReasoningPart, RetryPart, TextPart, Time, ToolPart
 from foldmark.providers.background import end_tasks
 from foldmark.providers.driver import heard_out, jittered
+from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
 from foldmark.summary.protocol import Cause, ModelFailure, ModelRequest
 from foldmark.summary.retry import retry_pause
@@ -52,9 +53,9 @@ class StreamedAnswer:
         match piece:
             case Words():
                 self._words.append(piece)
-                self._session.tell(events.STEP_DELTA, text=piece.text, what=piece.kind)
+                self._session.publish(events.STEP_DELTA, text=piece.text, what=piece.kind)
             case Calling():
-                self._session.tell(events.TOOL_CALLED, call=piece.call_id, tool=piece.tool)
+                self._session.publish(events.TOOL_CALLED, call=piece.call_id, tool=piece.tool)
 
     def forget(self) -> None:
         """Forget what was said: it is asked for once more."""
@@ -62,12 +63,12 @@ class StreamedAnswer:
 
     def again(self, attempt: int, refused: ModelFailure, seconds: float) -> None:
         """Note a try that failed, and forget what it said."""
-        now = self._session.maker.now()
+        now = LoopSupport(self._session).maker.now()
         self.forget()
         error = {"name": refused.cause, "message": refused.message}
         part = RetryPart(attempt=attempt, error=error, time=Time(created=now))
         self.retried.append(part)
-        self._session.tell(
+        self._session.publish(
             events.STEP_RETRIED,
             attempt=attempt,
             cause=refused.cause,

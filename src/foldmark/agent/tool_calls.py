@@ -148,7 +148,7 @@ async def _close(
     if any(not task.done() or task.cancelled() or task.exception() for task in tasks):
         named = {part.call_id or "": part.tool for part in parts}
         for call in await uncut(close_open, session, CUT_OFF, set(named)):
-            session.tell(
+            session.publish(
                 events.TOOL_FINISHED,
                 call=call,
                 tool=named[call],
@@ -175,7 +175,7 @@ async def _all_done_or_stopped(
 async def _done(
     session: Session, part: ToolPart, hands: Toolbox, context: Context, room: int
 ) -> CallsOutcome:
-    session.tell(
+    session.publish(
         events.TOOL_STARTED, call=part.call_id, tool=part.tool, input=part.state.input or {}
     )
     start = monotonic()
@@ -183,7 +183,7 @@ async def _done(
     output = await called(tool, part, context, hands.gate, names=hands.tools)
     shown = _shown(tool, room)
     await uncut(_written, session, part.call_id or "", output, shown)
-    session.tell(
+    session.publish(
         events.TOOL_FINISHED,
         call=part.call_id,
         tool=part.tool,

@@ -8,8 +8,7 @@ blocking form lets it run in the background.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Coroutine, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -20,6 +19,7 @@ from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import AssistantMessage, PromptMessage
 from foldmark.providers.background import end_tasks, uncut, waited
 from foldmark.providers.models import kept_open
+from foldmark.session.loop_support import LoopSupport
 from foldmark.session.maker import Content
 from foldmark.session.session import Session
 from foldmark.snapshots.snapshots import stopped_by
@@ -69,17 +69,6 @@ class Worker(Protocol):
         ...
 
 
-@contextmanager
-def _held(session: Session) -> Generator[None]:
-    """Hold a session for one turn; BadInput where another one is under way."""
-    if not session.at_work.acquire(blocking=False):
-        raise BadInput(f"session {session.id} has a turn under way; say more to that, or wait")
-    try:
-        yield
-    finally:
-        session.at_work.release()
-
-
 class Turn:
     """One turn of an agent in a session; it is used once."""
 
@@ -87,6 +76,7 @@ class Turn:
         """Take what the user says; nothing, where a session is to go on as it is."""
         self.agent = agent
         self.session = session
+        self._support = LoopSupport(session)
         self._record = TurnRecorder(session, agent.name, agent.toolbox, agent.changes)
         self._waiting: deque[Content] = deque([] if said is None else [said])
         self._door = threading.Lock()  # held where words come in, and where that ends
@@ -135,7 +125,7 @@ class Turn:
         if self._stopping.is_set():
             self._stop.set()
         try:
-            with _held(self.session), stopped_by(self._stopping):
+            with self._support.turn(), stopped_by(self._stopping):
                 async with kept_open(self.agent.model):
                     return await self._whole()
         finally:
@@ -145,7 +135,7 @@ class Turn:
         await uncut(self.agent.prepare, self.session)
         self._record.begin(await uncut(self._recovered))
         await self._say_waiting()
-        self.session.tell(events.TURN_STARTED, message=self._record.asked, agent=self.agent.name)
+        self.session.publish(events.TURN_STARTED, message=self._record.asked, agent=self.agent.name)
         naming = asyncio.create_task(self._title())
         try:
             ending, name = await self._all_rounds(naming)
@@ -183,7 +173,7 @@ class Turn:
         await self._say_waiting()  # for the next turn: nothing that was said is lost
         files = await uncut(self._record.sum_up, name)
         held = self._record
-        self.session.tell(
+        self.session.publish(
             events.TURN_FINISHED, ended=ending, steps=held.steps, cost=held.cost, files=len(files)
         )
         return files
@@ -199,11 +189,11 @@ class Turn:
         session = self.session
         calls.close_open(session, calls.DIED)
         tree = self.agent.changes.take(session)
-        last = session.newest()
+        last = self._support.newest()
         if last is not None:
             self._unseen.append(last)
             if tree is not None and is_unfinished(last):
-                session.finish_step(last.id, tree)
+                self._support.finish_step(last.id, tree)
         return tree
 
     # --- rounds ---
@@ -258,7 +248,9 @@ class Turn:
             self._count_fold(await self._unless_stopped(self.session.afit()))
             shown = await self._view()
         self._record.steps += 1
-        self.session.tell(events.STEP_STARTED, step=self._record.steps, tokens=self.session.tokens)
+        self.session.publish(
+            events.STEP_STARTED, step=self._record.steps, tokens=self.session.tokens
+        )
         asking = answered(self.agent.model, self._ask(shown), answer, self.agent.retry)
         try:
             return await self._unless_stopped(asking)
@@ -318,7 +310,7 @@ class Turn:
 
     def _count_fold(self, act: Operation | None) -> None:
         if act is not None:
-            self._record.cost += self.session.cost_of(act)
+            self._record.cost += self._support.cost_of(act)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
         """What some work gives; Aborted, and the work is cancelled, where the turn is to stop."""
@@ -337,7 +329,7 @@ class Turn:
 
     async def _done(self, answer: StreamedAnswer, outcome: Stepped) -> Stepped:
         """An answer written, and its calls run; whatever happens, none of them stays open."""
-        stepped = with_own_ids(outcome, lambda: f"call_{self.session.maker.made('').part}")
+        stepped = with_own_ids(outcome, lambda: f"call_{self._support.maker.made('').part}")
         try:
             message = await uncut(self._record.answer, answer, stepped)
             if stepped.calls:

@@ -22,6 +22,7 @@ from foldmark.files import MOST_BYTES, harmless, size_text, user_data
 from foldmark.log.log import Log
 from foldmark.model.messages import Transcript
 from foldmark.policy import FOLDMARK, PRESETS, Policy, preset
+from foldmark.session.opening import make_session
 from foldmark.session.session import Session
 from foldmark.session.settings import Settings, load_settings
 from foldmark.store.rows import SessionRow
@@ -239,8 +240,7 @@ def opened_session(where: str | None, name: str) -> Generator[tuple[Session, Sto
     settings = store_settings(store=where)
     with opened_store(settings) as store:
         row = store.named(name)
-        with Session(store, row, settings, settings.rules()) as session:
-            session.prepare(store_place(settings), ())
+        with make_session(row, store, settings, settings.rules()) as session:
             yield session, store, row
 
 

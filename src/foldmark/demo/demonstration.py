@@ -17,9 +17,9 @@ from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import PromptMessage, message_texts
 from foldmark.model.values import Frozen, encode
 from foldmark.policy import FOLDMARK
-from foldmark.session.means import DIGEST
 from foldmark.session.opening import open as open_session
 from foldmark.session.session import Session
+from foldmark.session.settings import DIGEST
 from foldmark.store.store import Store
 
 if sys.version_info >= (3, 14):

@@ -33,7 +33,7 @@ class Bus:
     def __init__(self) -> None:
         """Begin without subscribers and without a thread."""
         self._subscriptions: tuple[_Subscription, ...] = ()  # replaced, so read without the lock
-        self._due: deque[tuple[_Subscription, Event]] = deque()
+        self.due: deque[tuple[_Subscription, Event]] = deque()
         self._delivering = threading.Lock()  # held by the one thread that delivers
         self._lock = threading.Lock()
         self._background: _Background | None = None
@@ -65,7 +65,7 @@ class Bus:
         """Take these events in their order; `deliver` tells of them."""
         told = self._subscriptions
         if told:
-            self._due.extend([(to, event) for event in events for to in told if to.wants(event)])
+            self.due.extend([(to, event) for event in events for to in told if to.wants(event)])
 
     def close(self) -> None:
         """Tell nobody any more; what is queued on the bus's own loop has a second to end.
@@ -83,10 +83,10 @@ class Bus:
     def deliver(self) -> None:
         """Tell of what is queued, unless another thread is at it."""
         # Looked at again after the release: another thread may have seen us deliver, and left.
-        while self._due and self._delivering.acquire(blocking=False):
+        while self.due and self._delivering.acquire(blocking=False):
             try:
-                while self._due:
-                    subscription, event = self._due.popleft()
+                while self.due:
+                    subscription, event = self.due.popleft()
                     if not subscription.deliver(event):
                         self._drop(subscription)
             finally:

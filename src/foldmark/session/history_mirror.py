@@ -33,6 +33,7 @@ from .fingerprints import (
     said,
     with_mark,
 )
+from .loop_support import LoopSupport
 from .session import Session
 
 __all__ = [
@@ -82,6 +83,7 @@ class HistoryMirror(Generic[M]):
     def __init__(self, session: Session, dialect: MessageDialect[M]) -> None:
         """Take the session, which may have followed before, and the framework's dialect."""
         self.session = session
+        self._support = LoopSupport(session)
         self._dialect = dialect
         # What the provider measured for the next answer in the history, if that does not tell.
         self.measured: Tokens | None = None
@@ -155,12 +157,12 @@ class HistoryMirror(Generic[M]):
         self._root()
         reader = _Marking(self._dialect, self._base + first, self._open)
         taken = self._measuring([reader.read(message) for message in new])
-        self.session.take_read(taken, _AsRead(self._dialect.key))
+        self._support.extend_read(taken, _AsRead(self._dialect.key))
         self._items += map(MirroredMessage, new, reader.prints)
 
     def _root(self) -> None:
         """Begin an empty session with a message that is not shown: one can go back to it."""
-        if not self._begun and self.session.newest() is None:
+        if not self._begun and self._support.newest() is None:
             self.session.user([TextPart(text=_BEGINNING, ignored=True, synthetic=True)])
         self._begun = True
 
@@ -220,7 +222,7 @@ class HistoryMirror(Generic[M]):
             return self._written(self.session.messages())
         except CompactionStopped:
             # A loop that fills the window at each step is stopped, lest it asks a model each time.
-            if self.session.asks_model:
+            if self._support.asks_model:
                 raise
             self.session.compact()
             return self._written(self.session.messages())

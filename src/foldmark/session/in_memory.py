@@ -19,7 +19,7 @@ from foldmark.summary.ladder import Summary, summarize
 from foldmark.summary.protocol import Delta, Summarizer
 from foldmark.tokens.budget import exceeds
 
-from .means import means
+from .compactor import summarizer_limits
 
 
 class Figures(Frozen):
@@ -94,7 +94,7 @@ class Fitter:
 
     def _fold(self, situation: Situation) -> Summary:
         request = self._request
-        limits = means(
+        limits = summarizer_limits(
             self._viewer.policy.compact,
             self._summarizer,
             model=request.model,

@@ -11,16 +11,14 @@ from foldmark.policy import Policy
 from foldmark.providers.models import summarizer as named_summarizer
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import LATEST, Store, checked_id
-from foldmark.summary.ladder import declared_tokens
 from foldmark.summary.protocol import Summarizer
-from foldmark.tokens.counters import counter
 from foldmark.wire.tools import declared
 
-from .hooks import useful_hooks
+from .hooks import found_hooks, useful_hooks
 from .maker import Maker
-from .means import DIGEST
 from .session import Session
-from .settings import Settings, load_settings
+from .settings import DIGEST, Settings, load_settings
+from .state import SessionSetup
 
 DEFAULT_STORE = "foldmark.db"
 
@@ -46,27 +44,35 @@ def open(  # noqa: A001, PLR0913 - `foldmark.open` is its name; each is a choice
     `Settings`.
     """
     chosen, rules = chosen_settings(where, policy, summarizer, settings)
-    place = chosen.store or DEFAULT_STORE
+    known = tuple(declared(tools))
+    given = useful_hooks(hooks)
+    model = _reached(chosen, summarizer)
     store = open_store(chosen)
     try:
-        maker = Maker("")
-        row = _row(store, session, maker, rules.estimate)
-        opened = Session(store, row, chosen, rules)
+        row = _row(store, session, Maker(""), rules.estimate)
+        opened = make_session(row, store, chosen, rules, hooks=given, summarizer=model)
     except BaseException:
         store.close()
         raise
-    try:
-        known = declared(tools)
-        asked = useful_hooks(hooks)
-        model = _reached(chosen, summarizer)
-    except BaseException:
-        opened.close()
-        raise
-    opened.prepare(place, asked, model)
-    opened.system, opened.tools = system, known
-    counted = declared_tokens(system, known, counter(rules.estimate))
-    opened.fixed = counted if fixed is None else fixed
+    opened.configure(system=system, tools=known)
+    if fixed is not None:
+        opened.fixed = fixed
     return opened
+
+
+def make_session(
+    row: SessionRow,
+    store: Store,
+    settings: Settings,
+    policy: Policy,
+    *,
+    hooks: tuple[object, ...] = (),
+    summarizer: Summarizer | None = None,
+) -> Session:
+    """The session of a row in an open store, with the hooks that are installed."""
+    where = settings.store or DEFAULT_STORE
+    every_hook = (*found_hooks(), *hooks)
+    return Session(row, SessionSetup(store, settings, policy, where, every_hook, summarizer))
 
 
 def chosen_settings(

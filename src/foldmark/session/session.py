@@ -1,94 +1,172 @@
-"""The session: every call in two forms, blocking, and async with `a` in front of its name.
+"""The session: everything that was said, and the view of it that fits.
 
-The async forms run the blocking ones in a thread; the two may be mixed on one session.
+`Session` only hands calls on: what lasts is in `state`, what is done is in `reader`, `writer`,
+`operations`, `compactor` and `streaming`. Each call has an async form with `a` in front of its
+name; most of these run the blocking one in a thread, so the two may be mixed on one session.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any, ParamSpec, TypeVar
-
-from msgspec import UNSET
+import time
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from foldmark.compaction.plan import Plan
 from foldmark.log.view import View
-from foldmark.model.events import Event
-from foldmark.model.messages import (
-    AnyPart,
-    FilePart,
-    Message,
-    SessionInfo,
-    Time,
-    Tokens,
-    Transcript,
-)
+from foldmark.model.events import Event, known_kinds
+from foldmark.model.messages import FilePart, Message, Tokens, Transcript
 from foldmark.model.operations import Operation
-from foldmark.model.prompt_messages import Declared
+from foldmark.model.prompt_messages import Declared, PromptMessage
 from foldmark.model.values import Json
+from foldmark.policy import Policy
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store, checked_id, forked_info
+from foldmark.summary.ladder import declared_tokens
 from foldmark.summary.protocol import Summarizer
-from foldmark.wire.codec import Reader
+from foldmark.tokens.limits import Limit
+from foldmark.wire.codec import wire_named
 
+from . import compactor, operations, reader, streaming, writer
+from .bus import Subscriber
 from .closing import AsyncClosing, Closing
-from .diff import ViewDiff
-from .noting import OpenCall
+from .compactor import Wanted
+from .diff import ViewDiff, view_diff
+from .maker import Content
+from .operations import Completion
 from .reader import Found
-from .streaming import Listening
+from .state import SessionSetup, SessionState
+from .writer import OpenCall
 
-M = TypeVar("M")
+C = TypeVar("C")
 P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
-async def _in_thread(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    return await asyncio.to_thread(call, *args, **named)
+def threaded(
+    call: Callable[Concatenate[S, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """The async form of a method: the blocking one, run in a thread."""
+
+    @wraps(call)
+    async def run(self: S, *args: P.args, **named: P.kwargs) -> T:
+        return await asyncio.to_thread(call, self, *args, **named)
+
+    return run
 
 
-class Session(Listening, Closing, AsyncClosing):
+class Session(Closing, AsyncClosing):
     """A session: everything that was said, and the view of it that fits."""
+
+    def __init__(self, row: SessionRow, setup: SessionSetup) -> None:
+        """Take the session as the store has it, and with what it is opened."""
+        self._state = SessionState(row, setup)
 
     def __repr__(self) -> str:
         """Which one it is."""
-        return f"<Session {self.id} in {self._store.name}>"
+        return f"<Session {self.id} in {self._state.store.name}>"
 
-    def fork(self, message: str | None = None, *, session: str | None = None) -> "Session":
-        """A new session that begins as this one is, or was at a message."""
-        with self._lock:
-            place = None if message is None else self._place(message)
-            name = self.maker.session_id() if session is None else checked_id(session)
-            info = forked_info(self.info.info, name, self.maker.now())
-            row = self._store.fork(self._key, info, place)
-        fork = self._beside(row)
-        fork.fixed, fork.system, fork.tools = self.fixed, self.system, self.tools
-        return fork
+    # --- what it is ---
 
-    def child(self, title: str = "") -> "Session":
-        """A new session in the same store for a part of the work of this one."""
-        now = self.maker.now()
-        info = SessionInfo(
-            id=self.maker.session_id(),
-            parent_id=self.id,
-            title=title or UNSET,
-            time=Time(created=now, updated=now),
-        )
-        return self._beside(self._store.create(info, estimate=self.policy.estimate))
+    @property
+    def id(self) -> str:
+        """Its name in the store."""
+        return self._state.id
 
-    def _beside(self, row: SessionRow) -> "Session":
-        """Another session of the store, set as this one is."""
-        settings = self._settings
-        wait = max(settings.wait_seconds, 1.0)
-        store = Store.open(self._where, durable=settings.durable, wait=wait)
-        session = Session(store, row, settings, self.policy)
-        session.prepare(self._where, self._given_hooks, self._given_summarizer)
-        return session
+    @property
+    def info(self) -> SessionRow:
+        """What is kept of the session beside its messages."""
+        return self._state.store.row(self._state.key)
 
-    # --- the same, async ---
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of its store; none where that is a server."""
+        return reader.files(self._state)
 
-    async def auser(self, content: str | Sequence[AnyPart] | Message, **info: Any) -> Message:
-        """`user`, async."""
-        return await _in_thread(self.user, content, **info)
+    @property
+    def policy(self) -> Policy:
+        """The rules under which it is pruned and compacted."""
+        return self._state.policy
 
-    async def arecord(
+    @property
+    def model(self) -> str:
+        """The name of the model that it is shown to; "" where none is set."""
+        return self._state.model
+
+    @property
+    def limit(self) -> Limit | None:
+        """The limits of that model; None where no window is known."""
+        return self._state.limit
+
+    @property
+    def room(self) -> int:
+        """The tokens that may stand in the window; 0 where no limit is known."""
+        return self._state.room
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the next request, as far as they are known."""
+        return self._state.tokens
+
+    @property
+    def system(self) -> str:
+        """The system prompt of every request, where the program has said what it is."""
+        return self._state.system
+
+    @property
+    def tools(self) -> tuple[Declared, ...]:
+        """The tools of every request, where the program has said what they are."""
+        return self._state.tools
+
+    @property
+    def fixed(self) -> int:
+        """The tokens of the system prompt and the tools, which are in every request."""
+        return self._state.fixed
+
+    @fixed.setter
+    def fixed(self, tokens: int) -> None:
+        self._state.fixed = tokens
+
+    def configure(
+        self,
+        *,
+        system: str,
+        tools: Iterable[Declared],
+        summarizer: Summarizer | None = None,
+        focus: str | None = None,
+    ) -> None:
+        """Say what requests hold beside the view, and who summarises if nobody else is set.
+
+        `focus` is what every summary shall look at most, if no other instructions are given.
+        """
+        state = self._state
+        with state.lock:
+            state.system, state.tools = system, tuple(tools)
+            state.fixed = declared_tokens(state.system, state.tools, state.count)
+            state.usual_summarizer = summarizer
+            state.focus = state.focus if focus is None else focus
+
+    aconfigure = threaded(configure)
+
+    # --- what is said ---
+
+    def user(self, content: Content, **info: Any) -> Message:
+        """Say something as the user: a text, parts, or a whole message."""
+        return writer.append(self._state, self._state.maker.user(content, info))
+
+    auser = threaded(user)
+
+    def record(
         self,
         reply: object,
         *,
@@ -97,18 +175,49 @@ class Session(Listening, Closing, AsyncClosing):
         wire: str | None = None,
         **info: Any,
     ) -> Message:
-        """`record`, async."""
-        return await _in_thread(self.record, reply, tokens=tokens, finish=finish, wire=wire, **info)
+        """Record a model's answer: a provider's response, a text, parts, or a message.
 
-    async def atake(self, messages: Iterable[object], wire: str | None = None) -> list[Message]:
-        """`take`, async."""
-        return await _in_thread(self.take, messages, wire)
+        A response is an SDK's object or its JSON; what was measured is taken from it. Its wire is
+        recognised, if it is not given.
+        """
+        usage = {"tokens": tokens, "finish": finish}
+        given = {name: value for name, value in usage.items() if value is not None}
+        return writer.record(self._state, reply, wire, info | given)
 
-    async def atake_read(self, messages: Sequence[M], reader: Reader[M]) -> list[Message]:
-        """`take_read`, async."""
-        return await _in_thread(self.take_read, messages, reader)
+    arecord = threaded(record)
 
-    async def aresult(
+    def listen(self, stream: Iterable[C], wire: str | None = None) -> Generator[C]:
+        """The chunks of a client's stream just as they come; at its end the answer is recorded.
+
+            for chunk in session.listen(client.chat.completions.create(..., stream=True)):
+                ...
+
+        Also where the loop is left early, or an error comes: what was said is recorded then, and
+        the error goes on. An error that a provider sends as a chunk is passed on like any other.
+        The wire is recognised, if it is not given.
+        """
+        return streaming.listen(self._state, stream, wire)
+
+    def alisten(self, stream: AsyncIterable[C], wire: str | None = None) -> streaming.Hearing[C]:
+        """`listen`, async.
+
+            async for chunk in session.alisten(await client.responses.create(..., stream=True)):
+                ...
+
+        Where it is kept under a name and the loop is left early, `aclose` it, or use `async with`.
+        """
+        return streaming.alisten(self._state, stream, wire)
+
+    def extend(self, messages: Iterable[object], wire: str | None = None) -> list[Message]:
+        """Take messages of a wire as they are sent and received: what is said, and results.
+
+        All of them or none. A system prompt that leads a new session becomes the session's own.
+        """
+        return writer.extend(self._state, messages, wire)
+
+    aextend = threaded(extend)
+
+    def result(
         self,
         call_id: str,
         output: str,
@@ -117,171 +226,319 @@ class Session(Listening, Closing, AsyncClosing):
         files: Sequence[FilePart] = (),
         metadata: Json | None = None,
     ) -> Message:
-        """`result`, async."""
-        return await _in_thread(
-            self.result, call_id, output, error=error, files=files, metadata=metadata
+        """Record what a call of a tool gave back, however late."""
+        return writer.result(
+            self._state, call_id, output, error=error, files=files, metadata=metadata
         )
 
-    async def aupdate(self, message: Message) -> Message:
-        """`update`, async."""
-        return await _in_thread(self.update, message)
+    aresult = threaded(result)
 
-    async def aview(self, *, before: int | None = None) -> View:
-        """`view`, async."""
-        return await _in_thread(self.view, before=before)
+    def open_calls(self) -> list[OpenCall]:
+        """The calls that wait for their results, shown or folded, the oldest first."""
+        return writer.open_calls(self._state)
 
-    async def aplan(self, *, explain: bool = True) -> Plan:
-        """`plan`, async."""
-        return await _in_thread(self.plan, explain=explain)
+    aopen_calls = threaded(open_calls)
 
-    async def apressure(self) -> float:
-        """`pressure`, async."""
-        return await _in_thread(self.pressure)
+    # --- what is shown ---
 
-    async def amay_continue(self) -> bool:
-        """`may_continue`, async."""
-        return await _in_thread(self.may_continue)
+    @overload
+    def messages(self) -> tuple[PromptMessage, ...]: ...
+    @overload
+    def messages(self, wire: str) -> list[Json]: ...
+    def messages(self, wire: str | None = None) -> tuple[PromptMessage, ...] | list[Json]:
+        """What to send to the model, on a provider's wire; made to fit first, if it must be.
 
-    async def aacts(self) -> list[Operation]:
-        """`acts`, async."""
-        return await _in_thread(self.acts)
+        Raises CompactionStopped or WindowTooSmall where it cannot be made to fit.
+        """
+        name = None if wire is None else wire_named(wire).name
+        compactor.run(self._state, compactor.fit(self._state))
+        return compactor.sent(self._state, name)
 
-    async def adiff(self, old: View | int, new: View | None = None) -> ViewDiff:
-        """`diff`, async."""
-        return await _in_thread(self.diff, old, new)
+    @overload
+    async def amessages(self) -> tuple[PromptMessage, ...]: ...
+    @overload
+    async def amessages(self, wire: str) -> list[Json]: ...
+    async def amessages(self, wire: str | None = None) -> tuple[PromptMessage, ...] | list[Json]:
+        """`messages`, async."""
+        name = None if wire is None else wire_named(wire).name
+        await compactor.arun(self._state, compactor.fit(self._state))
+        return await asyncio.to_thread(compactor.sent, self._state, name)
 
-    async def asearch(self, query: str, *, most: int = 20) -> list[Found]:
-        """`search`, async."""
-        return await _in_thread(self.search, query, most=most)
+    def view(self, *, before: int | None = None) -> View:
+        """What the model is shown now, or was shown before an act."""
+        return reader.view(self._state, before)
 
-    async def arecall(self, name: str) -> str:
-        """`recall`, async."""
-        return await _in_thread(self.recall, name)
+    aview = threaded(view)
 
-    async def aexport(self, *, reverted: bool = True) -> Transcript:
-        """`export`, async."""
-        return await _in_thread(self.export, reverted=reverted)
+    def plan(self, *, explain: bool = True) -> Plan:
+        """What prune and compact would do, and why."""
+        return reader.plan(self._state, explain=explain)
 
-    async def aprune(self) -> Operation | None:
-        """`prune`, async."""
-        return await _in_thread(self.prune)
+    aplan = threaded(plan)
 
-    async def aqueue(
+    def pressure(self) -> float:
+        """Used ÷ usable; over 1 is too much."""
+        return reader.pressure(self._state)
+
+    apressure = threaded(pressure)
+
+    def diff(self, old: View | int, new: View | None = None) -> ViewDiff:
+        """How two views differ: the old one as a value, or as the number of an act after it."""
+        earlier = self.view(before=old) if isinstance(old, int) else old
+        return view_diff(earlier, self.view() if new is None else new)
+
+    adiff = threaded(diff)
+
+    def search(self, query: str, *, most: int = 20) -> list[Found]:
+        """Where words were said, shown or not: exact matches first, then the newest."""
+        reader.index(self._state)
+        return reader.search(self._state, query, most)
+
+    asearch = threaded(search)
+
+    def recall(self, name: str) -> str:
+        """The content behind a handle, hidden or not."""
+        return reader.recall(self._state, name)
+
+    arecall = threaded(recall)
+
+    def export(self, *, reverted: bool = True) -> Transcript:
+        """The session as `opencode export` writes it, with its marks.
+
+        What reverts hide is part of it, and named in `info`; `reverted=False` leaves it out.
+        """
+        return reader.export(self._state, reverted=reverted)
+
+    aexport = threaded(export)
+
+    # --- what keeps it small ---
+
+    def fit(self) -> Operation | None:
+        """Bring the view into the window: prune, and compact only where that is not enough.
+
+        A compaction that is queued goes first. None where nothing had to be done.
+        """
+        return compactor.run(self._state, compactor.fit(self._state))
+
+    async def afit(self) -> Operation | None:
+        """`fit`, async."""
+        return await compactor.arun(self._state, compactor.fit(self._state))
+
+    def prune(self) -> Operation | None:
+        """Hide old tool outputs by marks; None where there is nothing to hide."""
+        return operations.prune(self._state)
+
+    aprune = threaded(prune)
+
+    def compact(  # noqa: PLR0913 - each is a choice of the caller's
+        self,
+        summary: str | None = None,
+        *,
+        instructions: str = "",
+        auto: bool = False,
+        overflow: bool = False,
+        tokens: Tokens | None = None,
+        act: int | None = None,
+        target: int | None = None,
+    ) -> Operation | None:
+        """Fold the older part of the session: a summary stands for it from now on.
+
+        A model writes the summary if one is set and answers, else it is a digest; `instructions`
+        say what either shall look at most. Or the summary is the caller's own. With `act`, only
+        the queued compaction of that number is completed. `target` is the tokens that the view
+        shall have. None where a hook forbids it, or where it is automatic and the policy is not.
+        """
+        if summary is not None:
+            made = Completion(text=summary, tokens=tokens, act=act)
+            return compactor.complete(self._state, made, auto=auto, overflow=overflow)
+        wanted = Wanted(auto, overflow, instructions, act, target)
+        return compactor.run(self._state, compactor.compact(self._state, wanted))
+
+    async def acompact(  # noqa: PLR0913 - the same
+        self,
+        summary: str | None = None,
+        *,
+        instructions: str = "",
+        auto: bool = False,
+        overflow: bool = False,
+        tokens: Tokens | None = None,
+        act: int | None = None,
+        target: int | None = None,
+    ) -> Operation | None:
+        """`compact`, async: the model is asked in the caller's own event loop."""
+        if summary is not None:
+            made = Completion(text=summary, tokens=tokens, act=act)
+            return await asyncio.to_thread(
+                compactor.complete, self._state, made, auto=auto, overflow=overflow
+            )
+        wanted = Wanted(auto, overflow, instructions, act, target)
+        return await compactor.arun(self._state, compactor.compact(self._state, wanted))
+
+    def queue(
         self, *, auto: bool = False, overflow: bool = False, instructions: str = ""
     ) -> Operation | None:
-        """`queue`, async."""
-        return await _in_thread(self.queue, auto=auto, overflow=overflow, instructions=instructions)
+        """Queue a compaction by a marker; the one that is queued already, if one is.
+
+        None where a hook forbids it, or where it is automatic and the policy is not.
+        """
+        return operations.queue(
+            self._state, auto=auto, overflow=overflow, instructions=instructions
+        )
+
+    aqueue = threaded(queue)
+
+    def pending(self) -> Operation | None:
+        """The compaction that is queued, if one is."""
+        return operations.pending(self._state)
+
+    apending = threaded(pending)
+
+    def cancel(self, reason: str = "cancelled") -> Operation | None:
+        """Give a queued compaction up: it is never shown, and never tried again."""
+        return operations.cancel(self._state, reason)
+
+    acancel = threaded(cancel)
+
+    def abort(self) -> None:
+        """Give up the compaction that is being made, from any thread; its marker is cancelled."""
+        self._state.aborted.set()
+
+    aabort = threaded(abort)
+
+    def switch(
+        self, model: str | None = None, *, window: int | None = None, output: int | None = None
+    ) -> list[Operation]:
+        """Go on with another model; where its window is too small, the old one compacts first."""
+        return compactor.run(self._state, compactor.switch(self._state, model, window, output))
 
     async def aswitch(
         self, model: str | None = None, *, window: int | None = None, output: int | None = None
     ) -> list[Operation]:
         """`switch`, async."""
-        return await _in_thread(self.switch, model, window=window, output=output)
+        steps = compactor.switch(self._state, model, window, output)
+        return await compactor.arun(self._state, steps)
+
+    def recover(self, error: str | BaseException) -> bool:
+        """Make the view shorter after a refusal for length; False where the error is another.
+
+        The window that the refusal states holds from now on; where it states none, or none that
+        is smaller, the provider counts more tokens than we do, and a smaller one is believed in.
+        Raises what `compact` raises where nothing can be folded any more.
+        """
+        return compactor.run(self._state, compactor.recover(self._state, error))
 
     async def arecover(self, error: str | BaseException) -> bool:
         """`recover`, async."""
-        return await _in_thread(self.recover, error)
+        return await compactor.arun(self._state, compactor.recover(self._state, error))
 
-    async def aabort(self) -> None:
-        """`abort`, async."""
-        self.abort()
+    # --- what was done ---
 
-    async def apending(self) -> Operation | None:
-        """`pending`, async."""
-        return await _in_thread(self.pending)
+    def acts(self) -> list[Operation]:
+        """The prunes, pivots and reverts so far, oldest first."""
+        return self._state.store.acts(self._state.key)
 
-    async def acancel(self, reason: str = "cancelled") -> Operation | None:
-        """`cancel`, async."""
-        return await _in_thread(self.cancel, reason)
+    aacts = threaded(acts)
 
-    async def aundo(self, act: int | None = None) -> Operation:
-        """`undo`, async."""
-        return await _in_thread(self.undo, act)
+    def undo(self, act: int | None = None) -> Operation:
+        """Take back the latest prune, pivot or revert, or the one of this number."""
+        return operations.take_back(self._state, act, undone=True)
 
-    async def aredo(self, act: int | None = None) -> Operation:
-        """`redo`, async."""
-        return await _in_thread(self.redo, act)
+    aundo = threaded(undo)
 
-    async def arevert(self, message: str) -> Operation:
-        """`revert`, async."""
-        return await _in_thread(self.revert, message)
+    def redo(self, act: int | None = None) -> Operation:
+        """Put in force again what was undone last, or the act of this number."""
+        return operations.take_back(self._state, act, undone=False)
 
-    async def afork(self, message: str | None = None, *, session: str | None = None) -> "Session":
-        """`fork`, async."""
-        return await _in_thread(self.fork, message, session=session)
+    aredo = threaded(redo)
 
-    async def achild(self, title: str = "") -> "Session":
-        """`child`, async."""
-        return await _in_thread(self.child, title)
+    def revert(self, message: str) -> Operation:
+        """Go back to a message: what came after it is hidden, what was folded since is shown."""
+        return operations.revert(self._state, message)
 
-    async def atell(self, kind: str, **data: object) -> None:
-        """`tell`, async."""
-        await _in_thread(self.tell, kind, **data)
+    arevert = threaded(revert)
 
-    async def aequip(
-        self, *, system: str, tools: Iterable[Declared], summarizer: Summarizer | None = None
-    ) -> None:
-        """`equip`, async."""
-        await _in_thread(self.equip, system=system, tools=tools, summarizer=summarizer)
+    def fork(self, message: str | None = None, *, session: str | None = None) -> "Session":
+        """A new session that begins as this one is, or was at a message."""
+        state = self._state
+        with state.lock:
+            place = None if message is None else state.place(message)
+            name = state.maker.session_id() if session is None else checked_id(session)
+            info = forked_info(self.info.info, name, state.maker.now())
+            row = state.store.fork(state.key, info, place)
+        fork = open_beside(self, row)
+        other = state_of(fork)
+        other.fixed, other.system, other.tools = state.fixed, state.system, state.tools
+        return fork
 
-    async def aopen_calls(self) -> list[OpenCall]:
-        """`open_calls`, async."""
-        return await _in_thread(self.open_calls)
+    afork = threaded(fork)
 
-    async def anewest(self) -> Message | None:
-        """`newest`, async."""
-        return await _in_thread(self.newest)
+    # --- what happens ---
 
-    async def acost_of(self, act: Operation) -> float:
-        """`cost_of`, async."""
-        return await _in_thread(self.cost_of, act)
+    def subscribe(self, subscriber: Subscriber, kinds: Iterable[str] = ()) -> Callable[[], None]:
+        """Be told of events in this process; the function given back ends that.
 
-    async def afinish_step(self, message: str, snapshot: str) -> Message:
-        """`finish_step`, async."""
-        return await _in_thread(self.finish_step, message, snapshot)
+        A kind that ends with a dot stands for all that begin with it.
+        """
+        return self._state.bus.subscribe(subscriber, known_kinds(kinds))
 
-    async def asummarise_turn(self, message: str, summary: Json) -> Message:
-        """`summarise_turn`, async."""
-        return await _in_thread(self.summarise_turn, message, summary)
+    def publish(self, kind: str, **data: object) -> None:
+        """Tell subscribers of something that is not kept."""
+        compactor.publish(self._state, kind, data)
 
-    async def adescribe(
-        self,
-        *,
-        title: str | None = None,
-        summary: Json | None = None,
-        directory: str | None = None,
-    ) -> None:
-        """`describe`, async."""
-        await _in_thread(self.describe, title=title, summary=summary, directory=directory)
+    apublish = threaded(publish)
 
-    async def aevents(self, after: int = 0, most: int = 1_000) -> list[Event]:
-        """`events`, async."""
-        return await _in_thread(self.events, after, most)
+    def events(self, after: int = 0, most: int = 1_000) -> list[Event]:
+        """What happened after an event, in order, whoever did it."""
+        return self._state.store.events(self._state.row, after, most)
 
-    async def aacquire(self) -> None:
-        """`acquire`, async."""
-        await _in_thread(self.acquire)
+    aevents = threaded(events)
 
-    async def arelease(self) -> None:
-        """`release`, async."""
-        await _in_thread(self.release)
-
-    async def aclose(self) -> None:
-        """`close`, async."""
-        await _in_thread(self.close)
+    def follow(self, after: int = 0, *, seconds: float | None = None) -> Iterator[Event]:
+        """Every event after one, as they come; ends when none has come for so many seconds."""
+        for step in reader.poll(self._state, after, seconds):
+            if isinstance(step, list):
+                yield from step
+            else:
+                time.sleep(step)
 
     async def afollow(
         self, after: int = 0, *, seconds: float | None = None
     ) -> AsyncIterator[Event]:
         """`follow`, async."""
-        waited, pause = 0.0, 0.05
-        while seconds is None or waited <= seconds:
-            found = await self.aevents(after)
-            for event in found:
-                yield event
-                after = event.number
-            if found:
-                waited, pause = 0.0, 0.05
+        steps = reader.poll(self._state, after, seconds)
+        while (step := await asyncio.to_thread(next, steps, None)) is not None:
+            if isinstance(step, list):
+                for event in step:
+                    yield event
             else:
-                await asyncio.sleep(pause)
-                waited, pause = waited + pause, min(pause * 1.5, 0.5)
+                await asyncio.sleep(step)
+
+    # --- who writes ---
+
+    def release(self) -> None:
+        """Let others write; the next write here asks for the lease again."""
+        self._state.release()
+
+    arelease = threaded(release)
+
+    def close(self) -> None:
+        """Give the lease back and let the store go."""
+        self._state.close()
+
+    async def aclose(self) -> None:
+        """`close`, async."""
+        await asyncio.to_thread(self.close)
+
+
+def state_of(session: Session) -> SessionState:
+    """The state of a session, for modules that do more with it than its public methods do."""
+    return session._state  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+
+
+def open_beside(session: Session, row: SessionRow) -> Session:
+    """Another session of the same store, set as this one is."""
+    setup = state_of(session).setup
+    settings = state_of(session).settings
+    wait = max(settings.wait_seconds, 1.0)
+    store = Store.open(setup.where, durable=settings.durable, wait=wait)
+    return Session(row, setup._replace(store=store, settings=settings))

@@ -34,6 +34,7 @@ from foldmark.tokens.limits import Limit, model_limits
 
 OWN_FILE, SHARED_FILE = "foldmark.toml", "pyproject.toml"
 PREFIX = "FOLDMARK_"
+DIGEST = "digest"  # in place of a summarizer's name: nobody is asked
 
 _LEAST = {
     **dict.fromkeys(("window", "input", "output", "summary_tokens"), 1),

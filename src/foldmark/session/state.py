@@ -1,5 +1,9 @@
 """What a session object holds: the store, the lease to write, and the log as far as it is shown.
 
+Everything that lasts between two calls is here, in one place: the lock, the heartbeat, what is
+known of the store, and the marks of each thread. What is done with it is told in `reader`,
+`writer`, `operations` and `compactor`, which hold nothing themselves.
+
 Reading needs no lease: what others wrote is noticed by the session's version. Writing takes the
 lease, and every write is one transaction that checks it. A process that was stopped for longer than
 its lease and overtaken by another one is told so once, by SessionOvertaken from its next write; the
@@ -10,17 +14,19 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sized
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from foldmark.errors import FoldmarkError, SessionOvertaken, StoreError
-from foldmark.log.log import Log
+from foldmark.compaction.plan import tokens_used
+from foldmark.errors import BadInput, FoldmarkError, SessionOvertaken, StoreError
+from foldmark.log.log import Log, ordinal_of
 from foldmark.log.view import Viewer
 from foldmark.model import events
 from foldmark.model.events import Event
 from foldmark.model.messages import Message
+from foldmark.model.operations import Operation
 from foldmark.policy import Policy
 from foldmark.store import leases
 from foldmark.store.loading import Slice, load
@@ -33,7 +39,7 @@ from foldmark.tokens.counters import counter
 from foldmark.tokens.sizes import Size, message_sizes
 
 from .bus import Bus
-from .hooks import HookRunner, found_hooks
+from .hooks import HookRunner
 from .maker import Maker
 from .settings import Settings
 
@@ -45,96 +51,100 @@ _log = logging.getLogger("foldmark")
 _TRIES = 3  # of a write that found the session changed since it was read
 
 
-class Keeper:
+class SessionSetup(NamedTuple):
+    """With what a session is opened; its forks and children are opened with the same."""
+
+    store: Store
+    settings: Settings
+    policy: Policy
+    where: str | Path = ""  # the path or address of the store
+    hooks: tuple[object, ...] = ()
+    summarizer: Summarizer | None = None
+
+
+class SessionState:
     """Keeps a session's log up to date with the store, and its lease alive."""
 
-    def __init__(self, store: Store, row: SessionRow, settings: Settings, policy: Policy) -> None:
-        """Take the store and the session in it."""
-        self._store = store
-        self._key = row.key
-        self._settings = settings
+    def __init__(self, row: SessionRow, setup: SessionSetup) -> None:
+        """Take the session, and the store that it is in."""
+        self.setup = setup
+        self.store = setup.store
+        self.settings = setup.settings
+        self.policy = setup.policy
+        self.key = row.key
         self.id = row.id
-        self.policy = policy
-        self.limit = settings.limit()
-        self.model = settings.model or ""
+        self.limit = setup.settings.limit()
+        self.model = setup.settings.model or ""
         self.fixed = 0  # tokens of the system prompt and the tools, which are in every request
         self.system = ""  # these two, where the program has said what they are
         self.tools: tuple[Declared, ...] = ()
         self.focus = ""  # of every summary for which no other is given
-        self._count = counter(policy.estimate)
+        self.count = counter(self.policy.estimate)
         self.maker = Maker(row.id)
-        self._bus = Bus()
-        self._hooks = HookRunner((), seconds=settings.hook_seconds, report=self._report)
+        self.bus = Bus()
+        seconds = self.settings.hook_seconds
+        self.hooks = HookRunner(setup.hooks, seconds=seconds, report=self._report)
+        self.usual_summarizer: Summarizer | None = None  # of who works here now
+        self.reached: tuple[str, Summarizer | None] | None = None  # by the name of its model
+        self.compacting = threading.Lock()  # held while a compaction is made
+        self.at_work = threading.Lock()  # held by a loop, for one turn
+        self.aborted = threading.Event()
+        self.lock = _Turn(self.bus.due, self.bus.deliver)
+        self.holder = leases.new_holder()
+        self.closed = threading.Event()
         self._reports: list[tuple[str, str, str]] = []
-        self._lock = _Turn(self._bus.deliver)
-        self._holder = leases.new_holder()
         self._held = False  # the lease, as far as is known here: each write checks it
         self._is_lost = False  # it is held, but another one has been seen to have it
         self._heartbeat: _Heartbeat | None = None
         self._stale = False
-        self._closed = threading.Event()
-        self._where: str | Path = ""
-        self._given_hooks: tuple[object, ...] = ()
-        self._given_summarizer: Summarizer | None = None
-        self._usual_summarizer: Summarizer | None = None  # of who works here now
-        self._reached: tuple[str, Summarizer | None] | None = None  # by the name of its model
-        self._compacting = threading.Lock()  # held while a compaction is made
-        self.at_work = threading.Lock()  # held by a loop, for one turn
-        self._aborted = threading.Event()
         self._here = threading.local()  # how deep this thread is in making a compaction
-        self._reload()
-
-    def prepare(
-        self,
-        where: str | Path,
-        hooks: tuple[object, ...],
-        summarizer: Summarizer | None = None,
-    ) -> None:
-        """Take where the store is, hooks beside the installed ones, and who summarises."""
-        self._where = where
-        self._given_summarizer = summarizer
-        self._given_hooks = hooks
-        self._hooks = HookRunner(
-            (*found_hooks(), *hooks), seconds=self._settings.hook_seconds, report=self._report
-        )
+        self.reload()
 
     @property
     def room(self) -> int:
         """The tokens that may stand in the window; 0 where no limit is known."""
         return 0 if self.limit is None else usable(self.policy, self.limit, self.model)
 
+    @property
+    def tokens(self) -> int:
+        """The tokens of the next request, as far as they are known."""
+        with self.lock:
+            return tokens_used(self.fresh(), fixed=self.fixed)
+
     # --- the log ---
 
-    def _reload(self) -> None:
-        with self._undamaged():
-            loaded = self._store.load(self._key, self._slice(), estimate=self.policy.estimate)
-            self._adopt(loaded)
+    def reload(self) -> None:
+        """Read the session anew."""
+        with self.undamaged():
+            loaded = self.store.load(self.key, self.slice(), estimate=self.policy.estimate)
+            self.row = loaded.row
+            self.show(self.built(loaded))
+            self._stale = False
 
-    def _slice(self, act: int | None = None) -> Slice:
+    def slice(self, act: int | None = None) -> Slice:
         """What the view needs of the session, now or before an act."""
         return Slice(act=act, dangling=self.policy.view.dangling_tail == "everything")
 
     @contextmanager
-    def _undamaged(self) -> Generator[None]:
+    def undamaged(self) -> Generator[None]:
         """Rows that do not fit together are told as damage: what is read was written whole."""
         try:
             yield
         except (LookupError, ValueError, TypeError) as error:
             raise StoreError(
-                self._store.name,
+                self.store.name,
                 f"session {self.id} is damaged ({error!r}); restore a backup of it",
             ) from error
 
-    def _adopt(self, loaded: Loaded) -> None:
-        self._row = loaded.row
-        self._log = self._built(loaded)
-        self._viewer = self._viewing(self._log)
-        self._stale = False
+    def show(self, log: Log) -> None:
+        """Put another log in the place of the one that is shown."""
+        self.log = log
+        self.viewer = self.viewing(log)
 
-    def _built(self, loaded: Loaded) -> Log:
+    def built(self, loaded: Loaded) -> Log:
         """The log of what was loaded; what others than our counter counted is counted anew."""
         known = loaded.row.estimate == self.policy.estimate
-        log = Log(self._count, past=loaded.past)
+        log = Log(self.count, past=loaded.past)
         for held in loaded.messages:
             log.skip(held.place, held.ordinal)
             log.append(held.message, held.sizes if known else None)
@@ -142,39 +152,55 @@ class Keeper:
         log.forget_measured(max(loaded.row.settled, log.pivot.summary if log.pivot else 0))
         return log
 
-    def _kept_sizes(self, message: Message, sizes: tuple[Size, ...]) -> tuple[Size, ...]:
-        """A message's sizes as the store keeps them: counted as all others of the session are."""
-        known = self._row.estimate
-        if known == self.policy.estimate:
-            return sizes
-        return message_sizes(message, counter(known))
-
-    def _viewing(self, log: Log) -> Viewer:
+    def viewing(self, log: Log) -> Viewer:
+        """A viewer of a log, under the rules of this session."""
         return Viewer(log, self.policy, model=self.model, usable=self.room)
 
-    def _fresh(self) -> Viewer:
+    def fresh(self) -> Viewer:
         """The viewer, after what others may have written was read."""
         is_shared = self._is_lost or not self._held
         if self._stale or (is_shared and self._changed()):
-            self._reload()
-        return self._viewer
+            self.reload()
+        return self.viewer
 
     def _changed(self) -> bool:
-        return self._store.version(self._key) != self._row.version
+        return self.store.version(self.key) != self.row.version
+
+    # --- by a name or a number ---
+
+    def act(self, number: int) -> Operation:
+        """What was done to the session under a number."""
+        act = self.store.act(self.key, number)
+        if act is None:
+            raise BadInput(f"session {self.id} has no act {number}")
+        return act
+
+    def place(self, message: str, *, hidden: bool = False) -> int:
+        """Where a message stands, by its id or handle; by this, it may be one a revert hides."""
+        place = self.store.place_of(self.key, message)
+        if place is None:
+            ordinal = ordinal_of(message)
+            held = None if ordinal is None else self.store.holding(self.key, ordinal)
+            place = None if held is None else held.place
+            if place is not None and not hidden and self.store.hidden(self.key, place):
+                place = None
+        if place is None:
+            raise BadInput(f"there is no message {message!r} in session {self.id}")
+        return place
 
     # --- the lease ---
 
     def _acquire(self) -> None:
         """Get the lease, waiting for who holds it as long as the settings say."""
-        if self._closed.is_set():
-            raise StoreError(self._store.name, f"session {self.id} was closed")
+        if self.closed.is_set():
+            raise StoreError(self.store.name, f"session {self.id} was closed")
         if self._held:
             return
-        deadline = time.monotonic() + self._settings.wait_seconds
+        deadline = time.monotonic() + self.settings.wait_seconds
         pause = 0.01
-        while not self._store.take_lease(self._key, self._holder, self._settings.lease_seconds):
+        while not self.store.take_lease(self.key, self.holder, self.settings.lease_seconds):
             if time.monotonic() >= deadline:
-                raise leases.busy(self._store.engine, self._key, self.id)
+                raise leases.busy(self.store.engine, self.key, self.id)
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
         self._held, self._is_lost = True, False
@@ -182,13 +208,13 @@ class Keeper:
             self._heartbeat = _Heartbeat(self)
             self._heartbeat.start()
 
-    def _renew(self) -> bool:
+    def renew(self) -> bool:
         """Keep the lease, if there is one; False where another one has it.
 
         One that was given back meanwhile is never taken again here.
         """
-        engine, seconds = self._store.engine, self._settings.lease_seconds
-        if self._held and not leases.renew(engine, self._key, self._holder, seconds):
+        engine, seconds = self.store.engine, self.settings.lease_seconds
+        if self._held and not leases.renew(engine, self.key, self.holder, seconds):
             self._is_lost = True  # reading looks again from now on; the next write raises
             return False
         return True
@@ -199,26 +225,34 @@ class Keeper:
         The first write does so by itself: this is for who must read before it, and be alone.
         Raises SessionOvertaken where it was held here already, and another one took it over.
         """
-        with self._lock:
-            if not self._renew():
+        with self.lock:
+            if not self.renew():
                 self._forget_lease()
-                raise leases.overtaken(self._store.engine, self._key, self.id)
+                raise leases.overtaken(self.store.engine, self.key, self.id)
             if not self._held:
                 self._acquire()
                 self._stale = self._stale or self._changed()  # who has it does not look again
 
     def release(self) -> None:
         """Let others write; the next write here asks for the lease again."""
-        with self._lock:
+        with self.lock:
             if self._held:
                 self._held = self._is_lost = False
-                leases.release(self._store.engine, self._key, self._holder)
+                leases.release(self.store.engine, self.key, self.holder)
+
+    def tell_later(self) -> None:
+        """Let the next write raise that the session was overtaken: nobody was told of it yet."""
+        self._held = self._is_lost = True
+
+    def _forget_lease(self) -> None:
+        """Ask for the lease again with the next write, on the session as it is then."""
+        self._held, self._is_lost, self._stale = False, False, True
 
     # --- writing ---
 
-    def _write(self, job: Callable[[Change], T]) -> T:
+    def write(self, job: Callable[[Change], T]) -> T:
         """Do a job as one transaction; what it did to the log counts only if that went well."""
-        with self._lock:
+        with self.lock:
             was_held = self._held
             for _ in range(_TRIES):
                 self._acquire()
@@ -229,72 +263,88 @@ class Keeper:
                     if was_held:  # else nothing was built on it: it is asked for once more
                         raise
                 except Outdated:
-                    self._reload()
+                    self.reload()
                 else:
-                    self._bus.queue(told)  # told of when the lock is free
+                    self.bus.queue(told)  # told of when the lock is free
                     return result
-        raise leases.busy(self._store.engine, self._key, self.id)
+        raise leases.busy(self.store.engine, self.key, self.id)
 
     def _attempt(self, job: Callable[[Change], T]) -> tuple[T, Iterator[Event]]:
-        seconds = self._settings.lease_seconds
         if self._stale:
-            self._reload()
-        with self._store.change(self._row, self._holder, seconds) as change:
+            self.reload()
+        with self.store.change(self.row, self.holder, self.settings.lease_seconds) as change:
             self._stale = True
             result = job(change)
             for hook, point, problem in self._reports:
                 change.event(events.HOOK_FAILED, hook=hook, point=point, problem=problem)
         self._reports = []
-        self._row = change.row_after()
+        self.row = change.row_after()
         self._stale = False
         return result, change.events()
 
-    def _forget_lease(self) -> None:
-        """Ask for the lease again with the next write, on the session as it is then."""
-        self._held, self._is_lost, self._stale = False, False, True
-
-    def _load_changed(self, change: Change) -> int:
+    def load_changed(self, change: Change) -> int:
         """Load the session as it is inside a transaction; the tokens of its view."""
         row = change.row_now()
         sized = row.estimate == self.policy.estimate
-        self._log = self._built(load(self._store.engine, row, self._slice(), sized=sized))
-        self._viewer = self._viewing(self._log)
-        return self._viewer.tokens
+        self.show(self.built(load(self.store.engine, row, self.slice(), sized=sized)))
+        return self.viewer.tokens
+
+    def sizes(self, message: Message, sizes: tuple[Size, ...] | None = None) -> tuple[Size, ...]:
+        """A message's sizes as the store keeps them: counted as all others of the session are."""
+        known = self.row.estimate
+        if known != self.policy.estimate:
+            return message_sizes(message, counter(known))
+        return message_sizes(message, self.count) if sizes is None else sizes
 
     def _report(self, hook: str, point: str, problem: str) -> None:
         """A hook that failed is told in the log of the program, and with the next write."""
         _log.warning("hook %s was skipped at %s: %s", hook, point, problem)
         self._reports.append((hook, point, problem))
 
-    def _index_rest(self) -> None:
-        """Leave no long tail of messages that a search would have to look through."""
-        if self._held and self._row.places - self._row.indexed >= WORTH_INDEXING:
-            self._write(lambda change: change.index_all())
+    # --- compacting ---
+
+    @contextmanager
+    def at_it(self) -> Generator[None]:
+        """Note that this thread makes a compaction, or tells of one."""
+        self._here.depth = getattr(self._here, "depth", 0) + 1
+        try:
+            yield
+        finally:
+            self._here.depth -= 1
+
+    @property
+    def is_at_it(self) -> bool:
+        """Whether this very thread makes a compaction, or tells of one."""
+        return bool(getattr(self._here, "depth", 0))
+
+    # --- the end ---
 
     def close(self) -> None:
         """Give the lease back and let the store go."""
-        with self._lock:
-            if self._closed.is_set():
+        with self.lock:
+            if self.closed.is_set():
                 return
             with suppress(FoldmarkError):  # it is found without, only slower
-                self._index_rest()
-            self._closed.set()
+                if self._held and self.row.places - self.row.indexed >= WORTH_INDEXING:
+                    self.write(lambda change: change.index_all())
+            self.closed.set()
             with suppress(FoldmarkError):  # what cannot be given back ends by itself
                 self.release()
-            self._bus.close()
-            self._store.close()
+            self.bus.close()
+            self.store.close()
 
 
 class _Turn:
-    """A lock that may be taken again by who has it; when it is free, `after` is called.
+    """Re-entrant lock that calls `deliver` once its outermost holder releases it, if that is due.
 
     Subscribers are called there: one that waits for another thread must hold nothing meanwhile.
     """
 
-    def __init__(self, after: Callable[[], None]) -> None:
+    def __init__(self, due: Sized, deliver: Callable[[], None]) -> None:
         self._lock = threading.RLock()
         self._depth = 0
-        self._after = after
+        self._due = due
+        self._deliver = deliver
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -304,26 +354,26 @@ class _Turn:
         self._depth -= 1
         is_free = self._depth == 0
         self._lock.release()
-        if is_free:
-            self._after()
+        if is_free and self._due:
+            self._deliver()
 
 
 class _Heartbeat(threading.Thread):
     """Renews a session's lease whenever it has one, for as long as the session is there."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        super().__init__(name=f"foldmark-lease-{keeper.id}", daemon=True)
-        self._keeper = weakref.ref(keeper)
-        self._closed = keeper._closed  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        self._pause = keeper._settings.lease_seconds / 3  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    def __init__(self, state: SessionState) -> None:
+        super().__init__(name=f"foldmark-lease-{state.id}", daemon=True)
+        self._state = weakref.ref(state)
+        self._closed = state.closed
+        self._pause = state.settings.lease_seconds / 3
 
     def run(self) -> None:
         while not self._closed.wait(self._pause):
-            keeper = self._keeper()
-            if keeper is None:
+            state = self._state()
+            if state is None:
                 return
             try:
-                keeper._renew()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+                state.renew()
             except FoldmarkError as error:
-                _log.warning("the lease of session %s was not renewed: %s", keeper.id, error)
-            del keeper
+                _log.warning("the lease of session %s was not renewed: %s", state.id, error)
+            del state

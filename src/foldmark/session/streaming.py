@@ -17,68 +17,54 @@ from foldmark.providers.background import uncut
 from foldmark.wire.streams import Stream
 
 from .closing import AsyncClosing
-from .replies import answer_of
-from .switching import Switching
+from .state import SessionState
+from .writer import answer_of, append, record
 
 C = TypeVar("C")
 
 
-class Listening(Switching):
-    """Records answers that are streamed."""
+def listen(state: SessionState, stream: Iterable[C], wire: str | None) -> Generator[C]:
+    """The chunks of a client's stream just as they come; at its end the answer is recorded."""
+    heard = Stream(wire)
+    if not isinstance(stream, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
+        raise BadInput(_no_stream(stream, is_async=False))
+    return _listen(state, stream, heard)
 
-    def listen(self, stream: Iterable[C], wire: str | None = None) -> Generator[C]:
-        """The chunks of a client's stream just as they come; at its end the answer is recorded.
 
-            for chunk in session.listen(client.chat.completions.create(..., stream=True)):
-                ...
+def alisten(state: SessionState, stream: AsyncIterable[C], wire: str | None) -> "Hearing[C]":
+    """`listen`, async."""
+    heard = Stream(wire)
+    if not isinstance(stream, AsyncIterable):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
+        raise BadInput(_no_stream(stream, is_async=True))
+    return Hearing(aiter(stream), heard.take, lambda: _record(state, heard))
 
-        Also where the loop is left early, or an error comes: what was said is recorded then, and
-        the error goes on. An error that a provider sends as a chunk is passed on like any other.
-        The wire is recognised, if it is not given.
-        """
-        heard = Stream(wire)
-        if not isinstance(stream, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
-            raise BadInput(_no_stream(stream, is_async=False))
-        return self._listened(stream, heard)
 
-    def alisten(self, stream: AsyncIterable[C], wire: str | None = None) -> "Hearing[C]":
-        """`listen`, async.
+def _listen(state: SessionState, stream: Iterable[C], heard: Stream) -> Generator[C]:
+    try:
+        for chunk in stream:
+            heard.take(chunk)
+            yield chunk
+    except BaseException as error:
+        _keep(lambda: _record(state, heard), error)
+        raise
+    _record(state, heard)
 
-            async for chunk in session.alisten(await client.responses.create(..., stream=True)):
-                ...
 
-        Where it is kept under a name and the loop is left early, `aclose` it, or use `async with`.
-        """
-        heard = Stream(wire)
-        if not isinstance(stream, AsyncIterable):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
-            raise BadInput(_no_stream(stream, is_async=True))
-        return Hearing(aiter(stream), heard.take, lambda: self._heard(heard))
-
-    def _listened(self, stream: Iterable[C], heard: Stream) -> Generator[C]:
-        try:
-            for chunk in stream:
-                heard.take(chunk)
-                yield chunk
-        except BaseException as error:
-            _keep(lambda: self._heard(heard), error)
-            raise
-        self._heard(heard)
-
-    def _heard(self, heard: Stream) -> Message | None:
-        """Record what was heard; None where that is nothing."""
-        said = heard.streamed()
-        if said is None:
-            return None
-        if said.ended:
-            return self.record(said.response, wire=said.wire)
-        parts, told = answer_of(said.response, said.wire, named=not self.model)
-        parts = tuple(part for part in parts if _says_something(part))
-        if not parts:
-            return None
-        reason = said.failure or "the answer broke off"
-        error = {"name": "MessageAbortedError", "data": {"message": reason}}
-        info = {**told, "error": error, "finish": UNSET}
-        return self._append(self.maker.assistant(parts, info, self.model))
+def _record(state: SessionState, heard: Stream) -> Message | None:
+    """Record what was heard; None where that is nothing."""
+    said = heard.streamed()
+    if said is None:
+        return None
+    if said.ended:
+        return record(state, said.response, said.wire, {})
+    parts, info = answer_of(said.response, said.wire, named=not state.model)
+    parts = tuple(part for part in parts if _says_something(part))
+    if not parts:
+        return None
+    reason = said.failure or "the answer broke off"
+    error = {"name": "MessageAbortedError", "data": {"message": reason}}
+    info |= {"error": error, "finish": UNSET}
+    return append(state, state.maker.assistant(parts, info, state.model))
 
 
 class Hearing(AsyncClosing, AsyncIterator[C], Generic[C]):

@@ -17,7 +17,8 @@ from foldmark.errors import BadInput, UnknownModel
 from foldmark.files import harmless
 from foldmark.log.log import handle, ordinal_of, part_text
 from foldmark.log.view import Viewer
-from foldmark.session.reader import Looking
+from foldmark.session.reader import search
+from foldmark.session.state import SessionState
 from foldmark.store.loading import Slice
 from foldmark.store.search import words
 from foldmark.summary.prompting import fenced
@@ -30,26 +31,26 @@ _MOST_ROWS, _MOST_REASONS, _MOST_PIVOTS, _MOST_NAMES = 10, 5, 6, 20
 _LINE, _NAME, _SNIPPET, _LABEL = 200, 100, 300, 120
 
 
-class SessionReader(Looking):
+class SessionReader:
     """What the tools answer of one session."""
 
-    called = ""  # by the client, where that is not its id
-    known: tuple[int, Inspection] | None = None  # the figures, by the version they are of
+    def __init__(self, state: SessionState) -> None:
+        """Take the session, which is only read."""
+        self._state = state
+        self.called = ""  # by the client, where that is not its id
+        self._known: tuple[int, Inspection] | None = None  # the figures, by the version they are of
 
     @property
     def name(self) -> str:
         """What the client calls it, quoted: a transcript may have chosen it."""
-        return f'"{line(self.called or self.id, _NAME)}"'
-
-    def _index(self) -> None:
-        """Nothing: what is not in the index is read."""
+        return f'"{line(self.called or self._state.id, _NAME)}"'
 
     def hits(self, asked: SearchArguments) -> str:
         """Where words were said, best first."""
         if not words(asked.query):
             raise BadInput("the query has no word to look for: give letters or digits")
-        hits = self.search(asked.query, most=asked.most + 1)  # whether there are more
-        where = f"session {self.name} ({self.info.places:,} messages)"
+        hits = search(self._state, asked.query, asked.most + 1)  # whether there are more
+        where = f"session {self.name} ({self._state.store.row(self._state.key).places:,} messages)"
         if not hits:
             hint = "Try fewer, or their beginnings, or another `session`."
             return f"Nothing in {where} holds all of these words. {hint}"
@@ -66,11 +67,11 @@ class SessionReader(Looking):
         """The text behind a handle, from a character on."""
         # Digits of other scripts are numbers to Python.
         ordinal = ordinal_of(asked.handle)
-        held = None if ordinal is None else self._store.holding(self._key, ordinal)
+        held = None if ordinal is None else self._state.store.holding(self._state.key, ordinal)
         if held is None or ordinal is None:
             name = line(asked.handle, _LABEL)
             raise BadInput(f"{name!r} is no handle of session {self.name}; `search` gives handles")
-        with self._undamaged():
+        with self._state.undamaged():
             text = _sendable(part_text(held.message.parts[ordinal - held.ordinal]))
         if asked.start > len(text):
             raise BadInput(f"`start` is {asked.start}, but the text has {len(text)} characters")
@@ -87,15 +88,15 @@ class SessionReader(Looking):
 
     def plan_text(self, asked: PlanArguments) -> str:
         """What prune and compact would do in a window, and why."""
-        with self._lock:
-            log = self._fresh().log
-            model = (asked.model or self._settings.model or newest_model(log) or "").strip()
+        with self._state.lock:
+            log = self._state.fresh().log
+            model = (asked.model or self._state.settings.model or newest_model(log) or "").strip()
             limit = self._limit(model, asked)
             window = limit or USUAL_LIMIT
-            room = usable(self.policy, window, model)
-            viewer = Viewer(log, self.policy, model=model, usable=room)
+            room = usable(self._state.policy, window, model)
+            viewer = Viewer(log, self._state.policy, model=model, usable=room)
             made = session_plan(viewer, window, model=model)
-            is_full = exceeds(self.policy, made.tokens, window, model)
+            is_full = exceeds(self._state.policy, made.tokens, window, model)
         assumed = "" if limit else " (assumed, as no model tells it; give `window`)"
         hidden = made.prune.prune
         largest = "; the largest are below" if len(hidden) > _MOST_ROWS else ""
@@ -112,8 +113,8 @@ class SessionReader(Looking):
 
     def _limit(self, model: str, asked: PlanArguments) -> Limit | None:
         """The window that is meant; None if nobody has named one."""
-        window = asked.window or (None if asked.model else self._settings.window)
-        settings = replace(self._settings, model=model or None, window=window)
+        window = asked.window or (None if asked.model else self._state.settings.window)
+        settings = replace(self._state.settings, model=model or None, window=window)
         try:
             return settings.limit()
         except UnknownModel as error:
@@ -149,14 +150,16 @@ class SessionReader(Looking):
 
     def _figures(self) -> Inspection:
         """The figures of the whole log; made anew only where it has changed."""
-        with self._lock, self._undamaged():
+        with self._state.lock, self._state.undamaged():
             part = Slice(everything=True)
-            row = self._store.row(self._key)
-            if self.known is None or self.known[0] != row.version:
-                loaded = self._store.load(self._key, part, estimate=self.policy.estimate)
-                viewer = self._viewing(self._built(loaded))
-                self.known = loaded.row.version, inspection(viewer, loaded.row.info)
-            return self.known[1]
+            row = self._state.store.row(self._state.key)
+            if self._known is None or self._known[0] != row.version:
+                loaded = self._state.store.load(
+                    self._state.key, part, estimate=self._state.policy.estimate
+                )
+                viewer = self._state.viewing(self._state.built(loaded))
+                self._known = loaded.row.version, inspection(viewer, loaded.row.info)
+            return self._known[1]
 
 
 def line(text: str, most: int = _LINE) -> str:

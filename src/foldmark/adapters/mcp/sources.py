@@ -17,6 +17,7 @@ from typing import BinaryIO, Protocol
 from foldmark.errors import BadInput, FoldmarkError, NoSession
 from foldmark.files import harmless, open_folder, open_regular, opened_input
 from foldmark.session.settings import Settings
+from foldmark.session.state import SessionSetup, SessionState
 from foldmark.store.rows import SessionRow
 from foldmark.store.sqlite import Sqlite
 from foldmark.store.store import LATEST, Store
@@ -110,7 +111,9 @@ class StoreSource:
         if row.key not in self._readers:
             while len(self._readers) >= _MOST_READERS:
                 self._readers.pop(next(iter(self._readers)))
-            reader = SessionReader(self.store, row, self._settings, self._rules)
+            reader = SessionReader(
+                SessionState(row, SessionSetup(self.store, self._settings, self._rules))
+            )
             self._readers[row.key] = reader
         return self._readers[row.key]
 

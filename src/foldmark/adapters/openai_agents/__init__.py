@@ -23,6 +23,7 @@ from foldmark.model.values import Json
 from foldmark.providers.background import uncut
 from foldmark.session import opening
 from foldmark.session.closing import AsyncClosing, Closing
+from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
 from foldmark.wire.plain import plain_object
 
@@ -205,7 +206,7 @@ class FoldmarkSession(Closing, AsyncClosing):
             return self._part
         if found is None:
             # Closed when the run that it is for is over, and nobody holds it any more.
-            found = _closing(ItemsMirror(self.session.child()))
+            found = _closing(ItemsMirror(LoopSupport(self.session).child()))
         self._others = [other for other in self._others if other is not found]
         self._others = [*self._others[1 - _MOST_OTHERS :], found]
         return found

@@ -25,8 +25,6 @@ from foldmark.errors import BadInput
 from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Json
 from foldmark.session.session import Session
-from foldmark.summary.ladder import declared_tokens
-from foldmark.tokens.counters import counter
 from foldmark.wire.openai_responses import usage_tokens
 from foldmark.wire.plain import plain_object
 
@@ -197,8 +195,7 @@ def _declared_form(schema: AgentOutputSchemaBase | None) -> list[Declared]:
 
 def count_beside(session: Session, beside: BesideItems) -> None:
     """Count the instructions and tools of a request."""
-    session.system, session.tools = beside.system, tuple(beside.tools)
-    session.fixed = declared_tokens(*beside, counter(session.policy.estimate))
+    session.configure(system=beside.system, tools=beside.tools)
 
 
 def note_usage(followed: ItemsMirror, first: object, usage: Json) -> None:

@@ -17,6 +17,7 @@ from pydantic_ai.models import AbstractModel
 from foldmark.adapters.conversations import Conversation
 from foldmark.errors import FoldmarkError, UnknownModel
 from foldmark.model.prompt_messages import Declared
+from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
 from foldmark.tokens.limits import Limit, model_limits
 
@@ -113,7 +114,7 @@ class RunConversation(Conversation[ModelMessage]):
         others.close()
 
     def _last(self) -> str | None:
-        newest = self.session.newest()
+        newest = LoopSupport(self.session).newest()
         return newest.id if newest else None
 
     def begin(self, run: str) -> None:

@@ -26,11 +26,10 @@ from foldmark.providers.local import LOCAL, is_local, local_model
 from foldmark.providers.models import model_named
 from foldmark.providers.models import summarizer as named_summarizer
 from foldmark.session.maker import Maker
-from foldmark.session.means import DIGEST
 from foldmark.session.opening import open as open_session
 from foldmark.session.opening import open_store
 from foldmark.session.session import Session
-from foldmark.session.settings import Settings
+from foldmark.session.settings import DIGEST, Settings
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store
 from foldmark.summary.protocol import Summarizer

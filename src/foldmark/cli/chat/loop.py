@@ -20,6 +20,7 @@ from foldmark.errors import FoldmarkError
 from foldmark.model.events import Event
 from foldmark.model.messages import AssistantInfo
 from foldmark.providers.models import kept_open
+from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
 
 from ..layout import QUIET
@@ -150,7 +151,7 @@ def _shown_turn(context: RunContext, said: str | None) -> "TurnEnd | None":
 
 def _is_unfinished(session: Session) -> bool:
     """Whether a session was left in the middle of a turn."""
-    last = session.newest()
+    last = LoopSupport(session).newest()
     if last is None or not isinstance(last.info, AssistantInfo):
         return True
     return last.info.finish != "stop" or bool(session.open_calls())

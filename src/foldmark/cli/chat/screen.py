@@ -19,6 +19,7 @@ from foldmark.model import events
 from foldmark.model.events import Event
 from foldmark.model.messages import AssistantInfo, Tokens
 from foldmark.model.operations import Operation
+from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
 from foldmark.tokens.budget import pressure
 
@@ -84,7 +85,7 @@ class Gauge:
                 return
 
     def _cached_share(self) -> float | None:
-        last = self._session.newest()
+        last = LoopSupport(self._session).newest()
         info = last.info if last else None
         return cached_share(info.tokens or None) if isinstance(info, AssistantInfo) else None
 

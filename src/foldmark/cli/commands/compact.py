@@ -17,7 +17,7 @@ from foldmark.log.log import handle
 from foldmark.model.values import Json, encode
 from foldmark.providers.models import summarizer as named_summarizer
 from foldmark.session.fit_report import FitGoal, FitReport, fit_transcript
-from foldmark.session.means import DIGEST
+from foldmark.session.settings import DIGEST
 from foldmark.summary.ladder import ModelUsage
 from foldmark.summary.protocol import Summarizer
 from foldmark.tokens.budget import pressure

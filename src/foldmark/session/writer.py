@@ -1,0 +1,353 @@
+"""Writing to a session: what the user says, what the model answers, what tools give back.
+
+Each call is one transaction. Notes are what no model is shown: titles, what a turn changed, the
+snapshot with which a step ended. So they may come later than the message that they stand in.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar, cast
+
+from msgspec.structs import replace
+
+from foldmark.errors import BadInput
+from foldmark.log.log import Entry, handle
+from foldmark.model import events
+from foldmark.model.messages import (
+    AnyPart,
+    AssistantInfo,
+    FilePart,
+    Message,
+    ToolPart,
+    has_result,
+    kind_of,
+    with_part,
+)
+from foldmark.model.values import Frozen, Json
+from foldmark.store.transaction import Change
+from foldmark.tokens.sizes import Size, message_sizes
+from foldmark.wire.codec import WIRES, Answer, Reader, Wire, wire_named
+from foldmark.wire.detect import candidates, recognised, reply_candidates
+from foldmark.wire.formats import decode, decode_reply
+from foldmark.wire.lists import take_list
+from foldmark.wire.pairing import settled
+from foldmark.wire.plain import is_sdk_object, plain_object, plain_objects
+
+from .state import SessionState
+
+M = TypeVar("M")
+
+
+class OpenCall(Frozen):
+    """A call of a tool that waits for its result."""
+
+    call_id: str
+    tool: str
+    input: Json
+    message: str  # the id of its message
+
+
+# --- one message ---
+
+
+def write_message(
+    state: SessionState, change: Change, message: Message, data: bytes | None = None
+) -> Entry:
+    """Add a message at the end: sized, stored, and in the log. It may have been encoded already."""
+    sizes = message_sizes(message, state.count)
+    change.append(message, state.sizes(message, sizes), data)
+    return state.log.append(message, sizes)
+
+
+def rewrite_message(
+    state: SessionState, change: Change, old: Entry, new: Message, sizes: tuple[Size, ...]
+) -> None:
+    """Store a newer state of a message in the place of an older one."""
+    change.put(old.index, old.ordinal, old.message, new, state.sizes(new, sizes))
+
+
+def append(state: SessionState, message: Message) -> Message:
+    """Say a whole message, and tell of it."""
+    data = state.maker.checked(message)
+    return state.write(lambda change: _add(state, change, message, data))
+
+
+def _add(state: SessionState, change: Change, message: Message, data: bytes) -> Message:
+    entry = write_message(state, change, message, data)
+    change.event(events.MESSAGE_WRITTEN, **_described(entry))
+    for offset in range(len(entry.sizes)):
+        _tell_part(change, entry, offset)
+    return message
+
+
+def _described(entry: Entry) -> Json:
+    tokens = sum(size.total for size in entry.sizes)
+    return {"message": entry.message.id, "place": entry.index, "tokens": tokens}
+
+
+def _tell_part(change: Change, entry: Entry, offset: int) -> None:
+    part = entry.message.parts[offset]
+    called = {"call": part.call_id} if isinstance(part, ToolPart) and part.call_id else {}
+    change.event(
+        events.PART_WRITTEN,
+        handle=handle(entry.ordinal + offset),
+        place=entry.index,
+        kind=kind_of(part),
+        tokens=entry.sizes[offset].total,
+        **called,
+    )
+
+
+def update(state: SessionState, message: Message) -> Message:
+    """Put a newer state of the last message in its place, as a stream goes on."""
+
+    def job(change: Change) -> Message:
+        old = state.log.last
+        if old is None or old.message.id != message.id or old.index + 1 != change.places:
+            raise BadInput(f"only the last message can still change, not {message.id!r}")
+        state.maker.checked(message)
+        newer = state.log.replace(message)
+        rewrite_message(state, change, old, message, newer.sizes)
+        change.event(events.MESSAGE_WRITTEN, **_described(newer))
+        return message
+
+    return state.write(job)
+
+
+# --- what a model answers ---
+
+
+def record(state: SessionState, reply: object, wire: str | None, info: Json) -> Message:
+    """Record a model's answer: a provider's response, a text, parts, or a message."""
+    if _is_from_wire(reply):
+        reply, found = answer_of(reply, wire, named=not state.model)
+        info = found | info
+    content = cast("str | Sequence[AnyPart] | Message", reply)
+    return append(state, state.maker.assistant(content, info, state.model))
+
+
+def _is_from_wire(reply: object) -> bool:
+    """Whether this is neither a text, nor parts, nor a message of ours."""
+    if isinstance(reply, Sequence) and not isinstance(reply, str):
+        items = cast("Sequence[object]", reply)
+        return bool(items) and all(
+            isinstance(item, Mapping) or is_sdk_object(item) for item in items
+        )
+    return not isinstance(reply, str | Message)
+
+
+def answer_of(reply: object, wire: str | None, *, named: bool) -> tuple[tuple[AnyPart, ...], Json]:
+    """The parts of a response, and what it tells beside them; the model, if it is to be named."""
+    message = _answer(reply, wire)
+    info = message.info
+    if not isinstance(info, AssistantInfo):
+        raise BadInput("a model's answer is expected, not another message")
+    found: Json = {"wire": info.wire, "tokens": info.tokens}
+    if info.finish:
+        found["finish"] = info.finish
+    if named:
+        found |= {"provider_id": info.provider_id, "model_id": info.model_id}
+    return message.parts, found
+
+
+def _answer(reply: object, wire: str | None) -> Message:
+    """The answer: a whole response, or its message alone, which may be several items."""
+    if isinstance(reply, Sequence):
+        return _message([plain_object(item) for item in cast("Sequence[object]", reply)], wire)
+    given = plain_object(reply)
+    if wire is not None:
+        is_whole = wire_named(wire).recognises_reply(given)
+    else:
+        is_whole = bool(reply_candidates(given))
+        if not is_whole and not candidates([given]):
+            known = ", ".join(WIRES)
+            raise BadInput(f"this is no answer of a wire that is known ({known}); give wire=…")
+    return decode_reply(given, wire) if is_whole else _message([given], wire)
+
+
+def _message(given: list[Json], wire: str | None) -> Message:
+    found = decode(given, wire).messages
+    if len(found) != 1:
+        raise BadInput(f"one answer of a model is expected, not {len(found)} messages")
+    return found[0]
+
+
+# --- messages of a wire, or of a framework ---
+
+
+def extend(state: SessionState, messages: Iterable[object], wire: str | None) -> list[Message]:
+    """Take messages of a wire; a system prompt that leads a new session becomes the session's."""
+    given = plain_objects(messages)
+    if not given:
+        return []
+    codec = wire_named(wire) if wire else recognised(given)
+    return _extend(state, codec, given, lambda change: _takes_prompt(change, codec))
+
+
+def extend_read(state: SessionState, messages: Sequence[M], reader: Reader[M]) -> list[Message]:
+    """Take messages of a framework as they are, by who reads them; `extend` otherwise.
+
+    Its system prompts are messages like any other here: who has them shows them by themselves.
+    """
+    return _extend(state, reader, messages, lambda _: False) if messages else []
+
+
+def _extend(
+    state: SessionState, codec: Reader[M], given: Sequence[M], prompts: Callable[[Change], bool]
+) -> list[Message]:
+    def job(change: Change) -> list[Message]:
+        taken = take_list(codec, given, prompts=prompts(change))
+        made = [_made(state, message) for message in taken.messages]
+        for answer in taken.answers:
+            settle(state, change, answer.call_id, partial(_settled, answer, codec.key, change))
+        for message in made:
+            _add(state, change, message, state.maker.checked(message))
+        if taken.origin is not None:
+            entitle(state, change, origin=taken.origin)
+        return made
+
+    return state.write(job)
+
+
+def _takes_prompt(change: Change, codec: Wire) -> bool:
+    """Whether a system prompt is the session's: it is new, and is sent the prompt again."""
+    origin = change.row.info.origin
+    return change.places == 0 and not origin and bool(codec.system("Be brief."))
+
+
+def _made(state: SessionState, message: Message) -> Message:
+    info: Json = {"wire": message.info.wire}
+    if not isinstance(message.info, AssistantInfo):
+        return state.maker.user(message.parts, info)
+    info["tokens"] = message.info.tokens
+    return state.maker.assistant(message.parts, info, state.model)
+
+
+def _settled(answer: Answer, key: str, change: Change, part: ToolPart) -> ToolPart:
+    return settled(part, answer, key, change.at)
+
+
+# --- results ---
+
+
+def result(
+    state: SessionState,
+    call_id: str,
+    output: str,
+    *,
+    error: bool,
+    files: Sequence[FilePart],
+    metadata: Json | None,
+) -> Message:
+    """Record what a call of a tool gave back, however late."""
+    if not isinstance(output, str):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
+        raise BadInput(f"an output is a text, not {type(output).__name__}")
+
+    def done(part: ToolPart) -> ToolPart:
+        return state.maker.settled(part, output, error=error, files=files, metadata=metadata)
+
+    return state.write(lambda change: settle(state, change, call_id, done))
+
+
+def settle(
+    state: SessionState, change: Change, call_id: str, done: Callable[[ToolPart], ToolPart]
+) -> Message:
+    """Give an open call its result."""
+    for entry in reversed(state.log.entries.values()):
+        for offset, part in enumerate(entry.message.parts):
+            if isinstance(part, ToolPart) and not has_result(part):
+                if _call_name(part, entry.ordinal + offset) != call_id:
+                    continue
+                newer = done(part)
+                state.maker.checked(with_part(entry.message, offset, newer))
+                held = state.log.settle(entry.ordinal + offset, newer)
+                rewrite_message(state, change, entry, held.message, held.sizes)
+                _tell_part(change, held, offset)
+                return held.message
+    return _settle_folded(state, change, call_id, done)
+
+
+def _settle_folded(
+    state: SessionState, change: Change, call_id: str, done: Callable[[ToolPart], ToolPart]
+) -> Message:
+    """A result whose call was folded meanwhile is put where it belongs: it can be recalled."""
+    waiting: list[str] = []
+    for entry, offset, part in _waiting(state, change.parts):
+        name = _call_name(part, entry.ordinal + offset)
+        if name != call_id or state.store.hidden(state.key, entry.index):
+            waiting.append(name)
+            continue
+        newer = with_part(entry.message, offset, done(part))
+        state.maker.checked(newer)
+        held = replace(entry, message=newer, sizes=message_sizes(newer, state.count))
+        rewrite_message(state, change, entry, newer, held.sizes)
+        _tell_part(change, held, offset)
+        return newer
+    known = f"; these do: {', '.join(waiting[:5])}" if waiting else "; none does"
+    raise BadInput(f"no call {call_id!r} waits for a result{known}")
+
+
+def _waiting(state: SessionState, before: int) -> Iterable[tuple[Entry, int, ToolPart]]:
+    """The calls below an ordinal that wait for their results, the newest first; hidden ones too."""
+    for held, offset in state.store.waiting(state.key, before):
+        part = held.message.parts[offset]
+        if isinstance(part, ToolPart):
+            entry = Entry(message=held.message, index=held.place, ordinal=held.ordinal, sizes=())
+            yield entry, offset, part
+
+
+def open_calls(state: SessionState) -> list[OpenCall]:
+    """The calls that wait for their results, shown or folded, the oldest first."""
+    with state.lock:
+        state.fresh()
+        found = [
+            OpenCall(
+                call_id=_call_name(part, entry.ordinal + offset),
+                tool=part.tool,
+                input=part.state.input or {},
+                message=entry.message.id,
+            )
+            for entry, offset, part in _waiting(state, state.log.parts)
+            if not state.store.hidden(state.key, entry.index)
+        ]
+    return found[::-1]
+
+
+def _call_name(part: ToolPart, ordinal: int) -> str:
+    """The id of a call; its handle where it has none."""
+    return part.call_id or handle(ordinal)
+
+
+# --- notes ---
+
+
+def amend(state: SessionState, message: str, noted: Callable[[Message], Message]) -> Message:
+    """Put what is noted into a message, wherever it stands."""
+    return state.write(lambda change: _amend(state, change, message, noted))
+
+
+def _amend(
+    state: SessionState, change: Change, message: str, noted: Callable[[Message], Message]
+) -> Message:
+    known = state.log.place(message)  # the store would look through the whole session
+    place = state.place(message) if known is None else known
+    entry = state.log.entries.get(place)
+    if entry is not None:
+        newer = noted(entry.message)
+        state.log.amend(newer)
+        rewrite_message(state, change, entry, newer, entry.sizes)
+        return newer
+    held = state.store.message_at(state.key, place)  # a folded one
+    if held is None:
+        raise BadInput(f"there is no message {message!r} in session {state.id}")
+    newer = noted(held.message)
+    entry = Entry(message=held.message, index=place, ordinal=held.ordinal, sizes=held.sizes)
+    rewrite_message(state, change, entry, newer, message_sizes(newer, state.count))
+    return newer
+
+
+def entitle(state: SessionState, change: Change, **fields: object) -> None:
+    """Say something else of the session itself."""
+    info = replace(change.row.info, **fields)
+    state.store.entitle(change.row, info)
+    change.row = replace(change.row, info=info)
