@@ -10,7 +10,7 @@ from openai.types.chat.chat_completion_message_function_tool_call import Functio
 
 import foldmark
 from foldmark.fitting.fit import small_or_more
-from foldmark.fitting.scan import Glancer
+from foldmark.fitting.scan import MessageScanner
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
@@ -62,22 +62,22 @@ def talk(rng: random.Random, wire: str, steps: int) -> list[Any]:
 
 
 def size(messages: list[Any], wire: str) -> int:
-    glancer = Glancer(messages, wire_named(wire), by_classes)
-    glances = [glancer.at(place) for place in range(len(messages))]
-    return sum(glance.tokens + glance.output for glance in glances)
+    scanner = MessageScanner(messages, wire_named(wire), by_classes)
+    scans = [scanner.at(place) for place in range(len(messages))]
+    return sum(scan.tokens + scan.output for scan in scans)
 
 
 def check_pairs(messages: list[Any], wire: str) -> None:
     """Each call has its results right behind it, and each result its call."""
-    glancer = Glancer(messages, wire_named(wire), by_classes)
+    scanner = MessageScanner(messages, wire_named(wire), by_classes)
     waiting: list[str] = []
     for place in range(len(messages)):
-        glance = glancer.at(place)
-        for name in glance.answers:
+        scan = scanner.at(place)
+        for name in scan.answers:
             waiting.remove(name)
-        if glance.role != "tool" and not glance.joins:
+        if scan.role != "tool" and not scan.joins:
             assert not waiting, (place, waiting)
-        waiting += glance.calls
+        waiting += scan.calls
     assert not waiting
 
 
@@ -236,7 +236,7 @@ def test_objects_whose_role_is_their_kind_are_read_as_such() -> None:
     check_pairs(made, "gemini")
     assert (
         sum(
-            bool(Glancer(made, wire_named("gemini"), by_classes).at(n).calls)
+            bool(MessageScanner(made, wire_named("gemini"), by_classes).at(n).calls)
             for n in range(len(made))
         )
         > 2

@@ -8,8 +8,8 @@ from foldmark.log.log import Log
 from foldmark.log.render import Cell, output_tokens
 from foldmark.log.view import NOTE_TOKENS, Viewer, view_start
 from foldmark.model.messages import AnyPart, AssistantInfo, Completed, ToolPart
-from foldmark.model.prompt_messages import ToolMessage
-from foldmark.model.values import Frozen, encode
+from foldmark.model.prompt_messages import ToolMessage, neutral_json
+from foldmark.model.values import Frozen
 from foldmark.policy import Policy
 from foldmark.tokens.budget import is_overflow, pressure, usable, used
 from foldmark.tokens.counters import correction, round4_length, utf16_length
@@ -169,7 +169,7 @@ def _measure(viewer: Viewer, places: Sequence[int]) -> Measure:
         return suffix_measure(lambda index: _cell_tokens(cells[index]), len(cells))
 
     def json_length(index: int) -> int:  # with a comma after each message
-        return sum(utf16_length(encode(shown).decode()) + 1 for shown in cells[index].shown)
+        return sum(utf16_length(neutral_json(shown)) + 1 for shown in cells[index].shown)
 
     lengths = suffix_measure(json_length, len(cells))
 

@@ -28,7 +28,7 @@ from foldmark.wire.plain import plain, plain_object
 from foldmark.wire.tools import declared
 
 from .outline import LeftOut, outline
-from .scan import Glance, Glancer, any_tokens
+from .scan import MessageScan, MessageScanner, any_tokens
 
 # Of the room: messages as they are, at least and at most; those without outputs; the outline.
 _LEAST, _MOST, _MASKED, _OUTLINE = 0.2, 0.62, 0.15, 0.1  # an open request: 0.1 more
@@ -118,9 +118,9 @@ def _limit(window: int | None, model: str) -> Limit:
 
 def list_tokens(messages: Sequence[object], wire: Wire) -> int:
     """The tokens of a list, as `fit` counts them."""
-    glancer = Glancer(messages, wire, by_classes)
-    glances = map(glancer.at, range(len(messages)))
-    return sum(glance.tokens + glance.output for glance in glances)
+    scanner = MessageScanner(messages, wire, by_classes)
+    scans = map(scanner.at, range(len(messages)))
+    return sum(scan.tokens + scan.output for scan in scans)
 
 
 def small_or_more(text: str) -> int:
@@ -138,7 +138,7 @@ class _Fitting:
         self._messages = messages
         self._wire = wire
         self._room = room
-        self._glancer = Glancer(messages, wire, by_classes, small_or_more)
+        self._scanner = MessageScanner(messages, wire, by_classes, small_or_more)
         self._odd: set[int] = set()  # places at which calls and results do not meet
         self._lead = 0  # system prompts in front
 
@@ -146,8 +146,8 @@ class _Fitting:
         """Whether all of it fits."""
         total = 0
         for place in range(len(self._messages) - 1, -1, -1):
-            glance = self._glancer.at(place)
-            total += glance.tokens + glance.output
+            scan = self._scanner.at(place)
+            total += scan.tokens + scan.output
             if total >= self._room:
                 return False
         return True
@@ -173,10 +173,10 @@ class _Fitting:
         """The tokens of the system prompts that lead the list."""
         tokens = 0
         while self._lead < len(self._messages):
-            glance = self._glancer.at(self._lead)
-            if glance.role != "system":
+            scan = self._scanner.at(self._lead)
+            if scan.role != "system":
                 break
-            tokens += glance.tokens
+            tokens += scan.tokens
             self._lead += 1
         return tokens
 
@@ -232,7 +232,7 @@ class _Fitting:
         return Cut(spots[0].place, len(self._messages), _SMALL, spots[0].tokens)
 
     def _spots(
-        self, end: int, most: float, cost: Callable[[Glance], int]
+        self, end: int, most: float, cost: Callable[[MessageScan], int]
     ) -> tuple[list[Spot], bool]:
         """Where it may be cut before a place, back to where that is too much; and if it never is.
 
@@ -241,36 +241,38 @@ class _Fitting:
         spots: list[Spot] = []
         waiting: dict[str, int] = {}  # how many results of a call wait for it
         total = 0
-        glance_at = self._glancer.roughly if cost is _masked else self._glancer.at
+        scan_at = self._scanner.estimate if cost is _masked else self._scanner.at
         for place in range(end - 1, self._lead - 1, -1):
-            glance = glance_at(place)
-            total += cost(glance)
+            scan = scan_at(place)
+            total += cost(scan)
             if total > most and spots:
                 return spots, False
-            goes_on = glance.joins and self._is_answer(place - 1)
-            if waiting or glance.calls or glance.answers:
-                self._pair(place, glance, waiting, goes_on=goes_on)
-            if not (waiting or glance.answers or goes_on):
+            goes_on = scan.joins and self._is_answer(place - 1)
+            if waiting or scan.calls or scan.answers:
+                self._pair(place, scan, waiting, goes_on=goes_on)
+            if not (waiting or scan.answers or goes_on):
                 spots.append(Spot(place, total))
         if waiting:  # a result leads the list
             self._odd.add(self._lead)
         return spots, total <= most
 
     def _is_answer(self, place: int) -> bool:
-        return place >= self._lead and self._glancer.at(place).role == "assistant"
+        return place >= self._lead and self._scanner.at(place).role == "assistant"
 
-    def _pair(self, place: int, glance: Glance, waiting: dict[str, int], *, goes_on: bool) -> None:
+    def _pair(
+        self, place: int, scan: MessageScan, waiting: dict[str, int], *, goes_on: bool
+    ) -> None:
         """Take calls from the results that wait for them; what is left over is odd."""
-        for call in glance.calls:
+        for call in scan.calls:
             left = waiting.pop(call, 0) - 1
             if left > 0:
                 waiting[call] = left
             elif left < 0:
                 self._odd.add(place)
-        if waiting and glance.role != "tool" and not goes_on:
+        if waiting and scan.role != "tool" and not goes_on:
             self._odd.add(place)
             waiting.clear()
-        for call in glance.answers:
+        for call in scan.answers:
             waiting[call] = waiting.get(call, 0) + 1
 
     # --- what is shown ---
@@ -281,11 +283,11 @@ class _Fitting:
         made: list[Any] = []
         if start > self._lead:
             text = self._outline(cut, room, last)
-            if self._glancer.at(start).role == "user":  # some refuse two messages of the user
-                made += self._glancer.led(text, start)
+            if self._scanner.at(start).role == "user":  # some refuse two messages of the user
+                made += self._scanner.led(text, start)
                 start += 1
             else:
-                made += self._glancer.told(text)
+                made += self._scanner.told(text)
         made += self._shortened(range(start, cut.whole), _SMALL, _left_out)
         whole = max(start, cut.whole)
         made += self._shortened(range(whole, len(self._messages)), cut.longest, truncate_middle)
@@ -293,26 +295,26 @@ class _Fitting:
 
     def _shortened(self, places: range, most: int, shown: Shorten) -> list[Any]:
         """The messages there; one like it for each whose outputs have too many tokens."""
-        glance_at = self._glancer.roughly if most == _SMALL else self._glancer.at
+        scan_at = self._scanner.estimate if most == _SMALL else self._scanner.at
         made: list[Any] = []
         for place in places:
-            glance = glance_at(place)
-            if glance.output <= most:
+            scan = scan_at(place)
+            if scan.output <= most:
                 made.append(self._messages[place])
             else:
-                made += self._without_output(place, most // len(glance.answers), shown)
+                made += self._without_output(place, most // len(scan.answers), shown)
         return made
 
     def _without_output(self, place: int, most: int, shown: Shorten) -> list[Json]:
-        return self._glancer.with_outputs(place, lambda text: shown(text, most, by_classes))
+        return self._scanner.with_outputs(place, lambda text: shown(text, most, by_classes))
 
     def _outline(self, cut: Cut, room: int, last: int) -> str:
-        glancer, start = self._glancer, cut.start
-        requests, instructions = glancer.words(self._lead, start)
+        scanner, start = self._scanner, cut.start
+        requests, instructions = scanner.words(self._lead, start)
         left = LeftOut(
             messages=start - self._lead,
             requests=requests,
-            calls=glancer.calls(max(self._lead, start - _LOOKED_BACK), start),
+            calls=scanner.calls(max(self._lead, start - _LOOKED_BACK), start),
             instructions=instructions,
         )
         spare = room - cut.kept - _LEAST_OUTLINE // 2
@@ -323,15 +325,15 @@ class _Fitting:
     def _is_open(self, start: int) -> bool:
         """Whether what is being worked on was asked for in what is left out."""
         places = range(start, len(self._messages))
-        return not any(self._glancer.at(place).role == "user" for place in places)
+        return not any(self._scanner.at(place).role == "user" for place in places)
 
     def _open_tokens(self, start: int) -> int:
         """The tokens of that request; none where it is not left out."""
         if start == self._lead or not self._is_open(start):
             return 0
         for place in range(start - 1, self._lead - 1, -1):
-            if self._glancer.at(place).role == "user":
-                return self._glancer.at(place).tokens
+            if self._scanner.at(place).role == "user":
+                return self._scanner.at(place).tokens
         return 0
 
     def _mended(self, made: list[Any]) -> list[Any]:
@@ -351,18 +353,18 @@ def _roundest(spots: Sequence[Spot], least: float) -> Spot:
     return max(enough, key=lambda spot: (spot.place & -spot.place, -spot.place))
 
 
-def _cut_outputs(longest: int) -> Callable[[Glance], int]:
-    return lambda glance: glance.tokens + min(glance.output, longest)
+def _cut_outputs(longest: int) -> Callable[[MessageScan], int]:
+    return lambda scan: scan.tokens + min(scan.output, longest)
 
 
-def _masked(glance: Glance) -> int:
-    if glance.output <= _SMALL:
-        return glance.tokens + glance.output
-    return glance.tokens + _NOTE * len(glance.answers)
+def _masked(scan: MessageScan) -> int:
+    if scan.output <= _SMALL:
+        return scan.tokens + scan.output
+    return scan.tokens + _NOTE * len(scan.answers)
 
 
-def _bare(glance: Glance) -> int:
-    return glance.tokens + min(glance.output, _SMALL)
+def _bare(scan: MessageScan) -> int:
+    return scan.tokens + min(scan.output, _SMALL)
 
 
 def _left_out(text: str, _room: int, _count: Counting) -> str:

@@ -1,4 +1,4 @@
-"""A glance at a message of a wire: whose it is, what it costs, which calls it makes and answers.
+"""A scan at a message of a wire: whose it is, what it costs, which calls it makes and answers.
 
 That is all that is needed to choose what stays in a request. Messages of the most common shape are
 looked at as they are; of all others the wire's codec tells, which takes longer. Nothing is changed
@@ -41,7 +41,7 @@ _FILES = (
 )
 
 
-class Glance(Frozen, kw_only=False, gc=False):
+class MessageScan(Frozen, kw_only=False, gc=False):
     """What is seen of a message."""
 
     role: str  # system, user, assistant, tool or other
@@ -52,7 +52,7 @@ class Glance(Frozen, kw_only=False, gc=False):
     joins: bool = False  # it goes on with the answer before it
 
 
-class Glancer:
+class MessageScanner:
     """Looks at the messages of a list, each once."""
 
     def __init__(
@@ -64,10 +64,10 @@ class Glancer:
         self._count = count
         self._rough = rough or count
         self._is_chat = wire.name == _CHAT
-        self._seen: dict[int, Glance] = {}
-        self._seen_roughly: dict[int, Glance] = {}
+        self._seen: dict[int, MessageScan] = {}
+        self._estimates: dict[int, MessageScan] = {}
 
-    def at(self, place: int) -> Glance:
+    def at(self, place: int) -> MessageScan:
         """What is seen of the message there."""
         found = self._seen.get(place)
         if found is None:
@@ -75,23 +75,23 @@ class Glancer:
             self._seen[place] = found
         return found
 
-    def roughly(self, place: int) -> Glance:
+    def estimate(self, place: int) -> MessageScan:
         """The same, with outputs that may be counted roughly."""
-        found = self._seen.get(place) or self._seen_roughly.get(place)
+        found = self._seen.get(place) or self._estimates.get(place)
         if found is None and (found := self._usual(place, self._rough)):
-            self._seen_roughly[place] = found
+            self._estimates[place] = found
         return found or self.at(place)
 
-    def _looked(self, place: int) -> Glance:
+    def _looked(self, place: int) -> MessageScan:
         try:
             return self._read(self._plain(place))
         except BadInput:  # no codec knows it; it costs what its JSON does
-            return Glance("other", any_tokens(self._messages[place], self._count))
+            return MessageScan("other", any_tokens(self._messages[place], self._count))
 
     def _plain(self, place: int) -> Json:
         return plain_object(self._messages[place])
 
-    def _usual(self, place: int, outputs: Counter) -> Glance | None:
+    def _usual(self, place: int, outputs: Counter) -> MessageScan | None:
         """The usual messages of the chat wire; None for all others."""
         message = self._messages[place]
         if not self._is_chat or type(message) is not dict:
@@ -101,16 +101,16 @@ class Glancer:
             call = message.get("tool_call_id")
             if fields != 3 or type(content) is not str or type(call) is not str:
                 return None
-            return Glance("tool", MESSAGE_OVERHEAD, outputs(content), (), (call,))
+            return MessageScan("tool", MESSAGE_OVERHEAD, outputs(content), (), (call,))
         if content is not None and type(content) is not str:
             return None
         if fields == 2 and content and role in _TALKERS:
-            return Glance(role, MESSAGE_OVERHEAD + self._count(content))
+            return MessageScan(role, MESSAGE_OVERHEAD + self._count(content))
         made = message.get("tool_calls")
         is_calling = made and fields == 3 and role == "assistant" and "content" in message
         return self._chat_calls(made, content or "") if is_calling else None
 
-    def _chat_calls(self, made: object, content: str) -> Glance | None:
+    def _chat_calls(self, made: object, content: str) -> MessageScan | None:
         if not isinstance(made, list):
             return None
         tokens = MESSAGE_OVERHEAD + (self._count(content) if content else 0)
@@ -120,15 +120,15 @@ class Glancer:
                 return None
             calls.append(name)
             tokens += CALL_OVERHEAD + self._count(_chat_input(cast("Json", call)))
-        return Glance("assistant", tokens, 0, tuple(calls))
+        return MessageScan("assistant", tokens, 0, tuple(calls))
 
-    def _read(self, message: Json) -> Glance:
+    def _read(self, message: Json) -> MessageScan:
         read = self._wire.read(message)
         tokens = MESSAGE_OVERHEAD + sum(self._size(part) for part in read.parts)
         files = sum(
             part_size(file, self._count).total for held in read.answers for file in held.files
         )
-        return Glance(
+        return MessageScan(
             role="tool" if read.answers and not read.parts else read.role,
             tokens=tokens,
             output=sum(self._count(answer.output) for answer in read.answers) + files,

@@ -4,9 +4,11 @@ Their JSON is the neutral form in which OpenCode measures a tail.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
-from .values import Frozen, Json, encode
+from .values import Frozen, Json, encode, parsed
+
+RAW = "raw"  # in what a codec keeps of a block: the block as it came
 
 
 class Block(Frozen, tag_field="type", omit_defaults=True, rename="camel"):
@@ -97,6 +99,30 @@ class Declared(Frozen):
     name: str
     description: str
     schema: Json
+
+
+def neutral_json(message: PromptMessage) -> str:
+    """The JSON of a message, without blocks as they came, which say the same a second time."""
+    text = encode(message).decode()
+    if f'"{RAW}":' not in text:
+        return text
+    return encode(_without_raw(parsed(text.encode()), within=False)).decode()
+
+
+def _without_raw(value: Any, *, within: bool) -> Any:
+    """The same without what codecs keep under RAW within the options of a provider."""
+    if isinstance(value, list):
+        return [_without_raw(item, within=within) for item in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    found: Json = {}
+    for name, held in cast("Json", value).items():
+        if within and name == RAW:
+            continue
+        lean = _without_raw(held, within=within or name == "providerOptions")
+        if lean != {} or held == {}:
+            found[name] = lean
+    return found
 
 
 def message_texts(message: PromptMessage) -> Iterator[str]:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import BLOCK, AnyPart, FilePart, TextPart, Tokens
-from foldmark.model.prompt_messages import Block, PromptMessage, UserMessage
+from foldmark.model.prompt_messages import RAW, Block, PromptMessage, UserMessage
 from foldmark.model.values import Frozen, Json
 
 from .plain import plain_object
@@ -35,7 +35,6 @@ Role = Literal["user", "assistant", "system", "other"]
 RESULT = "result"
 # In `info.wire`: that the results before it stood in the same message.
 JOINED = "joined"
-RAW = "raw"  # under a codec's key: a block as it came
 _WHOLE = "message"  # beside BLOCK: that it is a message, not a block of one
 
 

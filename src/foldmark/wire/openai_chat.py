@@ -45,6 +45,7 @@ from foldmark.model.values import Json
 from .breakpoints import with_breakpoints
 from .codec import (
     NOTHING_TO_READ,
+    RAW,
     RESULT,
     Answer,
     Names,
@@ -526,7 +527,8 @@ def _written_call(call: Call, *, as_is: bool) -> Json:
         name, call_id = _TOOLS.tool(name), _fitting_id(call_id)
     own = {} if _is_old(call) else options(call.provider_options, KEY)
     usual = _usual_call(name, call_id, call.input)
-    came = as_it_came(usual, own, lambda held: said_by(_read_call(held)))
+    raw = {**options(own, RAW), "id": call_id} if RAW in own else {}
+    came = as_it_came(usual, {RAW: raw}, lambda held: said_by(_read_call(held)))
     if as_is or came is usual:
         return came
     fields = known_fields(came, _RETURNED)
