@@ -28,7 +28,7 @@ from .commands import (
     show,
     undo,
 )
-from .options import Command, expanded
+from .groups import Command, expanded
 from .text import error_line, plain
 
 FAILED = 2

@@ -1,18 +1,14 @@
-"""Options that commands share, in groups, and what each group opens: a transcript or a store.
+"""Options that commands share, in groups, and what each group opens: a transcript or a store."""
 
-A group is a frozen dataclass; `expanded` shows typer its fields as single options.
-"""
-
-import inspect
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 from msgspec.structs import replace
@@ -30,9 +26,9 @@ from foldmark.store.store import LATEST, Store
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.read import ReadFile, picked, read_file
 
+from .groups import flag, option
 from .text import plain
 
-Command = Callable[..., None]
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|b|k|kb|kib|m|mb|mib|g|gb|gib)", re.IGNORECASE)
 _FACTORS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
@@ -56,6 +52,12 @@ def fraction_or_tokens(text: str | float) -> float:
     return threshold
 
 
+def size_option() -> Any:
+    """The option for the largest line or document."""
+    shown = size_text(MOST_BYTES)
+    return option(*MAX_SIZE, parser=size_in_bytes, show_default=shown, default=MOST_BYTES)
+
+
 # --- options that stand alone --------------------------------------------------------------
 
 File = Annotated[
@@ -71,59 +73,22 @@ SessionName = Annotated[
         metavar="ID", help="A session: its id, a beginning that only it has, or `latest`."
     ),
 ]
-FormatName = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        help="Read it as this format, where its content does not tell; see `foldmark formats`.",
-    ),
-]
-Lenient = Annotated[
-    bool, typer.Option("--lenient", help="Leave out lines that cannot be read, and say which.")
-]
-MaxSize = Annotated[
-    int,
-    typer.Option(
-        "--max-size",
-        metavar="SIZE",
-        parser=size_in_bytes,
-        show_default=size_text(MOST_BYTES),
-        help="Refuse a line, or a document, that is larger than this.",
-    ),
-]
-PolicyName = Annotated[
-    str, typer.Option("--policy", metavar="NAME", help=f"One of {', '.join(PRESETS)}.")
-]
-ModelName = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="PROVIDER:NAME",
-        help="The model whose window it shall fit; the newest one in the session unless given.",
-    ),
-]
-Window = Annotated[
-    int | None, typer.Option("--window", min=1, help="The model's context window in tokens.")
-]
-BaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--base-url", metavar="URL", help="Where that model is, if not at its provider's own place."
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-AsLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
-StorePlace = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        metavar="WHERE",
-        help="The store: a file or a postgresql:// address (default: FOLDMARK_STORE, `store` in "
-        "your settings, or foldmark/foldmark.db in $XDG_DATA_HOME or ~/.local/share).",
-        show_default=False,
-    ),
-]
+
+# Options that more than one group has.
+FORMAT = (
+    "--format NAME",
+    "Read it as this format, where its content does not tell; see `foldmark formats`.",
+)
+LENIENT = ("--lenient", "Leave out lines that cannot be read, and say which.")
+MAX_SIZE = ("--max-size SIZE", "Refuse a line, or a document, that is larger than this.")
+WINDOW = ("--window", "The model's context window in tokens.")
+BASE_URL = ("--base-url URL", "Where that model is, if not at its provider's own place.")
+_STORE_HELP = (
+    "The store: a file or a postgresql:// address (default: FOLDMARK_STORE, your settings, or "
+    "foldmark/foldmark.db in $XDG_DATA_HOME or ~/.local/share)."
+)
+STORE = ("--store WHERE", _STORE_HELP)
 DEFAULT_POLICY = FOLDMARK.name
 
 
@@ -139,18 +104,14 @@ def policy_named(name: str) -> Policy:
 class ReadOptions:
     """How a transcript is read, and which of its sessions is meant."""
 
-    format: FormatName = None
-    pick: Annotated[
-        int | None,
-        typer.Option(
-            "--pick",
-            metavar="N",
-            min=1,
-            help="Of a file with several sessions, the one of this number; else the longest.",
-        ),
-    ] = None
-    lenient: Lenient = False
-    max_size: MaxSize = MOST_BYTES
+    format: str | None = option(*FORMAT)
+    pick: int | None = option(
+        "--pick N",
+        "Of a file with several sessions, the one of this number; else the longest.",
+        min=1,
+    )
+    lenient: bool = flag(*LENIENT)
+    max_size: int = size_option()
 
     def read(self, file: str) -> ReadFile:
         """The file, with a word on each line that was left out."""
@@ -179,17 +140,20 @@ class ReadOptions:
 class ModelOptions:
     """The policy, the model and its window."""
 
-    policy: PolicyName = DEFAULT_POLICY
-    model: ModelName = None
-    window: Window = None
+    policy: str = option("--policy NAME", f"One of {', '.join(PRESETS)}.", default=DEFAULT_POLICY)
+    model: str | None = option(
+        "--model PROVIDER:NAME",
+        "The model whose window it shall fit; the newest one in the session unless given.",
+    )
+    window: int | None = option(*WINDOW, min=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions:
     """The store of a command, and how it answers."""
 
-    store: StorePlace = None
-    json: AsJson = False
+    store: str | None = option(*STORE, show_default=False)
+    json: bool = flag("--json", "Print one JSON object instead of tables.")
 
     def open(self) -> AbstractContextManager[Store]:
         """The store, which must be there."""
@@ -249,46 +213,3 @@ def new_name(name: str | None) -> str | None:
     if name is not None and (not name.strip() or name == LATEST):
         raise BadInput(f"{name!r} cannot be the id of a session; give another")
     return name
-
-
-# --- how groups become options -------------------------------------------------------------
-
-
-def expanded(command: Command) -> Command:
-    """The command as typer takes it: each field of its option groups is an option of its own."""
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        if name in groups:
-            parameters += _parameters(groups[name])
-        else:
-            parameters.append(parameter.replace(annotation=hints[name]))
-
-    def called(**given: Any) -> None:
-        for name, group in groups.items():
-            own = {field.name: given.pop(field.name) for field in fields(group)}
-            given[name] = group(**own)
-        command(**given)
-
-    called.__doc__ = command.__doc__
-    called.__annotations__ = {held.name: held.annotation for held in parameters}
-    called.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess] - as inspect documents it
-    return called
-
-
-def _parameters(group: Any) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        yield inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=_default(field),
-            annotation=hints[field.name],
-        )
-
-
-def _default(field: "Field[Any]") -> Any:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return inspect.Parameter.empty if field.default is MISSING else field.default

@@ -3,9 +3,6 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from foldmark.errors import BadInput
 from foldmark.files import harmless, write_private
@@ -14,7 +11,7 @@ from .text import escaped, harmless_line
 
 STANDARD_OUTPUT = "-"
 
-Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")]
+FORCE = ("--force", "Overwrite the file if it is there.")
 
 
 def write_text(data: bytes) -> None:

@@ -6,14 +6,13 @@ The model is reached at once; the session is opened only when there is something
 import shlex
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-import typer
 
 from foldmark.agent.agent import STEPS, Agent
 from foldmark.agent.permissions import Action, Asker
@@ -36,8 +35,9 @@ from foldmark.summary.protocol import Summarizer
 from foldmark.summary.steps import Model
 
 from ..commands.diff import checked_folder
+from ..groups import flag, option
 from ..layout import QUIET
-from ..options import BaseUrl, StorePlace, Window, store_place
+from ..options import BASE_URL, STORE, WINDOW, store_place
 from ..text import error_line, plain
 from .lines import Line
 from .screen import Gauge, TerminalScreen
@@ -68,87 +68,46 @@ _OTHERWISE = {
 class RunOptions:
     """What a run is asked for, beside its task and how it is shown."""
 
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="PROVIDER:NAME",
-            help="Who does it; `local`, or local:FILE.gguf, runs on this machine.",
-            show_default=False,
-        ),
-    ] = None
-    base_url: BaseUrl = None
-    window: Window = None
-    session: Annotated[
-        str | None,
-        typer.Option(
-            "--session",
-            metavar="ID",
-            help="Work in this session, by its id or a beginning that only it has; `latest` is the "
-            "newest one. A new one is made where this is left out.",
-        ),
-    ] = None
-    goes_on: Annotated[
-        bool,
-        typer.Option(
-            "-c",
-            "--continue",
-            help="Go on with the newest session that `run` created in this folder, by its model "
-            "unless --model is given; with another one: --session ID.",
-        ),
-    ] = False
-    folder: Annotated[
-        Path, typer.Option("--folder", metavar="DIR", help="Where it works, and cannot leave.")
-    ] = Path()
-    allow: Annotated[
-        list[str],
-        typer.Option(
-            "--allow",
-            metavar="RULE",
-            help="Tools to call without asking: shell, 'shell:git *'. --ask and --deny count more.",
-        ),
-    ] = field(default_factory=list[str])
-    ask: Annotated[
-        list[str],
-        typer.Option(
-            "--ask",
-            metavar="RULE",
-            help="Tools to ask about, whatever --allow says. --deny counts more.",
-        ),
-    ] = field(default_factory=list[str])
-    deny: Annotated[
-        list[str],
-        typer.Option(
-            "--deny",
-            metavar="RULE",
-            help="Tools never to call: 'write:src/*'. It counts most, whatever is narrower.",
-        ),
-    ] = field(default_factory=list[str])
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Requests of one turn, at most.")] = (
-        STEPS
+    model: str | None = option(
+        "--model PROVIDER:NAME",
+        "Who does it; `local`, or local:FILE.gguf, runs on this machine.",
+        show_default=False,
     )
-    cost: Annotated[
-        float | None,
-        typer.Option(
-            "--cost", metavar="DOLLARS", help="What one turn may cost, where prices are known."
-        ),
-    ] = None
-    summarizer: Annotated[
-        str | None,
-        typer.Option(
-            "--summarizer",
-            metavar="NAME",
-            help="Summarizer: `digest` or PROVIDER:MODEL (default: the session's model).",
-        ),
-    ] = None
-    policy: Annotated[
-        str | None, typer.Option("--policy", metavar="NAME", help="When to prune and compact.")
-    ] = None
-    prompt: Annotated[
-        Path | None,
-        typer.Option("--prompt", metavar="FILE", help="A system prompt in place of the usual one."),
-    ] = None
-    store: StorePlace = None
+    base_url: str | None = option(*BASE_URL)
+    window: int | None = option(*WINDOW, min=1)
+    session: str | None = option(
+        "--session ID",
+        "Work in this session, by its id or a beginning that only it has; `latest` is the newest "
+        "one. A new one is made where this is left out.",
+    )
+    goes_on: bool = flag(
+        "-c --continue",
+        "Go on with the newest session that `run` created in this folder, by its model unless "
+        "--model is given; with another one: --session ID.",
+    )
+    folder: Path = option("--folder DIR", "Where it works, and cannot leave.", default=Path())
+    allow: list[str] = option(
+        "--allow RULE",
+        "Tools to call without asking: shell, 'shell:git *'. --ask and --deny count more.",
+        default=[],
+    )
+    ask: list[str] = option(
+        "--ask RULE", "Tools to ask about, whatever --allow says. --deny counts more.", default=[]
+    )
+    deny: list[str] = option(
+        "--deny RULE",
+        "Tools never to call: 'write:src/*'. It counts most, whatever is narrower.",
+        default=[],
+    )
+    steps: int = option("--steps", "Requests of one turn, at most.", min=1, default=STEPS)
+    cost: float | None = option("--cost DOLLARS", "What one turn may cost, where prices are known.")
+    summarizer: str | None = option(
+        "--summarizer NAME",
+        "Summarizer: `digest` or PROVIDER:MODEL (default: the session's model).",
+    )
+    policy: str | None = option("--policy NAME", "When to prune and compact.")
+    prompt: Path | None = option("--prompt FILE", "A system prompt in place of the usual one.")
+    store: str | None = option(*STORE, show_default=False)
 
 
 class Trees(NamedTuple):
@@ -252,9 +211,9 @@ class RunContext:
             "--store": options.store,
         }
         command = ["foldmark", "run", "--continue", "--session", self.session.id]
-        for option, value in given.items():
-            if value is not None and not _may_hold_password(option, str(value)):
-                command += [option, str(value)]
+        for name, value in given.items():
+            if value is not None and not _may_hold_password(name, str(value)):
+                command += [name, str(value)]
         return shlex.join(command)
 
     # --- the session that goes on ---

@@ -4,9 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from msgspec import structs
 from rich.console import RenderableType
 from rich.text import Text
@@ -24,6 +22,7 @@ from foldmark.tokens.budget import pressure
 from foldmark.transcripts.write_wires import own_wire, wire_view
 from foldmark.wire.codec import WIRES, wire_named
 
+from ..groups import flag, option
 from ..layout import (
     QUIET,
     Row,
@@ -40,8 +39,8 @@ from ..layout import (
     titled,
     words,
 )
-from ..options import AsJson, BaseUrl, File, ModelOptions, ReadOptions, policy_named
-from ..output import STANDARD_OUTPUT, Force, check_output, write_file, write_json
+from ..options import BASE_URL, AsJson, File, ModelOptions, ReadOptions, policy_named
+from ..output import FORCE, STANDARD_OUTPUT, check_output, write_file, write_json
 from ..progress import waiting
 from ..text import number, within
 
@@ -74,56 +73,36 @@ _GONE = {
 class FitOptions:
     """What the messages shall fit into, and how they are summarized and written."""
 
-    target: Annotated[
-        int | None,
-        typer.Option(
-            "--target",
-            min=_LEAST_TARGET,
-            help="Tokens that the messages shall have at most, beside a system prompt.",
-        ),
-    ] = None
-    summarizer: Annotated[
-        str,
-        typer.Option(
-            "--summarizer",
-            metavar="NAME",
-            help="Summarizer: digest, which asks nobody and costs nothing, or PROVIDER:MODEL.",
-        ),
-    ] = DIGEST
-    base_url: BaseUrl = None
-    wire: Annotated[
-        str | None,
-        typer.Option(
-            "--wire",
-            metavar="NAME",
-            help=f"One of {', '.join(WIRES)}; the transcript's own unless given.",
-        ),
-    ] = None
-    instructions: Annotated[
-        str,
-        typer.Option("--instructions", metavar="TEXT", help="What the summary shall look at most."),
-    ] = ""
-
-
-Output = Annotated[
-    str | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="Write the messages to a file that only you may read; - is standard output.",
+    target: int | None = option(
+        "--target",
+        "Tokens that the messages shall have at most, beside a system prompt.",
+        min=_LEAST_TARGET,
+    )
+    summarizer: str = option(
+        "--summarizer NAME",
+        "Summarizer: digest, which asks nobody and costs nothing, or PROVIDER:MODEL.",
+        default=DIGEST,
+    )
+    base_url: str | None = option(*BASE_URL)
+    wire: str | None = option(
+        "--wire NAME", f"One of {', '.join(WIRES)}; the transcript's own unless given."
+    )
+    instructions: str = option(
+        "--instructions TEXT", "What the summary shall look at most.", default=""
+    )
+    output: str | None = option(
+        "-o --output FILE",
+        "Write the messages to a file that only you may read; - is standard output.",
         show_default=False,
-    ),
-]
+    )
+    force: bool = flag(*FORCE)
 
 
-def compact(  # noqa: PLR0913 - each is an option of the command, or a group of them
+def compact(
     file: File,
     *,
     models: ModelOptions,
     fit: FitOptions,
-    output: Output = None,
-    force: Force = False,
     json: AsJson = False,
     reading: ReadOptions,
 ) -> None:
@@ -136,8 +115,8 @@ def compact(  # noqa: PLR0913 - each is an option of the command, or a group of 
             f"--target {fit.target} is more than --window {models.window} holds; "
             "give a smaller target"
         )
-    if output is not None:
-        _check_output(output, file, force=force, json=json)
+    if fit.output is not None:
+        _check_output(fit.output, file, force=fit.force, json=json)
     wire = None if fit.wire is None else wire_named(fit.wire).name
     goal = FitGoal(
         policy=policy_named(models.policy),
@@ -150,7 +129,7 @@ def compact(  # noqa: PLR0913 - each is an option of the command, or a group of 
     transcript, log = reading.open(file, goal.policy)
     with waiting(goal.summarizer.name if goal.summarizer else None) as delta:
         report = fit_transcript(transcript, log, goal, file=harmless(file), delta=delta)
-    _answer(report, wire or own_wire(transcript, report.model), output, json=json)
+    _answer(report, wire or own_wire(transcript, report.model), fit.output, json=json)
 
 
 def _check_output(output: str, file: str, *, force: bool, json: bool) -> None:

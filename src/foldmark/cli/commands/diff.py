@@ -5,10 +5,9 @@ A terminal gets colours; a pipe gets a patch that `git apply` takes.
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
@@ -23,6 +22,7 @@ from foldmark.snapshots.snapshots import MOST_BYTES, Restored, Snapshots, snapsh
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store
 
+from ..groups import flag, option
 from ..layout import QUIET, count, listing, section, show, show_json, terminal_console
 from ..options import SessionName, StoreOptions
 from ..output import write_bytes
@@ -36,40 +36,36 @@ LEFT_OUT = (
 )
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
-OfMessage = Annotated[
-    str | None,
-    typer.Option(
-        "--message",
-        metavar="MESSAGE",
-        help="Only what came of this message: its id, or the handle of its part.",
-    ),
-]
-Stat = Annotated[bool, typer.Option("--stat", help="Only which files, and how many lines.")]
-OfFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--folder",
-        metavar="DIR",
-        help="Where the session worked; what it says itself unless given.",
-    ),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class FolderOptions:
+    """The folder of a session."""
+
+    folder: Path | None = option(
+        "--folder DIR", "Where the session worked; what it says itself unless given."
+    )
 
 
-def diff(
-    session: SessionName,
-    *,
-    message: OfMessage = None,
-    stat: Stat = False,
-    folder: OfFolder = None,
-    options: StoreOptions,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions(FolderOptions):
+    """What of the changes is shown."""
+
+    message: str | None = option(
+        "--message MESSAGE",
+        "Only what came of this message: its id, or the handle of its part.",
+    )
+    stat: bool = flag("--stat", "Only which files, and how many lines.")
+
+
+def diff(session: SessionName, *, changes: DiffOptions, options: StoreOptions) -> None:
     """Show what a session changed in files, from its first step to its last.
 
     In a pipe it is a patch for `git apply`, files that are no text and modes included.
     """
+    message, stat = changes.message, changes.stat
     with options.session(session) as (opened, kept, row):
         name = None if message is None else message_named(kept, row, message)
-        held = taken_snapshots(opened, folder_of(opened, folder))
+        held = taken_snapshots(opened, folder_of(opened, changes.folder))
         trees = changed_trees(opened, name)
         found = held.diff(*trees) if trees else ()
         if options.json:

@@ -1,9 +1,6 @@
 """`foldmark export` and `foldmark convert`: a session, or a transcript, as others read it."""
 
 from dataclasses import dataclass
-from typing import Annotated
-
-import typer
 
 from foldmark.errors import BadInput
 from foldmark.files import size_text
@@ -11,24 +8,25 @@ from foldmark.log.view import Viewer
 from foldmark.model.messages import Transcript, encode_transcript
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import encode
+from foldmark.policy import PRESETS
 from foldmark.transcripts.write_markdown import markdown
 from foldmark.transcripts.write_wires import request_body, whole_view, wire_messages, wire_view
 from foldmark.wire.codec import WIRES, wire_named
 
+from ..groups import flag, option
 from ..layout import answer, words
 from ..options import (
     DEFAULT_POLICY,
     AsJson,
     File,
-    PolicyName,
     ReadOptions,
     SessionName,
     StoreOptions,
     policy_named,
 )
 from ..output import (
+    FORCE,
     STANDARD_OUTPUT,
-    Force,
     check_output,
     write_file,
     write_json,
@@ -46,31 +44,18 @@ _KINDS = (OPENCODE, *WIRES, MARKDOWN)
 class WriteOptions:
     """As what a session is written, and where."""
 
-    to: Annotated[
-        str, typer.Option("--to", metavar="KIND", help=f"One of {', '.join(_KINDS)}.")
-    ] = OPENCODE
-    view: Annotated[
-        bool,
-        typer.Option("--view", help="On a wire: what the model is shown, not the whole session."),
-    ] = False
-    request: Annotated[
-        bool,
-        typer.Option(
-            "--request",
-            help="On a wire: a request's body, with the system prompt and the tools if they are "
-            "known.",
-        ),
-    ] = False
-    output: Annotated[
-        str,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Write it to a file that only you may read; - is standard output.",
-        ),
-    ] = STANDARD_OUTPUT
-    force: Force = False
+    to: str = option("--to KIND", f"One of {', '.join(_KINDS)}.", default=OPENCODE)
+    view: bool = flag("--view", "On a wire: what the model is shown, not the whole session.")
+    request: bool = flag(
+        "--request",
+        "On a wire: a request's body, with the system prompt and the tools if they are known.",
+    )
+    output: str = option(
+        "-o --output FILE",
+        "Write it to a file that only you may read; - is standard output.",
+        default=STANDARD_OUTPUT,
+    )
+    force: bool = flag(*FORCE)
 
     def kind(self) -> str:
         """The kind that is meant; BadInput before any work is done."""
@@ -88,6 +73,13 @@ class WriteOptions:
         return kind
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions(WriteOptions):
+    """As what a transcript is written, and by which policy it is shown."""
+
+    policy: str = option("--policy NAME", f"One of {', '.join(PRESETS)}.", default=DEFAULT_POLICY)
+
+
 def export(session: SessionName, *, writing: WriteOptions, options: StoreOptions) -> None:
     """Write a session whole: as `opencode export` does, as a wire's messages, or as Markdown."""
     kind = writing.kind()
@@ -100,14 +92,13 @@ def export(session: SessionName, *, writing: WriteOptions, options: StoreOptions
 def convert(
     file: File,
     *,
-    writing: WriteOptions,
-    policy: PolicyName = DEFAULT_POLICY,
+    writing: ConvertOptions,
     reading: ReadOptions,
     json: AsJson = False,
 ) -> None:
     """Write a transcript of any format in another one, without a store."""
     kind = writing.kind()
-    rules = policy_named(policy)
+    rules = policy_named(writing.policy)
     transcript, log = reading.open(file, rules)
     shown = Viewer(log, rules).view().messages if writing.view else None
     _write(transcript, shown, kind, writing, json=json)

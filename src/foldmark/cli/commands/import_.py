@@ -11,19 +11,19 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from foldmark.errors import BadInput
-from foldmark.files import MOST_BYTES
 from foldmark.policy import PRESETS
 from foldmark.transcripts.import_files import BatchImport, ImportTarget
 from foldmark.transcripts.store import Imported
 
+from ..groups import flag, option
 from ..layout import QUIET, answer, listing, words
 from ..options import (
-    FormatName,
-    Lenient,
-    MaxSize,
+    FORMAT,
+    LENIENT,
     StoreOptions,
     new_name,
     opened_store,
+    size_option,
     store_place,
     store_settings,
 )
@@ -44,29 +44,21 @@ Files = Annotated[
         "Foldmark; - is standard input.",
     ),
 ]
-NewName = Annotated[
-    str | None, typer.Option("--as", metavar="ID", help="Keep the session under this id.")
-]
-ChosenPolicy = Annotated[
-    str | None,
-    typer.Option(
-        "--policy",
-        metavar="NAME",
-        help=f"Count tokens as this policy does: {', '.join(PRESETS)}.",
-        show_default=False,
-    ),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
     """How files are imported."""
 
-    name: NewName = None
-    format: FormatName = None
-    lenient: Lenient = False
-    policy: ChosenPolicy = None
-    max_size: MaxSize = MOST_BYTES
+    name: str | None = option("--as ID", "Keep the session under this id.")
+    format: str | None = option(*FORMAT)
+    lenient: bool = flag(*LENIENT)
+    policy: str | None = option(
+        "--policy NAME",
+        f"Count tokens as this policy does: {', '.join(PRESETS)}.",
+        show_default=False,
+    )
+    max_size: int = size_option()
 
 
 def import_files(files: Files, *, reading: ImportOptions, options: StoreOptions) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from foldmark.model.values import Json
 from foldmark.store.maintenance import Freed, backup, collect
 from foldmark.store.store import Store
 
+from ..groups import flag, option
 from ..layout import QUIET, answer, section, show, words
 from ..options import StoreOptions
 from ..output import unwritable
@@ -25,31 +27,28 @@ BACKUP_EXAMPLE = "Example: foldmark backup sessions-of-may.db"
 
 _MOST_LISTED = 20
 
-Days = Annotated[
-    float | None,
-    typer.Option(
-        "--older-than",
-        metavar="DAYS",
-        min=0,
-        help="Remove sessions, too, that nobody wrote to for so many days.",
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Remove sessions without asking.")]
 Destination = Annotated[str, typer.Argument(metavar="DEST", help="A file that is not there yet.")]
 
 
-def gc(
-    *,
-    older_than: Days = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    options: StoreOptions,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class CollectOptions:
+    """Which sessions go, and whether that is asked about."""
+
+    older_than: float | None = option(
+        "--older-than DAYS",
+        "Remove sessions, too, that nobody wrote to for so many days.",
+        min=0,
+    )
+    dry_run: bool = flag("--dry-run", "Only tell what would be removed.")
+    yes: bool = flag("--yes", "Remove sessions without asking.")
+
+
+def gc(*, collecting: CollectOptions, options: StoreOptions) -> None:
     """Give unused room back to the disk; and if asked, remove sessions that are old.
 
     A session that someone is writing to is never removed.
     """
+    older_than, dry_run, yes = collecting.older_than, collecting.dry_run, collecting.yes
     if older_than is not None and not math.isfinite(older_than):
         raise typer.BadParameter(f"{older_than} is no number of days")
     with options.open() as opened:

@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -19,7 +20,8 @@ from foldmark.transcripts.read import Reading, opened_reading
 from foldmark.transcripts.source import Source
 from foldmark.transcripts.store import store_reading
 
-from ..options import FormatName, StorePlace, store_place, store_settings
+from ..groups import option
+from ..options import FORMAT, STORE, store_place, store_settings
 
 if TYPE_CHECKING:
     from foldmark.adapters.mcp.sources import Fill, SessionSource
@@ -41,24 +43,22 @@ Served = Annotated[
         show_default=False,
     ),
 ]
-OnlySession = Annotated[
-    str | None,
-    typer.Option(
-        "--session",
-        metavar="ID",
-        help="Serve this session of the store alone: its id, a beginning of it, or `latest`.",
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """What is served."""
+
+    store: str | None = option(*STORE, show_default=False)
+    session: str | None = option(
+        "--session ID",
+        "Serve this session of the store alone: its id, a beginning of it, or `latest`.",
         show_default=False,
-    ),
-]
+    )
+    format: str | None = option(*FORMAT)
 
 
-def mcp(
-    path: Served = None,
-    *,
-    store: StorePlace = None,
-    session: OnlySession = None,
-    format: FormatName = None,
-) -> None:
+def mcp(path: Served = None, *, options: ServeOptions) -> None:
     """Serve sessions to an agent over MCP: search, recall, plan and inspect. Only reads.
 
     It speaks on standard input and output, and ends when its client goes.
@@ -69,7 +69,7 @@ def mcp(
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
         raise BadInput("the MCP server needs: pip install 'foldmark[mcp]'") from None
-    shelf = opened_source(path, store=store, session=session, format=format)
+    shelf = opened_source(path, **vars(options))
     if sys.stdin is not None and sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison] - closed by a shell
         sys.stderr.write(_WAITING)
     with _ended_by_interrupts():

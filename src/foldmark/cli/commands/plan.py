@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
 
-import typer
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -22,6 +20,7 @@ from foldmark.model.values import Json
 from foldmark.tokens.budget import exceeds, is_overflow, pressure, usable
 from foldmark.tokens.limits import Limit, model_limits, narrowed
 
+from ..groups import option
 from ..layout import (
     QUIET,
     Row,
@@ -53,25 +52,14 @@ _MOST_ROWS, _FIRST_WORDS = 15, 120
 class RuleOptions:
     """What the policy's rules are changed to."""
 
-    reserved: Annotated[
-        int | None, typer.Option("--reserved", help="Tokens to keep free in the window.")
-    ] = None
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            "--threshold",
-            metavar="X",
-            parser=fraction_or_tokens,
-            help="Compact from here on: a fraction of the window, like 0.8, or tokens.",
-        ),
-    ] = None
-    auto: Annotated[
-        bool | None,
-        typer.Option("--auto/--no-auto", help="Compact by itself on overflow, or never."),
-    ] = None
-    prune: Annotated[bool | None, typer.Option("--prune/--no-prune", help="Prune, or never.")] = (
-        None
+    reserved: int | None = option("--reserved", "Tokens to keep free in the window.")
+    threshold: float | None = option(
+        "--threshold X",
+        "Compact from here on: a fraction of the window, like 0.8, or tokens.",
+        parser=fraction_or_tokens,
     )
+    auto: bool | None = option("--auto/--no-auto", "Compact by itself on overflow, or never.")
+    prune: bool | None = option("--prune/--no-prune", "Prune, or never.")
 
 
 def plan(

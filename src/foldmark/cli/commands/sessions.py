@@ -2,11 +2,10 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
 
-import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
@@ -18,8 +17,9 @@ from foldmark.store.leases import busy, has_died
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store
 
+from ..groups import flag, option
 from ..layout import QUIET, Cell, Row, answer, listing, words
-from ..options import AsLines, SessionName, StoreOptions, StorePlace, opened_session
+from ..options import STORE, SessionName, StoreOptions, opened_session
 from ..text import ago, escaped, number, percent, plain
 
 EXAMPLE = "Example: foldmark sessions --store work.db"
@@ -29,10 +29,15 @@ _WIDE = 110  # columns from which on there is room for whole ids
 _SHORTEST = 16
 _AT_ONCE, _MOST_TEXT = 1_000, 300
 
-After = Annotated[
-    int, typer.Option("--after", metavar="N", min=0, max=2**62, help="Only those after this one.")
-]
-Follow = Annotated[bool, typer.Option("--follow", help="Go on as they come, until Ctrl-C.")]
+
+@dataclass(frozen=True, kw_only=True)
+class EventOptions:
+    """Which events are told, and how."""
+
+    after: int = option("--after N", "Only those after this one.", min=0, max=2**62, default=0)
+    follow: bool = flag("--follow", "Go on as they come, until Ctrl-C.")
+    store: str | None = option(*STORE, show_default=False)
+    json: bool = flag("--json", "Print one JSON object per line.")
 
 
 def sessions(*, options: StoreOptions) -> None:
@@ -119,21 +124,14 @@ def _total(rows: Sequence[SessionRow], whole: int, size: int) -> Text:
 # --- events --------------------------------------------------------------------------------
 
 
-def events(
-    session: SessionName,
-    *,
-    after: After = 0,
-    follow: Follow = False,
-    store: StorePlace = None,
-    json: AsLines = False,
-) -> None:
+def events(session: SessionName, *, options: EventOptions) -> None:
     """Tell what happened to a session, whoever did it: one line per event, oldest first."""
-    with opened_session(store, session) as (opened, _, _):
-        found: Iterable[Event] = opened.follow(after) if follow else _all(opened, after)
+    with opened_session(options.store, session) as (opened, _, _):
+        found = opened.follow(options.after) if options.follow else _all(opened, options.after)
         for event in found:
-            line = escaped(encode(event).decode()) if json else _line(event)
+            line = escaped(encode(event).decode()) if options.json else _line(event)
             sys.stdout.write(f"{line}\n")
-            if follow:
+            if options.follow:
                 sys.stdout.flush()
 
 

@@ -2,10 +2,9 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated
+from dataclasses import dataclass
 
 import msgspec
-import typer
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -22,6 +21,7 @@ from foldmark.store.loading import Slice, segments
 from foldmark.store.rows import SessionRow, Stored, read_messages
 from foldmark.store.store import Store
 
+from ..groups import flag, option
 from ..layout import QUIET, Row, answer, listing, section, titled, words
 from ..messages import MOST_LINES, MessagePrinter
 from ..operation_diff import operation_diff
@@ -33,28 +33,24 @@ EXAMPLE = "Example: foldmark show latest --diff 2"
 _DIFF_LINES = 4  # of each text: what an act hides is known by its beginning
 _SIGNS = {"removed": ("- ", "bold red"), "added": ("+ ", "bold green")}
 
-All = Annotated[bool, typer.Option("--all", help="Show the whole log, folded messages too.")]
-Before = Annotated[
-    int | None, typer.Option("--before", min=1, metavar="N", help="The view before act N.")
-]
-Diff = Annotated[int | None, typer.Option("--diff", min=1, metavar="N", help="What act N changed.")]
-Full = Annotated[bool, typer.Option("--full", help="Cut no text, however long.")]
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions:
+    """What of a session is shown."""
+
+    everything: bool = flag("--all", "Show the whole log, folded messages too.")
+    before: int | None = option("--before N", "The view before act N.", min=1)
+    diff: int | None = option("--diff N", "What act N changed.", min=1)
+    full: bool = flag("--full", "Cut no text, however long.")
 
 
-def show_session(
-    session: SessionName,
-    *,
-    everything: All = False,
-    before: Before = None,
-    diff: Diff = None,
-    full: Full = False,
-    options: StoreOptions,
-) -> None:
+def show_session(session: SessionName, *, shown: ShowOptions, options: StoreOptions) -> None:
     """Show a session as the model is shown it now; or its log, or what an act changed."""
+    everything, before, diff = shown.everything, shown.before, shown.diff
     if everything + (before is not None) + (diff is not None) > 1:
         raise BadInput("give one of --all, --before and --diff, not several")
     with options.session(session) as (opened, kept, row):
-        lines = None if full else MOST_LINES if diff is None else _DIFF_LINES
+        lines = None if shown.full else MOST_LINES if diff is None else _DIFF_LINES
         reader = MessagePrinter(opened.policy.view.placeholder, lines)
         page = SessionPage(opened, kept, row, reader)
         if everything:

@@ -1,6 +1,7 @@
 """`foldmark undo`, `revert` and `fork`: a session as it was before."""
 
 import sys
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -12,10 +13,11 @@ from foldmark.model.operations import Operation
 from foldmark.session.session import Session
 from foldmark.snapshots.snapshots import Restored
 
+from ..groups import flag, option
 from ..layout import answer, words
 from ..options import SessionName, StoreOptions, new_name
 from ..text import number, plain
-from .diff import OfFolder, folder_of, message_named, restored_lines, taken_snapshots
+from .diff import FolderOptions, folder_of, message_named, restored_lines, taken_snapshots
 from .show import operation_json
 
 UNDO_EXAMPLE = "Example: foldmark undo latest --act 3"
@@ -25,37 +27,44 @@ FILES_STAY = (
 )
 FORK_EXAMPLE = "Example: foldmark fork latest --at h3f --as another-way"
 
-ActNumber = Annotated[
-    int | None, typer.Option("--act", min=1, metavar="N", help="This one, not the latest.")
-]
-Redo = Annotated[bool, typer.Option("--redo", help="Put in force again what was undone.")]
 Place = Annotated[
     str, typer.Argument(metavar="MESSAGE", help="The id of a message, or the handle of its part.")
 ]
-Files = Annotated[
-    bool,
-    typer.Option(
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndoOptions:
+    """Which operation is undone or redone."""
+
+    act: int | None = option("--act N", "This one, not the latest.", min=1)
+    redo: bool = flag("--redo", "Put in force again what was undone.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevertOptions(FolderOptions):
+    """Whether files go back as well."""
+
+    files: bool = flag(
         "--files",
-        help="Take the files of its folder back, too: to before your message was answered, or to "
-        "after an answer.",
-    ),
-]
-At = Annotated[
-    str | None,
-    typer.Option("--at", metavar="MESSAGE", help="Begin as the session was at this message."),
-]
-NewName = Annotated[
-    str | None, typer.Option("--as", metavar="NEW", help="The id of the fork; a new one if none.")
-]
+        "Take the files of its folder back, too: to before your message was answered, or to after "
+        "an answer.",
+    )
 
 
-def undo(
-    session: SessionName, *, act: ActNumber = None, redo: Redo = False, options: StoreOptions
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ForkOptions:
+    """Where a fork begins, and its id."""
+
+    at: str | None = option("--at MESSAGE", "Begin as the session was at this message.")
+    name: str | None = option("--as NEW", "The id of the fork; a new one if none.")
+
+
+def undo(session: SessionName, *, undoing: UndoOptions, options: StoreOptions) -> None:
     """Take back the latest prune, pivot or revert; or with --redo, put it in force again."""
     with options.session(session) as (opened, _, _):
         before = opened.view().tokens
-        done = opened.redo(act) if redo else opened.undo(act)
+        redo = undoing.redo
+        done = opened.redo(undoing.act) if redo else opened.undo(undoing.act)
         outcome = "is in force again" if redo else "was undone"
         text = f"Act {done.number}, a {done.kind}, {outcome}"
         tell_operation(opened, done, before, text, json=options.json)
@@ -64,27 +73,22 @@ def undo(
 
 
 def revert(
-    session: SessionName,
-    message: Place,
-    *,
-    files: Files = False,
-    folder: OfFolder = None,
-    options: StoreOptions,
+    session: SessionName, message: Place, *, reverting: RevertOptions, options: StoreOptions
 ) -> None:
     """Go back to a message: what came after it is hidden, what was folded since is shown.
 
     With --files, the folder's files are again what the view tells: after a message of yours as
     they were before it was answered, after an answer as they were when it had been given.
     """
-    if folder is not None and not files:
+    if reverting.folder is not None and not reverting.files:
         raise BadInput("--folder is for the files that go back; give --files, too")
     with options.session(session) as (opened, kept, row):
         before = opened.view().tokens
         restored: Restored | None = None
-        if files:
+        if reverting.files:
             # Found first: what is wrong with it is told before anything is changed.
             tree = _tree_at(opened, message_named(kept, row, message))
-            restored = taken_snapshots(opened, folder_of(opened, folder)).restore(tree)
+            restored = taken_snapshots(opened, folder_of(opened, reverting.folder)).restore(tree)
         done = opened.revert(message)
         text = f"Went back to {plain(message)}, which is act {done.number}"
         tell_operation(opened, done, before, text, json=options.json, restored=restored)
@@ -121,12 +125,13 @@ def tell_operation(
     answer(value, Text("\n").join(lines), json=json)
 
 
-def fork(
-    session: SessionName, *, at: At = None, name: NewName = None, options: StoreOptions
-) -> None:
+def fork(session: SessionName, *, forking: ForkOptions, options: StoreOptions) -> None:
     """Make a new session that begins as another one is, or was at a message."""
-    new_name(name)
-    with options.session(session) as (opened, _, row), opened.fork(at, session=name) as made:
+    name = new_name(forking.name)
+    with (
+        options.session(session) as (opened, _, row),
+        opened.fork(forking.at, session=name) as made,
+    ):
         info = made.info
     figures = {"id": info.id, "from": row.id, "messages": info.places, "tokens": info.tokens}
     text = f"{number(info.places, 'message')}, {number(info.tokens, 'token')}"
