@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.compaction.breaker import fills, freed, stop_reason, stopped
+from foldmark.compaction.situation import fills, freed, stop_reason, stopped
 from foldmark.errors import CompactionStopped
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer

@@ -142,7 +142,7 @@ def pairs(messages: Sequence[Message]) -> set[int]:
     for index in range(len(messages) - 1, -1, -1):
         if messages[index].is_user:
             break  # calls left open before a newer request were interrupted, and are closed
-        if any(_is_open(part) for part in _calls(messages[index])):
+        if any(isinstance(call.state, Pending | Running) for call in _calls(messages[index])):
             safe -= set(range(index + 1, len(messages) + 1))
     return safe
 
@@ -211,10 +211,6 @@ def safe_cuts(messages: Sequence[Message], demands: Iterable[Cut]) -> set[int]:
 
 def _calls(message: Message) -> list[ToolPart]:
     return [part for part in message.parts if isinstance(part, ToolPart)]
-
-
-def _is_open(part: ToolPart) -> bool:
-    return isinstance(part.state, Pending | Running)
 
 
 def _only_thinks(message: Message) -> bool:

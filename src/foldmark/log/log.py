@@ -185,7 +185,7 @@ class Log:
     def replace(self, message: Message) -> Entry:
         """Put a newer state of the last message in its place, as a stream goes on."""
         last = self.last
-        if last is None or last.message.id != message.id or not self._is_at_end(last):
+        if last is None or last.message.id != message.id or last.index + 1 != self._end:
             raise ValueError(f"only the last message can still change, not {message.id!r}")
         self._forget_last(last)
         return self.append(message)
@@ -197,7 +197,7 @@ class Log:
             raise ValueError(f"{handle(ordinal)} is no tool call")
         entry, offset = found
         message = with_part(entry.message, offset, part)
-        if entry is self.last and self._is_at_end(entry):
+        if entry is self.last and entry.index + 1 == self._end:
             return self.replace(message)
         return self._settle_older(entry, message, offset)
 
@@ -210,10 +210,6 @@ class Log:
         newer = Entry(message=message, index=index, ordinal=old.ordinal, sizes=old.sizes)
         self.entries[index] = newer
         return newer
-
-    def _is_at_end(self, entry: Entry) -> bool:
-        """Whether no places after it are left out."""
-        return entry.index + 1 == self._end
 
     def _settle_older(self, entry: Entry, message: Message, offset: int) -> Entry:
         """What came since stays as it is; the call is put among the others in its order."""
@@ -408,10 +404,7 @@ def part_text(part: AnyPart) -> str:
 
 def marker_part(message: Message) -> CompactionPart | None:
     """The part that makes a user message a marker."""
-    for part in message.parts:
-        if isinstance(part, CompactionPart):
-            return part
-    return None
+    return next((part for part in message.parts if isinstance(part, CompactionPart)), None)
 
 
 def is_complete(info: AssistantInfo) -> bool:

@@ -6,7 +6,7 @@ What reverts hide is named in the session's info, by OpenCode's `revert` where n
 
 from collections.abc import Callable, Mapping, Sequence
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.model.messages import (
@@ -42,25 +42,19 @@ def with_reverts(
     return replace(info, revert=revert, reverted=earlier or UNSET)
 
 
-def hidden_ranges(info: SessionInfo, messages: Sequence[Message]) -> list[range]:
-    """The places of messages that reverts hide, as session info names them, in their order."""
-    size = len(messages)
-    found = [range(first, end) for first, end in info.reverted or () if 0 <= first < end < size]
-    if info.revert:
-        ids = [message.id for message in messages]
-        if info.revert.message_id in ids:
-            found.append(range(ids.index(info.revert.message_id), size))
-    return found
-
-
 def unmarked(message: Message, *, undone: bool = True) -> Message:
     """A message without such marks, for a store that keeps them apart."""
-    if not message.is_user:
-        return with_parts(message, lambda _, part: _part_unmarked(part))
-    marker = marker_part(message) if undone else None
-    if marker is None:
-        return message
-    return with_parts(message, lambda _, part: _with_undone(part) if part is marker else part)
+
+    def change(_: int, part: AnyPart) -> AnyPart:
+        match part:
+            case ToolPart(state=Completed() as state) if not message.is_user and _compacted(state):
+                return replace(part, state=_with_mark(state, None))
+            case CompactionPart() if message.is_user and undone and part.undone:
+                return replace(part, undone=UNSET)
+            case _:
+                return part
+
+    return with_parts(message, change)
 
 
 def with_parts(message: Message, change: Callable[[int, AnyPart], AnyPart]) -> Message:
@@ -70,37 +64,22 @@ def with_parts(message: Message, change: Callable[[int, AnyPart], AnyPart]) -> M
     return message if same else replace(message, parts=parts)
 
 
-def _part_unmarked(part: AnyPart) -> AnyPart:
-    match part:
-        case ToolPart(state=Completed() as state) if _compacted(state):
-            return replace(part, state=_with_mark(state, None))
-        case _:
-            return part
-
-
 def _marked(log: Log, entry: Entry, times: Mapping[int, Number]) -> Message:
     marker = marker_part(entry.message) if entry.message.is_user else None
     undone = times.get(entry.index, 1) if entry.index in log.undone else UNSET
 
     def marked(offset: int, part: AnyPart) -> AnyPart:
         if marker is not None and part is marker:
-            return part if bool(undone) == bool(marker.undone) else _with_undone(part, undone)
-        # The log knows of calls by assistants only.
-        if not isinstance(part, ToolPart) or entry.message.is_user:
-            return part
-        if not isinstance(part.state, Completed):
-            return part
-        at = log.marks.get(entry.ordinal + offset)
-        if at == (_compacted(part.state) or None):
-            return part
-        return replace(part, state=_with_mark(part.state, at))
+            return part if bool(undone) == bool(marker.undone) else replace(marker, undone=undone)
+        match part:
+            case ToolPart(state=Completed() as state) if not entry.message.is_user:
+                at = log.marks.get(entry.ordinal + offset)
+                is_same = at == (_compacted(state) or None)
+                return part if is_same else replace(part, state=_with_mark(state, at))
+            case _:  # the log knows of calls by assistants only
+                return part
 
     return with_parts(entry.message, marked)
-
-
-def _with_undone(part: AnyPart, at: Number | UnsetType = UNSET) -> AnyPart:
-    assert isinstance(part, CompactionPart)  # noqa: S101 - it makes a message a marker
-    return replace(part, undone=at)
 
 
 def _compacted(state: Completed) -> Number:

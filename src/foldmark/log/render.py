@@ -140,7 +140,8 @@ class Renderer:
 
     def _is_own(self, info: AssistantInfo) -> bool:
         """Whether the model that will read the view may have written this; an unnamed one may."""
-        return not self._model or not info.model_id or self._model == _model_name(info)
+        name = f"{info.provider_id or ''}:{info.model_id}"
+        return not self._model or not info.model_id or self._model == name
 
     def _said(self, part: AnyPart, *, own: bool) -> Text | Media | Reasoning | None:
         """What a part of an answer says, if anything; what is opaque, to its own model only."""
@@ -274,10 +275,6 @@ def media(part: FilePart) -> Media:
         filename=part.filename or None,
         provider_options=part.metadata or None,
     )
-
-
-def _model_name(info: AssistantInfo) -> str:
-    return f"{info.provider_id or ''}:{info.model_id or ''}"
 
 
 def _was_cut_short(info: AssistantInfo, message: Message) -> bool:

@@ -76,7 +76,7 @@ class Requests:
 
     def memory(self, before: int) -> RequestMemory:
         """What to remember of all that was said before a place."""
-        end = bisect_left(self.all, before, key=_place)
+        end = bisect_left(self.all, before, key=lambda request: request.index)
         # Only the newest may be worked on still: no other one's files will be shown again.
         first = [replace(request, files=()) for request in self.all[: max(0, min(end - 1, 1))]]
         kept = (*first, *self.all[max(end - 1, 0) : end])
@@ -94,7 +94,9 @@ class Requests:
     def take(self, index: int, ordinal: int, message: Message) -> None:
         """Note what a message asks for or answers."""
         if isinstance(message.info, AssistantInfo):
-            self._take_answer(index, message.info)
+            info, answers = message.info, message.info.finish in _ANSWERS
+            if self.all and answers and not info.summary and not info.error:
+                self._answers.setdefault(self.all[-1].index, index)
         else:
             self._take_request(index, ordinal, message)
 
@@ -119,12 +121,8 @@ class Requests:
 
     def newest(self, before: int) -> UserRequest | None:
         """The last request before a place in the log."""
-        place = bisect_left(self.all, before, key=_place)
+        place = bisect_left(self.all, before, key=lambda request: request.index)
         return self.all[place - 1] if place else None
-
-    def _take_answer(self, index: int, info: AssistantInfo) -> None:
-        if self.all and not info.summary and not info.error and info.finish in _ANSWERS:
-            self._answers.setdefault(self.all[-1].index, index)
 
     def _take_request(self, index: int, ordinal: int, message: Message) -> None:
         texts: list[tuple[int, str]] = []
@@ -157,7 +155,3 @@ class Requests:
 
 def _says(part: TextPart) -> bool:
     return bool(part.text.strip()) and not part.synthetic and not part.ignored
-
-
-def _place(request: UserRequest) -> int:
-    return request.index

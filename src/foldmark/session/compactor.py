@@ -16,9 +16,15 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from foldmark.compaction.breaker import stop_reason, stopped
 from foldmark.compaction.plan import session_plan, tokens_used
-from foldmark.compaction.situation import CompactionRequest, Situation, SummaryInstructions, prepare
+from foldmark.compaction.situation import (
+    CompactionRequest,
+    Situation,
+    SummaryInstructions,
+    prepare,
+    stop_reason,
+    stopped,
+)
 from foldmark.errors import (
     Aborted,
     BadInput,

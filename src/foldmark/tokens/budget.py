@@ -1,19 +1,15 @@
 """How much of a window is usable, how much is used, and whether that is too much."""
 
-from fnmatch import fnmatchcase
-
 from foldmark.model.messages import Number, Tokens
 from foldmark.policy import Policy, Reserve, Threshold, WindowRules
 
-from .limits import Limit, folded_name
+from .limits import Limit, folded_name, named_value
 
 MOST_TOKENS = 2**53  # more is no measurement
 
 
 def used(tokens: Tokens, rules: WindowRules) -> int:
     """What a provider measured, counted as the rules say, within reason."""
-    if rules.prefer_total and tokens.total:
-        return _within_reason(tokens.total)
     cache = tokens.cache or None
     figures = {
         "input": tokens.input,
@@ -21,11 +17,9 @@ def used(tokens: Tokens, rules: WindowRules) -> int:
         "cache.read": cache.read if cache else 0,
         "cache.write": cache.write if cache else 0,
     }
-    return _within_reason(sum(figures[name] or 0 for name in rules.counted))
-
-
-def _within_reason(tokens: Number) -> int:
-    return int(min(max(tokens, 0), MOST_TOKENS))
+    total = tokens.total if rules.prefer_total else 0
+    total = total or sum(figures[name] or 0 for name in rules.counted)
+    return int(min(max(total, 0), MOST_TOKENS))
 
 
 def usable(policy: Policy, limit: Limit, model: str = "") -> int:
@@ -47,12 +41,8 @@ def usable(policy: Policy, limit: Limit, model: str = "") -> int:
 
 def threshold_for(rules: WindowRules, model: str) -> Threshold | None:
     """The user's own threshold for a model: by its name, else the longest pattern, else for all."""
-    own = {folded_name(name): threshold for name, threshold in rules.thresholds.items()}
-    wanted = folded_name(model)
-    if wanted in own:
-        return own[wanted]
-    patterns = [name for name in own if fnmatchcase(wanted, name)]
-    return own[max(patterns, key=len)] if patterns else rules.threshold
+    own = named_value(rules.thresholds, (folded_name(model),))
+    return rules.threshold if own is None else own
 
 
 def _reserve(rules: WindowRules, kind: Reserve, limit: Limit) -> int:

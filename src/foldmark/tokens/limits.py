@@ -11,11 +11,13 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from foldmark.errors import BadPolicy, UnknownModel
+
+T = TypeVar("T")
 
 # Providers that sell what they make: theirs are the limits of a model named without a provider.
 MAKERS = frozenset(
@@ -75,7 +77,7 @@ def model_limits(name: str, overrides: Mapping[str, Limit] | None = None) -> Lim
     model = _resolved(name.lower())
     if overrides:
         names = (folded_name(name), folded_name(model.name)) if model else (folded_name(name),)
-        if (limit := _overriding(names, overrides)) is not None:
+        if (limit := named_value(overrides, names)) is not None:
             return limit
     if model is None:
         raise UnknownModel(name, _nearest(name.lower()))
@@ -153,8 +155,9 @@ def _maker_made(model: KnownModel) -> bool:
     return model.name.partition(":")[0] in MAKERS
 
 
-def _overriding(names: Iterable[str], overrides: Mapping[str, Limit]) -> Limit | None:
-    folded = {folded_name(key): limit for key, limit in overrides.items()}
+def named_value(table: Mapping[str, T], names: Iterable[str]) -> T | None:
+    """The value for one of these folded names: its own, else that of the longest pattern."""
+    names, folded = tuple(names), {folded_name(key): value for key, value in table.items()}
     for name in names:
         if name in folded:
             return folded[name]

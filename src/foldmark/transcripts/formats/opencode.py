@@ -1,10 +1,11 @@
 """OpenCode: what `opencode export` writes, and what Foldmark writes itself."""
 
+from collections.abc import Sequence
+
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.log.marks import hidden_ranges
-from foldmark.model.messages import Transcript, decode_transcript
+from foldmark.model.messages import Message, SessionInfo, Transcript, decode_transcript
 from foldmark.transcripts.build import FormatReader, Reverted, Talk
 from foldmark.transcripts.source import Head
 
@@ -33,10 +34,21 @@ class OpenCode(FormatReader):
         talk = Talk(self, info, record.extra)
         talk.open()
         self.tally.messages += len(messages)
-        ends = {gap.stop: gap.start for gap in hidden_ranges(record.info, messages)}
+        ends = {gap.stop: gap.start for gap in _hidden_ranges(record.info, messages)}
         for place, message in enumerate(messages, 1):
             self.tally.count_calls(message.parts)
             self.tell(talk, message)
             if place in ends:
                 first = ends[place]
                 self.tell(talk, Reverted(message=messages[first - 1].id if first else None))
+
+
+def _hidden_ranges(info: SessionInfo, messages: Sequence[Message]) -> list[range]:
+    """The places of messages that reverts hide, as session info names them, in their order."""
+    size = len(messages)
+    found = [range(first, end) for first, end in info.reverted or () if 0 <= first < end < size]
+    if info.revert:
+        ids = [message.id for message in messages]
+        if info.revert.message_id in ids:
+            found.append(range(ids.index(info.revert.message_id), size))
+    return found
