@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from foldmark.analysis.growth import MOST_POINTS
+from foldmark.analysis.history import MOST_POINTS
 from foldmark.model.messages import CompactionPart, Message, SessionInfo, TextPart, Transcript
 from foldmark.model.messages import UserInfo as User
 from foldmark.transcripts.read import read_file

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from bench.lab.generate import generate
 
-from foldmark.analysis.waste import superseded
+from foldmark.analysis.inspection import superseded
 from foldmark.log.log import Log
 from foldmark.model.messages import (
     AssistantInfo,

@@ -5,9 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldmark.analysis.growth import MOST_POINTS, Growth, Point, growth, measured_input, sampled
+from foldmark.analysis.history import (
+    MOST_POINTS,
+    Growth,
+    Point,
+    growth,
+    is_named,
+    measured_input,
+    sampled,
+)
 from foldmark.analysis.inspection import inspection
-from foldmark.analysis.losses import is_named
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import Cache, Message, TextPart, Tokens

@@ -4,7 +4,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from foldmark.analysis.growth import Point
+from foldmark.analysis.history import Point
 from foldmark.cli.plot import HEIGHT, GrowthPlot, thousands
 
 COLOURS = {"blue": "\x1b[34m", "green": "\x1b[32m", "magenta": "\x1b[35m"}

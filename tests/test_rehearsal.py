@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from foldmark.analysis.replay import MOST_DEEDS, Rehearsal, rehearsal
+from foldmark.analysis.history import MOST_DEEDS, Rehearsal, rehearsal
 from foldmark.compaction.plan import session_plan
 from foldmark.log.log import Log
 from foldmark.log.marks import marked_messages
@@ -128,7 +128,7 @@ def test_a_rehearsal_changes_nothing():
 
 
 def test_of_very_many_deeds_the_first_are_told_and_all_are_counted():
-    found = rehearsal(logged(*work(400, 20)), PRESETS["opencode"], Limit(context=1_000, output=900))
+    found = rehearsal(logged(*work(600, 20)), PRESETS["opencode"], Limit(context=2_000, output=900))
     assert found.compactions > MOST_DEEDS == len(found.deeds)
 
 

@@ -1,4 +1,4 @@
-from foldmark.analysis.waste import repeats, superseded
+from foldmark.analysis.inspection import repeats, superseded
 from foldmark.compaction.prune import prune_plan
 from foldmark.log.log import handle
 from foldmark.policy import FOLDMARK

@@ -13,7 +13,8 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from foldmark.log.log import Log, handle
+from foldmark.compaction.prune import Decision, NewerCalls
+from foldmark.log.log import CompletedCall, Log, handle
 from foldmark.log.tool_targets import target
 from foldmark.log.view import Viewer
 from foldmark.model.messages import (
@@ -30,9 +31,128 @@ from foldmark.model.messages import (
 )
 from foldmark.model.values import Frozen
 
-from .growth import Growth, RecordedCompaction, RecordedPrune, growth
+from .history import Growth, RecordedCompaction, RecordedPrune, growth
 from .token_usage import TokenUsage, files_together, spent
-from .waste import Group, Repeats, Stale, Superseded, repeats, superseded
+
+
+class NeedlessOutput(Frozen):
+    """An output that is needless, by its session and place."""
+
+    session: int
+    handle: str
+    tool: str
+    target: str
+
+
+class Group(NeedlessOutput):
+    """An output that came several times from the same tool, described by its newest."""
+
+    times: int
+    tokens: int  # of all but one
+
+
+class Repeats(Frozen):
+    """The outputs that are the same as another one of their tool."""
+
+    outputs: int = 0  # all but one of each
+    tokens: int = 0
+    largest: tuple[Group, ...] = ()
+
+
+class Stale(NeedlessOutput):
+    """A read whose file was written since, or read again as far."""
+
+    tokens: int
+    by: str  # the handle of the call that made it stale
+    reason: str
+
+
+class Superseded(Frozen):
+    """The outputs that later calls have made stale."""
+
+    outputs: int = 0
+    tokens: int = 0
+    largest: tuple[Stale, ...] = ()
+
+
+def repeats(log: Log, session: int = 1) -> Repeats:
+    """The outputs of a log that stand there more than once."""
+    times: Counter[tuple[str, str]] = Counter()
+    newest: dict[tuple[str, str], CompletedCall] = {}
+    for tool in log.calls.values():
+        if tool.tokens:
+            key = (tool.part.tool, tool.state.output)
+            times[key] += 1
+            newest[key] = tool
+    groups = [
+        Group(
+            **_named_output(call, session), times=times[key], tokens=call.tokens * (times[key] - 1)
+        )
+        for key, call in newest.items()
+        if times[key] > 1
+    ]
+    return Repeats(
+        outputs=sum(group.times - 1 for group in groups),
+        tokens=sum(group.tokens for group in groups),
+        largest=_most_tokens(groups),
+    )
+
+
+def superseded(log: Log, session: int = 1) -> Superseded:
+    """The outputs of a log whose files were read again or written since."""
+    stale = list(_stale(log, session))[::-1]
+    return Superseded(
+        outputs=len(stale),
+        tokens=sum(one.tokens for one in stale),
+        largest=_most_tokens(stale),
+    )
+
+
+def _named_output(call: CompletedCall, session: int) -> dict[str, Any]:
+    return {
+        "session": session,
+        "handle": handle(call.ordinal),
+        "tool": call.part.tool,
+        "target": call.target.label,
+    }
+
+
+def _stale(log: Log, session: int) -> Iterator[Stale]:
+    """Stale reads, the newest first."""
+    newer = NewerCalls()
+    for call in reversed(log.calls.values()):
+        found = newer.superseding(call) if call.tokens else None
+        if found is not None:
+            yield Stale(
+                **_named_output(call, session),
+                tokens=found.tokens,
+                by=handle(found.other),
+                reason=found.reason,
+            )
+        newer.add(call, is_pruned=False)
+
+
+class Alike(Frozen):
+    """Outputs of which the same becomes, for one reason."""
+
+    reason: str
+    outputs: int
+    tokens: int
+
+
+def by_reason(decisions: Iterable[Decision]) -> list[Alike]:
+    """The reasons, each with its outputs and tokens; the heaviest first."""
+    grouped: dict[str, list[int]] = {}
+    for held in decisions:
+        grouped.setdefault(held.reason, []).append(held.tokens)
+    found = [
+        Alike(reason=reason, outputs=len(tokens), tokens=sum(tokens))
+        for reason, tokens in grouped.items()
+    ]
+    return sorted(found, key=lambda held: -held.tokens)
+
+
+# --- a session in figures: its messages and calls, where its tokens are, and what became of them --
 
 State = Literal["shown", "pruned", "folded"]
 

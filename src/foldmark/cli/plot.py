@@ -11,7 +11,7 @@ from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from foldmark.analysis.growth import Point
+from foldmark.analysis.history import Point
 
 from .layout import QUIET
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
-from foldmark.analysis.growth import Point
+from foldmark.analysis.history import Point
 from foldmark.log.marks import unmarked
 from foldmark.model.messages import Message, Transcript, decode_transcript
 from foldmark.model.operations import Operation

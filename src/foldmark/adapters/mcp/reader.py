@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict, replace
 
-from foldmark.analysis.growth import RecordedCompaction
-from foldmark.analysis.inspection import Inspection, inspection, newest_model
-from foldmark.analysis.waste import by_reason
+from foldmark.analysis.history import RecordedCompaction
+from foldmark.analysis.inspection import Inspection, by_reason, inspection, newest_model
 from foldmark.compaction.plan import Plan, session_plan
 from foldmark.compaction.prune import Decision
 from foldmark.errors import BadInput, UnknownModel

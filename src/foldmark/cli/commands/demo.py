@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from rich.console import RenderableType
 from rich.text import Text
 
-from foldmark.analysis.growth import sampled
+from foldmark.analysis.history import sampled
 from foldmark.demo.demonstration import MODEL, WINDOW, DemoReport, UndoCheck, demonstrate, sample
 from foldmark.files import write_private
 from foldmark.model.messages import encode_transcript

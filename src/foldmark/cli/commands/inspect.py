@@ -7,9 +7,16 @@ from msgspec.structs import asdict, replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from foldmark.analysis.growth import Growth, RecordedCompaction, RecordedPrune, growth
+from foldmark.analysis.history import (
+    Growth,
+    RecordedCompaction,
+    RecordedPrune,
+    Rehearsal,
+    SimulatedStep,
+    growth,
+    rehearsal,
+)
 from foldmark.analysis.inspection import Inspection, inspected_together, inspection, newest_model
-from foldmark.analysis.replay import Rehearsal, SimulatedStep, rehearsal
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.policy import Policy

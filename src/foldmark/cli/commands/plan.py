@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from foldmark.analysis.inspection import newest_model
-from foldmark.analysis.waste import by_reason
+from foldmark.analysis.inspection import by_reason, newest_model
 from foldmark.compaction.plan import Plan, session_plan, tokens_used
 from foldmark.compaction.prune import Decision
 from foldmark.errors import BadInput

@@ -1,28 +1,120 @@
-"""How a session grew: its whole log and what the model saw of it, message by message.
+"""The history of a session: how it grew, what pivots took out, what a policy would have done.
 
-One pass over the log, in which recorded pivots and prunes take effect when they did. When an
-output was pruned is told by the time of its mark; where that is not known, after all messages.
+One pass over the log each. Recorded pivots and prunes take effect when they did: when an output
+was pruned is read from the time of its mark; if that is not known, after all messages.
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import cast
+from typing import Literal, cast
 
 from msgspec import UnsetType
 from msgspec.structs import replace
 
-from foldmark.log.log import Entry, Log, Pivot
+from foldmark.compaction.fit import fit
+from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.prune import Prune
+from foldmark.compaction.situation import CompactionRequest, Situation
+from foldmark.errors import CompactionStopped, WindowTooSmall
+from foldmark.log.log import CompletedCall, Entry, Log, Pivot
 from foldmark.log.marks import unmarked
-from foldmark.log.render import Cell, is_summary
+from foldmark.log.render import Cell, is_marker, is_summary
 from foldmark.log.view import Viewer
 from foldmark.model.messages import AssistantInfo, Message, Tokens, is_opaque
+from foldmark.model.prompt_messages import message_texts
 from foldmark.model.values import Frozen, Json
 from foldmark.policy import Policy, WindowRules
-from foldmark.tokens.budget import used
+from foldmark.tokens.budget import is_overflow, usable, used
+from foldmark.tokens.limits import Limit
 
-from .losses import Hidden, Lost, hidden, hidden_places, lost
 from .token_usage import entry_tokens
+
+LARGEST = 5
+
+
+class Hidden(Frozen):
+    """What is no longer shown."""
+
+    messages: int
+    outputs: int  # of tools, not pruned before
+    tokens: int
+
+
+class Lost(Frozen):
+    """What neither the summary nor the tail has of what was hidden."""
+
+    files: int  # that were read or written, and are not named
+    largest: tuple[str, ...]  # of these, by the tokens of their calls and outputs
+    requests: int  # of the user, that are not there word for word
+
+
+def hidden_places(viewer: Viewer, pivot: Pivot, before: Mapping[int, Cell]) -> list[int]:
+    """The messages that were shown before a pivot, and are not after it."""
+    cells = viewer.cells
+    own = {pivot.marker, pivot.summary}
+    return [place for place in before if place not in cells and place not in own]
+
+
+def hidden(log: Log, places: Iterable[int], before: Mapping[int, Cell]) -> Hidden:
+    """What these messages were."""
+    shown = [place for place in places if before[place].shown]
+    return Hidden(
+        messages=len(shown),
+        outputs=sum(tool.ordinal not in log.marks for tool in _tools(log, shown)),
+        tokens=sum(before[place].tokens for place in shown),
+    )
+
+
+def lost(viewer: Viewer, pivot: Pivot, places: Iterable[int], folder: str = "") -> Lost:
+    """What the view after a pivot does not name of the messages at these places."""
+    log, gone = viewer.log, set(places)
+    text = _slashed("\n".join(_texts(viewer.cells, without=pivot.marker)))
+    files: Counter[str] = Counter()
+    for tool in _tools(log, gone):
+        for file in () if tool.failed else tool.target.files:
+            files[file] += tool.tokens + tool.attached
+    unnamed = [file for file, _ in files.most_common() if not is_named(file, text, folder)]
+    asked = [request for request in log.requests.all if request.index in gone]
+    return Lost(
+        files=len(unnamed),
+        largest=tuple(unnamed[:LARGEST]),
+        requests=sum(_slashed(request.text.strip()) not in text for request in asked),
+    )
+
+
+def is_named(file: str, text: str, folder: str = "") -> bool:
+    """Whether a text names a file: from where the session worked, or with its own folder."""
+    path, home = _slashed(file), _slashed(folder).rstrip("/") + "/"
+    if home != "/":
+        path = path.removeprefix(home)
+    # `store/rows.py` finds it, `rows.py` may be any.
+    return "/".join(path.rsplit("/", 2)[-2:]) in text
+
+
+def _tools(log: Log, places: Iterable[int]) -> Iterator[CompletedCall]:
+    """The completed calls of these messages."""
+    for place in places:
+        entry = log.entries[place]
+        for ordinal in range(entry.ordinal, entry.ordinal + len(entry.sizes)):
+            tool = log.calls.get(ordinal)
+            if tool is not None:
+                yield tool
+
+
+def _texts(cells: Mapping[int, Cell], *, without: int) -> Iterator[str]:
+    for place, cell in cells.items():
+        for message in cell.shown if place != without else ():
+            yield from message_texts(message)
+
+
+def _slashed(text: str) -> str:
+    """With the paths of Windows as those of all others."""
+    return text.replace("\\", "/")
+
+
+# --- growth ------------------------------------------------------------------------------------
 
 MOST_POINTS = 200
 _INPUT = WindowRules(counted=("input", "cache.read", "cache.write"), prefer_total=False)
@@ -257,3 +349,143 @@ def _gather(held: Json, prefix: str, found: dict[str, str | float | bool]) -> No
             found[key] = value[:_LONGEST_TOLD] if isinstance(value, str) else value
         elif isinstance(value, dict) and not prefix:
             _gather(cast("Json", value), f"{name}.", found)
+
+
+# --- replay: the log once more, without its recorded pivots and prunes, under a policy ----------
+# No model is asked: a summary is taken to have a usual length. All is estimated.
+
+SUMMARY = 1_500  # tokens of a summary
+MOST_DEEDS = 100  # that are told one by one
+_SENTENCE = "The work went on as it was asked for, and what came of it is told in these words.\n"
+
+
+class SimulatedStep(Frozen):
+    """What would have been done before the message of this number came; tokens of the view."""
+
+    kind: Literal["prune", "compact"]
+    message: int
+    before: int
+    after: int
+    outputs: int = 0  # that were pruned
+    messages: int = 0  # that were folded
+
+
+class Rehearsal(Frozen):
+    """What a policy would have done."""
+
+    policy: str
+    model: str | None
+    window: int
+    usable: int
+    fixed: int  # tokens of each request beside the view: the system prompt and the tools
+    summary: int  # tokens that a summary is taken to have
+    prunes: int
+    compactions: int
+    peak: int  # tokens of the largest request, and before which message it was
+    peak_message: int
+    stuck: int | None  # before this message nothing helped any more
+    first_prune: SimulatedStep | None
+    first_compaction: SimulatedStep | None
+    deeds: tuple[SimulatedStep, ...]  # the first of them
+
+
+def rehearsal(
+    log: Log, policy: Policy, limit: Limit, *, model: str = "", fixed: int = 0
+) -> Rehearsal:
+    """What a policy would have done with a session in a window."""
+    stage = PolicySimulator(log, policy, limit, model, fixed)
+    stage.play(log)
+    prunes = [deed for deed in stage.deeds if deed.kind == "prune"]
+    compactions = [deed for deed in stage.deeds if deed.kind == "compact"]
+    return Rehearsal(
+        policy=policy.name,
+        model=model or None,
+        window=limit.context,
+        usable=stage.room,
+        fixed=fixed,
+        summary=SUMMARY,
+        prunes=len(prunes),
+        compactions=len(compactions),
+        peak=stage.peak,
+        peak_message=stage.peak_message,
+        stuck=stage.stuck,
+        first_prune=prunes[0] if prunes else None,
+        first_compaction=compactions[0] if compactions else None,
+        deeds=tuple(stage.deeds[:MOST_DEEDS]),
+    )
+
+
+class PolicySimulator:
+    """A log that grows as the recorded one did, with a policy in force."""
+
+    def __init__(self, recorded: Log, policy: Policy, limit: Limit, model: str, fixed: int) -> None:
+        self.room = usable(policy, limit, model)
+        self.deeds: list[SimulatedStep] = []
+        self.peak = self.peak_message = 0
+        self.stuck: int | None = None
+        self._policy = policy
+        self._limit = limit
+        self._model = model
+        self._fixed = fixed
+        self._log = Log(recorded.count)
+        self._viewer = Viewer(self._log, policy, model=model, usable=self.room)
+
+    def play(self, recorded: Log) -> None:
+        """Take message by message."""
+        for entry in recorded.entries.values():
+            if is_marker(entry.message) or is_summary(entry.message):
+                continue
+            if not entry.message.is_user:
+                self._make_room(entry.index + 1)
+                self._look(entry.index + 1)
+            self._log.append(unmarked(entry.message), entry.sizes)
+
+    def _look(self, message: int) -> None:
+        tokens = self._viewer.tokens + self._fixed
+        if tokens > self.peak:
+            self.peak, self.peak_message = tokens, message
+
+    def _is_full(self) -> bool:
+        tokens = self._viewer.tokens + self._fixed
+        return is_overflow(self._policy, tokens, self._limit, self._model)
+
+    def _make_room(self, message: int) -> None:
+        if self.stuck is not None:
+            return
+        request = CompactionRequest(
+            viewer=self._viewer, limit=self._limit, model=self._model, fixed=self._fixed
+        )
+        try:
+            for step in fit(request, is_full=self._is_full, may_prune=_always, passes=1):
+                self.deeds.append(self._do(step, message))
+        except (WindowTooSmall, CompactionStopped):
+            self.stuck = message
+
+    def _do(self, step: Prune | Situation, message: int) -> SimulatedStep:
+        before = self._viewer.tokens
+        done = SimulatedStep(kind="prune", message=message, before=before, after=before)
+        if isinstance(step, Prune):
+            self._log.mark(step.ordinals, at=1)
+            return replace(done, after=self._viewer.tokens, outputs=len(step.prune))
+        self._fold(f"rehearsed-{message}", step)
+        folded = len(step.fold.head)
+        return replace(done, kind="compact", after=self._viewer.tokens, messages=folded)
+
+    def _fold(self, name: str, situation: Situation) -> None:
+        marker, summary = (
+            Made(session="", message=f"{name}-{what}", part=f"{name}-{what}-text", at=1)
+            for what in ("marker", "summary")
+        )
+        text = _filler(self._log, min(SUMMARY, situation.max_summary_tokens))
+        self._log.append(marker_message(marker, auto=True, tail_start=situation.fold.tail_start))
+        self._log.append(summary_message(summary, text, marker=marker.message))
+
+
+def _always(_: Prune) -> bool:
+    return True
+
+
+def _filler(log: Log, tokens: int) -> str:
+    """A text of about so many tokens."""
+    ten = log.count(_SENTENCE * 10)
+    return _SENTENCE * max(1, tokens * 10 // max(1, ten))
