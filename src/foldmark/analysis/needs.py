@@ -6,11 +6,9 @@ and *explained* where it stands there on a line with three words of a line that 
 bare list of names explains nothing. No model is asked, and nothing is known of how a view is made.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
 
-from foldmark.digest.references import references
+from foldmark.digest.references import WORD, WORDS_THAT_EXPLAIN, references, values
 from foldmark.model.messages import (
     AnyPart,
     Completed,
@@ -20,11 +18,9 @@ from foldmark.model.messages import (
     TextPart,
     ToolPart,
 )
-from foldmark.model.values import Frozen, Json
+from foldmark.model.values import Frozen
 
 FURTHER_CALLS = 40
-WORDS_THAT_EXPLAIN = 3
-WORD = re.compile(r"\b[^\W\d_]{3,}\b")
 
 
 class Need(Frozen):
@@ -50,21 +46,6 @@ def told(part: AnyPart) -> Iterator[str]:
         case ToolPart():
             yield from values(part.state.input or {})
             yield from _ended(part)
-        case _:
-            pass
-
-
-def values(given: object) -> Iterator[str]:
-    """The texts among the values of a call's input, without its keys."""
-    match given:
-        case str():
-            yield given
-        case dict():
-            for held in cast("Json", given).values():
-                yield from values(held)
-        case list() | tuple():
-            for held in cast("Sequence[object]", given):
-                yield from values(held)
         case _:
             pass
 

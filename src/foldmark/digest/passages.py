@@ -13,14 +13,13 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from foldmark.analysis.needs import values
 from foldmark.log.log import Entry
 from foldmark.log.tool_targets import Span, Target, target
 from foldmark.model.messages import AnyPart, Completed, Failed, ReasoningPart, TextPart, ToolPart
 from foldmark.model.values import Frozen
 from foldmark.tokens.counters import Counter as TokenCounter
 
-from .references import references
+from .references import references, values
 from .selection import Candidate
 
 # --- What a simple shell command reads or writes ---

@@ -5,7 +5,12 @@ are none. It knows nothing of messages, and not whether what is named exists.
 """
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import cast
+
+WORDS_THAT_EXPLAIN = 3
+WORD = re.compile(r"\b[^\W\d_]{3,}\b")
 
 # Runs of characters that references are made of. What a run holds is told by the run alone, so
 # that the same run is looked at once, however often it comes.
@@ -82,3 +87,18 @@ def is_identifier(name: str) -> bool:
     if "_" in name:
         return _SNAKE.fullmatch(name) is not None and _LETTER.search(name) is not None
     return _HUMPS.fullmatch(name) is not None or _HASH.fullmatch(name) is not None
+
+
+def values(given: object) -> Iterator[str]:
+    """The texts among the values of a call's input, without its keys."""
+    match given:
+        case str():
+            yield given
+        case dict():
+            for held in cast("dict[str, object]", given).values():
+                yield from values(held)
+        case list() | tuple():
+            for held in cast("Sequence[object]", given):
+                yield from values(held)
+        case _:
+            pass

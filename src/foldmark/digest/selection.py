@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from foldmark.analysis.needs import WORD, WORDS_THAT_EXPLAIN
 from foldmark.model.values import Frozen
+
+from .references import WORD, WORDS_THAT_EXPLAIN
 
 # What a name alone is worth, and what it is worth more where it stands among words.
 NAMED, EXPLAINED = 1.0, 1.2
