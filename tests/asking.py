@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from foldmark.compaction.situation import CompactionRequest, Situation, SummaryInstructions, prepare
+from foldmark.digest.digest import digest_of
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import (
@@ -94,6 +95,7 @@ class Trial:
     ) -> Summary:
         """The summary, where the model replies so, the last reply again and again."""
         given: dict[str, Any] = {"rules": self.policy.compact, "limit": self.limit, "own": False}
+        given["digest"] = digest_of
         flow = summarize(self.ready, SummarizerLimits(**{**given, **means}))
         asked: list[ModelRequest] = []
 

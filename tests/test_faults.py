@@ -17,6 +17,7 @@ from msgspec.structs import replace
 import foldmark
 from foldmark.compaction.pivot import Made, marker_message, summary_message
 from foldmark.compaction.situation import CompactionRequest, prepare
+from foldmark.digest.digest import digest_of
 from foldmark.errors import CompactionStopped, FoldmarkError, WindowTooSmall
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
@@ -155,7 +156,11 @@ class Compacted:
         ready = prepare(self.job(len(self.log) - 1))
         case = self.case
         means = SummarizerLimits(
-            rules=RULES, limit=case.limit, own=case.own, overflowed=case.overflowed
+            digest=digest_of,
+            rules=RULES,
+            limit=case.limit,
+            own=case.own,
+            overflowed=case.overflowed,
         )
         return self.driven.run(summarize(ready, means), case.chosen())
 

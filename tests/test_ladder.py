@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from foldmark.compaction.pivot import Made, marker_message, summary_message
 from foldmark.compaction.situation import SummaryInstructions
+from foldmark.digest.digest import digest_of
 from foldmark.model.messages import Message
 from foldmark.model.prompt_messages import AssistantMessage, Declared, UserMessage
 from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK, PRESETS
-from foldmark.summary.ladder import digest_of
 from foldmark.summary.prompting import SECTIONS
 from foldmark.summary.protocol import ModelFailure, ModelReply, ModelRequest, Outcome
 from foldmark.tokens.counters import by_classes

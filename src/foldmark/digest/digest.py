@@ -12,6 +12,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
+from foldmark.compaction.situation import Situation
 from foldmark.log.log import Entry, Log, handle
 from foldmark.model.messages import AnyPart, Completed, Failed, ReasoningPart, TextPart, ToolPart
 from foldmark.model.values import Frozen, Json
@@ -517,3 +518,16 @@ def _weights(held: Sequence[Passage]) -> dict[str, float]:
         )
         for name, (times, at, user, call) in table.items()
     }
+
+
+def digest_of(situation: Situation, tokens: int) -> str:
+    """The digest of what is folded, in so many tokens."""
+    return digest(
+        situation.log,
+        situation.places,
+        tokens,
+        shown=situation.beside,
+        previous=situation.previous,
+        mask=situation.request.viewer.policy.compact.mask,
+        focus=situation.request.wish.instructions,
+    )

@@ -25,6 +25,7 @@ from foldmark.compaction.situation import (
     stop_reason,
     stopped,
 )
+from foldmark.digest.digest import digest_of
 from foldmark.errors import (
     Aborted,
     BadInput,
@@ -526,6 +527,7 @@ def summarizer_limits(
     own = asked is not None and asked.name == model
     known = limit if own or asked is None else _known_limit(asked.name)
     return SummarizerLimits(
+        digest=digest_of,
         rules=rules if asked is not None else replace(rules, rungs=()),
         limit=known or limit or Limit(context=USUAL_WINDOW),
         own=own,

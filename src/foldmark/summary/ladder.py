@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from foldmark.compaction.plan import LEAST_SUMMARY
 from foldmark.compaction.situation import Situation
 from foldmark.compaction.tail import Fold
-from foldmark.digest.digest import digest
 from foldmark.model.messages import Cache, Tokens
 from foldmark.model.prompt_messages import Call, Declared, PromptMessage
 from foldmark.model.values import Frozen, encode
@@ -64,6 +63,7 @@ class SummarizerLimits(Frozen):
 
     rules: CompactRules
     limit: Limit  # of the model that summarises
+    digest: Callable[[Situation, int], str]  # of what is folded, in so many tokens
     own: bool  # whether it is the session's own model, whose cache holds the session's prefix
     overflowed: bool = False  # the provider has just refused the view for its length
     clock: Callable[[], float] = lambda: 0.0
@@ -97,34 +97,21 @@ def summarize(situation: Situation, limits: SummarizerLimits) -> ModelDialogue[S
     ladder = Ladder(situation, limits, share)
     written = yield from ladder.climb()
     if written is None:
-        text, how = digest_of(situation, most), "digest"
+        text, how = limits.digest(situation, most), "digest"
     else:
         text, how = masked(written[0]) if rules.mask else written[0], written[1]
-        text = _with_digest(text, situation) if rules.digest else text
+        text = _with_digest(text, situation, limits) if rules.digest else text
     return Summary(
         text=text, how=how, fold=situation.fold, spent=ladder.spent, words=situation.words
     )
 
 
-def digest_of(situation: Situation, tokens: int) -> str:
-    """The digest of what is folded, in so many tokens."""
-    return digest(
-        situation.log,
-        situation.places,
-        tokens,
-        shown=situation.beside,
-        previous=situation.previous,
-        mask=situation.request.viewer.policy.compact.mask,
-        focus=situation.request.wish.instructions,
-    )
-
-
-def _with_digest(text: str, situation: Situation) -> str:
+def _with_digest(text: str, situation: Situation, limits: SummarizerLimits) -> str:
     """A model's summary and the digest after it; counts of parts are not the count of the whole."""
     count, most = situation.log.count, situation.max_summary_tokens
     left = most - count(text) - 2
     while left >= _LEAST_DIGEST:
-        whole = f"{text}\n\n{digest_of(situation, left)}"
+        whole = f"{text}\n\n{limits.digest(situation, left)}"
         over = count(whole) - most
         if over <= 0:
             return whole
@@ -208,7 +195,9 @@ class Ladder:
         if room < _LEAST_ROOM // 2:
             return None
         return (
-            yield from self._answer(self._about([digest_of(self._situation, room)]), self._demand)
+            yield from self._answer(
+                self._about([self._limits.digest(self._situation, room)]), self._demand
+            )
         )
 
     # --- what they are made of ---
