@@ -22,13 +22,6 @@ from foldmark.providers.models import limits_name
 from foldmark.wire.codec import wire_named
 from foldmark.wire.formats import encode, request
 
-# Formats whose files are lists of a wire's messages.
-_LISTS = {
-    "openai-chat": "openai-chat",
-    "openai-responses": "openai-responses",
-    "anthropic": "anthropic",
-    "gemini-cli": "gemini",
-}
 # Where a request has its messages, and where its system prompt, if that is no message.
 _BODIES = {
     "openai-chat": ("messages", None),
@@ -68,7 +61,8 @@ def wire_messages(transcript: Transcript, wire: str) -> list[Json]:
     said, origin = _said(transcript.messages), transcript.info.origin or Origin()
     # What was said since has its times.
     is_list = not any(message.info.time for message in said)
-    if is_list and _LISTS.get(origin.format or "") == name:
+    # Files of a format that is named like a wire are lists of its messages.
+    if is_list and {"gemini-cli": "gemini"}.get(origin.format or "", origin.format) == name:
         return encode(said, name, origin)
     return wire_view(whole_view(transcript.messages), transcript.info, name)
 
