@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 
-from foldmark.model.ids import Ids
+from foldmark.session.maker import Ids
 
 
 def still_clock() -> int:

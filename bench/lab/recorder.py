@@ -12,7 +12,6 @@ from random import Random
 import msgspec
 from msgspec.structs import replace
 
-from foldmark.model.ids import Ids
 from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
@@ -34,6 +33,7 @@ from foldmark.model.messages import (
     UserInfo,
 )
 from foldmark.model.values import Json
+from foldmark.session.maker import Ids
 
 from .mill.calls import Call
 from .mill.project import ROOT

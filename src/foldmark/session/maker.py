@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from threading import Lock
+from typing import Any, Literal
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.compaction.pivot import Made
 from foldmark.errors import BadInput
-from foldmark.model.ids import Ids
 from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
@@ -29,7 +29,36 @@ from foldmark.model.messages import (
 from foldmark.model.values import Json, Other, encode
 from foldmark.store.transaction import milliseconds
 
+Prefix = Literal["ses", "msg", "prt"]
+
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_RANDOM_LETTERS = 12
+
 Content = str | Sequence[AnyPart] | Message
+
+
+class Ids:
+    """A source of ids, each greater than all before it, even when the clock goes back.
+
+    The shape is OpenCode's (prefix, time, random letters), with two hexadecimal digits more, so
+    that the time does not wrap around.
+    """
+
+    def __init__(self, clock: Callable[[], int], entropy: Callable[[int], bytes]) -> None:
+        """Take the clock in milliseconds, and a function that gives n random bytes."""
+        self._clock = clock
+        self._entropy = entropy
+        self._last = 0
+        self._lock = Lock()
+
+    def make(self, prefix: Prefix) -> str:
+        """A new id."""
+        with self._lock:
+            # Twelve bits leave room for 4096 ids a millisecond; more borrow from the next one.
+            self._last = max(self._last + 1, self._clock() << 12)
+            stamp = self._last
+        letters = (_LETTERS[byte % len(_LETTERS)] for byte in self._entropy(_RANDOM_LETTERS))
+        return f"{prefix}_{stamp:014x}{''.join(letters)}"
 
 
 class Maker:
