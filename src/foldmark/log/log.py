@@ -167,7 +167,7 @@ class Log:
         self.entries[entry.index] = entry
         self._end += 1
         self._parts += len(message.parts)
-        self._places[message.id] = entry.index
+        self._places[message.info.id] = entry.index
         self.changes.append(entry.index)
         if isinstance(message.info, UserInfo):
             self._take_user(entry)
@@ -185,8 +185,8 @@ class Log:
     def replace(self, message: Message) -> Entry:
         """Put a newer state of the last message in its place, as a stream goes on."""
         last = self.last
-        if last is None or last.message.id != message.id or last.index + 1 != self._end:
-            raise ValueError(f"only the last message can still change, not {message.id!r}")
+        if last is None or last.message.info.id != message.info.id or last.index + 1 != self._end:
+            raise ValueError(f"only the last message can still change, not {message.info.id!r}")
         self._forget_last(last)
         return self.append(message)
 
@@ -203,10 +203,10 @@ class Log:
 
     def amend(self, message: Message) -> Entry:
         """Put a message in its place whose unshown parts or fields say more now."""
-        index = self._places[message.id]
+        index = self._places[message.info.id]
         old = self.entries[index]
         if len(old.sizes) != len(message.parts):
-            raise ValueError(f"message {message.id!r} has other parts than before")
+            raise ValueError(f"message {message.info.id!r} has other parts than before")
         newer = Entry(message=message, index=index, ordinal=old.ordinal, sizes=old.sizes)
         self.entries[index] = newer
         return newer
@@ -265,15 +265,15 @@ class Log:
         if below is None or found < below:
             return found
         for entry in reversed(self.entries.values()):
-            if entry.index < below and entry.message.id == message_id:
+            if entry.index < below and entry.message.info.id == message_id:
                 return entry.index
         return None
 
     def reference(self, place: int) -> str | None:
         """A name by which `place` finds this message: its id, or a handle where ids repeat."""
         entry = self.entries[place]
-        if self.place(entry.message.id) == place:
-            return entry.message.id
+        if self.place(entry.message.info.id) == place:
+            return entry.message.info.id
         return handle(entry.ordinal) if entry.sizes else None
 
     def recall(self, name: str) -> str | None:
@@ -307,7 +307,7 @@ class Log:
         self.users.append(entry.index)
         part = marker_part(entry.message)
         if part is not None:
-            self._markers[entry.message.id] = entry.index
+            self._markers[entry.message.info.id] = entry.index
             if part.undone:
                 self.undone.add(entry.index)
             if entry.index in self.undone:
@@ -367,7 +367,7 @@ class Log:
                 places.pop()
         if self.pivot is not None and self.pivot.summary == last.index:
             self.pivots.pop()
-        self._markers.pop(last.message.id, None)
+        self._markers.pop(last.message.info.id, None)
         self.retired_places.discard(last.index)
         # What was measured before the last message is not looked up again: it is not far.
         self.measured = None if self.measured == last.index else self.measured
