@@ -1,7 +1,7 @@
 """Progress, shown on terminals only: a bar for files, a line while a model writes."""
 
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,49 +24,10 @@ _LARGE = 4 * 2**20  # bytes: from here on one waits long enough to wonder
 _STEP = 2**18  # bytes, by which it moves
 
 
-class Bar:
-    """Shows how far it is through some files; nothing where nobody waits."""
-
-    def __init__(self, files: Sequence[str], bar: Progress | None = None, what: str = "") -> None:
-        """Take the files, and what is drawn, if anything is."""
-        self._sizes = {file: _size(file) for file in files}
-        self._bar = bar
-        self._what = what
-        self._done = 0  # bytes of the files before this one
-        self._shown = 0
-        if bar is not None:
-            self._task = bar.add_task(what, total=self.whole or None)
-
-    @property
-    def whole(self) -> int:
-        """The bytes of all files."""
-        return sum(self._sizes.values())
-
-    def begin(self, file: str) -> None:
-        """A file is read from now on."""
-        if self._bar is not None:
-            name = plain(Path(file).name, most=30).replace("[", "(")
-            self._bar.update(self._task, description=f"{self._what} {name}")
-
-    def move(self, position: int) -> None:
-        """So many bytes of it were read."""
-        if self._bar is not None and abs(self._done + position - self._shown) >= _STEP:
-            self._shown = self._done + position
-            self._bar.update(self._task, completed=self._shown)
-
-    def end(self, file: str) -> None:
-        """It is done."""
-        self._done += self._sizes[file]
-        self.move(0)
-
-
-@contextmanager
-def progress(what: str, files: Sequence[str]) -> Generator[Bar]:
-    """A bar where there is much to do, and a terminal to draw it on."""
-    nothing = Bar(files)
-    if nothing.whole < _LARGE or not (sys.stdout.isatty() and sys.stderr.isatty()):
-        yield nothing
-        return
+def tracked(what: str, files: Sequence[str]) -> Generator[tuple[str, Callable[[int], None]]]:
+    """Each file, and what is told how far it was read; a bar is drawn where there is much to do."""
+    sizes = [_size(file) for file in files]
+    is_shown = sum(sizes) >= _LARGE and sys.stdout.isatty() and sys.stderr.isatty()
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -74,8 +35,22 @@ def progress(what: str, files: Sequence[str]) -> Generator[Bar]:
         DownloadColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
-        yield Bar(files, drawn, what)
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not is_shown) as bar:
+        task = bar.add_task(what, total=sum(sizes) or None)
+        done = shown = 0  # bytes: of the files before this one, and as it is drawn
+
+        def move(position: int) -> None:
+            nonlocal shown
+            if is_shown and abs(done + position - shown) >= _STEP:
+                shown = done + position
+                bar.update(task, completed=shown)
+
+        for file, size in zip(files, sizes, strict=True):
+            name = plain(Path(file).name, most=30).replace("[", "(")
+            bar.update(task, description=f"{what} {name}")
+            yield file, move
+            done += size
 
 
 def _size(file: str) -> int:

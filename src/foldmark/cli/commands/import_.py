@@ -27,7 +27,7 @@ from ..options import (
     store_place,
     store_settings,
 )
-from ..progress import progress
+from ..progress import tracked
 from ..text import number, plain
 from .sessions import shown_names
 
@@ -86,12 +86,9 @@ def import_files(files: Files, *, reading: ImportOptions, options: StoreOptions)
             max_size=reading.max_size,
         )
         found = importer.files(files)
-        with progress("importing", found) as bar:
-            importer.watch = bar.move
-            for file in found:
-                bar.begin(file)
-                importer.take(file)
-                bar.end(file)
+        for file, move in tracked("importing", found):
+            importer.watch = move
+            importer.take(file)
         store = importer.store.name if importer.store else None
         names = _names(importer)
     _answer(importer, store, names, json=options.json)
