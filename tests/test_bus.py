@@ -278,7 +278,7 @@ def test_what_comes_at_the_last_moment_of_a_delivery_is_not_left(bus: Bus) -> No
         bus.publish([event(1)])
         await asyncio.wait(other_tasks())
         inner._delivering = Meddling(lambda: bus.publish([event(3)]))
-        inner._subscriptions[0]._lane._busy = Meddling(lambda: bus.publish([event(4)]))
+        inner._subscriptions[0]._busy = Meddling(lambda: bus.publish([event(4)]))
         bus.publish([event(2)])
         assert plain.numbers == [1, 2, 3]
         await seen.awaited(4)

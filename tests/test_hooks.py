@@ -20,13 +20,9 @@ from foldmark.policy import FOLDMARK
 from foldmark.session import hooks as module
 from foldmark.session.hooks import (
     POINTS,
-    BeforeCompact,
-    BeforeContinue,
-    BeforePrune,
     Compaction,
     CompactionChange,
     HookRunner,
-    OnView,
 )
 from foldmark.tokens.counters import round4
 
@@ -186,9 +182,7 @@ def test_one_object_may_have_all_methods_async_or_not() -> None:
         async def on_view(self, view: View) -> View | None:
             return replace(view, tokens=5)
 
-    both = Both()
-    parts: tuple[BeforePrune, BeforeCompact, BeforeContinue, OnView] = (both, both, both, both)
-    runner = Runner(parts[0])
+    runner = Runner(Both())
     assert runner.kept(NOTHING) == {7}
     assert runner.compaction(COMPACTION) == (replace(COMPACTION, prompt="p!"), None)
     assert not runner.may_continue("s")

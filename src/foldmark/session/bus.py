@@ -106,7 +106,11 @@ class Bus:
 
 
 class _Subscription:
-    """A subscriber, what it wants to be told, and where."""
+    """A subscriber, what it wants to be told, and what waits for it.
+
+    A plain subscriber is called at once. What an async one is told waits in a queue; one task on
+    its loop goes through that, and awaits each item before it begins the next.
+    """
 
     def __init__(
         self, subscriber: Subscriber, kinds: Iterable[str], own_loop: Callable[[], _Loop | None]
@@ -119,9 +123,11 @@ class _Subscription:
         self._own_loop = own_loop
         # What else gives an awaitable shows that with its first answer.
         self._is_async = inspect.iscoroutinefunction(subscriber)
-        self._lane: _Lane | None = None
-        self._active = True
-        self._has_failed = False
+        self._waiting: deque[_Item] = deque()
+        self._busy = threading.Lock()  # held while a task goes through what waits
+        self._task: asyncio.Future[Any] | None = None  # held, lest it be collected
+        self._ended = False
+        self._logged: set[str] = set()
 
     def wants(self, event: Event) -> bool:
         """Whether it is to be told of an event."""
@@ -129,99 +135,54 @@ class _Subscription:
         return not self._kinds or kind in self._kinds or kind.startswith(self._prefixes)
 
     def deliver(self, event: Event) -> bool:
-        """Call the subscriber, or queue the event for it; False where its loop is gone."""
-        if not self._active:
-            return True
+        """Call the subscriber, or queue the event for it; False if it has ended."""
+        if self._ended:
+            return False
         if self._is_async:
-            return self._queue(event)
+            self._queue(event)
+            return not self._ended
         try:
             answer = self._subscriber(event)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - told in the log
-            self._tell(error)
+            self._log_failure(error)
             return True
         if inspect.isawaitable(answer):
             # From now on it is called on its loop, so that one event ends before the next begins.
             self._is_async = True
-            return self._queue(answer)
-        return True
-
-    def end(self) -> None:
-        """Deliver nothing more, not even what is queued."""
-        self._active = False
-        if self._lane is not None:
-            self._lane.end()
-
-    def _queue(self, item: _Item) -> bool:
-        if self._lane is None:
-            loop = self._loop or self._own_loop()
-            if loop is None:
-                _discard(item)
-                return False
-            self._lane = _Lane(_name(self._subscriber), loop, self._receive)
-        return self._lane.put(item)
-
-    async def _receive(self, item: _Item) -> None:
-        try:
-            answer = self._subscriber(item) if isinstance(item, Event) else item
-            if inspect.isawaitable(answer):
-                await answer
-        # Something that it awaited was cancelled, or it is being cancelled itself.
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - told in the log
-            if not _is_cancelled():
-                self._tell(error)
-
-    def _tell(self, error: BaseException) -> None:
-        if not self._has_failed:
-            self._has_failed = True
-            name = _name(self._subscriber)
-            _log.error("the subscriber %s failed; it is told on", name, exc_info=error)
-
-
-class _Lane:
-    """Hands items to one coroutine function on its loop, each after the end of the one before."""
-
-    def __init__(
-        self, name: str, loop: _Loop, receive: Callable[[_Item], Coroutine[Any, Any, None]]
-    ) -> None:
-        self._name = name
-        self._loop = loop
-        self._receive = receive
-        self._waiting: deque[_Item] = deque()
-        self._busy = threading.Lock()  # held while a task goes through what waits
-        self._task: asyncio.Future[Any] | None = None  # held, lest it be collected
-        self._ended = False
-        self._has_dropped = False
-
-    def put(self, item: _Item) -> bool:
-        """Queue an item, without waiting; False where the loop is gone."""
-        self._waiting.append(item)
-        if len(self._waiting) > MOST_WAITING:
-            with suppress(IndexError):  # it was ended just now
-                _discard(self._waiting.popleft())
-            self._tell_dropped()
-        try:
-            self._wake()
-        except RuntimeError:  # the loop was closed just now
-            self.end()
+            self._queue(answer)
         return not self._ended
 
     def end(self) -> None:
-        """Take nothing more, and let go of what waits."""
+        """Deliver nothing more, and let go of what waits."""
         self._ended = True
         with suppress(IndexError):
             while True:
                 _discard(self._waiting.popleft())
 
+    def _queue(self, item: _Item) -> None:
+        """Put an item at the end of the queue, without waiting."""
+        self._waiting.append(item)
+        if len(self._waiting) > MOST_WAITING:
+            with suppress(IndexError):  # it was ended just now
+                _discard(self._waiting.popleft())
+            text = "the subscriber %s lags %d events behind; the oldest are dropped"
+            self._log_once(logging.WARNING, text, MOST_WAITING)
+        try:
+            self._wake()
+        except RuntimeError:  # the loop was closed just now
+            self.end()
+
     def _wake(self) -> None:
-        if self._ended or self._loop.is_closed():
+        self._loop = loop = self._loop or self._own_loop()
+        if self._ended or loop is None or loop.is_closed():
             self.end()
         elif not self._busy.acquire(blocking=False):
             pass  # the task that is at it comes to this one too
-        elif _running_loop() is self._loop:
+        elif _running_loop() is loop:
             # At once: `asyncio.run` cancels the tasks that there are, and only then stops.
             self._begin()
         else:
-            self._loop.call_soon_threadsafe(self._begin)
+            loop.call_soon_threadsafe(self._begin)
 
     def _begin(self) -> None:
         # Gathered, since a plain task complains where its loop is closed before it is done.
@@ -245,19 +206,31 @@ class _Lane:
             if not self._waiting or not self._busy.acquire(blocking=False):
                 return None
 
+    async def _receive(self, item: _Item) -> None:
+        try:
+            answer = self._subscriber(item) if isinstance(item, Event) else item
+            if inspect.isawaitable(answer):
+                await answer
+        # Something that it awaited was cancelled, or it is being cancelled itself.
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - told in the log
+            if not _is_cancelled():
+                self._log_failure(error)
+
     def _after(self, task: "asyncio.Future[tuple[BaseException | None]]") -> None:
         (problem,) = task.result()
         if problem is not None:  # cancelled: the loop is about to end
             self.end()
 
-    def _tell_dropped(self) -> None:
-        if not self._has_dropped:
-            self._has_dropped = True
-            _log.warning(
-                "the subscriber %s lags %d events behind; the oldest are dropped",
-                self._name,
-                MOST_WAITING,
-            )
+    def _log_failure(self, error: BaseException) -> None:
+        self._log_once(logging.ERROR, "the subscriber %s failed; it is told on", error=error)
+
+    def _log_once(
+        self, level: int, text: str, *more: object, error: BaseException | None = None
+    ) -> None:
+        if text not in self._logged:
+            self._logged.add(text)
+            name = getattr(self._subscriber, "__qualname__", type(self._subscriber).__qualname__)
+            _log.log(level, text, name, *more, exc_info=error)
 
 
 class _Background:
@@ -307,7 +280,3 @@ def _discard(item: _Item) -> None:
     """Let go of an item; a coroutine that is neither awaited nor closed gives a warning."""
     if isinstance(item, Coroutine):
         item.close()
-
-
-def _name(subscriber: object) -> str:
-    return getattr(subscriber, "__qualname__", type(subscriber).__qualname__)

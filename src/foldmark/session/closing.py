@@ -1,6 +1,5 @@
 """What is used in a `with` or an `async with`, and closed at its end."""
 
-from types import TracebackType
 from typing import Self
 
 
@@ -15,12 +14,7 @@ class Closing:
         """Use it; it is closed at the end."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
 
@@ -36,11 +30,6 @@ class AsyncClosing:
         """Use it; it is closed at the end."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close it."""
         await self.aclose()

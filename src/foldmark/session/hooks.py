@@ -1,8 +1,16 @@
 """Hooks may change what happens, at four named points, and cannot break it.
 
-A hook is any object with one or more of the methods below, plain or async. Each call runs in a
-thread of its own and within a time limit; a hook that raises, hangs or answers nonsense is
-reported and passed over, as if it were not there. What is done with the answers is not known here.
+A hook is any object with one or more of these methods, plain or async. An answer of None changes
+nothing:
+
+    before_prune(Prune)          names the parts to keep, by their ordinals or handles
+    before_compact(Compaction)   vetoes the compaction or changes it, by a CompactionChange
+    before_continue(session id)  vetoes with False that a session goes on by itself
+    on_view(View)                puts another view in place of the one a model is about to be shown
+
+Each call runs in a thread of its own and within a time limit; a hook that raises, hangs or answers
+nonsense is reported and passed over, as if it were not there. What is done with the answers is not
+known here.
 """
 
 import asyncio
@@ -17,7 +25,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from queue import Empty, SimpleQueue
 from traceback import format_exception_only
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from msgspec.structs import asdict, replace
 
@@ -32,7 +40,6 @@ GROUP = "foldmark.hooks"  # of entry points
 MOST_KEPT = 1_000_000  # parts that one hook may name: what it answers could be without end
 
 T = TypeVar("T")
-Answer = T | None | Awaitable[T | None]
 Report = Callable[[str, str, str], None]  # takes the names of hook and point, and the problem
 
 _log = logging.getLogger("foldmark")
@@ -58,33 +65,6 @@ class CompactionChange(Frozen):
     prompt: str | None = None  # in place of the one that there is
 
 
-class BeforePrune(Protocol):
-    """Names parts that are to be kept, by their ordinals or handles."""
-
-    def before_prune(self, prune: Prune, /) -> Answer[Iterable[int | str]]: ...
-
-
-class BeforeCompact(Protocol):
-    """Vetoes a compaction, or changes it."""
-
-    def before_compact(self, compaction: Compaction, /) -> Answer[CompactionChange]: ...
-
-
-class BeforeContinue(Protocol):
-    """Vetoes with False that a session goes on by itself."""
-
-    def before_continue(self, session: str, /) -> Answer[bool]: ...
-
-
-class OnView(Protocol):
-    """Puts another view in the place of one that a model is about to be shown."""
-
-    def on_view(self, view: View, /) -> Answer[View]: ...
-
-
-POINTS = ("before_prune", "before_compact", "before_continue", "on_view")
-
-
 class HookRunner:
     """Asks hooks in their order; where none has a point's method, nothing is done there."""
 
@@ -101,13 +81,13 @@ class HookRunner:
         """The ordinals of the parts that hooks want to be kept, whether or not they would go."""
         kept: set[int] = set()
         for hook in self._at["before_prune"]:
-            kept |= self._asked(hook, "before_prune", prune, _ordinals) or set()
+            kept |= self._ask(hook, "before_prune", prune) or set()
         return kept
 
     def compaction(self, compaction: Compaction) -> tuple[Compaction, str | None]:
         """The compaction with the changes of all hooks, and the reason of the first veto."""
         for hook in self._at["before_compact"]:
-            change = self._asked(hook, "before_compact", compaction, _change)
+            change: CompactionChange | None = self._ask(hook, "before_compact", compaction)
             if change is None:
                 continue
             if change.veto is not None:
@@ -121,22 +101,18 @@ class HookRunner:
 
     def may_continue(self, session: str) -> bool:
         """Whether no hook vetoes that a session goes on by itself."""
-        asked = self._at["before_continue"]
-        return all(
-            self._asked(hook, "before_continue", session, _yes_or_no) is not False for hook in asked
-        )
+        point = "before_continue"
+        return all(self._ask(hook, point, session) is not False for hook in self._at[point])
 
     def view(self, view: View) -> View:
         """The view as the hooks leave it."""
         for hook in self._at["on_view"]:
-            view = self._asked(hook, "on_view", view, _view) or view
+            view = self._ask(hook, "on_view", view) or view
         return view
 
-    def _asked(
-        self, hook: "_Hook", point: str, given: object, read: Callable[[object], T]
-    ) -> T | None:
+    def _ask(self, hook: "_Hook", point: str, given: object) -> Any:
         """What a hook answers; None where that is nothing, or a problem, which is reported."""
-        answer, problem = hook.ask(point, given, read, self._seconds)
+        answer, problem = hook.ask(point, given, self._seconds)
         if problem is not None:
             self._report(hook.name, point, problem)
         return answer
@@ -154,26 +130,16 @@ class _Hook:
         """Whether it has a method for this point."""
         return getattr(self._hook, point, None) is not None
 
-    def ask(
-        self, point: str, given: object, read: Callable[[object], T], seconds: float
-    ) -> tuple[T | None, str | None]:
-        """The hook's answer as `read` takes it, and what went wrong."""
+    def ask(self, point: str, given: object, seconds: float) -> tuple[Any, str | None]:
+        """The hook's answer as its point reads it, and what went wrong."""
         self._hung = [thread for thread in self._hung if thread.is_alive()]
         if self._hung:
             return None, "still hangs in an earlier call"
-        outcomes: SimpleQueue[tuple[T | None, str | None]] = SimpleQueue()
+        outcomes: SimpleQueue[tuple[Any, str | None]] = SimpleQueue()
         context = copy_context()
-
-        def answer() -> T | None:
-            found = getattr(self._hook, point)(given)
-            if inspect.isawaitable(found):
-                found = asyncio.run(_awaited(found, seconds))
-            # Read here too: an answer may be a generator, which is the hook's own code.
-            return None if found is None else read(found)
-
         # A late outcome goes into a queue that nobody reads any more.
         thread = threading.Thread(
-            target=lambda: outcomes.put(context.run(_outcome, answer)),
+            target=lambda: outcomes.put(context.run(self._outcome, point, given, seconds)),
             name=f"foldmark-hook-{self.name}",
             daemon=True,
         )
@@ -183,6 +149,19 @@ class _Hook:
         except Empty:
             self._hung.append(thread)
             return None, _too_slow(seconds)
+
+    def _outcome(self, point: str, given: object, seconds: float) -> tuple[Any, str | None]:
+        try:
+            answer = getattr(self._hook, point)(given)
+            if inspect.isawaitable(answer):
+                answer = asyncio.run(_awaited(answer, seconds))
+            # Read here too: an answer may be a generator, which is the hook's own code.
+            return None if answer is None else POINTS[point](answer), None
+        except BadInput as error:
+            return None, str(error)
+        except BaseException as error:  # noqa: BLE001 - a hook that exits is to end its thread alone
+            _log.debug("a hook failed, which is reported", exc_info=True)
+            return None, "".join(format_exception_only(error)).strip()
 
 
 def useful_hooks(hooks: Iterable[object]) -> tuple[object, ...]:
@@ -224,16 +203,6 @@ def _loaded(entry: EntryPoint) -> object | None:
         return None
 
 
-def _outcome(answer: Callable[[], T | None]) -> tuple[T | None, str | None]:
-    try:
-        return answer(), None
-    except BadInput as error:
-        return None, str(error)
-    except BaseException as error:  # noqa: BLE001 - a hook that exits is to end its thread alone
-        _log.debug("a hook failed, which is reported", exc_info=True)
-        return None, "".join(format_exception_only(error)).strip()
-
-
 async def _awaited(answer: Awaitable[T], seconds: float) -> T:
     """An async answer, cancelled at the limit, so that its thread can end."""
     limit = asyncio.timeout(seconds)
@@ -264,22 +233,24 @@ def _ordinals(answer: object) -> set[int]:
     return kept
 
 
-def _change(answer: object) -> CompactionChange:
-    if not isinstance(answer, CompactionChange):
-        raise BadInput(f"answered {reprlib.repr(answer)}, not a CompactionChange")
-    return from_plain(asdict(answer), CompactionChange)  # fields are not checked when it is made
-
-
-def _yes_or_no(answer: object) -> bool:
-    if not isinstance(answer, bool):
-        raise BadInput(f"answered {reprlib.repr(answer)}, not True, False or None")
+def _of(answer: object, kind: type[T], words: str) -> T:
+    if not isinstance(answer, kind):
+        raise BadInput(f"answered {reprlib.repr(answer)}, not {words}")
     return answer
 
 
+def _change(answer: object) -> CompactionChange:
+    change = _of(answer, CompactionChange, "a CompactionChange")
+    return from_plain(asdict(change), CompactionChange)  # fields are not checked when it is made
+
+
+def _yes_or_no(answer: object) -> bool:
+    return _of(answer, bool, "True, False or None")
+
+
 def _view(answer: object) -> View:
-    if not isinstance(answer, View):
-        raise BadInput(f"answered {reprlib.repr(answer)}, not a View")
-    fields: dict[str, Any] = asdict(answer)
+    view = _of(answer, View, "a View")
+    fields: dict[str, Any] = asdict(view)
     sound = (
         _is_tuple_of(fields["messages"], PromptMessage)
         and _is_tuple_of(fields["places"], int)
@@ -288,10 +259,19 @@ def _view(answer: object) -> View:
     )
     if not sound:
         raise BadInput("answered a View whose fields are not what they must be")
-    return answer
+    return view
 
 
 def _is_tuple_of(held: object, kind: Any) -> bool:
     return isinstance(held, tuple) and all(
         isinstance(item, kind) for item in cast("tuple[object, ...]", held)
     )
+
+
+# The names of the points, and how an answer at each is read.
+POINTS: dict[str, Callable[[object], object]] = {
+    "before_prune": _ordinals,
+    "before_compact": _change,
+    "before_continue": _yes_or_no,
+    "on_view": _view,
+}
