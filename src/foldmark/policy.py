@@ -166,13 +166,13 @@ class Policy(Frozen):
     ) -> "Policy":
         """The same policy with what a user set for themselves."""
         groups: dict[str, Frozen] = {
-            "window": _with(
+            "window": changed(
                 self.window, reserved=reserved, threshold=threshold, output_cap=output_cap
             ),
-            "tail": _with(self.tail, tokens=tail_tokens),
-            "prune": _with(self.prune, on=prune),
+            "tail": changed(self.tail, tokens=tail_tokens),
+            "prune": changed(self.prune, on=prune),
         }
-        return _with(self, auto=auto, **groups)
+        return changed(self, auto=auto, **groups)
 
     def in_environment(self, environment: Mapping[str, str]) -> "Policy":
         """The same policy with what environment variables switch off."""
@@ -182,7 +182,7 @@ class Policy(Frozen):
         )
 
 
-def _with(rules: T, **changes: object) -> T:
+def changed(rules: T, **changes: object) -> T:
     """The same rules with those changes that are not None."""
     return replace(rules, **{name: held for name, held in changes.items() if held is not None})
 

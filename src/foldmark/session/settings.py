@@ -16,17 +16,17 @@ import tomllib
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
+from math import inf, nextafter
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-from msgspec import inspect as shapes
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput, BadPolicy, UnknownModel
 from foldmark.files import harmless
 from foldmark.model.values import Frozen, Json
-from foldmark.policy import FOLDMARK, CompactRules, Policy, Threshold, WindowRules, preset
+from foldmark.policy import FOLDMARK, Policy, Threshold, WindowRules, changed, preset
 from foldmark.providers.models import limits_name
 from foldmark.store.address import PAIRS, shown_store
 from foldmark.tokens.counters import counter
@@ -36,13 +36,17 @@ OWN_FILE, SHARED_FILE = "foldmark.toml", "pyproject.toml"
 PREFIX = "FOLDMARK_"
 DIGEST = "digest"  # in place of a summarizer's name: nobody is asked
 
-_LEAST = {
-    **dict.fromkeys(("window", "input", "output", "summary_tokens"), 1),
-    **dict.fromkeys(("reserved", "tail_tokens", "output_cap", "compaction_calls"), 0),
-}
-_FIGURES = ("compaction_seconds", "compaction_cost")
-_SECONDS = ("lease_seconds", "wait_seconds", "hook_seconds")
-_MOST_SECONDS = 86_400.0  # a day: clocks and locks do not take any number
+_ABOVE_ZERO, _DAY = nextafter(0, 1), 86_400.0  # clocks and locks do not take any number
+_SECONDS = "more than 0 seconds, and a day at most"
+# The least and the most of numbers, how that is told, and of which keys.
+_BOUNDS = (
+    (1, inf, "1 or more tokens", ("window", "input", "output", "summary_tokens")),
+    (0, inf, "0 or more tokens", ("reserved", "tail_tokens", "output_cap")),
+    (0, inf, "0 or more", ("compaction_calls",)),
+    (_ABOVE_ZERO, nextafter(inf, 0), "more than 0", ("compaction_seconds", "compaction_cost")),
+    (_ABOVE_ZERO, _DAY, _SECONDS, ("lease_seconds", "hook_seconds")),
+    (0, _DAY, _SECONDS, ("wait_seconds",)),  # not to wait at all makes sense
+)
 # Variables that are no settings: two switches of the policy, this module's own, and the tests'.
 _OTHERS = (
     "DISABLE_AUTOCOMPACT",
@@ -73,24 +77,14 @@ _TYPES = {
 _EXPECTED = {**_TYPES, "array": "a list of texts", "object": "a number per model, like model=0.8"}
 _MISTYPED = re.compile(r"Expected `(.+?)(?: \| null)?`, got `(.+?)`(?: - at `\$(.+)`)?")
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
 # What the file of a project may set: figures and switches that only change when and how much of a
-# session is shown.
+# session is shown. All else only the user may set: where data and keys go, what is asked, what it
+# may cost, and what protects the data.
 PROJECT_KEYS = frozenset(
     {
         *("policy", "window", "input", "output", "auto", "prune", "reserved", "threshold"),
         *("thresholds", "tail_tokens", "output_cap", "protected_tools", "estimate"),
         *("summary_tokens", "lease_seconds", "wait_seconds", "hook_seconds"),
-    }
-)
-# What only the user may set: where data and keys go, what is asked, what it may cost, and what
-# protects the data.
-USER_KEYS = frozenset(
-    {
-        *("store", "model", "summarizer", "base_url"),
-        *("compaction_calls", "compaction_seconds", "compaction_cost"),
-        *("mask_secrets", "durable"),
     }
 )
 
@@ -127,7 +121,11 @@ class Settings(Frozen):
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
-        self._check_figures()
+        for least, most, words, keys in _BOUNDS:
+            for key in keys:
+                figure: float | None = getattr(self, key)
+                if figure is not None and not least <= figure <= most:
+                    raise BadPolicy(f"{key} is {figure}; it must be {words}")
         for key in ("store", "model", "summarizer", "base_url"):
             if getattr(self, key) is not None and not getattr(self, key).strip():
                 raise BadPolicy(f"{key} is empty")
@@ -142,24 +140,6 @@ class Settings(Frozen):
         for model, threshold in self.thresholds.items():
             with _naming(f"thresholds.{model}"):
                 WindowRules(threshold=threshold)
-
-    def _check_figures(self) -> None:
-        for key, least in _LEAST.items():
-            tokens = getattr(self, key)
-            if tokens is not None and tokens < least:
-                unit = "" if key == "compaction_calls" else " tokens"
-                raise BadPolicy(f"{key} is {tokens}; it must be {least} or more{unit}")
-        for key in _FIGURES:
-            figure = getattr(self, key)
-            if figure is not None and not 0 < figure < float("inf"):
-                raise BadPolicy(f"{key} is {figure}; it must be more than 0")
-        for key in _SECONDS:
-            seconds = getattr(self, key)
-            waits = key == "wait_seconds" and seconds == 0  # not to wait at all makes sense
-            if not (0 < seconds <= _MOST_SECONDS or waits):
-                raise BadPolicy(
-                    f"{key} is {seconds}; it must be more than 0 seconds, and a day at most"
-                )
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """The fields as they may be printed."""
@@ -182,31 +162,31 @@ class Settings(Frozen):
             tail_tokens=self.tail_tokens,
             output_cap=self.output_cap,
         )
-        own = {**policy.window.thresholds, **self.thresholds}
-        pruning = policy.prune
-        if self.protected_tools is not None:
-            pruning = replace(pruning, protected_tools=self.protected_tools)
-        return replace(
+        return changed(
             policy,
-            estimate=self.estimate or policy.estimate,
-            window=replace(policy.window, thresholds=own),
-            prune=pruning,
-            view=replace(policy.view, summary=self.summary_tokens or policy.view.summary),
-            compact=self._bounds(policy.compact),
+            estimate=self.estimate,
+            window=replace(
+                policy.window, thresholds={**policy.window.thresholds, **self.thresholds}
+            ),
+            prune=changed(policy.prune, protected_tools=self.protected_tools),
+            view=changed(policy.view, summary=self.summary_tokens),
+            compact=changed(
+                policy.compact,
+                calls=self.compaction_calls,
+                seconds=self.compaction_seconds,
+                cost=self.compaction_cost,
+                mask=self.mask_secrets,
+            ),
         )
-
-    def _bounds(self, rules: CompactRules) -> CompactRules:
-        own = {
-            "calls": self.compaction_calls,
-            "seconds": self.compaction_seconds,
-            "cost": self.compaction_cost,
-            "mask": self.mask_secrets,
-        }
-        return replace(rules, **{name: held for name, held in own.items() if held is not None})
 
     def limit(self) -> Limit | None:
         """The model's limits, or None where neither a window nor a model is set."""
-        known = self._known()
+        known = None
+        try:
+            known = model_limits(limits_name(self.model)) if self.model is not None else None
+        except UnknownModel:
+            if self.window is None:
+                raise
         context = self.window or (known.context if known else None)
         if context is None:
             return None
@@ -218,18 +198,9 @@ class Settings(Frozen):
             context=context, output=self.output or (known.output if known else 0), input=taken
         )
 
-    def _known(self) -> Limit | None:
-        if self.model is None:
-            return None
-        try:
-            return model_limits(limits_name(self.model))
-        except UnknownModel:
-            if self.window is None:
-                raise
-            return None
-
 
 _KINDS: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+USER_KEYS = frozenset(_KINDS) - PROJECT_KEYS
 
 
 def load_settings(
@@ -266,21 +237,18 @@ class _Origin(Frozen):
         """The line on which a key is set: the last before which it is not there."""
         lines = self.text.split("\n")
         for above in reversed(range(len(lines))):
-            if path[-1] in lines[above] and _lacks("\n".join(lines[:above]), (*self.table, *path)):
-                return f"line {above + 1}"
+            if path[-1] not in lines[above]:
+                continue
+            # The half of a document is none: the line lies within a value.
+            with suppress(ValueError, RecursionError):
+                before = tomllib.loads("\n".join(lines[:above]))
+                if _within(before, (*self.table, *path)) is None:
+                    return f"line {above + 1}"
         return None  # the key is written with escapes
 
     def refusal(self, path: tuple[str, ...], cause: str) -> BadInput:
         """The error for a key."""
         return BadInput(cause, source=self.source, place=self.place(path))
-
-
-def _lacks(text: str, path: tuple[str, ...]) -> bool:
-    """Whether a whole document comes without a key; the half of one does not."""
-    try:
-        return _within(tomllib.loads(text), path) is None
-    except (ValueError, RecursionError):
-        return False
 
 
 def _within(document: object, path: tuple[str, ...]) -> object:
@@ -353,36 +321,65 @@ def _at_home(name: str) -> Path:
 # --- the file ------------------------------------------------------------------------------
 
 
-class _File(_Origin):
-    """A file of settings."""
-
-    folder: Path
-    entries: Json
-
-
 def _from_files(folder: Path, environment: Mapping[str, str]) -> Json:
     named = environment.get(f"{PREFIX}CONFIG", "").strip()
     own = user_file(environment)
-    found = _read(_opened(own, harmless(str(own)))) if _is_there(own, Path.is_file) else {}
+    found = _read(own, harmless(str(own))) if _is_there(own, Path.is_file) else None
+    found = found or {}
     if named:
-        return found | _read(_named_file(named))
-    file = _nearest_file(folder.resolve())
-    if file is None or file.folder / OWN_FILE == own.resolve():
-        return found
-    return found | _read(file, instead=own)
+        source = harmless(named)
+        more = _read(_at_home(named).absolute(), source)
+        if more is None:
+            raise BadInput("there is no [tool.foldmark] in it", source=source)
+        return found | more
+    return found | _from_project(folder.resolve(), own)
 
 
-def _read(file: "_File | None", instead: Path | None = None) -> Json:
-    """What a file sets; what it may not set is refused with the file to use `instead`."""
-    if file is None:
-        return {}
-    for key in file.entries:
-        if instead is not None and key in _KINDS and key not in PROJECT_KEYS:
+def _from_project(folder: Path, own: Path) -> Json:
+    """What the nearest file sets; nothing if that is the user's own, which is read already."""
+    for place in (folder, *folder.parents):
+        for path in (place / OWN_FILE, place / SHARED_FILE):
+            if not _is_there(path, Path.is_file):
+                continue
+            if path == own.resolve():
+                return {}
+            source = harmless(os.path.relpath(path, folder))
+            if (found := _read(path, source, instead=own)) is not None:
+                return found
+        if _is_there(place / ".git", Path.exists):  # in a worktree it is a file
+            break
+    return {}
+
+
+def _is_there(path: Path, asked: Callable[[Path], bool]) -> bool:
+    with suppress(OSError):  # a folder above that is closed to us has nothing for us
+        return asked(path)
+    return False
+
+
+def _read(path: Path, source: str, instead: Path | None = None) -> Json | None:
+    """What a file sets; None for a pyproject.toml that has no table of ours.
+
+    What a project's file may not set is refused with the file to use `instead`.
+    """
+    text = _text(path, source)
+    table = ("tool", "foldmark") if path.name == SHARED_FILE else ()
+    if table and table[-1] not in text:
+        return None  # whatever else is wrong with it is not ours to tell
+    entries = _within(_parsed(text, source), table)
+    if entries is None:
+        return None
+    if not isinstance(entries, dict):
+        refusal = _Origin(source=source, text=text).refusal
+        raise refusal(table, "tool.foldmark: expected a table")
+    file = _Origin(source=source, text=text, table=table)
+    for key in cast("Json", entries):
+        if instead is not None and key in USER_KEYS:
             cause = f"{key} cannot be set in a project's file; set it in {harmless(str(instead))}"
             raise file.refusal((key,), cause)
-    found = {key: _checked((key,), value, file) for key, value in file.entries.items()}
+    found = {key: _checked((key,), value, file) for key, value in cast("Json", entries).items()}
     if "store" in found:
-        found["store"] = _placed(found["store"], file.folder)
+        found["store"] = _placed(found["store"], path.parent)
     return found
 
 
@@ -394,53 +391,9 @@ def user_file(environment: Mapping[str, str]) -> Path:
     return above / "foldmark" / OWN_FILE
 
 
-def _named_file(name: str) -> _File:
-    source = harmless(name)
-    file = _opened(_at_home(name).absolute(), source)
-    if file is None:
-        raise BadInput("there is no [tool.foldmark] in it", source=source)
-    return file
-
-
-def _nearest_file(folder: Path) -> _File | None:
-    for place in (folder, *folder.parents):
-        for path in (place / OWN_FILE, place / SHARED_FILE):
-            if _is_there(path, Path.is_file):
-                file = _opened(path, harmless(os.path.relpath(path, folder)))
-                if file is not None:
-                    return file
-        if _is_there(place / ".git", Path.exists):  # in a worktree it is a file
-            return None
-    return None
-
-
-def _is_there(path: Path, asked: Callable[[Path], bool]) -> bool:
-    with suppress(OSError):  # a folder above that is closed to us has nothing for us
-        return asked(path)
-    return False
-
-
-def _opened(path: Path, source: str) -> _File | None:
-    """A file of settings; None for a pyproject.toml that has none."""
-    text = _text(path, source)
-    table = ("tool", "foldmark") if path.name == SHARED_FILE else ()
-    if table and table[-1] not in text:
-        return None  # whatever else is wrong with it is not ours to tell
-    entries = _within(_parsed(text, source), table)
-    if entries is None:
-        return None
-    origin = _Origin(source=source, text=text)
-    if not isinstance(entries, dict):
-        raise origin.refusal(table, "tool.foldmark: expected a table")
-    return _File(
-        source=source, text=text, table=table, folder=path.parent, entries=cast("Json", entries)
-    )
-
-
 def _text(path: Path, source: str) -> str:
     try:
-        data = path.read_bytes().removeprefix(_BYTE_ORDER_MARK)
-        return data.decode().replace("\r\n", "\n")
+        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise BadInput("not UTF-8 text", source=source, place=f"line {line}") from None
@@ -495,22 +448,15 @@ def _refuse_misspelt(environment: Mapping[str, str]) -> None:
 
 
 def _plain(text: str, kind: Any) -> object:
-    """What a text says, as TOML would have it, or the text itself where it says no such thing."""
-    shape = shapes.type_info(kind)
-    for member in shape.types if isinstance(shape, shapes.UnionType) else (shape,):
-        match member:
-            case shapes.BoolType():
-                return _SWITCHES.get(text.lower(), text)
-            case shapes.IntType() | shapes.FloatType():
-                return _number(text)
-            case shapes.VarTupleType():
-                return _items(text)
-            case shapes.DictType():
-                pairs = [item.rpartition("=") for item in _items(text)]
-                named = {name.strip(): _number(figure.strip()) for name, _, figure in pairs}
-                return text if "" in named else named
-            case _:
-                continue
+    """What a text says of this kind, as TOML would have it, or the text itself if it does not."""
+    if kind is _KINDS["thresholds"]:
+        pairs = [item.rpartition("=") for item in _items(text)]
+        named = {name.strip(): _number(figure.strip()) for name, _, figure in pairs}
+        return text if "" in named else named
+    for said in (text, _SWITCHES.get(text.lower(), text), _number(text), _items(text)):
+        with suppress(msgspec.ValidationError):
+            msgspec.convert(said, kind)
+            return said
     return text
 
 
