@@ -33,7 +33,7 @@ from foldmark.model.messages import (
 )
 from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK
-from foldmark.session.in_memory import Fitter
+from foldmark.session.in_memory import fit_view
 from foldmark.summary.ladder import SummarizerLimits, Summary, summarize
 from foldmark.summary.protocol import ModelRequest, Outcome
 from foldmark.tokens.budget import usable
@@ -297,7 +297,7 @@ def test_a_list_that_is_made_to_fit_once_fits_or_an_error_says_why(case: Case) -
     model = FaultyModel(*case.names)
     before = viewer.view()
     try:
-        made = Fitter(job, model).fitted()
+        made = fit_view(job, model)
     except (WindowTooSmall, CompactionStopped):
         return
     assert len(model.asks) <= RULES.calls * len(made.folded)

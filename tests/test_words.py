@@ -21,7 +21,7 @@ from foldmark.model.messages import (
 )
 from foldmark.model.prompt_messages import Media, Text, UserMessage
 from foldmark.policy import FOLDMARK, PRESETS, Policy
-from foldmark.session.in_memory import Fitter
+from foldmark.session.in_memory import fit_view
 from foldmark.tokens.counters import by_classes, counter, truncate_middle
 from foldmark.tokens.limits import Limit
 
@@ -396,7 +396,7 @@ def test_an_open_request_that_is_larger_than_the_view_asked_for_is_cut_with_its_
     turns = [user(asked), *(worked(f"a{number}") for number in range(9))]
     log = Log(counter(FOLDMARK.estimate), turns)
     viewer = Viewer(log, FOLDMARK, usable=100_000)
-    Fitter(CompactionRequest(viewer=viewer, limit=Limit(context=120_000), target=2_000)).fitted()
+    fit_view(CompactionRequest(viewer=viewer, limit=Limit(context=120_000), target=2_000))
     text = str(viewer.view().messages)
     assert viewer.tokens <= 2_000
     assert "Look at this: the wheel turns." in text

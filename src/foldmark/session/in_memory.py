@@ -1,124 +1,321 @@
-"""One session made to fit once, in memory: no store, no lease, no marker that waits.
+"""A list of messages made to fit once, in memory: no store, no lease, no marker that waits.
 
-The same steps as a stored session takes: prune where that is enough, else fold. For commands and
-programs that have a list of messages and want one that fits.
+The same steps as a stored session takes: prune where that is enough, else fold. `fit_transcript`
+tells beside it where each token went. It draws nothing and writes nothing; the transcript's own
+messages stay as they are.
 """
 
-import threading
+import re
+from collections.abc import Mapping
+from typing import Any, cast
 
+from msgspec.structs import replace
+
+from foldmark.analysis.inspection import newest_model
+from foldmark.analysis.token_usage import fixed_tokens
 from foldmark.compaction.fit import fit
 from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.plan import tokens_used
 from foldmark.compaction.prune import Prune
-from foldmark.compaction.situation import CompactionRequest, Situation
-from foldmark.errors import WindowTooSmall
+from foldmark.compaction.situation import CompactionRequest, SummaryInstructions
+from foldmark.digest.previous import BEGINNING
+from foldmark.errors import BadInput, WindowTooSmall
 from foldmark.log.log import Log
-from foldmark.log.view import Viewer
+from foldmark.log.render import message_text
+from foldmark.log.view import BEGINNING as FIRST
+from foldmark.log.view import GO_ON, NO_REPLY, NOTE_TOKENS, Viewer
+from foldmark.model.messages import SessionInfo, ToolPart, Transcript
+from foldmark.model.prompt_messages import Declared, ToolMessage, message_texts
 from foldmark.model.values import Frozen
+from foldmark.policy import Policy
 from foldmark.providers.driver import drive
-from foldmark.summary.ladder import Summary, summarize
+from foldmark.providers.models import limits_name
+from foldmark.summary.ladder import ModelUsage, Summary, added, summarize
 from foldmark.summary.protocol import Delta, Summarizer
-from foldmark.tokens.budget import exceeds
+from foldmark.tokens.budget import exceeds, usable
+from foldmark.tokens.limits import Limit, limits_or_usual, narrowed
+from foldmark.wire.tools import declared
 
 from .compactor import summarizer_limits
 
+_ANSWER_SHARE = 4  # of a window whose reserve would leave less than this share, it gets one
+_NOTES = {(NO_REPLY,), (GO_ON,), (FIRST,)}
+_SHORT_DIGEST = re.compile(r"\[[^\n\]]*\]")  # a digest that had no room
 
-class Figures(Frozen):
+
+class ViewSize(Frozen):
     """How large a view is."""
 
     messages: int
     tokens: int
 
+    @classmethod
+    def of(cls, viewer: Viewer) -> "ViewSize":
+        """The size of a view as it is now."""
+        shown = sum(bool(cell.shown) for cell in viewer.cells.values())
+        return cls(messages=shown, tokens=viewer.tokens)
+
 
 class Fitted(Frozen):
     """What was done to make a view fit; nothing, where it did."""
 
-    before: Figures
-    after: Figures
+    before: ViewSize
+    after: ViewSize
     pruned: tuple[int, ...] = ()  # ordinals
     folded: tuple[Summary, ...] = ()  # one for each pass
 
 
-class Fitter:
-    """Makes a view fit."""
+def fit_view(
+    request: CompactionRequest,
+    summarizer: Summarizer | None = None,
+    *,
+    delta: Delta = lambda _: None,
+) -> Fitted:
+    """Prune a view, and fold where that is not enough; WindowTooSmall where nothing is.
 
-    def __init__(
-        self,
-        request: CompactionRequest,
-        summarizer: Summarizer | None = None,
-        *,
-        delta: Delta = lambda _: None,
-        aborted: threading.Event | None = None,
-    ) -> None:
-        """Take the session and its window, and who summarises: nobody for a digest."""
-        self._request = request
-        self._summarizer = summarizer
-        self._delta = delta
-        self._aborted = aborted
-        self._viewer = request.viewer
+    Without a summarizer a digest is made.
+    """
+    viewer, log = request.viewer, request.viewer.log
+    before = ViewSize.of(viewer)
+    pruned: tuple[int, ...] = ()
+    folded: list[Summary] = []
 
-    def fitted(self) -> Fitted:
-        """Prune, and fold where that is not enough; WindowTooSmall where nothing is."""
-        before = figures(self._viewer)
-        pruned: tuple[int, ...] = ()
-        folded: list[Summary] = []
-        for step in fit(self._request, is_full=self._is_full, may_prune=self._is_enough):
-            if isinstance(step, Prune):
-                pruned = tuple(step.ordinals)
-                self._viewer.log.mark(pruned, at=1)
-            else:
-                folded.append(self._fold(step))
-        if self._is_full():
-            room, fixed = self._request.target or self._request.room, self._request.fixed
-            raise WindowTooSmall(usable=room, fixed=self._viewer.tokens + fixed, largest="the view")
-        return Fitted(
-            before=before, after=figures(self._viewer), pruned=pruned, folded=tuple(folded)
-        )
-
-    def _is_full(self) -> bool:
-        request, tokens = self._request, self._viewer.tokens
-        if request.target is not None and tokens > request.target:
+    def is_full() -> bool:
+        if request.target is not None and viewer.tokens > request.target:
             return True
-        if request.limit is None:
-            return False
         # What another program measured held its own prompt and tools: it tells nothing here.
-        policy = self._viewer.policy
-        return exceeds(policy, tokens + request.fixed, request.limit, request.model)
+        tokens = viewer.tokens + request.fixed
+        limit = request.limit
+        return limit is not None and exceeds(viewer.policy, tokens, limit, request.model)
 
-    def _is_enough(self, prune: Prune) -> bool:
-        """Whether a prune alone makes the view fit: tried on the log, and taken back."""
-        log = self._viewer.log
-        log.mark(prune.ordinals, at=1)
-        is_enough = not self._is_full()
+    def is_enough(prune: Prune) -> bool:
+        log.mark(prune.ordinals, at=1)  # tried on the log, and taken back
+        fits = not is_full()
         log.unmark(prune.ordinals)
-        return is_enough
+        return fits
 
-    def _fold(self, situation: Situation) -> Summary:
-        request = self._request
+    for step in fit(request, is_full=is_full, may_prune=is_enough):
+        if isinstance(step, Prune):
+            pruned = tuple(step.ordinals)
+            log.mark(pruned, at=1)
+            continue
         limits = summarizer_limits(
-            self._viewer.policy.compact,
-            self._summarizer,
+            viewer.policy.compact,
+            summarizer,
             model=request.model,
             limit=request.limit,
             overflowed=request.overflow,
         )
-        flow = summarize(situation, limits)
-        made = drive(flow, self._summarizer, delta=self._delta, aborted=self._aborted)
-        _pivot(self._viewer.log, made)
-        return made
+        folded.append(drive(summarize(step, limits), summarizer, delta=delta))
+        _append_pivot(log, folded[-1])
+    if is_full():
+        room = request.target or request.room
+        raise WindowTooSmall(usable=room, fixed=viewer.tokens + request.fixed, largest="the view")
+    return Fitted(before=before, after=ViewSize.of(viewer), pruned=pruned, folded=tuple(folded))
 
 
-def figures(viewer: Viewer) -> Figures:
-    """How large a view is now."""
-    shown = sum(bool(cell.shown) for cell in viewer.cells.values())
-    return Figures(messages=shown, tokens=viewer.tokens)
-
-
-def _pivot(log: Log, summary: Summary) -> None:
+def _append_pivot(log: Log, summary: Summary) -> None:
     number = len(log)
-    made = [
+    marker, answer = (
         Made(session="", message=f"msg_{kind}_{number}", part=f"prt_{kind}_{number}", at=number)
         for kind in ("marker", "summary")
-    ]
+    )
     tail = summary.fold.tail_start
-    log.append(marker_message(made[0], auto=True, tail_start=tail, words=summary.words))
-    log.append(summary_message(made[1], summary.text, marker=made[0].message))
+    log.append(marker_message(marker, auto=True, tail_start=tail, words=summary.words))
+    log.append(summary_message(answer, summary.text, marker=marker.message))
+
+
+# --- a transcript, and where its tokens went -----------------------------------------------
+
+
+class FitGoal(Frozen):
+    """What a session shall fit into, and who summarises; nobody for a digest."""
+
+    policy: Policy
+    window: int | None = None
+    target: int | None = None
+    model: str | None = None
+    instructions: str = ""
+    summarizer: Summarizer | None = None
+
+
+class ViewShares(Frozen):
+    """What the view is made of, in tokens."""
+
+    words: int = 0  # the user's own, carried across a pivot
+    summary: int = 0  # what a model wrote
+    digest: int = 0
+    kept: int = 0  # messages word for word
+    placeholders: int = 0  # in place of pruned outputs
+    notes: int = 0  # between messages, so that a provider takes them
+
+
+class TokenFates(Frozen):
+    """What became of the tokens of the view before."""
+
+    kept: int
+    pruned: int
+    folded: int
+
+
+class FitReport(Frozen):
+    """A session that fits now, and all that can be told of how it came to."""
+
+    info: SessionInfo
+    viewer: Viewer
+    goal: FitGoal
+    model: str
+    limit: Limit
+    usable: int
+    fixed: int
+    used: int  # tokens of the next request, as they were
+    fitted: Fitted
+    folded_places: tuple[int, ...]  # of messages that said something
+    gone: TokenFates
+    shares: ViewShares
+
+    @property
+    def summary(self) -> str | None:
+        """The summary that was made, if one was."""
+        return self.fitted.folded[-1].text if self.fitted.folded else None
+
+    @property
+    def spent(self) -> ModelUsage:
+        """What all passes used up."""
+        whole = ModelUsage()
+        for held in self.fitted.folded:
+            whole = ModelUsage(
+                calls=whole.calls + held.spent.calls,
+                tokens=added(whole.tokens, held.spent.tokens),
+                cost=whole.cost + held.spent.cost,
+                flaws=whole.flaws + held.spent.flaws,
+            )
+        return whole
+
+
+def fit_transcript(
+    transcript: Transcript,
+    log: Log,
+    goal: FitGoal,
+    *,
+    file: str = "",
+    delta: Delta = lambda _: None,
+) -> FitReport:
+    """Make a session fit; raises WindowTooSmall or CompactionStopped if that cannot be."""
+    info, model = transcript.info, goal.model or newest_model(log) or ""
+    limit = _limit(model, goal, file)
+    held = fixed_tokens(info, log.count)
+    fixed = held.system + held.tools
+    room = usable(goal.policy, limit, model)
+    viewer = Viewer(log, goal.policy, model=model, usable=room)
+    before = {place: cell.tokens for place, cell in viewer.cells.items()}
+    used = tokens_used(viewer, fixed=fixed)
+    request = CompactionRequest(
+        viewer=viewer,
+        limit=limit,
+        model=model,
+        fixed=fixed,
+        target=goal.target,
+        wish=SummaryInstructions(instructions=goal.instructions),
+        system=(info.origin.system or "") if info.origin else "",
+        tools=_tools(info),
+    )
+    if limit.context and request.room <= fixed:
+        largest = "the system prompt and the tools"
+        raise WindowTooSmall(usable=request.room, fixed=fixed, largest=largest)
+    fitted = fit_view(request, goal.summarizer, delta=delta)
+    folded = {place for summary in fitted.folded for place in summary.fold.head_places}
+    return FitReport(
+        info=info,
+        viewer=viewer,
+        goal=goal,
+        model=model,
+        limit=limit,
+        usable=room,
+        fixed=fixed,
+        used=used,
+        fitted=fitted,
+        folded_places=tuple(sorted(place for place in folded if before.get(place))),
+        gone=_gone(before, viewer),
+        shares=_shares(viewer),
+    )
+
+
+def _limit(model: str, goal: FitGoal, file: str) -> Limit:
+    if goal.window is not None:
+        limit = narrowed(limits_name(model), goal.window)
+        if usable(goal.policy, limit, model) * _ANSWER_SHARE >= limit.context:
+            return limit
+        # In a window of the user's own an answer as long as a larger model's would leave no room.
+        return replace(limit, output=max(1, limit.context // _ANSWER_SHARE))
+    if not model and goal.target is None:
+        cause = "no message names a model; give --window N, or --model PROVIDER:NAME"
+        raise BadInput(cause, source=file or None)
+    is_given = goal.target is None or bool(goal.model)  # a target alone needs no model
+    return limits_or_usual(limits_name(model), is_given=is_given)
+
+
+def _tools(info: SessionInfo) -> tuple[Declared, ...]:
+    given: Any = info.origin.tools if info.origin else None
+    try:
+        return declared(cast("list[object]", given)) if isinstance(given, list) else ()
+    except BadInput:
+        return ()  # of a form that no provider is asked in
+
+
+def _gone(before: Mapping[int, int], viewer: Viewer) -> TokenFates:
+    view, cells = viewer.view(), viewer.cells
+    pivot = () if view.pivot is None else (view.pivot.marker, view.pivot.summary)
+    kept = {place: cells[place].tokens for place in before if place in cells}
+    hidden = sum(before[place] - tokens for place, tokens in kept.items() if place not in pivot)
+    folded = sum(tokens for place, tokens in before.items() if place not in kept)
+    return TokenFates(kept=sum(kept.values()), pruned=hidden, folded=folded)
+
+
+def _shares(viewer: Viewer) -> ViewShares:
+    """What the view is made of now."""
+    view, cells, log = viewer.view(), viewer.cells, viewer.log
+    placeholders = _placeholders(viewer)
+    total = sum(cell.tokens for cell in cells.values())
+    # Beside its cells a view has notes, and the open request where that was folded.
+    beside = viewer.tokens - total
+    if (pivot := view.pivot) is None:
+        return ViewShares(kept=total - placeholders, placeholders=placeholders, notes=beside)
+    notes = sum(tuple(message_texts(message)) in _NOTES for message in view.messages)
+    notes = min(beside, NOTE_TOKENS * notes)
+    marker, summary = cells[pivot.marker].tokens, cells[pivot.summary].tokens
+    digest = _digest_tokens(message_text(log.entries[pivot.summary].message), summary, log)
+    return ViewShares(
+        words=marker + beside - notes,
+        summary=summary - digest,
+        digest=digest,
+        kept=total - marker - summary - placeholders,
+        placeholders=placeholders,
+        notes=notes,
+    )
+
+
+def _digest_tokens(text: str, whole: int, log: Log) -> int:
+    """The tokens of the digest at the end of a summary, or of one that is nothing else."""
+    if text.startswith(BEGINNING) or _SHORT_DIGEST.fullmatch(text):
+        return whole
+    before, found, digest = text.rpartition(f"\n\n{BEGINNING}")
+    return min(whole, log.count(found + digest)) if before else 0
+
+
+def _placeholders(viewer: Viewer) -> int:
+    """The tokens of what stands in place of pruned outputs."""
+    log, tokens = viewer.log, 0
+    for place, cell in viewer.cells.items():
+        entry = log.entries[place]
+        shown = (held for held in cell.shown if isinstance(held, ToolMessage))
+        results = [result for held in shown for result in held.content]
+        ordinals = [
+            entry.ordinal + offset
+            for offset, part in enumerate(entry.message.parts)
+            if isinstance(part, ToolPart)
+        ]
+        for ordinal, result in zip(ordinals, results, strict=False):
+            if ordinal in log.marks:
+                tokens += log.count(result.output.value)
+    return tokens

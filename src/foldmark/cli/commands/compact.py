@@ -14,7 +14,7 @@ from foldmark.files import harmless
 from foldmark.log.log import handle
 from foldmark.model.values import Json, encode
 from foldmark.providers.models import summarizer as named_summarizer
-from foldmark.session.fit_report import FitGoal, FitReport, fit_transcript
+from foldmark.session.in_memory import FitGoal, FitReport, fit_transcript
 from foldmark.session.settings import DIGEST
 from foldmark.summary.ladder import ModelUsage
 from foldmark.summary.protocol import Summarizer
