@@ -156,8 +156,12 @@ class HistoryMirror(Generic[M]):
             return
         self._root()
         reader = _Marking(self._dialect, self._base + first, self._open)
-        taken = self._measuring([reader.read(message) for message in new])
-        self._support.extend_read(taken, _AsRead(self._dialect.key))
+        reads = [reader.read(message) for message in new]
+        for place, read in enumerate(reads):
+            if read.role == "assistant" and self.measured is not None:
+                reads[place] = replace(read, tokens=read.tokens or self.measured)
+                self.measured = None
+        self._support.extend_read(reads, _AsRead(self._dialect.key))
         self._items += map(MirroredMessage, new, reader.prints)
 
     def _root(self) -> None:
@@ -165,14 +169,6 @@ class HistoryMirror(Generic[M]):
         if not self._begun and self._support.newest() is None:
             self.session.user([TextPart(text=_BEGINNING, ignored=True, synthetic=True)])
         self._begun = True
-
-    def _measuring(self, reads: list[Read]) -> list[Read]:
-        """The same, the first answer with what was measured for it."""
-        for place, read in enumerate(reads):
-            if read.role == "assistant" and self.measured is not None:
-                reads[place] = replace(read, tokens=read.tokens or self.measured)
-                self.measured = None
-        return reads
 
     def _led(self, history: Sequence[M]) -> int:
         """How many system prompts lead the history: they are in every view, and in no session."""
@@ -217,7 +213,12 @@ class HistoryMirror(Generic[M]):
 
     def view(self) -> list[M]:
         """What to send to the model: it is made to fit first, if it must be."""
-        self._check_window()
+        if self.session.limit is None and self.session.policy.auto:
+            # A window that nobody knows is an error, and no silent default.
+            raise BadPolicy(
+                "no window is known, so nothing can be made to fit: give window=… in tokens, "
+                "or model=… by its name"
+            )
         try:
             return self._written(self.session.messages())
         except CompactionStopped:
@@ -226,14 +227,6 @@ class HistoryMirror(Generic[M]):
                 raise
             self.session.compact()
             return self._written(self.session.messages())
-
-    def _check_window(self) -> None:
-        """A window that nobody knows is an error, and no silent default."""
-        if self.session.limit is None and self.session.policy.auto:
-            raise BadPolicy(
-                "no window is known, so nothing can be made to fit: give window=… in tokens, "
-                "or model=… by its name"
-            )
 
     def _written(self, shown: Iterable[PromptMessage]) -> list[M]:
         bits = [bit for message in shown for bit in self._bits(message)]

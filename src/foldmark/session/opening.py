@@ -46,10 +46,13 @@ def open(  # noqa: A001, PLR0913 - `foldmark.open` is its name; each is a choice
     chosen, rules = chosen_settings(where, policy, summarizer, settings)
     known = tuple(declared(tools))
     given = useful_hooks(hooks)
-    model = _reached(chosen, summarizer)
+    model = None if isinstance(summarizer, str) else summarizer
+    if model is None and chosen.summarizer not in (None, DIGEST):
+        # What is wrong with the model that was set to summarize is told now, and not later.
+        model = named_summarizer(chosen.summarizer, base_url=chosen.base_url)
     store = open_store(chosen)
     try:
-        row = _row(store, session, Maker(""), rules.estimate)
+        row = _row(store, session, rules.estimate)
         opened = make_session(row, store, chosen, rules, hooks=given, summarizer=model)
     except BaseException:
         store.close()
@@ -91,16 +94,6 @@ def chosen_settings(
     return chosen, chosen.rules(policy if isinstance(policy, Policy) else None)
 
 
-def _reached(settings: Settings, given: str | Summarizer | None) -> Summarizer | None:
-    """The model that was set to summarise; what is wrong with it is told now, and not later."""
-    if given is not None and not isinstance(given, str):
-        return given
-    name = settings.summarizer
-    if name is None or name == DIGEST:
-        return None
-    return named_summarizer(name, base_url=settings.base_url)
-
-
 async def aopen(where: str | Path | None = None, **more: Any) -> Session:
     """`open`, async."""
     return await asyncio.to_thread(open, where, **more)
@@ -112,14 +105,12 @@ def open_store(settings: Settings) -> Store:
     return Store.open(where, durable=settings.durable, wait=max(settings.wait_seconds, 1.0))
 
 
-def _row(store: Store, session: str | None, maker: Maker, estimate: str) -> SessionRow:
+def _row(store: Store, session: str | None, estimate: str) -> SessionRow:
     if session == LATEST:
         return store.named(LATEST)
-    if session is not None:
-        checked_id(session)
-    found = None if session is None else store.find(session)
-    if found is not None:
+    if session is not None and (found := store.find(checked_id(session))):
         return found
+    maker = Maker("")
     now = maker.now()
     name = session or maker.session_id()
     info = SessionInfo(id=name, time=Time(created=now, updated=now))

@@ -1,9 +1,9 @@
 """What a user sets: in files, in the environment, as arguments; the later way beats the earlier.
 
 A setting is a field of `Settings`. All ways know its name and type from there, so a new one needs
-nothing more than a place in `PROJECT_KEYS` or `USER_KEYS`. What is wrong is told with its place:
-the line of the file, or the variable. What a setting does is told where it is used; a store's
-password is never told at all.
+nothing more, unless a project's file may set it: `PROJECT_KEYS`. What is wrong is told with its
+place: the line of the file, or the variable. What a setting does is told where it is used; a
+store's password is never told at all.
 
 There are two files, the later beats the earlier: the user's own, and the one that FOLDMARK_CONFIG
 names, else the nearest one in or above the working folder. That one may come with a cloned
