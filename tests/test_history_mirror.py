@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.adapters.wires import WireDialect
+from foldmark.adapters.wrapping import WireDialect, fitting
 from foldmark.session.history_mirror import HistoryMirror
 from foldmark.session.session import Session
 
@@ -201,7 +201,6 @@ class TooLong(Exception):
 
 def test_a_refusal_for_length_is_followed_by_a_shorter_request(tmp_path: Path) -> None:
     with opened(tmp_path, window=60_000) as session:
-        view = following(session)
         talk: Talk = [asked("Go")]
         for step in range(60):
             talk += [called(f"c{step}"), gave(f"c{step}", f"line {step}\n" * 120)]
@@ -217,11 +216,12 @@ def test_a_refusal_for_length_is_followed_by_a_shorter_request(tmp_path: Path) -
                 )
             return "well"
 
-        assert view.ask(talk, model) == "well"
+        ask = fitting(model, session=session, at="shown")
+        assert ask(talk) == "well"
         assert len(sizes) == 2
         assert session.limit is not None
         assert session.limit.context == 8192
-        assert view.ask([*talk, {"role": "assistant", "content": "Well."}], model) == "well"
+        assert ask([*talk, {"role": "assistant", "content": "Well."}]) == "well"
         assert len(sizes) == 3
 
 
@@ -230,7 +230,7 @@ def test_other_errors_are_the_callers(session: Session) -> None:
         raise TooLong("rate limit reached")
 
     with pytest.raises(TooLong):
-        following(session).ask([asked("Go")], model)
+        fitting(model, session=session, at="shown")([asked("Go")])
     assert not session.acts()
 
 

@@ -18,21 +18,20 @@ from typing import Any, NamedTuple, TypeVar, cast
 from foldmark.errors import BadInput, FoldmarkError
 from foldmark.fitting.fit import fit, list_tokens
 from foldmark.model.messages import AssistantInfo, Tokens
-from foldmark.model.prompt_messages import Declared
+from foldmark.model.prompt_messages import Declared, PromptMessage
 from foldmark.model.values import encode
+from foldmark.providers.background import uncut
 from foldmark.refusals import is_context_overflow, stated_window
-from foldmark.session.history_mirror import HistoryMirror
+from foldmark.session.history_mirror import HistoryMirror, aborting
 from foldmark.session.session import Session
 from foldmark.summary.ladder import declared_tokens
 from foldmark.tokens.counters import counter
 from foldmark.tokens.limits import model_limits
-from foldmark.wire.codec import wire_named
+from foldmark.wire.codec import Read, wire_named
 from foldmark.wire.detect import wire_of, wires_of
 from foldmark.wire.formats import decode_reply
-from foldmark.wire.plain import is_sdk_object, plain
+from foldmark.wire.plain import is_sdk_object, plain, plain_object
 from foldmark.wire.tools import declared
-
-from .wires import WireDialect
 
 R = TypeVar("R")
 Messages = list[Any]
@@ -71,29 +70,42 @@ def fitting(
         raise BadInput("how much fits? give window=… in tokens, model=… by its name, or session=…")
     spoken = wire or _client_wire(call)
     find = _Finder(call, _NAMES if at is None else (at,))
-    means = _Fitted(window, model, spoken) if session is None else _Followed(session, spoken)
+    views = _ListViews(window, model, spoken) if session is None else _SessionViews(session, spoken)
     if _is_async(call):
-        return cast("Callable[..., R]", _asking(cast("Any", call), means, find))
+        return cast("Callable[..., R]", _asking(cast("Any", call), views, find))
 
     @functools.wraps(call)
     def asked(*args: Any, **named: Any) -> R:
         given = find(args, named)
         if given is None:
             return call(*args, **named)
-        return means.ask(given, lambda held: given.called(call, held))
+        view = views.first(given)
+        try:
+            reply = given.called(call, view)
+        except Exception as error:  # noqa: BLE001 - raised again, unless it is a refusal
+            reply = given.called(call, views.shorter(given, view, error))
+        views.note(reply)
+        return reply
 
     return asked
 
 
 def _asking(
-    call: Callable[..., Awaitable[R]], means: "_Fitted | _Followed", find: "_Finder"
+    call: Callable[..., Awaitable[R]], views: "_ListViews | _SessionViews", find: "_Finder"
 ) -> Callable[..., Awaitable[R]]:
     @functools.wraps(call)
     async def asked(*args: Any, **named: Any) -> R:
         given = find(args, named)
         if given is None:
             return await call(*args, **named)
-        return await means.aask(given, lambda held: given.called(call, held))
+        view = await views.in_thread(lambda: views.first(given))
+        try:
+            reply = await given.called(call, view)
+        except Exception as error:  # noqa: BLE001 - raised again, unless it is a refusal
+            again = functools.partial(views.shorter, given, view, error)
+            reply = await given.called(call, await views.in_thread(again))
+        views.note(reply)
+        return reply
 
     return asked
 
@@ -194,7 +206,7 @@ def _tools(tools: object) -> tuple[Declared, ...]:
 # --- what is shown ---
 
 
-class _Fitted:
+class _ListViews:
     """Fits each list by itself."""
 
     def __init__(self, window: int | None, model: str, wire: str | None) -> None:
@@ -202,23 +214,14 @@ class _Fitted:
         self._model = model
         self._wire = wire
 
-    def ask(self, given: Given, call: Callable[[Messages], R]) -> R:
-        held = self._fit(given, self._window)
-        try:
-            return call(held)
-        except Exception as error:
-            if not is_context_overflow(error):
-                raise
-            return call(self._shorter(given, held, error))
+    async def in_thread(self, call: Callable[[], Messages]) -> Messages:
+        return await uncut(call)
 
-    async def aask(self, given: Given, call: Callable[[Messages], Awaitable[R]]) -> R:
-        held = self._fit(given, self._window)
-        try:
-            return await call(held)
-        except Exception as error:
-            if not is_context_overflow(error):
-                raise
-            return await call(self._shorter(given, held, error))
+    def first(self, given: Given) -> Messages:
+        return self._fit(given, self._window)
+
+    def note(self, reply: object) -> None:
+        """Nothing: the next list is fitted by itself."""
 
     def _fit(self, given: Given, window: int) -> Messages:
         system, tools = _beside(given)
@@ -235,8 +238,10 @@ class _Fitted:
             tools=tools,
         )
 
-    def _shorter(self, given: Given, refused: Messages, error: Exception) -> Messages:
+    def shorter(self, given: Given, refused: Messages, error: Exception) -> Messages:
         """Messages for the window that the refusal tells of; the error, where none are shorter."""
+        if not is_context_overflow(error):
+            raise error
         stated = stated_window(error)
         try:
             if stated and stated < self._window:
@@ -272,25 +277,31 @@ def _argument_wire(given: Given) -> str | None:
     return _ARGUMENTS.get(given.at) if isinstance(given.at, str) else None
 
 
-class _Followed:
+class _SessionViews:
     """Follows the lists with a session."""
 
     def __init__(self, session: Session, wire: str | None) -> None:
         self._session = session
         self._wire = wire
-        self._following: tuple[str, HistoryMirror[Any]] | None = None
+        self._mirror: tuple[str, HistoryMirror[Any]] | None = None
 
-    def ask(self, given: Given, call: Callable[[Messages], R]) -> R:
-        following = self._ready(given)
-        reply = following.ask(given.messages, call)
-        following.measured = _measured(reply)
-        return reply
+    async def in_thread(self, call: Callable[[], Messages]) -> Messages:
+        return await aborting(self._session, call)
 
-    async def aask(self, given: Given, call: Callable[[Messages], Awaitable[R]]) -> R:
-        following = self._ready(given)
-        reply = await following.aask(given.messages, call)
-        following.measured = _measured(reply)
-        return reply
+    def first(self, given: Given) -> Messages:
+        mirror = self._ready(given)
+        mirror.take(given.messages)
+        return mirror.view()
+
+    def shorter(self, given: Given, _refused: Messages, error: Exception) -> Messages:
+        mirror = self._ready(given)
+        if not mirror.can_shrink(error):
+            raise error
+        return mirror.shrunk(error)
+
+    def note(self, reply: object) -> None:
+        if self._mirror is not None:
+            self._mirror[1].measured = _measured(reply)
 
     def _ready(self, given: Given) -> HistoryMirror[Any]:
         """What follows, made once a wire is known."""
@@ -301,16 +312,39 @@ class _Followed:
         wire = self._wire or _argument_wire(given)
         if wire is None:
             can_be = [found.name for found in wires_of(given.messages)]
-            known = self._following[0] if self._following else can_be[0]
+            known = self._mirror[0] if self._mirror else can_be[0]
             if known not in can_be:
                 raise BadInput(
                     f"the messages are of {can_be[0]}, which could not be told before; "
                     f"give wire={can_be[0]!r}"
                 )
             wire = known
-        if self._following is None:
-            self._following = wire, HistoryMirror(self._session, WireDialect(wire))
-        return self._following[1]
+        if self._mirror is None:
+            self._mirror = wire, HistoryMirror(self._session, WireDialect(wire))
+        return self._mirror[1]
+
+
+class WireDialect:
+    """Reads and writes messages of one wire."""
+
+    unique = False
+
+    def __init__(self, wire: str) -> None:
+        """Take the wire's name."""
+        self._codec = wire_named(wire)
+        self.key = self._codec.key
+
+    def read(self, message: object, /) -> Read:
+        """What a message says."""
+        return self._codec.read(plain_object(message))
+
+    def write(self, shown: Sequence[PromptMessage], _original: object, /) -> list[Any]:
+        """Messages that say this."""
+        return list[Any](self._codec.write(tuple(shown), as_is=False))
+
+    def prompt(self, message: object, /) -> object | None:
+        """The message, where it is a system prompt."""
+        return message if self.read(message).role == "system" else None
 
 
 def _measured(reply: object) -> Tokens | None:

@@ -7,7 +7,7 @@ only a dialect knows.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, takewhile
 from operator import is_
 from typing import Generic, NamedTuple, ParamSpec, Protocol, TypeVar
@@ -265,32 +265,7 @@ class HistoryMirror(Generic[M]):
         brings = bool(written) and written[0] is first and self._prompts[-1] is not first
         return [*self._prompts[: -1 if brings else None], *written]
 
-    # --- asking the model ---
-
-    def ask(self, history: Sequence[M], model: Callable[[list[M]], R], *, whole: bool = False) -> R:
-        """The model's answer to a view of the history; after a refusal for length, a shorter one.
-
-        Raises what the model raises; a refusal, too, where nothing more can be folded.
-        """
-        self.take(history, whole=whole)
-        try:
-            return model(self.view())
-        except Exception as error:
-            if not self.can_shrink(error):
-                raise
-            return model(self.shrunk(error))
-
-    async def aask(
-        self, history: Sequence[M], model: Callable[[list[M]], Awaitable[R]], *, whole: bool = False
-    ) -> R:
-        """`ask`, async."""
-        await uncut(self.take, history, whole=whole)
-        try:
-            return await model(await aborting(self.session, self.view))
-        except Exception as error:
-            if not self.can_shrink(error):
-                raise
-            return await model(await aborting(self.session, self.shrunk, error))
+    # --- after a refusal ---
 
     def can_shrink(self, error: Exception) -> bool:
         """Whether a model refused for length, and what it was shown may be shortened."""

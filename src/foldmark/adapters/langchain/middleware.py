@@ -4,17 +4,20 @@ It reads the state and never writes to it. What is counted beside the messages (
 the tools, the schema of an answer) it learns from each request.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 from langchain.agents.middleware import AgentMiddleware, AgentState
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain.tools import ToolRuntime
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AnyMessage, BaseMessage
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langchain_core.utils.function_calling import (
     convert_to_json_schema,
     convert_to_openai_tool,
@@ -25,10 +28,12 @@ from langgraph.runtime import Runtime
 
 import foldmark
 from foldmark.adapters.conversations import Conversations, check_settings
-from foldmark.errors import BadInput
+from foldmark.agent.tool import Context, ToolRefusal
+from foldmark.agent.tools.memory import memory_tools as own_tools
+from foldmark.errors import BadInput, FoldmarkError
 from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Json
-from foldmark.providers.background import uncut
+from foldmark.providers.background import uncut, waited
 from foldmark.session.closing import Closing
 from foldmark.session.history_mirror import aborting
 from foldmark.session.session import Session
@@ -36,8 +41,7 @@ from foldmark.summary.protocol import Summarizer
 from foldmark.tokens.counters import counter
 from foldmark.wire.tools import declared
 
-from .memory import memory_tools
-from .model import ChatSummarizer
+from .model import ChatSummarizer, watched
 from .requests import RequestMessages, after_known, said_in
 from .threads import (
     ThreadConversation,
@@ -46,10 +50,10 @@ from .threads import (
     names_beside,
     names_of_known,
 )
-from .watching import watched
 
 Request = ModelRequest[Any]
 Response = ModelResponse[Any]
+UsedFor = Callable[[Any], AbstractContextManager[ThreadConversation]]
 AGENT = "agent"  # in place of a model's name: the agent's own chat model summarises
 _MOST_OPEN = 64
 _CHECKPOINTER = "__pregel_checkpointer"  # LangGraph has no public name for it
@@ -285,3 +289,47 @@ def _json_schema(schema: Any) -> Json:
         return convert_to_json_schema(schema)
     except (TypeError, ValueError):  # a form that LangChain alone knows: its name is counted
         return {"title": str(schema)[:1_000]}
+
+
+# --- tools over what is no longer shown ----------------------------------------------------
+
+
+def memory_tools(
+    looked_at: Callable[[Any], AbstractContextManager[ThreadConversation]],
+) -> list[BaseTool]:
+    """The two tools; `looked_at` gives the session of a call, by its runtime."""
+    recalling, searching = own_tools()
+
+    def recall(
+        handle: Annotated[str, "As it stands in the placeholder, or as search tells it: h1f"],
+        runtime: ToolRuntime[Any, Any],
+        offset: Annotated[int, "The first character wanted; they count from 0."] = 0,
+    ) -> str:
+        return _called(recalling.call, {"handle": handle, "offset": offset}, looked_at(runtime))
+
+    def search(
+        query: Annotated[str, "Words that must all be there."],
+        runtime: ToolRuntime[Any, Any],
+        most: Annotated[int, "How many finds are told."] = 10,
+    ) -> str:
+        return _called(searching.call, {"query": query, "most": most}, looked_at(runtime))
+
+    return [
+        StructuredTool.from_function(function, description=tool.description, handle_tool_error=True)
+        for function, tool in ((recall, recalling), (search, searching))
+    ]
+
+
+def _called(call: Any, given: Json, looked_at: AbstractContextManager[ThreadConversation]) -> str:
+    """What a tool of ours gives back; what went wrong is told to the model."""
+    with looked_at as conversation:
+        context = Context(
+            conversation.session, Path(), call_id="", agent="", aborted=asyncio.Event()
+        )
+        try:
+            output = waited(call(given, context))
+        except (ToolRefusal, FoldmarkError) as error:
+            raise ToolException(str(error)) from None
+    if output.error:
+        raise ToolException(output.text)
+    return output.text

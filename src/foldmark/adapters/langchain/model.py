@@ -1,11 +1,16 @@
-"""A chat model of LangChain as a summarizer: the agent's own, or any other."""
+"""Chat models of LangChain: one that summarises, and whether one was heard before it failed."""
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, cast
 
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tracers.context import register_configure_hook
 
 from foldmark.refusals import THROTTLES, is_context_overflow, matches
 from foldmark.summary.protocol import Delta, Finish, ModelFailure, ModelReply, ModelRequest, Outcome
@@ -72,3 +77,40 @@ def _refused(error: Exception) -> ModelFailure:
         return ModelFailure(cause="throttled", message=text)
     late = isinstance(error, TimeoutError) or "timeout" in type(error).__name__.lower()
     return ModelFailure(cause="timeout" if late else "failed", message=text)
+
+
+# --- whether words were streamed -----------------------------------------------------------
+
+
+class Watch(BaseCallbackHandler):
+    """Hears the pieces of an answer: who has read half of one must not be given another."""
+
+    run_inline = True
+
+    def __init__(self) -> None:
+        """Begin with nothing heard."""
+        self.heard = False
+
+    def on_llm_new_token(self, token: Any, *, chunk: Any = None, **_: Any) -> None:
+        """A piece; the first ones may be empty."""
+        message = getattr(chunk, "message", None)
+        self.heard |= bool(token) or bool(getattr(message, "tool_call_chunks", None))
+
+    def on_stream_event(self, event: Any, **_: Any) -> None:
+        """The same, of newer streams."""
+        self.heard |= event.get("event") == "content-block-delta"
+
+
+_WATCH: ContextVar[Watch | None] = ContextVar("foldmark_watch", default=None)
+register_configure_hook(_WATCH, inheritable=True)
+
+
+@contextmanager
+def watched() -> Generator[Watch]:
+    """Watch the models that are asked meanwhile."""
+    watch = Watch()
+    token = _WATCH.set(watch)
+    try:
+        yield watch
+    finally:
+        _WATCH.reset(token)
