@@ -1,5 +1,6 @@
 """Every kind of message of LangChain, with every field: taken, stored, opened again, written."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from langchain_core.messages import (
 
 import foldmark
 from foldmark.adapters.langchain.dialect import LangChainDialect
-from foldmark.adapters.langchain.values import is_json, restored, stored
+from foldmark.adapters.langchain.values import restored, stored
 from foldmark.session.history_mirror import HistoryMirror
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kg=="
@@ -251,4 +252,4 @@ def test_an_artifact_that_is_no_json_stays_with_its_message() -> None:
 )
 def test_values_come_back_as_they_were(value: object) -> None:
     assert restored(stored(value)) == value
-    assert is_json(stored(value))
+    assert json.loads(json.dumps(stored(value))) == stored(value)

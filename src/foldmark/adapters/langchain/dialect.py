@@ -56,7 +56,7 @@ from foldmark.wire.codec import RESULT, Answer, Read, Role, as_number, kept, opt
 from foldmark.wire.lists import as_shown
 
 from .blocks import FORM, KEY, is_plain, plain_text, read_block, read_file, write_block
-from .values import is_json, restored, stored
+from .values import restored, stored
 
 _KINDS: tuple[type[BaseMessage], ...] = (
     HumanMessage,
@@ -154,7 +154,7 @@ def _rest(message: BaseMessage) -> Json:
             fields[name] = stored(value)
     if isinstance(message, ToolMessage):
         artifact = cast("object", message.artifact)
-        if artifact is not None and is_json(artifact):
+        if artifact is not None and stored(artifact) == artifact:
             fields["artifact"] = artifact
     rest: Json = {_TYPE: message.type}
     if isinstance(message.content, list):

@@ -69,17 +69,3 @@ def _unmarked(mark: str, held: object, hole: object) -> Any:
 
 def _is_mark(fields: Json) -> bool:
     return len(fields) == 1 and next(iter(fields)) in _MARKS
-
-
-def is_json(value: object, depth: int = 0) -> bool:
-    """Whether a value is plain JSON, so that nothing of it is lost in a store."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return True
-    if depth > _DEEPEST:
-        return False
-    if isinstance(value, list):
-        return all(is_json(held, depth + 1) for held in cast("list[object]", value))
-    if not isinstance(value, dict):
-        return False
-    fields = cast("dict[object, object]", value)
-    return all(isinstance(key, str) and is_json(held, depth + 1) for key, held in fields.items())

@@ -5,8 +5,7 @@ as pydantic-ai's own JSON, each with the place that it had. A part that we have 
 kept whole. How they are written again is told in `writing`.
 """
 
-from hashlib import blake2b
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -26,17 +25,17 @@ from foldmark.model.values import Json
 from foldmark.providers.responses import measured_tokens
 from foldmark.session.history_mirror import VOLATILE
 from foldmark.tokens.sizes import EXPANDED
-from foldmark.wire.codec import ARGUMENTS, Answer, Read, arguments_object, compact, data_url
+from foldmark.wire.codec import ARGUMENTS, RAW, Answer, Read, arguments_object, compact, data_url
 
 KEY = "pydantic-ai"
 # Under our key: the place in the message, the place in a prompt of several items, the fields.
 AT, ITEM, PART, FIELDS = "at", "item", "part", "fields"
 MESSAGE, PROMPTS = "message", "prompts"  # fields of the message; system prompts that open it
-# Of a result: what its content was, how its items lay, and a print of the text made of it.
-FORM, ITEMS, PRINT = "form", "items", "print"
+FORM = "form"  # of a result that was JSON, or of arguments that were a text
 _SAME = ("timestamp", "run_id")  # what never changes of a message, and tells it from others
 _USUAL = {"image-url": "image/png", "audio-url": "audio/mpeg", "video-url": "video/mp4"}
 _BYTES = "application/octet-stream"
+_FILE_KINDS = frozenset({*_USUAL, "binary", "document-url", "uploaded-file"})
 _LONGEST = 2_000  # characters of what only a provider can read that others are told
 
 
@@ -207,48 +206,38 @@ def _file(item: Json, own: Json) -> FilePart:
 def _answer(at: int, part: theirs.ToolReturnPart, data: Json) -> Answer:
     content = cast("object", data["content"])
     rest: Json = {AT: at, PART: fields(data, "content", "tool_call_id")}
-    files: list[FilePart] = []
-    if isinstance(content, str):
-        text = content
-    else:
-        text, layout = _laid_out(part, content, files)
-        rest |= {**layout, PRINT: text_print(text)}
+    text, files = laid_out(content)
+    if files:
+        rest[RAW] = content
+    elif not isinstance(content, str):
+        rest[FORM] = "json"
     return Answer(
         call_id=part.tool_call_id,
         output=text,
         tool=part.tool_name,
         is_error=part.outcome in theirs.ERROR_OUTCOMES,
-        files=tuple(files),
+        files=files,
         rest=rest,
         raw=fields(data),
     )
 
 
-def _laid_out(
-    part: theirs.ToolReturnPart, content: object, files: list[FilePart]
-) -> tuple[str, Json]:
-    """The words of a content, and how it lay: a file, a list with files, or other JSON."""
-    if theirs.is_multi_modal_content(part.content):
-        files.append(_file(cast("Json", content), {}))
-        return f"[{files[0].mime}]", {FORM: "file"}
-    held = cast("list[object]", part.content) if isinstance(part.content, list) else []
-    if not any(theirs.is_multi_modal_content(item) for item in held):
-        return compact(content), {FORM: "json"}
-    items: list[Json] = []
-    for item, data in zip(held, cast("list[Any]", content), strict=True):
-        if theirs.is_multi_modal_content(item):
-            files.append(_file(data, {}))
-            items.append({"file": len(files) - 1})
-        else:
-            items.append({"value": data})
-    values = [item["value"] for item in items if "value" in item]
-    words = [value if isinstance(value, str) else compact(value) for value in values]
-    return "\n".join(words) or f"[{files[0].mime}]", {FORM: "list", ITEMS: items}
+def laid_out(content: object) -> tuple[str, tuple[FilePart, ...]]:
+    """The words and the files of a result's content: a text, a file, a list, or other JSON."""
+    if isinstance(content, str):
+        return content, ()
+    items = cast("list[object]", content) if isinstance(content, list) else [content]
+    files = tuple(_file(cast("Json", item), {}) for item in items if _is_file(item))
+    if not files:
+        return compact(cast("object", content)), ()
+    words = [item for item in items if not _is_file(item)]
+    texts = [item if isinstance(item, str) else compact(item) for item in words]
+    return "\n".join(texts) or f"[{files[0].mime}]", files
 
 
-def text_print(text: str) -> str:
-    """By which a text is known again."""
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+def _is_file(item: object) -> bool:
+    held = cast("Json", item) if isinstance(item, dict) else {}
+    return held.get("kind") in _FILE_KINDS and "media_type" in held
 
 
 # --- responses -----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ more, as another version of pydantic-ai wrote it, is written as words, too.
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, cast
 
 from pydantic import ValidationError
@@ -25,22 +26,20 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.model.values import Json
 from foldmark.session.history_mirror import VOLATILE
-from foldmark.wire.codec import ARGUMENTS, RESULT, Read, compact, options, url_parts
+from foldmark.wire.codec import ARGUMENTS, RAW, RESULT, Read, compact, options, url_parts
 
 from .reading import (
     AT,
     FIELDS,
     FORM,
     ITEM,
-    ITEMS,
     KEY,
     MESSAGE,
     PART,
-    PRINT,
     PROMPTS,
+    laid_out,
     loaded,
     read_message,
-    text_print,
 )
 
 Block = Text | Media | Reasoning | Call
@@ -215,20 +214,16 @@ def _returned(result: Result, own: Json, at: int) -> _Placed:
 def _content(result: Result, own: Json) -> object:
     """The content of a result as it was, where the view shows it so; else its words."""
     value = result.output.value
-    files = [_file(held, _own(held.provider_options)) for held in result.attachments]
-    if own.get(PRINT) != text_print(value):
-        return [value, *files] if files else value
-    match own.get(FORM):
-        case "file":
-            return files[0] if files else value
-        case "list":
-            items = cast("list[Json]", own[ITEMS])
-            return [
-                cast("object", files[held["file"]] if "file" in held else held["value"])
-                for held in items
-            ]
-        case _:
-            return json.loads(value)
+    if RAW in own:
+        text, files = laid_out(own[RAW])
+        if (text, len(files)) == (value, len(result.attachments)):
+            return own[RAW]
+    if own.get(FORM) == "json":
+        with suppress(ValueError):
+            held: object = json.loads(value)
+            return held if compact(held) == value else value
+    shown = [_file(held, _own(held.provider_options)) for held in result.attachments]
+    return [value, *shown] if shown else value
 
 
 # --- responses -----------------------------------------------------------------------------
