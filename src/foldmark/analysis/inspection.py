@@ -169,6 +169,12 @@ class ViewSize(Frozen):
     tokens: int
 
 
+def view_size(viewer: Viewer) -> ViewSize:
+    """The size of a view as it is now."""
+    shown = sum(bool(cell.shown) for cell in viewer.cells.values())
+    return ViewSize(messages=shown, tokens=viewer.tokens)
+
+
 class Piece(Frozen):
     """One part, and what became of it."""
 
@@ -237,10 +243,7 @@ def inspection(
         pivots=len(log.pivots),
         pruned=len(log.marks),
         tokens=spent(log, info),
-        view=ViewSize(
-            messages=sum(bool(cell.shown) for cell in viewer.cells.values()),
-            tokens=viewer.tokens,
-        ),
+        view=view_size(viewer),
         largest=_largest(viewer, session),
         duplicated=repeats(log, session),
         superseded=superseded(log, session),

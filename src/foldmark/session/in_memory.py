@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from foldmark.analysis.inspection import newest_model
+from foldmark.analysis.inspection import ViewSize, newest_model, view_size
 from foldmark.analysis.token_usage import fixed_tokens
 from foldmark.compaction.fit import fit
 from foldmark.compaction.pivot import Made, marker_message, summary_message
@@ -43,19 +43,6 @@ _NOTES = {(NO_REPLY,), (GO_ON,), (FIRST,)}
 _SHORT_DIGEST = re.compile(r"\[[^\n\]]*\]")  # a digest that had no room
 
 
-class ViewSize(Frozen):
-    """How large a view is."""
-
-    messages: int
-    tokens: int
-
-    @classmethod
-    def of(cls, viewer: Viewer) -> "ViewSize":
-        """The size of a view as it is now."""
-        shown = sum(bool(cell.shown) for cell in viewer.cells.values())
-        return cls(messages=shown, tokens=viewer.tokens)
-
-
 class Fitted(Frozen):
     """What was done to make a view fit; nothing, where it did."""
 
@@ -76,7 +63,7 @@ def fit_view(
     Without a summarizer a digest is made.
     """
     viewer, log = request.viewer, request.viewer.log
-    before = ViewSize.of(viewer)
+    before = view_size(viewer)
     pruned: tuple[int, ...] = ()
     folded: list[Summary] = []
 
@@ -111,7 +98,7 @@ def fit_view(
     if is_full():
         room = request.target or request.room
         raise WindowTooSmall(usable=room, fixed=viewer.tokens + request.fixed, largest="the view")
-    return Fitted(before=before, after=ViewSize.of(viewer), pruned=pruned, folded=tuple(folded))
+    return Fitted(before=before, after=view_size(viewer), pruned=pruned, folded=tuple(folded))
 
 
 def _append_pivot(log: Log, summary: Summary) -> None:
