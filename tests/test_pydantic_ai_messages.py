@@ -33,7 +33,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 
 import foldmark
 from foldmark.adapters.pydantic_ai import Foldmark
-from foldmark.adapters.pydantic_ai.writing import PydanticDialect
+from foldmark.adapters.pydantic_ai.dialect import PydanticDialect
 from foldmark.errors import CompactionStopped, WindowTooSmall
 from foldmark.session.history_mirror import HistoryMirror
 from foldmark.session.session import Session

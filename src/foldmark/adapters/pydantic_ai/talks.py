@@ -21,8 +21,8 @@ from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
 from foldmark.tokens.limits import Limit, model_limits
 
+from .dialect import PydanticDialect
 from .standing import Standing
-from .writing import PydanticDialect
 
 
 class BesideHistory(NamedTuple):
