@@ -26,7 +26,7 @@ from foldmark.model.messages import Message, ToolPart
 from foldmark.model.prompt_messages import message_texts
 from foldmark.model.values import Frozen
 from foldmark.policy import FOLDMARK, OPENCODE
-from foldmark.session.in_memory import Fitter
+from foldmark.session.in_memory import fit_view
 from foldmark.store.store import Store
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import by_classes, round4, truncate_middle
@@ -123,7 +123,7 @@ def fitted_view(past: Sequence[Message], size: int) -> str:
     log = _log([unmarked(message) for message in past])
     viewer = Viewer(log, FOLDMARK, usable=usable(FOLDMARK, WINDOW))
     try:
-        Fitter(CompactionRequest(viewer=viewer, limit=WINDOW, target=size)).fitted()
+        fit_view(CompactionRequest(viewer=viewer, limit=WINDOW, target=size))
     except WindowTooSmall:
         return ""  # the open request alone is larger; counted as if nothing were there
     messages = viewer.view().messages

@@ -116,10 +116,11 @@ def test_pruning_marks_old_outputs_and_spares_the_last_two_turns() -> None:
     plain = Log(by_classes, generate(messages=1_000).messages)
     pruned = Log(by_classes, generate(messages=1_000, pruned=True).messages)
     assert len(pruned.marks) > 100
-    assert max(tool.index for tool in pruned.hidden.values()) < pruned.users[-2]
-    assert all(tool.part.tool != "skill" for tool in pruned.hidden.values())
-    assert [tool.state.output for tool in pruned.calls] == [
-        tool.state.output for tool in plain.calls
+    hidden = [pruned.calls[ordinal] for ordinal in pruned.marks]
+    assert max(call.index for call in hidden) < pruned.users[-2]
+    assert all(call.part.tool != "skill" for call in hidden)
+    assert [call.state.output for call in pruned.calls.values()] == [
+        call.state.output for call in plain.calls.values()
     ]
     assert prompt(steps(pruned)[-1][1]) < prompt(steps(plain)[-1][1])
 

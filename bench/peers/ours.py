@@ -23,7 +23,7 @@ from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import Message, Pending, TextPart, ToolPart
 from foldmark.policy import FOLDMARK
-from foldmark.session.in_memory import Fitter
+from foldmark.session.in_memory import fit_view
 from foldmark.tokens.budget import is_overflow
 from foldmark.tokens.counters import counter
 from foldmark.tokens.limits import Limit
@@ -78,8 +78,8 @@ def in_memory(count: int) -> Timed:
     for number, message in enumerate(_read(count)):
         log.append(message)
         if number % PIECE == PIECE - 1:
-            Fitter(job).fitted()
-    Fitter(job).fitted()
+            fit_view(job)
+    fit_view(job)
     made = [_made(number) for number in range(STEPS)]
 
     def go(number: int) -> None:
@@ -87,7 +87,7 @@ def in_memory(count: int) -> Timed:
         entry = log.append(asked)
         log.settle(entry.ordinal + 1, done)
         if is_overflow(FOLDMARK, tokens_used(viewer), LIMIT):  # as a session asks
-            Fitter(job).fitted()
+            fit_view(job)
         viewer.view()
 
     times = _times(go, STEPS)

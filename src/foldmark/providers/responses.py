@@ -38,7 +38,7 @@ from foldmark.model.values import Json
 from foldmark.refusals import THROTTLES, is_context_overflow, matches
 from foldmark.summary.protocol import Cause, Finish, ModelFailure, ModelReply
 from foldmark.summary.steps import Calling, Stepped, Tell, Words
-from foldmark.wire.codec import ARGUMENTS, arguments_object, compact
+from foldmark.wire.codec import ARGUMENTS, RAW, arguments_object, compact
 from foldmark.wire.openai_chat import FIELDS, THOUGHTS, UNDER
 from foldmark.wire.openai_items import ITEM
 
@@ -238,8 +238,10 @@ def _call_metadata(part: theirs.ToolCallPart, wire: str, written: str) -> Json |
             return _kept(_OPENAI, **{"itemId": part.id, ARGUMENTS: written})
         case "openai-chat":
             extra = details.get("extra_content")
-            fields = {"extra_content": extra} if extra else None
-            return _kept(CHAT, **{FIELDS: fields, ARGUMENTS: written})
+            fields = {"extra_content": extra} if extra else {}
+            function = {"name": part.tool_name, "arguments": written}
+            raw = {"id": part.tool_call_id, "type": "function", "function": function, **fields}
+            return _kept(CHAT, **{FIELDS: fields, RAW: raw if written else None})
         case "google":
             return _kept(GOOGLE, thoughtSignature=details.get("thought_signature"))
         case _:
