@@ -39,7 +39,7 @@ from foldmark.refusals import THROTTLES, is_context_overflow, matches
 from foldmark.summary.protocol import Cause, Finish, ModelFailure, ModelReply
 from foldmark.summary.steps import Calling, Stepped, Tell, Words
 from foldmark.wire.codec import ARGUMENTS, RAW, arguments_object, compact
-from foldmark.wire.openai_chat import FIELDS, THOUGHTS, UNDER
+from foldmark.wire.openai_chat import THOUGHTS, UNDER
 from foldmark.wire.openai_items import ITEM
 
 from .driver import error_line
@@ -219,7 +219,7 @@ def _call(part: theirs.ToolCallPart, wire: str) -> ToolPart:
         tool=part.tool_name,
         call_id=part.tool_call_id,
         state=Pending(input=given, raw=raw or UNSET),
-        metadata=_call_metadata(part, wire, written),
+        metadata=_call_metadata(part, wire, given, written),
     )
 
 
@@ -231,17 +231,19 @@ def _input(args: str | dict[str, Any] | None) -> tuple[Json, str]:
     return ({}, args.strip()) if found is None else (found, "")
 
 
-def _call_metadata(part: theirs.ToolCallPart, wire: str, written: str) -> Json | UnsetType:
+def _call_metadata(
+    part: theirs.ToolCallPart, wire: str, given: Json, written: str
+) -> Json | UnsetType:
     details = _details(part)
     match wire:
         case "openai-responses":
             return _kept(_OPENAI, **{"itemId": part.id, ARGUMENTS: written})
         case "openai-chat":
             extra = details.get("extra_content")
-            fields = {"extra_content": extra} if extra else {}
-            function = {"name": part.tool_name, "arguments": written}
-            raw = {"id": part.tool_call_id, "type": "function", "function": function, **fields}
-            return _kept(CHAT, **{FIELDS: fields, RAW: raw if written else None})
+            function = {"name": part.tool_name, "arguments": written or compact(given)}
+            raw: Json = {"id": part.tool_call_id, "type": "function", "function": function}
+            raw |= {"extra_content": extra} if extra else {}
+            return _kept(CHAT, **{RAW: raw if extra or written else None})
         case "google":
             return _kept(GOOGLE, thoughtSignature=details.get("thought_signature"))
         case _:

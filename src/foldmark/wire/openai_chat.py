@@ -526,7 +526,7 @@ def _written_call(call: Call, *, as_is: bool) -> Json:
     if not as_is:
         name, call_id = _TOOLS.tool(name), _fitting_id(call_id)
     own = {} if _is_old(call) else options(call.provider_options, KEY)
-    usual = _usual_call(name, call_id, call.input) | _returned(own, as_is=as_is)
+    usual = _usual_call(name, call_id, call.input)
     raw = {**options(own, RAW), "id": call_id} if RAW in own else {}
     came = as_it_came(usual, {RAW: raw}, lambda held: said_by(_read_call(held)))
     if as_is or came is usual:
