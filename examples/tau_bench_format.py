@@ -11,7 +11,7 @@ from typing import Any
 
 from foldmark.model.messages import SessionInfo
 from foldmark.model.values import Extra, parsed
-from foldmark.transcripts.build import FormatReader, Talk, UniqueNames, as_object, located
+from foldmark.transcripts.build import FormatReader, Talk, as_object, read_each
 from foldmark.transcripts.formats.api_lists import decode_list
 from foldmark.transcripts.source import Head
 from foldmark.wire.codec import objects, options
@@ -35,26 +35,22 @@ class TauBench(FormatReader):
         episode = as_object(head.item(0))
         return "task_id" in episode and isinstance(episode.get("traj"), list)
 
-    def __init__(self, name: str) -> None:
-        """Take the file's name, which names the sessions together with their tasks."""
-        super().__init__(name)
-        self._names = UniqueNames()
-
     def decode(self, data: bytes) -> Any:
         """The list of episodes."""
         return objects(parsed(data), "the file")
 
-    def read(self, record: list[dict[str, Any]], line: int) -> None:
+    def read(self, record: list[dict[str, Any]]) -> None:
         """Tell all episodes."""
-        del line
-        for number, episode in enumerate(record):
-            with located(f"episode {number + 1}"):
-                messages = objects(episode.get("traj"), "'traj'")
-                decoded = decode_list(_wire, messages, self.tally)
-            name = f"{self.stem}-{episode.get('task_id', 'x')}-{episode.get('trial', 'x')}"
-            title = " ".join(str(options(episode.get("info"), "task").get("instruction")).split())
-            info = SessionInfo(
-                id=self._names.once(name), title=title[:LONGEST_TITLE], origin=decoded.origin
-            )
-            facts = {fact: episode.get(fact) for fact in ("task_id", "trial", "reward")}
-            self.tell(Talk(self, info, Extra({NAME: facts})), *decoded.messages)
+        read_each(record, "episodes", self._episode)
+
+    def _episode(self, episode: dict[str, Any], number: int) -> None:
+        del number
+        messages = objects(episode.get("traj"), "'traj'")
+        decoded = decode_list(_wire, messages, self.tally)
+        name = f"{self.stem}-{episode.get('task_id', 'x')}-{episode.get('trial', 'x')}"
+        title = " ".join(str(options(episode.get("info"), "task").get("instruction")).split())
+        info = SessionInfo(
+            id=self.names.once(name), title=title[:LONGEST_TITLE], origin=decoded.origin
+        )
+        facts = {fact: episode.get(fact) for fact in ("task_id", "trial", "reward")}
+        self.tell(Talk(self, info, Extra({NAME: facts})), *decoded.messages)

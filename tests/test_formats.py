@@ -95,7 +95,7 @@ def test_the_example_of_a_plugin_names_the_message_that_is_none(tmp_path: Path):
     (folder / "run.json").write_text(json.dumps([EPISODE, broken]))
     run = ran(folder, "inspect", "run.json")
     assert (run.returncode, run.stdout) == (2, "")
-    assert "run.json: episode 2, message 6: " in run.stderr
+    assert "run.json: episodes[1], message 6: " in run.stderr
     assert run.stderr.count("\n") == 1
 
 

@@ -23,7 +23,7 @@ from foldmark.model.messages import (
     Transcript,
     has_result,
 )
-from foldmark.transcripts.formats._fenced import FencedCall, enclosed, parted
+from foldmark.transcripts.formats._runs import enclosed, parted
 from foldmark.transcripts.formats.mini_swe_agent import MiniSweAgent
 from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
 from foldmark.transcripts.source import opened_source
@@ -154,7 +154,7 @@ def test_commands_are_those_that_the_program_finds_itself(text: str) -> None:
     if all(wanted):
         assert [text[place.begins : place.ends].strip() for place in places] == wanted
     for place in places:
-        assert joined(parted(text, place, FencedCall("k", "bash", "c")), "k") == text
+        assert joined(parted(text, place, "k", "bash", "c"), "k") == text
 
 
 # --- the second version ---------------------------------------------------------------------

@@ -19,7 +19,7 @@ from foldmark.model.messages import (
     Transcript,
     has_result,
 )
-from foldmark.transcripts.formats._fenced import FencedCall, parted, place_of
+from foldmark.transcripts.formats._runs import parted, place_of
 from foldmark.transcripts.formats.swe_agent import SweAgent
 from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
 from foldmark.transcripts.source import opened_source
@@ -151,7 +151,7 @@ def test_an_answer_without_a_command_is_followed_by_a_message_of_the_user(tmp_pa
 def test_a_command_is_found_with_what_encloses_it(text: str, command: str, before: str) -> None:
     place = place_of(text, command)
     assert place
-    parts = parted(text, place, FencedCall("k", "bash", "c"))
+    parts = parted(text, place, "k", "bash", "c")
     (part,) = (part for part in parts if isinstance(part, ToolPart))
     assert part.state.input == {"command": command}
     assert part.metadata
@@ -171,7 +171,7 @@ PIECES = st.sampled_from(["```", "\n", "ls", " ", "bash", "<command>", "</comman
 def test_whatever_was_split_can_be_put_together(text: str, command: str) -> None:
     place = place_of(text, command)
     if place:
-        parts = parted(text, place, FencedCall("k", "bash", "c"))
+        parts = parted(text, place, "k", "bash", "c")
         assert joined(parts, "k") == text
         assert all(part.text.strip() for part in parts if isinstance(part, TextPart))
 

@@ -5,11 +5,10 @@ messages with the ids and times of the transcript, and joins calls with their re
 opens a file or knows a store.
 """
 
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -37,6 +36,7 @@ from foldmark.wire.pairing import Late, Weaver
 
 from .source import Head
 
+T = TypeVar("T")
 _LATEST = 2**53
 
 
@@ -88,11 +88,14 @@ class FormatReader:
     name: str
     about: str  # for people: which program writes it
     key = ""  # under which the metadata of parts keeps what only this format knows
+    bare = ""  # the field in which a list would stand that is all of a file, if it may be
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for sessions that have none of their own."""
-        self.stem = Path(name).stem
+        self.stem = Path(name).stem.removesuffix(".traj")
+        self.line = 0  # the number of the one that is read
         self.tally = Tally()
+        self.names = UniqueNames()  # of its sessions
         self.talk = Talk(self, SessionInfo(id=self.stem))
         self.talks = {self.stem: self.talk}  # all that may hold messages back
         self._steps: list[Step] = []
@@ -106,11 +109,13 @@ class FormatReader:
     def decode(self, data: bytes) -> Any:
         """A record of the bytes of a line or a document."""
         record = parsed(data)
-        if not isinstance(record, dict):
-            raise BadInput(f"a record is an object, not {kind_words(record)}")
-        return cast("Json", record)
+        if self.bare and isinstance(record, list):
+            return {self.bare: cast("object", record)}
+        if isinstance(record, dict):
+            return cast("Json", record)
+        raise BadInput(f"a record is an object, not {kind_words(record)}")
 
-    def read(self, record: Any, line: int) -> None:
+    def read(self, record: Any) -> None:
         """Tell what a record says; BadInput if it cannot be read."""
         raise NotImplementedError
 
@@ -119,8 +124,9 @@ class FormatReader:
 
     def take(self, record: Any, line: int) -> list[Step]:
         """The steps that a record adds."""
+        self.line = line
         try:
-            self.read(record, line)
+            self.read(record)
         except Exception:
             if any(isinstance(step, Opened) for step in self._told()):
                 self._current = None  # to be told anew
@@ -165,7 +171,7 @@ class Talk:
         self.extra = extra
         self.opened: SessionInfo | None = None  # as it was told
         self.last_id: str | None = None  # the id of the newest message
-        self._reader = reader
+        self.reader = reader
         self._weaver = Weaver(reader.key)
         self._orphans = 0
 
@@ -177,7 +183,7 @@ class Talk:
     def open(self, **changes: Any) -> None:
         """Tell of the session, though nothing was said yet, with changes of its info."""
         self.info = replace(self.info, **changes) if changes else self.info
-        self._reader.open(self)
+        self.reader.open(self)
 
     def user(
         self, name: str, parts: Iterable[AnyPart], at: Number | None, wire: Json | None = None
@@ -193,7 +199,7 @@ class Talk:
 
     def add(self, message: Message) -> None:
         """Add a message; its calls may be answered from now on."""
-        self._reader.tally.count_calls(message.parts)
+        self.reader.tally.count_calls(message.parts)
         self.last_id = message.id
         self._weaver.add(message)
         self._tell_ready()
@@ -202,19 +208,19 @@ class Talk:
         """Add parts to the newest message, and change what is said of it."""
         last = self._weaver.last
         if last is not None:
-            self._reader.tally.count_calls(parts)
+            self.reader.tally.count_calls(parts)
             self._weaver.extend(with_info(replace(last, parts=(*last.parts, *parts)), **fields))
 
     def answer(self, answer: Answer, at: Number | None) -> None:
         """Add the result of a call; one without a call becomes a text of its own."""
-        self._reader.tally.results += 1
+        self.reader.tally.results += 1
         result = self._weaver.answer(answer, at)
         if result is False:
             self._orphans += 1
             name = f"{answer.call_id or 'call'}-result-{self._orphans}"
-            self._weaver.add(user_message(name, (orphan(answer, self._reader.key),), at))
+            self._weaver.add(user_message(name, (orphan(answer, self.reader.key),), at))
         elif result is not True:
-            self._reader.tell(self, result)
+            self.reader.tell(self, result)
         self._tell_ready()
 
     def fold(
@@ -232,31 +238,31 @@ class Talk:
         pivot = folded(name, summary, at, auto=auto, tail=tail, wire=wire)
         self.flush()
         self.last_id = pivot[1].id
-        self._reader.tell(self, pivot[0], with_info(pivot[1], **about))
+        self.reader.tell(self, pivot[0], with_info(pivot[1], **about))
 
     def prune(self, calls: Iterable[str], at: Number | None) -> None:
         """Hide the outputs of these calls from now on."""
         self.flush()
-        self._reader.tell(self, Pruned(calls=tuple(calls), at=at))
+        self.reader.tell(self, Pruned(calls=tuple(calls), at=at))
 
     def revert(self, message: str | None) -> None:
         """Take back all after a message; with None, everything."""
         self.flush()
-        self._reader.tell(self, Reverted(message=message))
+        self.reader.tell(self, Reverted(message=message))
         self.last_id = message
 
     def flush(self) -> None:
         """Hand on all messages that are held, answered or not."""
         if messages := self._weaver.rest():
-            self._reader.tell(self, *messages)
+            self.reader.tell(self, *messages)
 
     def _tell_ready(self) -> None:
         if messages := list(self._weaver.ready()):
-            self._reader.tell(self, *messages)
+            self.reader.tell(self, *messages)
 
 
 class UniqueNames:
-    """UniqueNames, of which each is given once."""
+    """Names, of which each is given once."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -354,14 +360,14 @@ def _created(at: Number | None) -> Time | UnsetType:
 # --- records -------------------------------------------------------------------------------
 
 
-@contextmanager
-def located(place: str) -> Generator[None]:
-    """What is refused inside is refused by its place in the record."""
-    try:
-        yield
-    except BadInput as error:
-        place = f"{place}, {error.place}" if error.place else place
-        raise BadInput(error.cause, place=place) from None
+def read_each(items: Sequence[T], name: str, read: Callable[[T, int], object]) -> None:
+    """Read the items of a list with their numbers; what is refused is refused by its place."""
+    for number, item in enumerate(items):
+        try:
+            read(item, number)
+        except BadInput as error:
+            more = f", {error.place}" if error.place else ""
+            raise BadInput(error.cause, place=f"{name}[{number}]{more}") from None
 
 
 def optional_text(record: Json, name: str) -> str:
@@ -398,6 +404,11 @@ def list_at(record: Json, name: str) -> list[Any]:
     if not isinstance(value, list):
         raise BadInput(f"'{name}' is {kind_words(value)}, not a list")
     return cast("list[Any]", value)
+
+
+def number_or_unset(value: object) -> Number | UnsetType:
+    """A number; absent where the value is none."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else UNSET
 
 
 def session_time(begun: int | None, ended: int | None = None) -> Time | UnsetType:

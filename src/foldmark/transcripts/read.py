@@ -6,6 +6,7 @@ Says which line is wrong, and goes on after it only where that is wanted.
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from foldmark.errors import BadInput
 from foldmark.files import MOST_BYTES, harmless, in_plain_words, text_problem
 from foldmark.model.messages import (
+    AnyPart,
     Completed,
     Message,
     Number,
@@ -24,13 +26,15 @@ from foldmark.model.messages import (
     has_result,
     with_part,
 )
-from foldmark.model.operations import Kind, Operation, taken_back
 from foldmark.model.values import Extra, Frozen
 from foldmark.wire.pairing import Late, settled
 
 from .build import Opened, Pruned, Reverted, Step
 from .format import Format, format_named, recognised
 from .source import Record, Source, opened_source
+
+if TYPE_CHECKING:
+    from foldmark.store.importing import SessionImport
 
 OPENCODE = "opencode"
 _UNFINISHED = "the file ends within it; it is taken once it is written to its end"
@@ -122,8 +126,8 @@ class Sessions:
         self._format = format
         self._infos: dict[str, SessionInfo] = {}
         self._extras: dict[str, Extra] = {}
-        self._told: dict[str, _Told] = {}
-        self._now = _Told()
+        self._told: dict[str, _Branch] = {}
+        self._now = _Branch()
 
     def take(self, step: Step) -> None:
         """Take one step."""
@@ -132,15 +136,9 @@ class Sessions:
                 self._infos[info.id] = with_origin(info, self._format)
                 if extra:
                     self._extras[info.id] = extra
-                self._now = self._told.setdefault(info.id, _Told())
-            case Message():
-                self._now.add(step)
-            case Late(answer=answer, key=key, at=at):
-                self._now.settle(answer.call_id, lambda part: settled(part, answer, key, at))
-            case Pruned(calls=calls, at=at):
-                self._now.prune(calls, at)
-            case Reverted(message=message):
-                self._now.revert(message)
+                self._now = self._told.setdefault(info.id, _Branch())
+            case _:
+                tell(self._now, step)
 
     def transcripts(self) -> list[Transcript]:
         """The sessions so far."""
@@ -154,71 +152,71 @@ class Sessions:
         ]
 
 
-class _Told:
-    """What was told of one session, and what of it is left once reverts have had their way."""
+def tell(session: "_Branch | SessionImport", step: Message | Late | Pruned | Reverted) -> None:
+    """Tell a session what happened in it."""
+    match step:
+        case Message():
+            session.take(step)
+        case Late(answer=answer, key=key, at=at):
+            session.settle(answer.call_id, lambda part: settled(part, answer, key, at))
+        case Pruned(calls=calls, at=at):
+            session.prune(calls, at)
+        case Reverted(message=message):
+            session.revert(message)
+
+
+class _Branch:
+    """What was told of one session: messages in a tree, and the branch of it that is shown."""
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
         self._calls: dict[str, tuple[int, int]] = {}  # the newest of each id: message, part
-        self._acts: list[Operation] = []
-        self._marks: dict[int, dict[tuple[int, int], Number]] = {}  # by the numbers of prunes
+        self._last = _Node(None, None, {})
+        self._nodes: dict[str | None, _Node] = {None: self._last}  # by the ids of messages
 
-    def add(self, message: Message) -> None:
+    def take(self, message: Message) -> None:
         place = len(self._messages)
         for offset, part in enumerate(message.parts):
             if isinstance(part, ToolPart) and part.call_id:
                 self._calls[part.call_id] = (place, offset)
         self._messages.append(message)
+        self._last = self._nodes[message.id] = _Node(self._last, place, {})
 
     def settle(self, call: str, change: Callable[[ToolPart], ToolPart]) -> None:
         place, offset = self._calls.get(call, (0, -1))
-        if offset >= 0 and not has_result(self._messages[place].parts[offset]):
-            self._change(self._messages, (place, offset), change)
+        part = self._messages[place].parts[offset] if offset >= 0 else None
+        if isinstance(part, ToolPart) and not has_result(part):
+            self._messages[place] = with_part(self._messages[place], offset, change(part))
 
     def prune(self, calls: Iterable[str], at: Number | None) -> None:
-        found = [self._calls[call] for call in calls if call in self._calls]
-        ended = [
-            (place, offset)
-            for place, offset in found
-            if has_result(self._messages[place].parts[offset])
-        ]
-        self._marks[self._act("prune").number] = dict.fromkeys(ended, at or 1)
+        for place, offset in (self._calls[call] for call in calls if call in self._calls):
+            if has_result(self._messages[place].parts[offset]):
+                self._last.marks.setdefault((place, offset), at or 1)
 
     def revert(self, message: str | None) -> None:
-        places = range(len(self._messages) - 1, -1, -1)
-        found = (place for place in places if self._messages[place].id == message)
-        place = -1 if message is None else next(found, None)
-        if place is not None:
-            self._act("revert", tail=place + 1, marker=len(self._messages))
+        if message in self._nodes:  # which may be on another branch
+            self._last = _Node(self._nodes[message], None, {})
 
-    def shown(self) -> Iterator[Message]:
-        messages = list(self._messages)
-        reverted = taken_back(self._acts)
-        left = [act for act in self._acts if reverted[act.number] is None]
+    def shown(self) -> list[Message]:
+        messages, places = list(self._messages), list[int]()
         marks: dict[tuple[int, int], Number] = {}
-        for act in left:
-            marks = self._marks.get(act.number, {}) | marks  # the first mark is the one that counts
-        for place, at in marks.items():
-            self._change(messages, place, lambda part, at=at: _pruned(part, at))
-        gaps = [range(act.tail or 0, act.marker or 0) for act in left if act.kind == "revert"]
-        for place, message in enumerate(messages):
-            if not any(place in gap for gap in gaps):
-                yield message
+        node: _Node | None = self._last
+        while node is not None:
+            marks |= node.marks  # the first mark is the one that counts
+            places += [] if node.place is None else [node.place]
+            node = node.before
+        for (place, offset), at in marks.items():
+            part = _pruned(messages[place].parts[offset], at)
+            messages[place] = with_part(messages[place], offset, part)
+        return [messages[place] for place in reversed(places)]
 
-    def _act(self, kind: Kind, tail: int | None = None, marker: int | None = None) -> Operation:
-        number, place = len(self._acts) + 1, len(self._messages)
-        act = Operation(number=number, kind=kind, at=0, place=place, tail=tail, marker=marker)
-        self._acts.append(act)
-        return act
 
-    @staticmethod
-    def _change(
-        messages: list[Message], place: tuple[int, int], change: Callable[[ToolPart], ToolPart]
-    ) -> None:
-        number, offset = place
-        part = messages[number].parts[offset]
-        if isinstance(part, ToolPart):
-            messages[number] = with_part(messages[number], offset, change(part))
+class _Node(NamedTuple):
+    """A message, or a return to one; and what was pruned after it."""
+
+    before: "_Node | None"
+    place: int | None
+    marks: dict[tuple[int, int], Number]
 
 
 def with_origin(info: SessionInfo, format: str) -> SessionInfo:
@@ -228,10 +226,10 @@ def with_origin(info: SessionInfo, format: str) -> SessionInfo:
     return replace(info, origin=replace(info.origin or Origin(), format=format))
 
 
-def _pruned(part: ToolPart, at: Number | None) -> ToolPart:
-    if not isinstance(part.state, Completed):
+def _pruned(part: AnyPart, at: Number) -> AnyPart:
+    if not isinstance(part, ToolPart) or not isinstance(part.state, Completed):
         return part
-    time = replace(part.state.time or Time(), compacted=at or 1)
+    time = replace(part.state.time or Time(), compacted=at)
     return replace(part, state=replace(part.state, time=time))
 
 

@@ -10,17 +10,16 @@ from msgspec import UnsetType, field
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.model.messages import Message, SessionInfo
+from foldmark.model.messages import SessionInfo
 from foldmark.model.values import Extra, Frozen
 from foldmark.store import leases
 from foldmark.store.importing import Diverged, SessionImport
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import LATEST, Store
 from foldmark.tokens.counters import Counter, counter
-from foldmark.wire.pairing import Late, settled
 
-from .build import Opened, Pruned, Reverted, Step
-from .read import OPENCODE, Reading, with_origin
+from .build import Opened, Step
+from .read import OPENCODE, Reading, tell, with_origin
 
 State = Literal["new", "grown", "same"]
 Watch = Callable[[int], None]  # is told how many bytes were read
@@ -91,20 +90,9 @@ class _Writer:
             self._told[self._now] = (info, step.extra)
         elif self._now not in self._diverged:
             try:
-                self._tell(self._session().filling, step)
+                tell(self._session().filling, step)
             except Diverged as error:
                 self._diverged[self._now] = error  # others of the file may be, too
-
-    def _tell(self, filling: SessionImport, step: Message | Late | Pruned | Reverted) -> None:
-        match step:
-            case Message():
-                filling.take(step)
-            case Late(answer=answer, key=key, at=at):
-                filling.settle(answer.call_id, lambda part: settled(part, answer, key, at))
-            case Pruned(calls=calls, at=at):
-                filling.prune(calls, at)
-            case Reverted(message=message):
-                filling.revert(message)
 
     def finish(self) -> list[Imported]:
         if not self._open and self._told and self._format == OPENCODE:

@@ -230,18 +230,19 @@ def _is_foreign(block: object) -> bool:
 
 
 def usage_tokens(usage: object) -> Tokens | None:
-    """What was measured; the prompt's tokens include those that were cached."""
+    """What was measured; the prompt's tokens include those that the cache gave or took."""
     if not isinstance(usage, dict):
         return None
     told = cast("Json", usage)
     given, made = as_number(told.get("prompt_tokens")), as_number(told.get("completion_tokens"))
     read = as_number(options(told, "prompt_tokens_details").get("cached_tokens"))
+    write = as_number(told.get("cache_creation_input_tokens"))  # as LiteLLM tells it
     return Tokens(
-        input=max(given - read, 0),
+        input=max(given - read - write, 0),
         output=made,
         reasoning=as_number(options(told, "completion_tokens_details").get("reasoning_tokens")),
         total=as_number(told.get("total_tokens")) or given + made,
-        cache=Cache(read=read, write=0),
+        cache=Cache(read=read, write=write),
     )
 
 

@@ -64,9 +64,8 @@ class Aider(FormatReader):
         except UnicodeDecodeError as error:
             raise BadInput("not UTF-8 text", place=f"byte {error.start}") from None
 
-    def read(self, record: str, line: int) -> None:
+    def read(self, record: str) -> None:
         """Tell what a line ends: all is told once the next thing begins."""
-        del line
         if record.startswith(_USER):
             # As such files are counted: a prompt and its answer for each line of the user.
             self.tally.messages += 2

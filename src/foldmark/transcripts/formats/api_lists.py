@@ -64,9 +64,8 @@ class ApiLists(FormatReader):
         """A list, a request, or a message."""
         return parsed(data)
 
-    def read(self, record: Any, line: int) -> None:
+    def read(self, record: Any) -> None:
         """Tell what it says."""
-        del line
         if isinstance(record, list):
             self._list(objects(cast("object", record), "the list"), {})
             return

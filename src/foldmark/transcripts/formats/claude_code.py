@@ -117,9 +117,8 @@ class ClaudeCode(FormatReader):
             uuid = kind.uuid if isinstance(kind.uuid, str) else UNSET
             return ClaudeLine(type=kind.type, uuid=uuid)
 
-    def read(self, record: ClaudeLine, line: int) -> None:
+    def read(self, record: ClaudeLine) -> None:
         """Tell what a line says."""
-        del line
         name = (record.agent_id or "subagent") if record.is_sidechain else ""
         if record.type in _TITLES:
             self._entitle(record)

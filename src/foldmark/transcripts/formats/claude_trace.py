@@ -10,6 +10,7 @@ begins with it.
 """
 
 import json
+import re
 from collections import OrderedDict, deque
 from contextlib import suppress
 from operator import eq
@@ -25,6 +26,8 @@ from foldmark.transcripts.build import (
     FormatReader,
     Talk,
     UniqueNames,
+    as_list,
+    as_object,
     by_program,
     moment,
     session_time,
@@ -38,7 +41,7 @@ from foldmark.wire.joiners import AnthropicJoiner
 
 _NAME = "anthropic-api"
 _PATH = "/v1/messages"
-_DATA = "\ndata:"
+_DATA = re.compile(r"^data:(.*)", re.MULTILINE)  # lines of server-sent events
 _MOST_TALKS, _MOST_WAITING = 64, 8
 # What Claude Code writes.
 _SUMMARIZE = "Your task is to create a detailed summary of"
@@ -102,9 +105,8 @@ class ClaudeTrace(FormatReader):
             record = parsed(json.dumps(record, ensure_ascii=False).encode(errors="replace"))
         return cast("Json", record)
 
-    def read(self, record: Json, line: int) -> None:
+    def read(self, record: Json) -> None:
         """Tell what a request and its response add; other endpoints have other bodies."""
-        del line
         request = object_at(record, "request")
         body, url = request.get("body"), request.get("url")
         is_elsewhere = isinstance(url, str) and not url.partition("?")[0].endswith(_PATH)
@@ -337,13 +339,22 @@ class _TracedTalk(Talk):
 
 def streamed(text: str) -> Json | None:
     """The response that recorded server-sent events tell; as far as it came, if it broke off."""
+    data = [line.encode(errors="surrogatepass") for line in _DATA.findall(text)]
     joiner = AnthropicJoiner()
-    for piece in f"\n{text}".split(_DATA)[1:]:
-        with suppress(BadInput):  # cut off within a line, perhaps
-            event = parsed(piece.partition("\n")[0].encode(errors="surrogatepass"))
-            if isinstance(event, dict):
-                joiner.take(cast("Json", event))
+    try:
+        events = as_list(parsed(b"[" + b",".join(data) + b"]"))
+    except BadInput:  # cut off within a line, perhaps
+        events = [_event(line) for line in data]
+    for event in events:
+        with suppress(BadInput):
+            joiner.take(as_object(event))
     return joiner.as_far()
+
+
+def _event(line: bytes) -> object:
+    with suppress(BadInput):
+        return parsed(line)
+    return None
 
 
 def _texts(read: Read) -> list[str]:

@@ -83,13 +83,13 @@ class Codex(FormatReader):
         self._answer: Message | None = None  # begun by its first item
         self._more: list[AnyPart] = []  # what its further items say
 
-    def read(self, record: Json, line: int) -> None:
+    def read(self, record: Json) -> None:
         """Tell what a line says."""
         kind = text_at(record, "type")
         told = object_at(record, "payload") if kind in _KINDS else {}
         if not self._is_open:
             self._open(told if kind == "session_meta" else {}, record.get("timestamp"))
-        name, at = f"{self.talk.info.id}-{line}", moment(record.get("timestamp"))
+        name, at = f"{self.talk.info.id}-{self.line}", moment(record.get("timestamp"))
         if kind == "response_item":
             self._item(told, name, at)
         elif kind == "event_msg":

@@ -68,9 +68,8 @@ class CopilotCli(FormatReader):
         self._session = self.talk.info
         self._model = ""
 
-    def read(self, record: Json, line: int) -> None:
+    def read(self, record: Json) -> None:
         """Tell what an event says."""
-        del line
         kind, at = text_at(record, "type"), moment(record.get("timestamp"))
         data = {} if record.get("data") is None else object_at(record, "data")
         if kind == "session.start":

@@ -28,7 +28,7 @@ from foldmark.model.messages import (
     Tokens,
     ToolPart,
 )
-from foldmark.model.values import Frozen, Json, parsed
+from foldmark.model.values import Frozen, Json
 from foldmark.transcripts.build import (
     FormatReader,
     as_list,
@@ -89,6 +89,7 @@ class GeminiCli(FormatReader):
     name = _NAME
     about = "Gemini CLI, ~/.gemini/tmp, and its /chat save"
     key = _wire.key
+    bare = "history"
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
@@ -114,14 +115,8 @@ class GeminiCli(FormatReader):
         self._masked: set[str] = set()
         self._folds = self._saved = 0
 
-    def decode(self, data: bytes) -> Json:
-        """A record, or bare contents as one."""
-        record = parsed(data)
-        return {"history": record} if isinstance(record, list) else super().decode(data)
-
-    def read(self, record: Json, line: int) -> None:
+    def read(self, record: Json) -> None:
         """Tell what a line or a document says."""
-        del line
         contents = next((name for name in ("history", "contents") if record.get(name)), "")
         if contents or record.get("history") == []:
             listed = objects(record[contents or "history"], f"'{contents}'")

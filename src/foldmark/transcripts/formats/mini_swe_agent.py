@@ -7,45 +7,26 @@ was measured and thought is in `extra`. The last output is what the run hands in
 version gives it the role `exit`.
 """
 
-from itertools import islice, zip_longest
 from typing import Any
 
-from msgspec import UNSET
-
 from foldmark.errors import BadInput
-from foldmark.model.messages import (
-    AnyPart,
-    ReasoningPart,
-    SessionInfo,
-    TextPart,
-    ToolPart,
-    has_result,
-)
+from foldmark.model.messages import AnyPart, ReasoningPart, TextPart
 from foldmark.model.values import Json
 from foldmark.transcripts.build import (
     FormatReader,
-    Talk,
-    UniqueNames,
     as_list,
     as_object,
     by_program,
-    located,
     moment,
     named_model,
+    number_or_unset,
 )
 from foldmark.transcripts.source import Head
 from foldmark.wire.codec import Answer, objects, options
-from foldmark.wire.openai_chat import OpenAIChat
+from foldmark.wire.openai_chat import OpenAIChat, usage_tokens
 from foldmark.wire.openai_responses import OpenAIResponses
 
-from ._fenced import FencedCall, FencedOutput, Place, enclosed, parted, place_of
-from ._litellm import (
-    leading_prompts,
-    number_or_none,
-    response_tokens,
-    run_facts,
-    run_info,
-)
+from ._runs import AgentRun, Place, enclosed, parted, place_of
 
 _NAME = "mini-swe-agent"
 # A command stands between these; the program looks for one kind only, that which is set up.
@@ -73,67 +54,34 @@ class MiniSweAgent(FormatReader):
         told = head.field("trajectory_format")
         return isinstance(told, str) and told.startswith(_NAME)
 
-    def __init__(self, name: str) -> None:
-        """Take the file's name, for runs that do not name their task."""
-        super().__init__(name)
-        self.stem = self.stem.removesuffix(".traj")
-        self._names = UniqueNames()
-
-    def read(self, record: Json, line: int) -> None:
+    def read(self, record: Json) -> None:
         """Tell what a run says."""
-        del line
         messages = objects(record.get("messages"), "'messages'")
-        self.tally.messages += len(messages)
-        task, about = record.get("instance_id"), as_object(record.get("info"))
-        session = self._names.once(task if isinstance(task, str) and task else self.stem)
-        prompts = leading_prompts(messages)
+        about = as_object(record.get("info"))
         config = options(about, "config")
-        info = run_info(
-            session,
-            prompts=prompts,
-            version=about.get("mini_version"),
-            directory=options(config, "environment").get("cwd"),
-        )
         self.key = (_RESPONSES if any(map(_is_response, messages)) else _CHAT).key
-        run = _MiniSweRun(self, info, named_model(options(config, "model").get("model_name")))
-        run.extra = run_facts(_NAME, about)
-        run.open()
-        pairs = zip_longest(messages, messages[1:], fillvalue=None)
-        for number, (said, after) in islice(enumerate(pairs), len(prompts), None):
-            with located(f"messages[{number}]"):
-                run.read(said or {}, after, f"{session}-{number}")
+        run = _MiniSweRun(self, record.get("instance_id"), messages)
+        run.model = named_model(options(config, "model").get("model_name"))
+        folder = options(config, "environment").get("cwd")
+        run.read_all("messages", about, version=about.get("mini_version"), directory=folder)
         run.flush()
 
 
-class _MiniSweRun(Talk):
-    """The messages of one run."""
-
-    def __init__(self, reader: FormatReader, info: SessionInfo, model: tuple[str, str]) -> None:
-        super().__init__(reader, info)
-        self._model = model if any(model) else None
-        self._unanswered: list[str] = []  # calls that wait for their outputs
-        self._is_told = False  # whether the next is an output that was told with its call
-        self._is_refused = False  # whether the last answer is not of the form that is wanted
-
-    def read(self, said: Json, after: Json | None, name: str) -> None:
-        """Tell what a message says; an answer is told with the output that follows."""
-        if self._is_told:
-            self._is_told = False
-        elif said.get("role") == "assistant":
-            self._reply(said, after, name)
+class _MiniSweRun(AgentRun):
+    def read(self, said: Json, name: str) -> None:
+        """Tell what a message says."""
+        if said.get("role") == "assistant":
+            self._reply(said, name)
         elif _is_response(said):
             self._response(said, name)
-        elif said.get("role") == "tool" or said.get("type") == "function_call_output":
-            self._result(_result(said), said)
-        elif self._unanswered and _is_output(said):
-            self._result(_as_answer(self._unanswered[0], said), said)
+        elif said.get("role") == "tool":
+            self.result(said.get("tool_call_id"), said.get("content"), _at(said))
+        elif said.get("type") == "function_call_output":
+            self.end_call(_output(said), _at(said))
+        elif self.unanswered and _is_output(said):
+            self.result(self.unanswered[0], said.get("content"), _at(said))
         else:
             self._prompt(said, name)
-
-    def _result(self, answer: Answer, said: Json) -> None:
-        if answer.call_id in self._unanswered:
-            self._unanswered.remove(answer.call_id)
-        self.answer(answer, _at(said))
 
     def _prompt(self, said: Json, name: str) -> None:
         """The task, a complaint of the program, or why it ended."""
@@ -141,14 +89,14 @@ class _MiniSweRun(Talk):
         wire = _RESPONSES if said.get("type") == "message" else _CHAT
         role = "user" if is_exit else said.get("role")
         parts = wire.read({"role": role, "content": said.get("content")}).parts
-        if self._is_refused or is_exit:
+        if not self.has_called or is_exit:  # it complains of an answer without a command
             parts = by_program(parts)
         if not all(isinstance(part, TextPart) and not part.text for part in parts):
             self.user(name, parts, _at(said))
 
     # --- the model ---
 
-    def _reply(self, said: Json, after: Json | None, name: str) -> None:
+    def _reply(self, said: Json, name: str) -> None:
         content, extra = said.get("content"), options(said, "extra")
         response = options(extra, "response")
         place = None if said.get("tool_calls") else _place(content, extra.get("actions"))
@@ -156,45 +104,31 @@ class _MiniSweRun(Talk):
             beside = {field: held for field in _BESIDE if (held := said.get(field))}
             parts = _CHAT.read({"role": "assistant", "content": content or None, **beside}).parts
         else:
-            # The output follows as a rule; to tell it at once is faster than to wait for it.
-            output = _output(after)
-            self._is_told = output is not None
-            parts = parted(content, place, FencedCall(_NAME, "bash", f"{name}-call", output))
-        self._tell(
+            parts = parted(content, place, _NAME, "bash", f"{name}-call")
+        self.reply(
             name,
             _with_thoughts(parts, response),
             _at(said) or moment(response.get("created")),
-            model=self._model or named_model(response.get("model")),
-            tokens=response_tokens(response),
-            cost=_cost(extra.get("cost") or options(response, "usage").get("cost")),
+            model=response.get("model"),
+            tokens=usage_tokens(response.get("usage") or None),
+            cost=number_or_unset(extra.get("cost") or options(response, "usage").get("cost")),
         )
 
     def _response(self, said: Json, name: str) -> None:
         """A whole response of the Responses API."""
         given = {field: said.get(field) for field in ("output", "usage", "model")}
         reply = _RESPONSES.read_reply(given)
-        self._tell(
+        self.reply(
             name,
             reply.read.parts,
             _at(said) or moment(said.get("created_at")),
-            model=self._model or named_model(reply.model),
+            model=reply.model,
             tokens=reply.tokens,
-            cost=_cost(options(said, "extra").get("cost")),
+            cost=number_or_unset(options(said, "extra").get("cost")),
         )
-
-    def _tell(self, name: str, parts: tuple[AnyPart, ...], at: int | None, **about: Any) -> None:
-        calls = [part for part in parts if isinstance(part, ToolPart)]
-        self._unanswered = [part.call_id or "" for part in calls if not has_result(part)]
-        self._is_refused = not calls
-        self.assistant(name, parts, at, **about)
 
 
 # --- messages ------------------------------------------------------------------------------
-
-
-def _cost(told: object) -> Any:
-    cost = number_or_none(told)
-    return UNSET if cost is None else cost
 
 
 def _at(said: Json) -> int | None:
@@ -213,28 +147,13 @@ def _is_output(said: Json) -> bool:
     return said.get("role") in ("user", "exit") and not interrupts
 
 
-def _output(said: Json | None) -> FencedOutput | None:
-    """What a command gave back, where that is a text."""
-    if said is None or not isinstance(said.get("content"), str) or not _is_output(said):
-        return None
-    return FencedOutput(said["content"], _at(said))
-
-
-def _result(said: Json) -> Answer:
-    """The result of a real call."""
-    if said.get("role") == "tool":
-        return _as_answer(said.get("tool_call_id"), said)
+def _output(said: Json) -> Answer:
+    """The result of a call of the Responses API."""
     given = {field: said.get(field) for field in ("type", "call_id", "output")}
     answers = _RESPONSES.read(given).answers
     if not answers:
         raise BadInput("a result names no call")
     return answers[0]
-
-
-def _as_answer(call: Any, said: Json) -> Answer:
-    """A message as the result of a call."""
-    given = {"role": "tool", "tool_call_id": call, "content": said.get("content")}
-    return _CHAT.read(given).answers[0]
 
 
 def _place(text: Any, actions: Any) -> Place | None:

@@ -27,9 +27,8 @@ class OpenCode(FormatReader):
         """A whole session."""
         return decode_transcript(data)
 
-    def read(self, record: Transcript, line: int) -> None:
+    def read(self, record: Transcript) -> None:
         """Tell its messages as they are, and its reverts after what they hide."""
-        del line
         info, messages = replace(record.info, revert=UNSET, reverted=UNSET), record.messages
         talk = Talk(self, info, record.extra)
         talk.open()

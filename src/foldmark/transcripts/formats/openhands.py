@@ -10,13 +10,12 @@ beside their names.
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import (
     AnyPart,
     FilePart,
-    Message,
     Origin,
     Pending,
     ReasoningPart,
@@ -25,29 +24,27 @@ from foldmark.model.messages import (
     Tokens,
     ToolPart,
 )
-from foldmark.model.values import Json, parsed
+from foldmark.model.values import Extra, Json
 from foldmark.transcripts.build import (
     FormatReader,
     Talk,
     UniqueNames,
     as_list,
     as_object,
-    assistant_message,
     list_at,
-    located,
     moment,
     named_model,
     note,
     optional_text,
+    read_each,
     session_time,
     text_or_empty,
-    user_message,
 )
 from foldmark.transcripts.source import Head
 from foldmark.wire.codec import Answer, as_number, kind_words, objects, options, url_parts, without
-from foldmark.wire.openai_chat import OpenAIChat
+from foldmark.wire.openai_chat import OpenAIChat, usage_tokens
 
-from ._litellm import counted_tokens, number_or_none, response_tokens, run_facts
+from ._runs import run_facts
 
 _NAME = "openhands"
 _SILENT = frozenset(  # none of these is shown to the model
@@ -73,6 +70,7 @@ class OpenHands(FormatReader):
     name = _NAME
     about = "OpenHands, output.jsonl or a list of events"
     key = _wire.key
+    bare = "history"
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
@@ -81,54 +79,45 @@ class OpenHands(FormatReader):
         events = [_first(line) for line in head.lines[:3]]
         return any(map(_is_event, events or (*head.beginning(name, 1), head.item(0))))
 
-    def __init__(self, name: str) -> None:
-        """Take the file's name, for runs that do not name their task."""
-        super().__init__(name)
-        self._names = UniqueNames()
-
-    def decode(self, data: bytes) -> Json:
-        """A run, or a bare list of events as one."""
-        record = parsed(data)
-        return {"history": record} if isinstance(record, list) else super().decode(data)
-
-    def read(self, record: Json, line: int) -> None:
+    def read(self, record: Json) -> None:
         """Tell what a run says."""
-        del line
         name = "history" if record.get("history") else "trajectory"
-        events = list(_in_a_row(list_at(record, name) if record.get(name) else [], name))
-        session = self._names.once(str(record.get("instance_id") or self.stem))
+        events: list[Json] = []
+        entries = list_at(record, name) if record.get(name) else []
+        read_each(entries, name, lambda entry, number: events.extend(_in_a_row(entry, number)))
+        session = self.names.once(str(record.get("instance_id") or self.stem))
         cost = options(record, "metrics").get("accumulated_cost")
         facts = {"error": record.get("error"), "accumulated_cost": cost}
-        run = _OpenHandsRun(self, _info(session, events), record)
-        run.extra = run_facts(_NAME, facts, facts)
-        run.open()
-        run.begin(record.get("instruction"), events)
-        for number, event in enumerate(events):
-            with located(f"{name}[{number}]"):
-                run.read(event, number)
+        run = _OpenHandsRun(self, _info(session, events), run_facts(_NAME, facts, facts))
+        run.begin(record, events)
+        read_each(events, name, run.read)
         run.flush()
 
 
 class _OpenHandsRun(Talk):
     """The events of one run."""
 
-    def __init__(self, reader: FormatReader, info: SessionInfo, row: Json) -> None:
-        super().__init__(reader, info)
-        self._tally = reader.tally
-        model = options(as_object(row.get("metadata")), "llm_config").get("model")
-        self._model = named_model(model) if isinstance(model, str) and model else None
-        usages = objects(options(row, "metrics").get("token_usages") or [], "'token_usages'")
-        self._usages = {optional_text(usage, "response_id"): usage for usage in usages}
+    def __init__(
+        self, reader: FormatReader, info: SessionInfo, extra: Extra | UnsetType = UNSET
+    ) -> None:
+        super().__init__(reader, info, extra)
+        self._model: tuple[str, str] = ("", "")
+        self._usages: dict[str, Json] = {}  # by their responses
         self._names = UniqueNames()
         self._places: list[tuple[int, str]] = []  # messages by the events they began with
-        self._calls: dict[int | str | None, str] = {}  # by the events that made them
+        self._calls: dict[object, str] = {}  # by the events that made them
         self._unanswered: dict[str, None] = {}  # calls without an observation
         self._response = ""  # the newest, and its calls
         self._told: list[str] = []
         self._by_user = True  # whether a message that names no source is the user's
 
-    def begin(self, instruction: object, events: list[Json]) -> None:
-        """The task, where an older version does not write it among the events."""
+    def begin(self, record: Json, events: list[Json]) -> None:
+        """Tell of the run, and its task where an older version has that beside the events."""
+        self._model = named_model(options(record.get("metadata"), "llm_config").get("model"))
+        usages = objects(options(record, "metrics").get("token_usages") or [], "'token_usages'")
+        self._usages = {optional_text(usage, "response_id"): usage for usage in usages}
+        self.open()
+        instruction = record.get("instruction")
         if isinstance(instruction, str) and all(e.get("action") != "message" for e in events):
             self._by_user = False
             name = self._names.once(f"{self.info.id}-instruction")
@@ -139,12 +128,15 @@ class _OpenHandsRun(Talk):
         own = event.get("id")
         name = self._names.once(f"{self.info.id}-{f'event-{number}' if own is None else own}")
         action, observation = event.get("action"), event.get("observation")
+        last = self.last_id
         if action and action not in _SILENT:
             self._act(event, name)
         elif observation == "recall":
             self._note(event, name, _recalled(event))
         elif observation and observation not in _SILENT:
             self._observe(event, name)
+        if isinstance(own, int) and self.last_id not in (last, f"{name}-summary"):
+            self._places.append((own, name))
 
     def _act(self, event: Json, name: str) -> None:
         action, source = event["action"], event.get("source")
@@ -154,21 +146,20 @@ class _OpenHandsRun(Talk):
         if source == "user" or (not source and is_message and self._by_user):
             self._prompt(event, name)
             return
-        self._tally.messages += 1
+        self.reader.tally.messages += 1
         self._by_user = is_message
         if action == "condensation":
             self._fold(event, name)
         elif is_message:
-            model = self._model or ("", "")
-            self._add(event, assistant_message(name, _message(event), _at(event), model=model))
+            self.assistant(name, _message(event), _at(event), model=self._model)
         elif action != "system":
             self._call(event, name)
 
     def _prompt(self, event: Json, name: str) -> None:
         self._by_user = False
         if event["action"] == "message":
-            self._tally.messages += 1
-            self._add(event, user_message(name, _message(event), _at(event)))
+            self.reader.tally.messages += 1
+            self.user(name, _message(event), _at(event))
             return
         command = _arguments(event).get("command")
         is_run = event["action"] == "run" and isinstance(command, str)
@@ -198,25 +189,24 @@ class _OpenHandsRun(Talk):
             said = parts or (() if goes_on else _thoughts(event))
             parts = (*said, ToolPart(tool=tool, call_id=call, state=Pending(input=given)))
         self._unanswered |= dict.fromkeys(self._told)
-        message = assistant_message(
+        self.assistant(
             name,
             parts,
             _at(event),
-            model=self._model or named_model(response.get("model")),
-            tokens=self._measured(of) or response_tokens(response),
+            model=self._model if any(self._model) else named_model(response.get("model")),
+            tokens=self._tokens(of, response),
             wire=wire or UNSET,
         )
-        self._add(event, message)
 
-    def _measured(self, response: str) -> Tokens | None:
+    def _tokens(self, name: str, response: Json) -> Tokens | None:
         """What was measured for a response."""
-        usage = self._usages.get(response)
+        usage = self._usages.get(name)
         if usage is None:
-            return None
-        read, write = (
-            number_or_none(usage.get(f"cache_{kind}_tokens")) or 0 for kind in ("read", "write")
+            return usage_tokens(response.get("usage") or None)
+        cache = {"prompt_tokens_details": {"cached_tokens": usage.get("cache_read_tokens")}}
+        return usage_tokens(
+            {**usage, **cache, "cache_creation_input_tokens": usage.get("cache_write_tokens")}
         )
-        return counted_tokens(usage, read, write)
 
     def _observe(self, event: Json, name: str) -> None:
         call = self._caused(event)
@@ -246,7 +236,7 @@ class _OpenHandsRun(Talk):
 
     def _note(self, event: Json, name: str, text: str) -> None:
         if text.strip():
-            self._add(event, user_message(name, (note(text),), _at(event)))
+            self.user(name, (note(text),), _at(event))
 
     # --- condensations ---
 
@@ -266,23 +256,16 @@ class _OpenHandsRun(Talk):
             wire={_NAME: without(told, "summary")},
         )
 
-    def _add(self, event: Json, message: Message) -> None:
-        if isinstance(event.get("id"), int):
-            self._places.append((event["id"], message.id))
-        self.add(message)
-
 
 # --- events --------------------------------------------------------------------------------
 
 
-def _in_a_row(entries: list[Any], name: str) -> Iterator[Json]:
-    """The events one by one; an older version has actions in pairs with what they caused."""
-    for number, entry in enumerate(entries):
-        with located(f"{name}[{number}]"):
-            if pair := [_event(event) for event in as_list(entry) if event]:
-                yield from _paired(pair, number)
-            elif entry and not as_list(entry):
-                yield _event(entry)
+def _in_a_row(entry: Any, number: int) -> Iterator[Json]:
+    """The events of an entry; an older version has actions in pairs with what they caused."""
+    if pair := [_event(event) for event in as_list(entry) if event]:
+        yield from _paired(pair, number)
+    elif entry and not as_list(entry):
+        yield _event(entry)
 
 
 def _event(entry: Any) -> Json:

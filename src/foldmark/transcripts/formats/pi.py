@@ -78,7 +78,7 @@ class Pi(FormatReader):
         self._model = ("", "")  # that the user chose
         self._level = ""  # how much it shall think
 
-    def read(self, record: Json, line: int) -> None:
+    def read(self, record: Json) -> None:
         """Tell what an entry says."""
         kind = text_at(record, "type")
         if not self._is_open:
@@ -86,7 +86,7 @@ class Pi(FormatReader):
         if kind != "message":
             self._choose(record)
         if kind != "session":
-            self._entry(record, kind, line)
+            self._entry(record, kind)
         self._is_open = True  # not before: of a line that cannot be read nothing is told
 
     def _open(self, record: Json, *, is_header: bool) -> None:
@@ -104,9 +104,9 @@ class Pi(FormatReader):
         if isinstance(level, str):
             self._level = level
 
-    def _entry(self, record: Json, kind: str, line: int) -> None:
+    def _entry(self, record: Json, kind: str) -> None:
         own = optional_text(record, "id")
-        name, at = own or f"{self.talk.info.id}-{line}", _time(record)
+        name, at = own or f"{self.talk.info.id}-{self.line}", _time(record)
         said = self._said(record, kind, name, at)  # first of all: it may be unreadable
         self.tally.messages += kind == "message"
         if "parentId" in record:
@@ -120,7 +120,7 @@ class Pi(FormatReader):
         elif kind == "session_info" and isinstance(record.get("name"), str):
             self.talk.open(title=record["name"] or UNSET)
         # In version 1 entries have no names, and are told by where they stand in the file.
-        self._tree.add(own or str(line - 1), self.talk.last_id, is_message=said is not None)
+        self._tree.add(own or str(self.line - 1), self.talk.last_id, is_message=said is not None)
 
     def _said(self, record: Json, kind: str, name: str, at: int | None) -> Message | Answer | None:
         """The message or result of an entry; None where the model sees none."""

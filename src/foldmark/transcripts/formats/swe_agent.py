@@ -12,26 +12,22 @@ from typing import Any
 from msgspec import Struct
 
 from foldmark.errors import BadInput
-from foldmark.model.messages import AnyPart, Pending, SessionInfo, TextPart, ToolPart
+from foldmark.model.messages import AnyPart, Pending, TextPart, ToolPart
 from foldmark.model.values import Json, decoder, parsed
 from foldmark.transcripts.build import (
     FormatReader,
-    Talk,
-    UniqueNames,
     as_list,
     as_object,
     by_program,
-    located,
     named_model,
     text_or_empty,
 )
 from foldmark.transcripts.source import Head
 from foldmark.wire.anthropic import read_block
-from foldmark.wire.codec import Answer, objects, options, text_at
+from foldmark.wire.codec import objects, options, text_at
 from foldmark.wire.openai_chat import OpenAIChat
 
-from ._fenced import FencedCall, parted, place_of
-from ._litellm import leading_prompts, run_facts, run_info
+from ._runs import AgentRun, parted, place_of
 
 _NAME = "swe-agent"
 # Its own commands, where they are called by text; any other line is for the shell.
@@ -77,83 +73,49 @@ class SweAgent(FormatReader):
             return False
         return any("role" in as_object(item) for item in head.beginning("history", 1))
 
-    def __init__(self, name: str) -> None:
-        """Take the file's name, for runs that do not name their task."""
-        super().__init__(name)
-        self._names = UniqueNames()
-
     def decode(self, data: bytes) -> _Trajectory:
         """A run; not decoded is what its steps repeat, which is most of a file."""
         return _decode(data)
 
-    def read(self, record: _Trajectory, line: int) -> None:
+    def read(self, record: _Trajectory) -> None:
         """Tell what a run says."""
-        del line
-        history = record.history
-        self.tally.messages += len(history)
         config, about = _config(record.replay_config), as_object(record.info)
-        task = text_or_empty(options(config, "problem_statement").get("id"))
-        session = self._names.once(task or self.stem)
-        prompts = leading_prompts(history)
-        info = run_info(session, prompts=prompts, version=about.get("swe_agent_version"))
-        model = named_model(options(options(config, "agent"), "model").get("name"))
-        run = _SweAgentRun(self, info, model)
-        run.extra = run_facts(_NAME, about)
-        run.open()
-        for number, item in enumerate(history[len(prompts) :], len(prompts)):
-            with located(f"history[{number}]"):
-                run.read(item, f"{session}-{number}")
+        run = _SweAgentRun(self, options(config, "problem_statement").get("id"), record.history)
+        run.model = named_model(options(options(config, "agent"), "model").get("name"))
+        run.read_all("history", about, version=about.get("swe_agent_version"))
         run.end(record.trajectory or [])
 
 
-class _SweAgentRun(Talk):
-    """The messages of one run."""
-
-    def __init__(self, reader: FormatReader, info: SessionInfo, model: tuple[str, str]) -> None:
-        super().__init__(reader, info)
-        self._model = model
-        self._unanswered = ""  # the call that waits for its output
-
-    def read(self, item: Json, name: str) -> None:
+class _SweAgentRun(AgentRun):
+    def read(self, said: Json, name: str) -> None:
         """Tell what a message of the history says."""
-        role, content = text_at(item, "role"), item.get("content")
+        role, content = text_at(said, "role"), said.get("content")
         if role == "assistant":
-            self._reply(item, name)
-        elif call := _answered(item) or (self._unanswered if _may_be_output(item) else ""):
-            self._output(call, content)
+            self._reply(said, name)
+        elif call := _answered(said) or (_may_be_output(said) and next(iter(self.unanswered), "")):
+            self.result(call, content, None)
         else:
             parts = _wire.read({"role": "user", "content": content}).parts
-            is_told = item.get("is_demo") is True or role != "user"
-            self._unanswered = ""
+            is_told = said.get("is_demo") is True or role != "user"
             self.user(name, by_program(parts) if is_told else parts, None)
 
     def end(self, steps: list[_Observation]) -> None:
         """An older version does not write the output of the last command into the history."""
-        if self._unanswered and steps and isinstance(steps[-1].observation, str):
-            self._output(self._unanswered, steps[-1].observation)
+        if self.unanswered and steps and isinstance(steps[-1].observation, str):
+            self.result(self.unanswered[-1], steps[-1].observation, None)
         self.flush()
 
-    def _output(self, call: str, content: Any) -> None:
-        self._unanswered = ""
-        given = {"role": "tool", "tool_call_id": call, "content": content}
-        if isinstance(content, str):
-            self.answer(Answer(call_id=call, output=content, raw=given), None)
-        else:
-            self.answer(_wire.read(given).answers[0], None)
-
-    def _reply(self, item: Json, name: str) -> None:
-        content, calls = item.get("content"), item.get("tool_calls")
-        blocks = objects(item.get("thinking_blocks") or [], "'thinking_blocks'")
+    def _reply(self, said: Json, name: str) -> None:
+        content, calls = said.get("content"), said.get("tool_calls")
+        blocks = objects(said.get("thinking_blocks") or [], "'thinking_blocks'")
         parts: tuple[AnyPart, ...] = tuple(map(read_block, blocks))
-        action = "" if calls else text_or_empty(item.get("action")).strip()
+        action = "" if calls else text_or_empty(said.get("action")).strip()
         if action and isinstance(content, str):
             parts += _with_command(content, action, f"{name}-call")
         else:
             given = {"role": "assistant", "content": content or None}
             parts += _wire.read({**given, "tool_calls": calls} if calls else given).parts
-        made = [part.call_id for part in parts if isinstance(part, ToolPart)]
-        self._unanswered = (made[-1] or "") if made else ""
-        self.assistant(name, parts, None, model=self._model)
+        self.reply(name, parts, None)
 
 
 def _with_command(text: str, action: str, call_id: str) -> tuple[AnyPart, ...]:
@@ -162,7 +124,7 @@ def _with_command(text: str, action: str, call_id: str) -> tuple[AnyPart, ...]:
     tool = word if word in _COMMANDS else "bash"
     place = place_of(text, action)
     if place is not None:
-        return parted(text, place, FencedCall(_NAME, tool, call_id))
+        return parted(text, place, _NAME, tool, call_id)
     call = ToolPart(tool=tool, call_id=call_id, state=Pending(input={"command": action}))
     return (TextPart(text=text), call)
 
