@@ -61,7 +61,7 @@ def test_what_a_turn_changed_is_told_and_noted(folder: Path, session: Session):
     seen = trees(session)
     assert seen[0][0] == seen[0][1] == seen[1][0]
     assert seen[1][0] != seen[1][1] == seen[2][0] == seen[2][1]
-    held = agent.snapshots(session)
+    held = agent.changes.of(session)
     assert held is not None
     first = session.export().messages[0]
     diffs = session_diff(held, session, first.id)
@@ -81,7 +81,7 @@ def test_what_a_turn_changed_is_told_and_noted(folder: Path, session: Session):
 def test_files_go_back_to_how_they_were_before_a_message(folder: Path, session: Session):
     agent = worker(folder, call("write", path="mill.py", content="speed = 9\n"), "Done.")
     agent.run("Nine.", session)
-    held = agent.snapshots(session)
+    held = agent.changes.of(session)
     assert held is not None
     held.restore(tree_before(session, session.export().messages[0].id))
     assert (folder / "mill.py").read_text() == "speed = 1\n"
@@ -98,7 +98,7 @@ def test_what_a_tool_wrote_is_in_the_diff_though_git_would_ignore_it(
     ]
     agent = worker(folder, calls, "Done.")
     agent.run("Log.", session)
-    held = agent.snapshots(session)
+    held = agent.changes.of(session)
     assert held is not None
     diffs = [(diff.file, diff.before, diff.after) for diff in session_diff(held, session)]
     assert diffs == [("old.log", "old\n", "new\n"), ("run.log", "", "ran\n")]
@@ -130,7 +130,7 @@ def test_a_step_that_died_is_ended_with_what_it_left_in_the_folder(folder: Path,
     session.record((StepStartPart(snapshot=tree), running, StepFinishPart(reason="tool-calls")))
     (folder / "mill.py").write_text("speed = 5\n")  # and then the process died
     agent.run(session=session)
-    held = agent.snapshots(session)
+    held = agent.changes.of(session)
     assert held is not None
     assert [diff.file for diff in session_diff(held, session)] == ["mill.py"]
     assert session.open_calls() == []

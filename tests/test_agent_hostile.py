@@ -329,7 +329,7 @@ def test_everything_is_found_by_a_word_of_it(run: Run) -> None:
 
 def test_every_change_of_a_file_is_in_the_diff(run: Run) -> None:
     now = contents(run.script.folder)
-    snapshots = run.agent.snapshots(run.session)
+    snapshots = run.agent.changes.of(run.session)
     assert snapshots is not None
     diffs = {diff.file: diff for diff in session_diff(snapshots, run.session)}
     changed = {name for name in run.before | now if run.before.get(name) != now.get(name)}
@@ -369,7 +369,7 @@ def test_all_of_it_can_be_taken_back(run: Run) -> None:
 
 def test_the_files_can_be_taken_back_to_the_beginning(run: Run) -> None:
     steps = [p for m in everything(run) for p in m.parts if isinstance(p, StepStartPart)]
-    snapshots = run.agent.snapshots(run.session)
+    snapshots = run.agent.changes.of(run.session)
     assert snapshots is not None
     assert steps[0].snapshot
     snapshots.restore(steps[0].snapshot)

@@ -139,7 +139,7 @@ def look_after(place: Path, before: dict[str, str]) -> None:
         parts = [part for message in messages for part in message.parts]
         calls = [part for part in parts if isinstance(part, ToolPart)]
         assert all(isinstance(part.state, Completed | Failed) for part in calls)
-        snapshots = agent.snapshots(session)
+        snapshots = agent.changes.of(session)
         assert snapshots is not None
         now = texts(place)
         diffs = {diff.file: (diff.before, diff.after) for diff in session_diff(snapshots, session)}

@@ -1,34 +1,42 @@
-"""The agent: a model, its tools, and what it may do; it works in sessions, one turn at a time."""
+"""The agent: a model, its tools, and what it may do; it works in sessions, one turn at a time.
+
+It can hand tasks to other agents: each works in a session of its own, and only its last words
+come back.
+"""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from foldmark.compaction.pivot import AGENT as COMPACTION
-from foldmark.errors import BadInput, BadPolicy
-from foldmark.files import harmless
+from foldmark.errors import BadInput, BadPolicy, FoldmarkError
+from foldmark.providers.background import uncut
 from foldmark.providers.models import model_named
 from foldmark.session.loop_support import LoopSupport
 from foldmark.session.maker import Content
 from foldmark.session.opening import open as open_session
 from foldmark.session.session import Session
-from foldmark.snapshots.snapshots import Snapshots
 from foldmark.summary.prompting import prompt as prompt_named
 from foldmark.summary.steps import Model
 
-from .delegates import delegate
-from .function_tools import toolset
+from .function_tools import tool, toolset
 from .permissions import Action, Asker, Gate, Permissions
 from .recorder import FolderSnapshots
 from .step import RetryPolicy
+from .titles import first_words
+from .tool import Context, Tool, ToolOutput, ToolRefusal
 from .tool_calls import Toolbox
 from .tools.memory import memory_tools
+from .tools.paths import working_folder
 from .tools.workspace import DEFAULT_RULES
-from .turn import Turn, TurnResult
+from .turn import DELEGATE, Turn, TurnResult
 
 STEPS = 1_000
+_DELEGATE_SECONDS, _DELEGATE_SHOWN = 3_600.0, 2_000
 _ANY: tuple[str, Action] = ("*", "allow")  # who hands a tool to an agent wants it to be used
 
 
@@ -73,7 +81,7 @@ class Agent:
         self.description = description or f"an agent named {name}"
         self.is_told = prompt is not None  # its own way, and not the usual one
         self.prompt = prompt_named("worker") if prompt is None else prompt
-        self.folder = None if folder is None else _is_folder(Path(folder).resolve())
+        self.folder = None if folder is None else working_folder(folder)
         self.here = self.folder or Path.cwd()
         if steps < 1:
             raise BadPolicy(f"steps is {steps}; it must be 1 or more")
@@ -87,7 +95,7 @@ class Agent:
         others = _by_name(agents)
         self._compactor = _without_tools(others.pop(COMPACTION, None))
         self.given_tools = tuple(tools)
-        handing = (delegate(others),) if others else ()
+        handing = (_delegate(others),) if others else ()
         # What is folded can always be read again.
         known = toolset((*self.given_tools, *handing, *memory_tools()))
         own_rules = (permissions or {}).items()
@@ -146,16 +154,6 @@ class Agent:
                 output=(kept.output or None) if kept else None,
             )
 
-    def snapshots(self, session: Session) -> Snapshots | None:
-        """The snapshots of its folder, without the store of a session."""
-        return self.changes.of(session)
-
-
-def _is_folder(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise BadInput(f"there is no folder {harmless(str(folder))!r} to work in")
-    return folder
-
 
 def _reached(model: str | Model, base_url: str | None) -> Model:
     if isinstance(model, str):
@@ -190,3 +188,55 @@ def _without_tools(agent: Agent | None) -> Agent | None:
     if agent is not None and agent.given_tools:
         raise BadPolicy(f"the agent {agent.name} summarises, and takes no tools")
     return agent
+
+
+# --- tasks for other agents ----------------------------------------------------------------
+
+
+def _delegate(agents: Mapping[str, Agent]) -> Tool:
+    """The tool by which an agent hands a task to one of these."""
+    listed = "\n".join(f"- {name}: {other.description}" for name, other in agents.items())
+    about = (
+        "Hand a task to another agent. It knows nothing of this conversation, so say all that "
+        f"it needs; it gives back its last words only.\n{listed}"
+    )
+    names = Meta(extra_json_schema={"enum": list(agents)})
+
+    @tool(
+        name=DELEGATE,
+        description=about,
+        seconds=_DELEGATE_SECONDS,
+        shown=_DELEGATE_SHOWN,
+        changes=any(other.toolbox.changes for other in agents.values()),
+    )
+    async def delegate(
+        agent: Annotated[str, names],
+        task: Annotated[str, "What it shall do, with all it needs."],
+        context: Context,
+    ) -> ToolOutput:
+        if not task.strip():
+            raise ToolRefusal("`task` must say what is to be done")
+        if agent not in agents:
+            raise ToolRefusal(f"there is no agent {agent!r}; these are there: {', '.join(agents)}")
+        return await _worked(agents[agent], task, context)
+
+    return delegate
+
+
+async def _worked(agent: Agent, task: str, context: Context) -> ToolOutput:
+    title = first_words(task)
+    session = await uncut(LoopSupport(context.session).child, title)
+    turn = agent.turn(task, session)
+    told = {"session": session.id}
+    try:
+        ended = await turn.arun()
+    except FoldmarkError as error:  # what it cost until then counts all the same
+        return ToolOutput(text=str(error), metadata={**told, "cost": turn.cost}, error=True)
+    finally:
+        await uncut(session.close)
+    return ToolOutput(
+        text=ended.text or f"[It ended without a word: {ended.ended}]",
+        title=f"{agent.name}: {title}",
+        metadata={**told, "ended": ended.ended, "steps": ended.steps, "cost": ended.cost},
+        error=ended.ended != "stop",
+    )

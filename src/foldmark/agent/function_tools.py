@@ -5,7 +5,6 @@ ends holds up nobody. What it returns or raises becomes an output. Who may call 
 long, is told elsewhere.
 """
 
-import asyncio
 import inspect
 import re
 import traceback
@@ -14,7 +13,9 @@ from pathlib import Path
 from typing import (
     Annotated,
     Any,
+    TypedDict,
     Union,
+    Unpack,
     cast,
     get_args,
     get_origin,
@@ -42,48 +43,40 @@ _LONGEST_CAUSE = 500  # characters of what went wrong
 _PLAIN = (bool, int, float, str)  # defaults that a schema tells
 
 
+class ToolOptions(TypedDict, total=False):
+    """What can be chosen for a tool; the rest is the function's own, or as `Tool` has it."""
+
+    name: str
+    description: str
+    seconds: float
+    shown: int
+    changes: bool
+    touches: Callable[[Json], tuple[str, ...]]
+    subject: Callable[[Json], str]
+
+
 @overload
 def tool(function: Function) -> Tool: ...
 @overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Function], Tool]: ...
 def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    seconds: float = SECONDS,
-    shown: int = SHOWN,
-    changes: bool = True,
-    touches: Callable[[Json], tuple[str, ...]] | None = None,
-    subject: Callable[[Json], str] | None = None,
-) -> Callable[[Function], Tool]: ...
-def tool(  # noqa: PLR0913 - each is a choice of the caller's
-    function: Function | None = None,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    seconds: float = SECONDS,
-    shown: int = SHOWN,
-    changes: bool = True,
-    touches: Callable[[Json], tuple[str, ...]] | None = None,
-    subject: Callable[[Json], str] | None = None,
+    function: Function | None = None, **options: Unpack[ToolOptions]
 ) -> Tool | Callable[[Function], Tool]:
     """Make a tool of a function, with or without parentheses."""
 
     def made(function: Function) -> Tool:
-        called = _name(function, name)
-        if seconds <= 0 or shown <= 0:
-            raise BadInput(f"the tool {called!r}: seconds and shown must be more than 0")
-        taken = _Signature(function, called)
-        return Tool(
-            name=called,
-            description=inspect.cleandoc(description or function.__doc__ or ""),
-            schema=taken.schema,
-            call=_caller(function, taken),
-            seconds=seconds,
-            shown=shown,
-            changes=changes,
-            touches=touches,
-            subject=subject or taken.subject,
-        )
+        name = options.get("name") or getattr(function, "__name__", "")
+        if not _NAME.fullmatch(name):
+            raise BadInput(
+                f"{name!r} is no name for a tool; "
+                "give name=… of letters, digits, _ and -, at most 64"
+            )
+        if options.get("seconds", SECONDS) <= 0 or options.get("shown", SHOWN) <= 0:
+            raise BadInput(f"the tool {name!r}: seconds and shown must be more than 0")
+        taken = _Signature(function, name)
+        about = inspect.cleandoc(options.get("description") or function.__doc__ or "")
+        whole = Tool(name, about, taken.schema, _caller(function, taken), subject=taken.subject)
+        return whole._replace(**{**options, "name": name, "description": about})
 
     return made if function is None else made(function)
 
@@ -105,15 +98,6 @@ def toolset(things: Iterable[object]) -> dict[str, Tool]:
             raise BadInput(f"two tools are called {made.name!r}; give one another name=…")
         known[made.name] = made
     return known
-
-
-def _name(function: Function, given: str | None) -> str:
-    name = given or getattr(function, "__name__", "")
-    if not _NAME.fullmatch(name):
-        raise BadInput(
-            f"{name!r} is no name for a tool; give name=… of letters, digits, _ and -, at most 64"
-        )
-    return name
 
 
 # --- the signature -------------------------------------------------------------------------
@@ -214,10 +198,8 @@ def _schema(shape: type, defaults: Json, name: str) -> Json:
     for field, value in defaults.items():
         if isinstance(value, _PLAIN):
             schema["properties"][field].setdefault("default", value)
-    kept = {key: _inlined(part, parts, (key,)) for key, part in parts.items()}
-    circles = {key: part for key, part in kept.items() if _refers(schema, key)}
-    if circles:
-        schema["$defs"] = {key: kept[key] for key in kept if _refers([schema, circles], key)}
+    if _REFS.format(name="") in str(schema):  # a type that holds itself
+        schema["$defs"] = {key: _inlined(part, parts, (key,)) for key, part in parts.items()}
     return schema
 
 
@@ -242,50 +224,30 @@ def _inlined(node: Any, parts: Json, within: tuple[str, ...]) -> Any:
     return made
 
 
-def _refers(node: Any, key: str) -> bool:
-    if isinstance(node, list):
-        return any(_refers(one, key) for one in cast("list[Any]", node))
-    if not isinstance(node, dict):
-        return False
-    fields = cast("Json", node)
-    return fields.get("$ref") == _REFS.format(name=key) or any(
-        _refers(held, key) for held in fields.values()
-    )
-
-
 # --- the call ------------------------------------------------------------------------------
 
 
 def _caller(
     function: Function, taken: _Signature
 ) -> Callable[[Json, Context], Awaitable[ToolOutput]]:
-    awaits = _is_async(function)
+    inner = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async one
+    awaits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inner)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise BadInput(f"the tool {taken.name!r} yields; return what it gives as a whole")
 
     async def call(given: Json, context: Context) -> ToolOutput:
-        try:
-            arguments = taken.converted(given) | dict.fromkeys(taken.contexts, context)
-            if awaits:
-                return output_of(await function(**arguments))
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - an exit would end the loop, with all on it
-            return failure(error)
+        arguments = taken.converted(given) | dict.fromkeys(taken.contexts, context)
+        if awaits:
+            return output_of(await function(**arguments))
         return await run_in_thread(lambda: _given(function, arguments))
 
     return call
 
 
-def _is_async(function: Function) -> bool:
-    inner = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async one
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inner)
-
-
 def _given(function: Function, arguments: Json) -> ToolOutput:
     try:
         return output_of(function(**arguments))
-    except BaseException as error:  # noqa: BLE001 - it is to end its own thread alone
+    except BaseException as error:  # noqa: BLE001 - no coroutine can raise all that a call can
         return failure(error)
 
 

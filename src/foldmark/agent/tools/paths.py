@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from foldmark.agent.tool import ToolRefusal
+from foldmark.errors import BadInput
 from foldmark.files import harmless, open_folder
 from foldmark.model.values import Frozen
 from foldmark.store.sqlite import BESIDE
@@ -69,6 +70,14 @@ class Places(Frozen):
             raise ToolRefusal(f"{self.shown(path)} is outside the working folder")
         steps = path.relative_to(base).parts
         return open_folder(base if steps else base.parent, steps[:-1], make=make)
+
+
+def working_folder(path: str | Path) -> Path:
+    """The folder that an agent is to work in; BadInput where there is none."""
+    folder = Path(path).resolve()
+    if not folder.is_dir():
+        raise BadInput(f"there is no folder {harmless(str(folder))!r} to work in")
+    return folder
 
 
 def _depth(path: Path) -> int:

@@ -9,29 +9,18 @@ import msgspec
 from foldmark.agent.function_tools import tool
 from foldmark.agent.permissions import Rule
 from foldmark.agent.tool import Tool, ToolOutput
-from foldmark.errors import BadInput
 
 from .files import file_tools
 from .find import finding_tools
 from .memory import memory_tools
-from .paths import Places
+from .paths import Places, working_folder
 from .shell import shell_tool
 from .skills import skill_tool
 
 _SIGNS = {"pending": "[ ]", "in_progress": "[~]", "completed": "[x]"}
 # Paths outside the folder need no rule: the tools refuse them, whatever is permitted.
-DEFAULT_RULES: tuple[Rule, ...] = (
-    ("read", "allow"),
-    ("glob", "allow"),
-    ("grep", "allow"),
-    ("todo", "allow"),
-    ("recall", "allow"),
-    ("search", "allow"),
-    ("skill", "allow"),
-    ("write", "allow"),
-    ("edit", "allow"),
-    ("shell", "ask"),
-)
+_ALLOWED = ("read", "glob", "grep", "todo", "recall", "search", "skill", "write", "edit")
+DEFAULT_RULES: tuple[Rule, ...] = (*((name, "allow") for name in _ALLOWED), ("shell", "ask"))
 
 
 def workspace_tools(
@@ -43,9 +32,7 @@ def workspace_tools(
     shell: bool = True,
 ) -> tuple[Tool, ...]:
     """The tools for a folder; `allowed` are others it may use, `guarded` what it may not touch."""
-    root = Path(folder).resolve()
-    if not root.is_dir():
-        raise BadInput(f"there is no folder {str(root)!r} to work in")
+    root = working_folder(folder)
     places = Places(
         folder=root, allowed=tuple(map(Path, allowed)), guarded=tuple(map(Path, guarded))
     )
