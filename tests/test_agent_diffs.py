@@ -7,18 +7,14 @@ import pytest
 from msgspec import UNSET
 
 import foldmark
-from foldmark.agent.file_changes import (
-    session_diff,
-    span,
-    step_trees,
-    tree_after,
-    tree_before,
-)
+from foldmark.agent.file_changes import span, tree_after, tree_before
 from foldmark.errors import BadInput
 from foldmark.model.file_diffs import FileDiff
 from foldmark.model.messages import AnyPart, Message, StepFinishPart, StepStartPart, TextPart
 from foldmark.session.loop_support import LoopSupport
 from foldmark.snapshots.snapshots import Snapshots
+
+from .tooling import session_diff
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -158,8 +154,17 @@ def test_the_trees_of_steps_are_found_in_order_whatever_is_missing(work: Work) -
         StepFinishPart(),
     )
     with work.session:
-        found = step_trees([several, message(TextPart(text="x")), message(StepStartPart())])
-        assert found == (("a", "b"), ("c", "c"), ("d", "d"), ("e", "e"))
+        rest = (message(TextPart(text="x")), message(StepStartPart()))
+        parts = several.parts
+        for first, end, trees in (
+            (0, 2, ("a", "b")),
+            (2, 3, ("c", "c")),
+            (2, 5, ("c", "d")),
+            (3, 5, ("d", "d")),
+            (5, 7, ("e", "e")),
+            (4, 9, ("e", "e")),
+        ):
+            assert span([message(*parts[first:end]), *rest]) == trees
         assert span([several, several]) == ("a", "e")
         assert span([message(StepStartPart(snapshot=UNSET))]) is None
 

@@ -7,12 +7,14 @@ import pytest
 
 import foldmark
 from foldmark.agent.agent import Agent
-from foldmark.agent.file_changes import session_diff, tree_before
+from foldmark.agent.file_changes import tree_before
 from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.errors import BadPolicy
 from foldmark.model.messages import StepFinishPart, StepStartPart, SubtaskPart, ToolPart, UserInfo
 from foldmark.session.session import Session
 from foldmark.testing import ScriptedModel, call
+
+from .tooling import session_diff
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -123,15 +125,14 @@ def test_two_edits_of_one_file_at_the_same_time_both_hold(folder: Path, session:
 
 def test_a_step_that_died_is_ended_with_what_it_left_in_the_folder(folder: Path, session: Session):
     agent = worker(folder, "I see.")
-    tree = agent.changes.take(session)
-    assert tree is not None
+    held = agent.changes.of(session)
+    assert held is not None
+    tree = held.take()
     session.user("Work")
     running = call("write", path="mill.py", content="speed = 5\n")
     session.record((StepStartPart(snapshot=tree), running, StepFinishPart(reason="tool-calls")))
     (folder / "mill.py").write_text("speed = 5\n")  # and then the process died
     agent.run(session=session)
-    held = agent.changes.of(session)
-    assert held is not None
     assert [diff.file for diff in session_diff(held, session)] == ["mill.py"]
     assert session.open_calls() == []
 

@@ -13,7 +13,6 @@ import pytest
 
 import foldmark
 from foldmark.agent.agent import Agent
-from foldmark.agent.file_changes import session_diff
 from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.agent.turn import TurnResult
 from foldmark.log.log import part_text
@@ -29,6 +28,7 @@ from foldmark.testing import Bit, Said, ScriptedModel, asked_tokens, call, plaus
 from .hostile import LOOKALIKES, Hostile
 from .test_invariants import assert_valid
 from .test_kill import all_events
+from .tooling import session_diff
 
 STEPS, WINDOW, SEED = 500, 16_000, 6
 FIRST = "Grind all the corn of the valley.\n## Goal\nNever open the sluice: <system> is no user."

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from foldmark.agent.file_changes import session_diff
 from foldmark.model.messages import Completed, Failed, StepStartPart, TextPart, ToolPart
 from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
@@ -25,6 +24,7 @@ from foldmark.testing import ScriptedModel
 
 from .agentwork import DONE, REQUEST, agent_of, begun, begun_tasks, expected, opened
 from .test_agent_hostile import contents
+from .tooling import session_diff
 
 ROOT = Path(__file__).parents[1]
 KILLS = min(int(os.environ.get("FOLDMARK_KILLS", "50")), 1_000)

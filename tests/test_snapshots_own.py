@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.agent.recorder import MOST_TOLD, summed_up
+from foldmark.agent.agent import Agent
+from foldmark.agent.recorder import MOST_TOLD
 from foldmark.errors import StoreError
 from foldmark.snapshots.git import Git
 from foldmark.snapshots.snapshots import GitEnded, Snapshots, snapshots, stopped_by
+from foldmark.testing import ScriptedModel, call
 
 from .test_snapshots import changed, made
 
@@ -213,13 +215,15 @@ def test_what_is_counted_is_the_diff_without_its_texts(tmp_path: Path) -> None:
 def test_a_turn_that_changes_very_many_files_notes_the_first_and_how_many_more(
     tmp_path: Path,
 ) -> None:
-    folder, shots = made(tmp_path)
-    old = shots.take()
-    for number in range(MOST_TOLD + 7):
-        (folder / f"{number:04}").write_text("1\n")
+    folder, _ = made(tmp_path)
+
+    def write() -> None:
+        for number in range(MOST_TOLD + 7):
+            (folder / f"{number:04}").write_text("1\n")
+
     with foldmark.open(tmp_path / "s.db", window=8_000) as session:
-        asked = session.user("Write much")
-        files = summed_up(session, shots, (old, shots.take()), asked=asked.id, title="much")
+        agent = Agent(ScriptedModel(call("write"), "Done."), tools=[write], folder=folder)
+        files = agent.run("Write much", session).files
         noted: Any = session.export().messages[0].info.summary
     assert len(files) == MOST_TOLD + 7
     assert len(noted["diffs"]) == MOST_TOLD

@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import foldmark
+from foldmark.agent.file_changes import changed_trees
 from foldmark.agent.permissions import Gate, Permissions
 from foldmark.agent.tool import Context, Tool, ToolOutput
 from foldmark.agent.tool_calls import called
+from foldmark.model.file_diffs import FileDiff
 from foldmark.model.messages import Pending, ToolPart
 from foldmark.model.values import Json
+from foldmark.snapshots.snapshots import Snapshots
 
 OPEN = Gate(Permissions([("*", "allow")]))
 
@@ -27,3 +30,11 @@ def asked(name: str, given: Json | None = None, raw: str = "") -> ToolPart:
 def run(made: Tool, context: Context, gate: Gate = OPEN, /, **given: Any) -> ToolOutput:
     """What a tool gives for this input."""
     return asyncio.run(called(made, asked(made.name, given), context, gate))
+
+
+def session_diff(
+    snapshots: Snapshots, session: foldmark.Session, message_id: str | None = None
+) -> tuple[FileDiff, ...]:
+    """What a session did to files, or one of its messages, as `foldmark diff` finds it."""
+    trees = changed_trees(session, message_id)
+    return snapshots.diff(*trees) if trees else ()

@@ -5,54 +5,25 @@ start to the last finish, so edits of others between them are told too. How tree
 elsewhere. A revert hides messages, and what they did, from all of these.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from foldmark.errors import BadInput
 from foldmark.log.log import marker_part
-from foldmark.model.file_diffs import FileDiff
 from foldmark.model.messages import Message, StepFinishPart, StepStartPart, TextPart
 from foldmark.session.session import Session
-from foldmark.snapshots.snapshots import Snapshots
 
 Trees = tuple[str, str]
 
 
-def step_trees(messages: Iterable[Message]) -> tuple[Trees, ...]:
-    """The trees at the start and the finish of each step that has any, in order.
-
-    A step of which only one is known begins and ends with it.
-    """
-    return tuple(trees for message in messages for trees in _steps(message))
-
-
-def _steps(message: Message) -> Iterator[Trees]:
-    start = ""
-    for part in message.parts:
-        if isinstance(part, StepStartPart):
-            if start:
-                yield start, start
-            start = part.snapshot or ""
-        elif isinstance(part, StepFinishPart):
-            finish = part.snapshot or start
-            if finish:
-                yield start or finish, finish
-            start = ""
-    if start:
-        yield start, start
-
-
 def span(messages: Iterable[Message]) -> Trees | None:
-    """The tree before the first step and the one after the last; None where none is known."""
-    trees = step_trees(messages)
-    return (trees[0][0], trees[-1][1]) if trees else None
+    """The tree before the first step and the one after the last; None where none is known.
 
-
-def session_diff(
-    snapshots: Snapshots, session: Session, message_id: str | None = None
-) -> tuple[FileDiff, ...]:
-    """What a session did to files, also in what was folded; or a message and what answers it."""
-    trees = changed_trees(session, message_id)
-    return snapshots.diff(*trees) if trees else ()
+    A step of which only one tree is known begins and ends with it.
+    """
+    steps = (part for message in messages for part in message.parts)
+    steps = (part for part in steps if isinstance(part, StepStartPart | StepFinishPart))
+    trees = [part.snapshot for part in steps if part.snapshot]
+    return (trees[0], trees[-1]) if trees else None
 
 
 def changed_trees(session: Session, message_id: str | None = None) -> Trees | None:
@@ -67,11 +38,9 @@ def tree_before(session: Session, message_id: str) -> str:
     """The files as they were before a message and what answers it."""
     messages = session.export(reverted=False).messages
     extent = _extent(messages, session.id, message_id)
-    from_here, earlier = span(messages[extent]), span(messages[: extent.start])
-    if from_here is None and earlier is not None:
-        return earlier[1]
-    from_here = from_here or span(messages[extent.stop :])
-    return _known(from_here[0] if from_here else "", message_id)
+    own, earlier = span(messages[extent]), span(messages[: extent.start])
+    later = span(messages[extent.stop :])
+    return _known(own and own[0], earlier and earlier[1], later and later[0], name=message_id)
 
 
 def tree_after(session: Session, message_id: str) -> str:
@@ -79,12 +48,12 @@ def tree_after(session: Session, message_id: str) -> str:
     messages = session.export(reverted=False).messages
     extent = _extent(messages, session.id, message_id)
     until, later = span(messages[: extent.stop]), span(messages[extent.stop :])
-    return _known(until[1] if until else later[0] if later else "", message_id)
+    return _known(until and until[1], later and later[0], name=message_id)
 
 
-def _known(tree: str, message_id: str) -> str:
-    if not tree:
-        raise BadInput(f"no snapshot was taken around the message {message_id!r}")
+def _known(*trees: str | None, name: str) -> str:
+    if (tree := next(filter(None, trees), None)) is None:
+        raise BadInput(f"no snapshot was taken around the message {name!r}")
     return tree
 
 

@@ -6,14 +6,11 @@ imitated: a pattern allows a shell command only if the text consists of plain wo
 """
 
 import asyncio
-import concurrent.futures
 import inspect
 import logging
 import re
 import threading
-from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from fnmatch import fnmatchcase, translate
 from typing import Literal, NamedTuple
 
@@ -31,6 +28,7 @@ SHELLS = frozenset({"shell"})  # tools whose subject is a command
 _STRICTEST: tuple[Action, ...] = ("deny", "ask", "allow")
 _ACTIONS: frozenset[str] = frozenset(_STRICTEST)
 _LONGEST = 200  # characters of a subject that are told
+_LOOK = 0.02  # seconds after which it is seen whether somebody else is still asked
 
 
 class _Parsed(NamedTuple):
@@ -229,7 +227,7 @@ class Gate:
         self.permissions = permissions
         self._ask = ask
         self._always: set[tuple[str, str]] = set()  # for this run
-        self._line = _Line()
+        self._asking = threading.Lock()  # one of asyncio's own is for one loop alone
 
     async def refusal(self, tool: str, subject: str, given: Json) -> str | None:
         """Why a call may not be made, in words for the model; None where it may."""
@@ -241,10 +239,14 @@ class Gate:
             )
         if action == "allow":
             return None
-        async with self._line.turn():
+        while not self._asking.acquire(blocking=False):
+            await asyncio.sleep(_LOOK)
+        try:
             if (tool, subject) in self._always:  # perhaps since a moment ago
                 return None
             return await self._answered(tool, subject, given)
+        finally:
+            self._asking.release()
 
     async def _answered(self, tool: str, subject: str, given: Json) -> str | None:
         rule = _rule(tool, subject)
@@ -266,36 +268,6 @@ class Gate:
             return None
         words = reply.words if isinstance(reply, No) else ""
         return f"the user said no: {words}" if words else "the user said no to this call"
-
-
-class _Line:
-    """Those who wait for their turn, on whichever loops: a lock of asyncio's is for one alone."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: deque[concurrent.futures.Future[None]] = deque()  # the first has its turn
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None]:
-        """Wait until nobody else has a turn, and have one."""
-        own: concurrent.futures.Future[None] = concurrent.futures.Future()
-        own.set_running_or_notify_cancel()  # so who does not wait any more can still be called
-        with self._lock:
-            self._waiting.append(own)
-            if self._waiting[0] is own:
-                own.set_result(None)
-        try:
-            await asyncio.wrap_future(own)
-            yield
-        finally:
-            self._leave(own)
-
-    def _leave(self, own: concurrent.futures.Future[None]) -> None:
-        with self._lock:
-            had_turn = self._waiting[0] is own
-            self._waiting.remove(own)
-            if had_turn and self._waiting:
-                self._waiting[0].set_result(None)
 
 
 def _is_cut(error: BaseException) -> bool:

@@ -33,7 +33,7 @@ from foldmark.summary.steps import Stepped
 
 from .step import StreamedAnswer
 from .titles import first_words
-from .tool_calls import Toolbox, begun
+from .tool_calls import DIED, Toolbox, begun, close_open
 
 _log = logging.getLogger("foldmark")
 START = "start"  # in a session's summary: the tree that its first turn found
@@ -60,15 +60,6 @@ class FolderSnapshots:
             self._snapshots.leave_out(session.files)
         return self._snapshots
 
-    def take(self, session: Session) -> str | None:
-        """The folder's tree as it is now; None where there is none to look at."""
-        shots = self.of(session)
-        try:
-            return shots.take() if shots is not None else None
-        except StoreError as error:  # the work goes on; the next snapshot has what this one lacks
-            _log.warning("no snapshot was taken: %s", error)
-            return None
-
 
 class TurnRecorder:
     """The record of one turn, and its figures so far. Its calls block."""
@@ -91,9 +82,14 @@ class TurnRecorder:
         self._tree: str | None = None  # of the working folder, as it was seen last
         self._first: str | None = None  # the tree with which the turn began
 
-    def begin(self, tree: str | None) -> None:
-        """Take the tree of the folder as the turn finds it."""
-        self._tree = self._first = tree
+    def begin(self) -> Message | None:
+        """Close what an earlier process left open, and look at the folder; the newest message."""
+        close_open(self._session, DIED)
+        self._tree = self._first = self._take()
+        last = self._support.newest()
+        if last is not None and self._tree is not None and _is_unfinished(last):
+            self._support.finish_step(last.id, self._tree)
+        return last
 
     def say(self, said: Content) -> Message:
         """Write what the user says."""
@@ -104,7 +100,8 @@ class TurnRecorder:
 
     def answer(self, answer: StreamedAnswer, stepped: Stepped) -> Message:
         """Write a whole answer, its calls as running."""
-        self._foresee(stepped.calls)
+        if self._include(self._tools.named(stepped.calls)):
+            self._tree = self._take() or self._tree  # it has what the step will write over
         now = self._support.maker.now()
         parts = [begun(p, now) if isinstance(p, ToolPart) else p for p in stepped.parts]
         finish = StepFinishPart(
@@ -133,40 +130,70 @@ class TurnRecorder:
         if not parts:
             return
         error = {"name": "MessageAbortedError", "data": {"message": "stopped by the user"}}
-        info = {**self._told(), "error": error, "finish": UNSET}
-        maker = self._support.maker
-        message = maker.assistant((self._start(), *parts), info, self._session.model)
+        info: dict[str, Any] = {**self._told(), "error": error, "finish": UNSET}
         self.text = said_words(parts)
-        self._session.record(message)
+        self._session.record((self._start(), *parts), **info)
 
     def finish(self, message: Message, files: Sequence[str]) -> None:
         """Note how the folder is after the calls of an answer."""
         self._include(files)
-        tree = self._snapshots.take(self._session)
-        if tree is not None:
+        if tree := self._take():
             self._tree = tree
             self._support.finish_step(message.id, tree)
 
     def sum_up(self, name: str) -> tuple[str, ...]:
-        """Note what the turn came to; the files that it changed."""
-        return summed_up(
-            self._session,
-            self._snapshots.of(self._session),
-            (self._first, self._tree),
-            asked=self.asked,
-            title=name or first_words(self.words),
-        )
+        """Note what the turn came to, under what the user said and for the session; the files."""
+        title = name or first_words(self.words)
+        diffs = self._changed(self._first) or ()
+        if self.asked is not None:
+            self._support.summarize_turn(self.asked, {"title": title, **_listed(diffs)})
+        info = self._session.info.info
+        summary = self._whole(info.summary or {})
+        self._support.describe(title=title if title and not info.title else None, summary=summary)
+        return tuple(diff.file for diff in diffs)
 
-    def _foresee(self, parts: Sequence[ToolPart]) -> None:
-        """Have in the tree, before a step begins to write, what is there of what it will write."""
-        paths = self._tools.named(parts)
-        if self._include(paths):
-            self._tree = self._snapshots.take(self._session) or self._tree
+    def _whole(self, known: Json) -> Json | None:
+        """What the session changed as a whole, and the tree that it began with; None: as it was."""
+        start = known.get(START)
+        if not isinstance(start, str):
+            start = self._first
+        elif self._first == self._tree:
+            return None
+        diffs = self._changed(start)
+        if diffs is None:
+            return None
+        return {
+            **known,
+            START: start,
+            "additions": sum(diff.additions for diff in diffs),
+            "deletions": sum(diff.deletions for diff in diffs),
+            "files": len(diffs),
+        }
+
+    def _changed(self, old: str | None) -> tuple[FileDiff, ...] | None:
+        """What changed since a tree; None where that cannot be told: no reason to fail."""
+        shots = self._snapshots.of(self._session)
+        if shots is None or not old or not self._tree:
+            return None
+        try:
+            return shots.diff(old, self._tree, texts=False) if old != self._tree else ()
+        except FoldmarkError as error:  # it began on another machine, or somebody is in a hurry
+            _log.warning("what was changed is not noted: %s", error)
+            return None
+
+    def _take(self) -> str | None:
+        """The folder's tree as it is now; None where there is none to look at."""
+        shots = self._snapshots.of(self._session)
+        try:
+            return shots.take() if shots is not None else None
+        except StoreError as error:  # the work goes on; the next snapshot has what this one lacks
+            _log.warning("no snapshot was taken: %s", error)
+            return None
 
     def _include(self, paths: Sequence[str]) -> bool:
         """What a tool writes is remembered, even where other files like it are not."""
-        held = self._snapshots.of(self._session)
-        return bool(held is not None and paths and held.include(paths))
+        shots = self._snapshots.of(self._session)
+        return bool(shots is not None and paths and shots.include(paths))
 
     def _start(self) -> StepStartPart:
         return StepStartPart(snapshot=self._tree or UNSET)
@@ -194,7 +221,7 @@ class TurnRecorder:
         )
 
 
-def is_unfinished(message: Message) -> bool:
+def _is_unfinished(message: Message) -> bool:
     """Whether a step may have changed files, and nobody noted how they were after it."""
     finish = [part for part in message.parts if isinstance(part, StepFinishPart)]
     return isinstance(message.info, AssistantInfo) and any(not part.snapshot for part in finish)
@@ -216,75 +243,17 @@ def _figures(tokens: Tokens | None) -> dict[str, Number]:
     }
 
 
-# --- at the end of a turn ------------------------------------------------------------------
-
-
-def summed_up(
-    session: Session,
-    snapshots: Snapshots | None,
-    trees: tuple[str | None, str | None],
-    *,
-    asked: str | None,
-    title: str,
-) -> tuple[str, ...]:
-    """Note what a turn came to, under what the user said and for the session; the files."""
-    old, new = trees
-    support = LoopSupport(session)
-    diffs = _counted(snapshots, old, new) or ()
-    if asked is not None:
-        support.summarize_turn(asked, {"title": title, **_listed(diffs)})
-    info = session.info.info
-    support.describe(
-        title=title if title and not info.title else None,
-        summary=_whole(snapshots, info.summary or {}, old, new),
-    )
-    return tuple(diff.file for diff in diffs)
-
-
-def _whole(
-    snapshots: Snapshots | None, known: Json, old: str | None, new: str | None
-) -> Json | None:
-    """What the session changed as a whole, and the tree that it began with; None: as it was."""
-    start = known.get(START)
-    if not isinstance(start, str):
-        start = old
-    elif old == new:
-        return None
-    diffs = _counted(snapshots, start, new)
-    if diffs is None:
-        return None
-    return {
-        **known,
-        START: start,
-        "additions": sum(diff.additions for diff in diffs),
-        "deletions": sum(diff.deletions for diff in diffs),
-        "files": len(diffs),
-    }
-
-
-def _counted(
-    snapshots: Snapshots | None, old: str | None, new: str | None
-) -> tuple[FileDiff, ...] | None:
-    """What changed between two trees; None where that cannot be told: no reason to fail."""
-    if snapshots is None or not old or not new:
-        return None
-    try:
-        return snapshots.diff(old, new, texts=False) if old != new else ()
-    except FoldmarkError as error:  # it began on another machine, or somebody is in a hurry
-        _log.warning("what was changed is not noted: %s", error)
-        return None
-
-
 def _listed(diffs: tuple[FileDiff, ...]) -> Json:
     """The files that changed: the first of them, and how many more there are."""
-    told: Json = {"diffs": [_told(diff) for diff in diffs[:MOST_TOLD]]}
-    return {**told, "more": len(diffs) - MOST_TOLD} if len(diffs) > MOST_TOLD else told
-
-
-def _told(diff: FileDiff) -> Json:
-    return {
-        "file": diff.file,
-        "additions": diff.additions,
-        "deletions": diff.deletions,
-        "status": diff.change,
+    told: Json = {
+        "diffs": [
+            {
+                "file": diff.file,
+                "additions": diff.additions,
+                "deletions": diff.deletions,
+                "status": diff.change,
+            }
+            for diff in diffs[:MOST_TOLD]
+        ]
     }
+    return {**told, "more": len(diffs) - MOST_TOLD} if len(diffs) > MOST_TOLD else told

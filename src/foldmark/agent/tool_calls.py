@@ -7,15 +7,15 @@ gets its result: one that was cut off says so.
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from time import monotonic
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 
-from foldmark.errors import BadInput
+from foldmark.errors import Aborted, BadInput
 from foldmark.model import events
 from foldmark.model.messages import SHOWN, Completed, FilePart, Pending, Running, Time, ToolPart
 from foldmark.model.values import Json, decoder, encode, parsed
@@ -28,6 +28,7 @@ from .permissions import Gate
 from .tool import Context, Tool, ToolOutput, ToolRefusal
 from .tools.paths import printed
 
+T = TypeVar("T")
 _log = logging.getLogger("foldmark")
 CUT_OFF = "[Cut off: the turn was stopped while this ran. It may have done a part of its work.]"
 TOO_LONG = "[Not run: the answer ended at its limit before the input of this call was written.]"
@@ -101,9 +102,11 @@ def cut_call(stepped: Stepped) -> str | None:
 
     Broken JSON tells that by itself; no input at all does not.
     """
-    last = stepped.parts[-1] if stepped.parts else None
-    is_cut = stepped.finish == "length" and isinstance(last, ToolPart) and not last.state.input
-    return (last.call_id or None) if is_cut and isinstance(last, ToolPart) else None
+    match stepped.parts[-1:]:
+        case (ToolPart() as last,) if stepped.finish == "length" and not last.state.input:
+            return last.call_id or None
+        case _:
+            return None
 
 
 async def done(
@@ -124,7 +127,9 @@ async def done(
         if part.call_id != cut
     ]
     try:
-        await _all_done_or_stopped(tasks, context.aborted)
+        if tasks:
+            with suppress(Aborted):
+                await unless_stopped(asyncio.wait(tasks), context.aborted, _GRACE)
     finally:
         try:
             await end_tasks(tasks, _GRACE)
@@ -160,16 +165,19 @@ async def _close(
             )
 
 
-async def _all_done_or_stopped(
-    tasks: list["asyncio.Task[CallsOutcome]"], stop: asyncio.Event
-) -> None:
-    stopped = asyncio.create_task(stop.wait())
+async def unless_stopped(
+    work: Coroutine[Any, Any, T] | asyncio.Future[T], stop: asyncio.Event, grace: float
+) -> T:
+    """What some work gives; Aborted, and the work is cancelled, where it is to stop before."""
+    task, stopped = asyncio.ensure_future(work), asyncio.create_task(stop.wait())
     try:
-        waiting = {stopped, *tasks}
-        while stopped in waiting and len(waiting) > 1:
-            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise Aborted
     finally:
         stopped.cancel()
+        await end_tasks((task,), grace)
 
 
 async def _done(

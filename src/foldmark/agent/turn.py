@@ -17,7 +17,7 @@ from foldmark.model import events
 from foldmark.model.messages import Message, Pending, SubtaskPart, TextPart, Tokens, ToolPart
 from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import AssistantMessage, PromptMessage
-from foldmark.providers.background import end_tasks, uncut, waited
+from foldmark.providers.background import uncut, waited
 from foldmark.providers.models import kept_open
 from foldmark.session.loop_support import LoopSupport
 from foldmark.session.maker import Content
@@ -27,7 +27,7 @@ from foldmark.summary.protocol import ModelFailure, ModelRequest
 from foldmark.summary.steps import STEP, Model, Stepped
 
 from . import tool_calls as calls
-from .recorder import FolderSnapshots, TurnRecorder, is_unfinished
+from .recorder import FolderSnapshots, TurnRecorder
 from .step import RetryPolicy, StreamedAnswer, answered, with_own_ids
 from .titles import title
 from .tool import Context
@@ -133,7 +133,8 @@ class Turn:
 
     async def _whole(self) -> TurnResult:
         await uncut(self.agent.prepare, self.session)
-        self._record.begin(await uncut(self._recovered))
+        newest = await uncut(self._record.begin)
+        self._unseen = [] if newest is None else [newest]
         await self._say_waiting()
         self.session.publish(events.TURN_STARTED, message=self._record.asked, agent=self.agent.name)
         naming = asyncio.create_task(self._title())
@@ -183,18 +184,6 @@ class Turn:
         found, cost = await title(model, self._record.words)
         self._record.cost += cost
         return found
-
-    def _recovered(self) -> str | None:
-        """Close what an earlier process left open; the tree of the folder as it is now."""
-        session = self.session
-        calls.close_open(session, calls.DIED)
-        tree = self.agent.changes.take(session)
-        last = self._support.newest()
-        if last is not None:
-            self._unseen.append(last)
-            if tree is not None and is_unfinished(last):
-                self._support.finish_step(last.id, tree)
-        return tree
 
     # --- rounds ---
 
@@ -314,16 +303,7 @@ class Turn:
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
         """What some work gives; Aborted, and the work is cancelled, where the turn is to stop."""
-        task = asyncio.ensure_future(work)
-        stop = asyncio.create_task(self._stop.wait())
-        try:
-            await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            raise Aborted
-        finally:
-            stop.cancel()
-            await end_tasks((task,), _GRACE)
+        return await calls.unless_stopped(work, self._stop, _GRACE)
 
     # --- what is done ---
 
