@@ -220,6 +220,16 @@ RUNS: dict[str, list[Json]] = {
         asked("Again"),
         gave("open", "late"),
         {"type": "something_new", "id": "x", "of": {"deep": [1, None, True, 1.5]}},
+        {"type": "reasoning", "id": "rs_without_a_summary"},
+        {"type": "custom_tool_call", "call_id": "d", "name": "patch", "input": "*** Begin"},
+        gave("d", "told as a function's"),
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_file", "file_data": "data:a/b;base64,QQ==", "filename": None}
+            ],
+        },
+        {"type": None, "role": "assistant", "content": [{"type": "output_text", "text": "Hi"}]},
     ],
 }
 

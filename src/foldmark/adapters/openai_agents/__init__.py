@@ -37,7 +37,6 @@ try:
         FoldmarkModel,
         FoldmarkProvider,
         Shown,
-        count_beside,
         declared_tools,
     )
 except ImportError as missing:
@@ -240,7 +239,7 @@ def _plain(given: Sequence[Any]) -> list[Json]:
 
 
 def _shown(followed: ItemsMirror, history: list[Json], beside: BesideItems) -> Shown:
-    count_beside(followed.session, beside)
+    followed.session.configure(system=beside.system, tools=beside.tools)
     return Shown(followed.view(), history, followed, beside)
 
 

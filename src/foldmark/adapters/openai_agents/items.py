@@ -11,44 +11,35 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from hashlib import blake2b
 from itertools import groupby
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from foldmark.adapters.conversations import SharedSession
-from foldmark.errors import BadInput
 from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
     FilePart,
     Message,
-    Pending,
-    ReasoningPart,
-    TextPart,
     Tokens,
-    ToolPart,
     UserInfo,
 )
 from foldmark.model.prompt_messages import (
     AssistantMessage,
-    Media,
     PromptMessage,
-    Text,
     ToolMessage,
     UserMessage,
 )
 from foldmark.model.values import Json
+from foldmark.session.fingerprints import gists, said, with_mark
 from foldmark.session.history_mirror import HistoryMirror, MirroredMessage, number_of
 from foldmark.session.session import Session
 from foldmark.tokens.sizes import EXPANDED
-from foldmark.wire.codec import RESULT, Read, options, wire_named
+from foldmark.wire.codec import RESULT, Read, options, unknown_role, wire_named
 from foldmark.wire.lists import as_shown
-from foldmark.wire.openai_items import CUSTOM, KEY, KIND, is_answer
-from foldmark.wire.pairing import settled
+from foldmark.wire.openai_items import CUSTOM, KEY, KIND, is_answer, whole
 from foldmark.wire.plain import plain_object
 
 _CODEC = wire_named("openai-responses")
-_RAW = "raw"  # an item that the codec would not write back just as it came
 _TAG = "tag"  # of which item words of the user's side are: a view puts several into one message
 # What the SDK notes beside items for itself, and never sends.
 _NOTES = frozenset({"_agents_tool_description", "_agents_tool_title", "created_by"})
@@ -71,12 +62,14 @@ class ItemDialect:
             answer = read.answers[0]
             # Which kind it is must not depend on a call that is told elsewhere.
             answer = replace(answer, rest={**answer.rest, KIND: item["type"]})
-            read = replace(read, answers=(answer,))
-        if restored(read) != [item]:
-            read = _with_raw(read, item)
+            return replace(read, answers=(answer,))
+        if _written_back(read) != [item]:
+            read = _kept_whole(read, item)
         if read.role != "assistant":
             tag: Json = {_TAG: item_tag(item)}
-            read = replace(read, parts=tuple(_with(_in_view(part), tag) for part in read.parts))
+            read = replace(
+                read, parts=tuple(with_mark(_in_view(part), KEY, tag) for part in read.parts)
+            )
         if self.measured and read.role == "assistant" and self.measured[0] == item_name(item):
             read = replace(read, tokens=self.measured[1])
         return read
@@ -98,7 +91,7 @@ class ItemsMirror(HistoryMirror[Json]):
         self.own = ItemDialect()
         self.items: list[Json] = []
         self._ahead: list[Json] = []  # were sent to a model before the SDK told of them
-        self._said: dict[str, UserItem] = {}  # items of the user's side, by their tags
+        self._tagged: dict[str, Json] = {}
         version = session.info.version
         super().__init__(session, self.own)
         self._shared = SharedSession(session, self._load, version)
@@ -108,7 +101,7 @@ class ItemsMirror(HistoryMirror[Json]):
         self._base, self._gists = 0, {}
         self.items = _items_of(self.session.export(reverted=False).messages)
         self._ahead = [item for item in self._ahead if item in self.items]
-        self._learn(self.items)
+        self._tag(self.items)
         known = zip(self.items, self._items, strict=False)
         self._items = [MirroredMessage(item, held.print) for item, held in known]
 
@@ -126,18 +119,12 @@ class ItemsMirror(HistoryMirror[Json]):
 
     def take(self, history: Sequence[Json], *, whole: bool = True) -> None:
         """Bring the session up to date with the list."""
-        self._learn(history[len(self.items) :])
+        self._tag(history[len(self.items) :])
         super().take(history, whole=whole)
         self.items = list(history)
 
-    def _learn(self, new: Iterable[Json]) -> None:
-        for item in new:
-            if is_answer(item) or item.get("role") == "assistant" or "arguments" in item:
-                continue  # most are: they need not be read for it
-            read = self.own.read(item)
-            if read.role != "assistant" and read.parts:
-                words = [_words(part) for part in read.parts]
-                self._said[item_tag(item)] = UserItem(item, words)
+    def _tag(self, new: Iterable[Json]) -> None:
+        self._tagged |= {item_tag(item): item for item in new if not is_answer(item)}
 
     def add(self, given: Iterable[object]) -> None:
         """Add items; those that were sent to a model already are there."""
@@ -223,16 +210,17 @@ class ItemsMirror(HistoryMirror[Json]):
     def _words_of(self, message: UserMessage) -> list[Json]:
         """The items of the user's side that a message is made of, and words beside them."""
         written: list[Json] = []
-        rest = list(message.content)
+        rest = message.content
         while rest:
-            tag = _own(rest[0].provider_options).get(_TAG)
-            known = self._said.get(tag) if isinstance(tag, str) else None
-            count = len(known.words) if known else 1
-            if known and [_words(block) for block in rest[:count]] == known.words:
-                written.append(_sent(known.item))
+            item = self._tagged.get(_own(rest[0].provider_options).get(_TAG, ""))
+            gist = said(self.own.read(item)) if item else []
+            blocks = rest[: len(gist) or 1]
+            part = UserMessage(content=blocks)
+            if item and gists((part,)) == gist:
+                written.append(_sent(item))
             else:
-                written += _CODEC.write((UserMessage(content=tuple(rest[:count])),), as_is=False)
-            del rest[:count]
+                written += _CODEC.write((part,), as_is=False)
+            rest = rest[len(blocks) :]
         return written
 
     def _answer(self, message: AssistantMessage, tools: ToolMessage | None) -> list[Json]:
@@ -251,20 +239,13 @@ class ItemsMirror(HistoryMirror[Json]):
 
     def _kept(self, bit: PromptMessage) -> list[Json] | None:
         """The item that this shows, if it shows just that."""
-        number = _number(bit)
+        number = number_of(_marks(bit))
         if number is None or number >= len(self.items):
             return None
         item = self.items[number]
-        same = _CODEC.write((bit,), as_is=True)
-        is_same = same == [item] or (_raw(bit) == item and same == restored(self.own.read(item)))
-        return [_sent(item)] if is_same else None
-
-
-class UserItem(NamedTuple):
-    """An item of the user's side, and what each part of it says."""
-
-    item: Json
-    words: list[str]
+        if number not in self._gists:
+            self._gists[number] = said(self.own.read(item))
+        return [_sent(item)] if gists((bit,)) == self._gists[number] else None
 
 
 class _Missing:
@@ -311,29 +292,18 @@ def _in_view(part: AnyPart) -> AnyPart:
     return part
 
 
-def _words(held: AnyPart | Text | Media) -> str:
-    match held:
-        case TextPart() | Text():
-            return held.text
-        case FilePart():
-            return held.url
-        case Media():
-            return held.data
-        case _:
-            return ""
-
-
-def restored(read: Read) -> list[Json]:
+def _written_back(read: Read) -> list[Json]:
     """What the codec makes of a message that it has read."""
-    wire: Json = {KEY: read.rest}
-    if read.answers:
-        answer = read.answers[0]
-        call = ToolPart(tool="", call_id=answer.call_id, state=Pending(input={}))
-        message = Message(info=AssistantInfo(id="msg"), parts=(settled(call, answer, KEY, None),))
-        return _CODEC.write(as_shown(message)[1:], as_is=True)
     kind = AssistantInfo if read.role == "assistant" else UserInfo
-    message = Message(info=kind(id="msg", wire=wire), parts=read.parts)
+    message = Message(info=kind(id="msg", wire={KEY: read.rest}), parts=read.parts)
     return _CODEC.write(as_shown(message), as_is=True)
+
+
+def _kept_whole(read: Read, item: Json) -> Read:
+    """What an item says that the codec would write otherwise."""
+    if read.role == "assistant":
+        return Read(role="assistant", parts=(whole(item),), joins=True)
+    return unknown_role(KEY, item)
 
 
 def _items_of(messages: Iterable[Message]) -> list[Json]:
@@ -341,9 +311,11 @@ def _items_of(messages: Iterable[Message]) -> list[Json]:
     found: dict[int, Json] = {}
     for message in messages:
         for bit in (bit for shown in as_shown(message) for bit in _bits(shown)):
-            number = _number(bit)
+            own = _marks(bit)
+            number = number_of(own)
             if number is not None:
-                found[number] = _raw(bit) or _CODEC.write((bit,), as_is=True)[0]
+                kind = {"type": own[KIND]} if isinstance(bit, ToolMessage) else {}
+                found[number] = _CODEC.write((bit,), as_is=True)[0] | kind
     return [found[number] for number in sorted(found)]
 
 
@@ -376,39 +348,12 @@ def _own(held: object) -> Json:
     return options(held, KEY)
 
 
-def _number(bit: PromptMessage) -> int | None:
-    return number_of(_marks(bit))
-
-
-def _raw(bit: PromptMessage) -> Json | None:
-    return options(_marks(bit), _RAW) or None
-
-
 def _is_functions(bit: PromptMessage) -> bool:
     """Whether a result is of a function or a custom tool, which may say anything."""
     return isinstance(bit, ToolMessage) and _own(bit.content[0].provider_options).get(KIND) in (
         None,
         CUSTOM,
     )
-
-
-def _with_raw(read: Read, item: Json) -> Read:
-    raw: Json = {_RAW: item}
-    if read.answers:
-        answer = read.answers[0]
-        return replace(read, answers=(replace(answer, rest={**answer.rest, **raw}),))
-    if read.role != "assistant":
-        return replace(read, rest={**read.rest, **raw})
-    if not read.parts:
-        raise BadInput(f"an item of the kind {item.get('type')!r} says nothing")
-    return replace(read, parts=(_with(read.parts[0], raw), *read.parts[1:]))
-
-
-def _with(part: AnyPart, more: Json) -> AnyPart:
-    if not isinstance(part, TextPart | ReasoningPart | FilePart | ToolPart):
-        return part
-    metadata = part.metadata or {}
-    return replace(part, metadata={**metadata, KEY: {**options(metadata, KEY), **more}})
 
 
 def _sent(item: Json) -> Json:

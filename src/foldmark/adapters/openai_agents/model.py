@@ -24,7 +24,6 @@ from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 from foldmark.errors import BadInput
 from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Json
-from foldmark.session.session import Session
 from foldmark.wire.openai_responses import usage_tokens
 from foldmark.wire.plain import plain_object
 
@@ -191,11 +190,6 @@ def _declared_form(schema: AgentOutputSchemaBase | None) -> list[Declared]:
     if schema is None or schema.is_plain_text():
         return []
     return [Declared(name=schema.name(), description="", schema=schema.json_schema())]
-
-
-def count_beside(session: Session, beside: BesideItems) -> None:
-    """Count the instructions and tools of a request."""
-    session.configure(system=beside.system, tools=beside.tools)
 
 
 def note_usage(followed: ItemsMirror, first: object, usage: Json) -> None:
