@@ -12,9 +12,10 @@ pytest.importorskip("google.adk", reason="needs the extra `adk`")
 from google.genai import types
 
 import foldmark
-from foldmark.adapters.adk.contents import AdkDialect, ContentReader
+from foldmark.adapters.adk.contents import AdkDialect, ContentReader, has_results
 from foldmark.adapters.adk.conversation import AgentConversation
-from foldmark.adapters.adk.requests import AgentRequest, PassingContent, with_passing
+from foldmark.adapters.adk.requests import AgentRequest
+from foldmark.adapters.conversations import with_passing
 from foldmark.session.history_mirror import HistoryMirror
 
 from .test_adk import called, chance, check_pairs, refusal, said, texts
@@ -24,7 +25,7 @@ PICTURE = bytes(range(250, 256)) * 3
 
 
 def request(
-    contents: list[types.Content], passing: tuple[PassingContent, ...] = ()
+    contents: list[types.Content], passing: tuple[tuple[types.Content, int], ...] = ()
 ) -> AgentRequest:
     return AgentRequest(
         contents=tuple(contents),
@@ -150,14 +151,14 @@ def test_what_is_there_for_one_request_is_counted_and_stands_where_it_stood(tmp_
     made = conversation(tmp_path, "s", 6_000)
     noon = said("It is noon.", "user")
     history = [said("Go.", "user"), called("a"), gave("one"), said("Well."), said("On.", "user")]
-    view = made.view(request(history, (PassingContent(content=noon, after=1),)))
+    view = made.view(request(history, ((noon, 4),)))
     assert view == [*history[:-1], noon, history[-1]]
     assert made.session.fixed > 0
     assert "noon" not in str(made.session.export().messages)
-    assert with_passing(history[:3], (PassingContent(content=noon, after=1),)) == [
-        *history[:3],
-        noon,
-    ]
+    places = [0, 1, 2, None, None]
+    for before in (2, 4):  # never between a call and its result
+        shown = with_passing(history[:3], places, [(noon, before)], has_results)
+        assert shown == [*history[:3], noon]
     made.session.close()
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from foldmark.errors import BadInput, FoldmarkError
+from foldmark.model.messages import ToolPart
 from foldmark.model.prompt_messages import Declared
 from foldmark.providers.background import uncut
 from foldmark.providers.models import provider_and_model
@@ -24,6 +25,9 @@ from foldmark.session.opening import chosen_settings
 from foldmark.session.session import Session
 from foldmark.session.settings import DIGEST
 from foldmark.summary.protocol import Summarizer
+from foldmark.tokens.counters import Counter, counter
+from foldmark.tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD, part_size
+from foldmark.wire.codec import Read
 
 M = TypeVar("M")
 _OPENING = 16  # sessions that may be opened at the same time
@@ -113,15 +117,16 @@ class Conversation(SharedSession, Generic[M]):
         system: str,
         tools: Sequence[Declared],
         *,
-        passing: int = 0,
+        passing: Iterable[Read] = (),
         summarizer: Summarizer | None = None,
     ) -> None:
-        """Count what a request holds beside the history, and tokens that only pass through it."""
+        """Count what a request holds beside the history, and messages of this request alone."""
         beside = (system, tools, summarizer)
         if beside != self._beside:
             self.session.configure(system=system, tools=tools, summarizer=summarizer)
             self._beside, self._fixed = beside, self.session.fixed
-        self.session.fixed = self._fixed + passing
+        count = counter(self.session.policy.estimate)
+        self.session.fixed = self._fixed + sum(_tokens(read, count) for read in passing)
 
     def set_window(self, window: int | None, output: int | None = None) -> None:
         """Go on with the window of the model that is asked, if that is known and another."""
@@ -261,3 +266,53 @@ class Conversations(Generic[C]):
                 del self._open[held.name]
         for held in idle:
             held.session.close()
+
+
+# --- messages of one request alone ---
+# Plugins put them among its history: the time, files at hand. They are shown where they stood and
+# counted; no session follows them, as the next request has others. Each is told with how many
+# messages of the history stand before it.
+
+
+def split_passing(
+    messages: Iterable[M], is_followed: Callable[[M], bool]
+) -> tuple[list[M], list[tuple[M, int]]]:
+    """The history in a request, and the messages of that request alone."""
+    history, passing = list[M](), list[tuple[M, int]]()
+    for message in messages:
+        if is_followed(message):
+            history.append(message)
+        else:
+            passing.append((message, len(history)))
+    return history, passing
+
+
+def with_passing(
+    view: Sequence[M],
+    places: Sequence[int | None],
+    passing: Sequence[tuple[M, int]],
+    is_result: Callable[[M], bool],
+) -> list[M]:
+    """A view with the passing messages where they stood, but not between a call and its result.
+
+    `places` tells where in the view each message of the history is, if it is shown.
+    """
+    made = list(view)
+    for message, before in reversed(passing):
+        later = (place for place in places[before:] if place is not None)
+        leads = not before and places[:1] == [None]
+        place = 0 if leads else next(later, len(view))
+        while place < len(view) and is_result(view[place]):
+            place += 1
+        made.insert(place, message)
+    return made
+
+
+def _tokens(read: Read, count: Counter) -> int:
+    """The tokens of a message that passes."""
+    # A call that waits is counted with room for its result, which is a message by itself here.
+    spare = sum(CALL_OVERHEAD for part in read.parts if isinstance(part, ToolPart))
+    parts = sum(part_size(part, count).total for part in read.parts) - spare
+    for answer in read.answers:
+        parts += count(answer.output) + sum(part_size(file, count).total for file in answer.files)
+    return MESSAGE_OVERHEAD + parts

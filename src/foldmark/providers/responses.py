@@ -7,7 +7,7 @@ nothing and tries nothing again.
 """
 
 import re
-from typing import Any, cast
+from typing import cast
 
 from msgspec import UNSET, UnsetType
 from pydantic_ai import messages as theirs
@@ -38,15 +38,12 @@ from foldmark.model.values import Json
 from foldmark.refusals import THROTTLES, is_context_overflow, matches
 from foldmark.summary.protocol import Cause, Finish, ModelFailure, ModelReply
 from foldmark.summary.steps import Calling, Stepped, Tell, Words
-from foldmark.wire.codec import ARGUMENTS, RAW, arguments_object, compact
+from foldmark.wire.codec import ARGUMENTS, arguments_object, compact, kept, raw_unless
 from foldmark.wire.openai_chat import THOUGHTS, UNDER
-from foldmark.wire.openai_items import ITEM
+from foldmark.wire.openai_items import read_item
 
 from .driver import error_line
 
-ANTHROPIC, CHAT, RESPONSES, GOOGLE = "anthropic", "openai-chat", "openai-responses", "google"
-_OPENAI = "openai"  # the key of the Responses codec
-_SIGNATURE = "thoughtSignature"
 _REDACTED = ("redacted_thinking", "redacted_content")  # how the library marks it
 _FINISH: dict[str, Finish] = {"stop": "stop", "length": "length", "tool_call": "tool-calls"}
 _CAUSES: tuple[tuple[type[Exception], Cause], ...] = (
@@ -84,20 +81,18 @@ class StreamReporter:
                 if place not in self._called:
                     self._called.add(place)
                     self._tell(Calling(call_id=call.tool_call_id, tool=call.tool_name))
-            case PartStartEvent(part=theirs.TextPart(content=text)):
-                self._say(text, "text")
-            case PartStartEvent(part=theirs.ThinkingPart(content=text)):
-                self._say(text, "reasoning")
-            case PartDeltaEvent(delta=theirs.TextPartDelta(content_delta=text)):
-                self._say(text, "text")
-            case PartDeltaEvent(delta=theirs.ThinkingPartDelta(content_delta=text)):
-                self._say(text, "reasoning")
+            case (
+                PartStartEvent(part=theirs.TextPart(content=text))
+                | PartDeltaEvent(delta=theirs.TextPartDelta(content_delta=text))
+            ) if text:
+                self._tell(Words(text=text, kind="text"))
+            case (
+                PartStartEvent(part=theirs.ThinkingPart(content=text))
+                | PartDeltaEvent(delta=theirs.ThinkingPartDelta(content_delta=text))
+            ) if text:
+                self._tell(Words(text=text, kind="reasoning"))
             case _:
                 pass
-
-    def _say(self, text: str | None, kind: Any) -> None:
-        if text:
-            self._tell(Words(text=text, kind=kind))
 
 
 def stepped(
@@ -120,20 +115,18 @@ def stepped(
 
 def _parts(response: ModelResponse, wire: str) -> list[TextPart | ReasoningPart | ToolPart]:
     """The parts that are ours; what a provider ran by itself nobody asked for."""
-    found: list[TextPart | ReasoningPart | ToolPart] = []
+    parts: list[TextPart | ReasoningPart | ToolPart] = []
     for part in response.parts:
         match part:
             case theirs.TextPart():
-                said = _text(part, wire)
-                found += [said] if said.text or said.metadata else []
+                parts.append(TextPart(text=part.content, metadata=_metadata(part, wire)))
             case theirs.ThinkingPart():
-                thought = _thought(part, wire)
-                found += [thought] if thought.text or thought.metadata else []
+                parts.append(_thought(part, wire))
             case theirs.ToolCallPart():
-                found.append(_call(part, wire))
+                parts.append(_call(part, wire))
             case _:
                 pass
-    return found
+    return [part for part in parts if isinstance(part, ToolPart) or part.text or part.metadata]
 
 
 def reply(step: Stepped) -> ModelReply:
@@ -147,107 +140,93 @@ def reply(step: Stepped) -> ModelReply:
     )
 
 
-def _kept(key: str, **fields: Any) -> Json | UnsetType:
-    """Metadata with those fields that there are; absent where that is none."""
-    own = {name: held for name, held in fields.items() if held}
-    return {key: own} if own else UNSET
+# --- what goes back with a part ------------------------------------------------------------
+
+_Part = theirs.TextPart | theirs.ThinkingPart | theirs.ToolCallPart
 
 
-def _details(part: theirs.TextPart | theirs.ThinkingPart | theirs.ToolCallPart) -> Json:
-    return part.provider_details or {}
+def _metadata(part: _Part, wire: str) -> Json | UnsetType:
+    """What the provider wants back of a part, under the key of its codec."""
+    details = part.provider_details or {}
+    own: Json = {}
+    match wire, part:
+        case "openai-responses", theirs.TextPart():
+            own = {"itemId": part.id, "phase": details.get("phase")}
+        case "openai-responses", theirs.ThinkingPart():
+            # A text of an item's summary; each has the item's id, the first what is encrypted.
+            own = {"itemId": part.id, "reasoningEncryptedContent": part.signature}
+        case "openai-responses", theirs.ToolCallPart():
+            own = {"itemId": part.id, ARGUMENTS: _odd_arguments(part)}
+        case "anthropic", theirs.ThinkingPart():
+            own = {"redactedData" if part.id in _REDACTED else "signature": part.signature}
+        case "openai-chat", theirs.ThinkingPart():
+            own = {UNDER: [part.id] if part.id in THOUGHTS else None}
+        case "openai-chat", theirs.ToolCallPart():
+            own = _chat_call(part)
+        case "google", _:
+            own = _signed(part, details.get("thought_signature"))
+        case _, theirs.ThinkingPart():
+            own = {"id": part.id, "signature": part.signature, "details": details}
+        case _:
+            pass
+    key = "openai" if wire == "openai-responses" else wire
+    return kept(key, {name: value for name, value in own.items() if value})
 
 
-# --- texts ---------------------------------------------------------------------------------
-
-
-def _text(part: theirs.TextPart, wire: str) -> TextPart:
-    details = _details(part)
-    if wire == RESPONSES:
-        own = _kept(_OPENAI, itemId=part.id, phase=details.get("phase"))
-        return TextPart(text=part.content, metadata=own)
-    signature = details.get("thought_signature") if wire == GOOGLE else None
-    if signature and not part.content.strip():
+def _signed(part: _Part, signature: str | None) -> Json:
+    if signature and isinstance(part, theirs.TextPart) and not part.content.strip():
         # A signature may come with no words at all: it must go back, so it must be shown.
-        block = {"text": part.content, _SIGNATURE: signature}
-        return TextPart(text=part.content, metadata={GOOGLE: {BLOCK: block}})
-    return TextPart(text=part.content, metadata=_kept(GOOGLE, thoughtSignature=signature))
-
-
-# --- thoughts ------------------------------------------------------------------------------
+        return {BLOCK: {"text": part.content, "thoughtSignature": signature}}
+    return {"thoughtSignature": signature}
 
 
 def _thought(part: theirs.ThinkingPart, wire: str) -> ReasoningPart:
-    text, details = part.content, _details(part)
-    match wire:
-        case "anthropic" if part.id in _REDACTED:
-            own = _kept(ANTHROPIC, redactedData=part.signature)
-        case "anthropic":
-            own = _kept(ANTHROPIC, signature=part.signature)
-        case "openai-chat":
-            own = _kept(CHAT, **{UNDER: [part.id] if part.id in THOUGHTS else None})
-        case "openai-responses":
-            return _item_thought(part)
-        case "google":
-            own = _kept(GOOGLE, thoughtSignature=details.get("thought_signature"))
-        case _:
-            own = _kept(wire, id=part.id, signature=part.signature, details=details)
-    return ReasoningPart(text=text, metadata=own)
-
-
-def _item_thought(part: theirs.ThinkingPart) -> ReasoningPart:
-    """A text of an item's summary; each has the item's id, the first what is encrypted."""
-    raw = cast("list[str]", _details(part).get("raw_content") or [])
-    if not raw or part.content:
-        own = _kept(_OPENAI, itemId=part.id, reasoningEncryptedContent=part.signature)
-        return ReasoningPart(text=part.content, metadata=own)
-    fields: Json = {"summary": []}  # the thinking itself is no summary of it
-    fields |= {"id": part.id} if part.id else {}
-    fields |= {"encrypted_content": part.signature} if part.signature else {}
-    fields["content"] = [{"type": "reasoning_text", "text": text} for text in raw]
-    return ReasoningPart(text="\n\n".join(raw), metadata={_OPENAI: {ITEM: fields}})
+    raw = cast("list[str]", (part.provider_details or {}).get("raw_content") or [])
+    if wire != "openai-responses" or not raw or part.content:
+        return ReasoningPart(text=part.content, metadata=_metadata(part, wire))
+    item = {
+        "type": "reasoning",
+        "summary": [],  # the thinking itself is no summary of it
+        "content": [{"type": "reasoning_text", "text": text} for text in raw],
+    }
+    named = {"id": part.id, "encrypted_content": part.signature}
+    read = read_item(item | {name: value for name, value in named.items() if value})
+    return cast("ReasoningPart", read.parts[0])
 
 
 # --- calls ---------------------------------------------------------------------------------
 
 
 def _call(part: theirs.ToolCallPart, wire: str) -> ToolPart:
-    given, raw = _input(part.args)
-    # What compact JSON would not give again goes back as the model wrote it.
-    written = part.args if isinstance(part.args, str) and given and not raw else ""
-    written = written if written and compact(given) != written else ""
+    given = _input(part)
+    raw = part.args.strip() if given is None and isinstance(part.args, str) else ""
     return ToolPart(
         tool=part.tool_name,
         call_id=part.tool_call_id,
-        state=Pending(input=given, raw=raw or UNSET),
-        metadata=_call_metadata(part, wire, given, written),
+        state=Pending(input=given or {}, raw=raw or UNSET),
+        metadata=_metadata(part, wire),
     )
 
 
-def _input(args: str | dict[str, Any] | None) -> tuple[Json, str]:
-    """The input of a call, and what was written where that is no object in JSON."""
-    if not isinstance(args, str):
-        return dict(args or {}), ""
-    found = arguments_object(args)
-    return ({}, args.strip()) if found is None else (found, "")
+def _input(part: theirs.ToolCallPart) -> Json | None:
+    """The input of a call; None where what was written is no object in JSON."""
+    return arguments_object(part.args) if isinstance(part.args, str) else dict(part.args or {})
 
 
-def _call_metadata(
-    part: theirs.ToolCallPart, wire: str, given: Json, written: str
-) -> Json | UnsetType:
-    details = _details(part)
-    match wire:
-        case "openai-responses":
-            return _kept(_OPENAI, **{"itemId": part.id, ARGUMENTS: written})
-        case "openai-chat":
-            extra = details.get("extra_content")
-            function = {"name": part.tool_name, "arguments": written or compact(given)}
-            raw: Json = {"id": part.tool_call_id, "type": "function", "function": function}
-            raw |= {"extra_content": extra} if extra else {}
-            return _kept(CHAT, **{RAW: raw if extra or written else None})
-        case "google":
-            return _kept(GOOGLE, thoughtSignature=details.get("thought_signature"))
-        case _:
-            return UNSET
+def _odd_arguments(part: theirs.ToolCallPart) -> str | None:
+    """Arguments as the model wrote them, where compact JSON would not give them again."""
+    given = _input(part)
+    is_odd = isinstance(part.args, str) and given and compact(given) != part.args
+    return str(part.args) if is_odd else None
+
+
+def _chat_call(part: theirs.ToolCallPart) -> Json:
+    arguments = compact(_input(part) or {})
+    function = {"name": part.tool_name, "arguments": arguments}
+    usual: Json = {"id": part.tool_call_id, "type": "function", "function": function}
+    extra = (part.provider_details or {}).get("extra_content")
+    raw = {**usual, "function": {**function, "arguments": _odd_arguments(part) or arguments}}
+    return raw_unless(usual, raw | ({"extra_content": extra} if extra else {}))
 
 
 # --- how it ended, and failures ------------------------------------------------------------

@@ -97,7 +97,7 @@ def with_joined_results(contents: Sequence[types.Content]) -> list[types.Content
     """Contents in which all results of a model's calls stand in one: Gemini takes no others."""
     joined: list[types.Content] = []
     for content in contents:
-        if joined and _has_results(joined[-1]) and _has_results(content):
+        if joined and has_results(joined[-1]) and has_results(content):
             parts = [*(joined[-1].parts or ()), *(content.parts or ())]
             joined[-1] = types.Content(role="user", parts=parts)
         else:
@@ -105,7 +105,8 @@ def with_joined_results(contents: Sequence[types.Content]) -> list[types.Content
     return joined
 
 
-def _has_results(content: types.Content) -> bool:
+def has_results(content: types.Content) -> bool:
+    """Whether it answers a call."""
     return any(part.function_response for part in content.parts or ())
 
 
@@ -126,10 +127,14 @@ class ContentReader:
         tokens = _tokens(new, measured)
         naming = _Naming(held, head_print(contents))
         for content, told in zip(new, tokens, strict=True):
-            read = naming.named(self._codec.read(plain_object(content)), len(held))
+            read = naming.named(self.read_alone(content), len(held))
             held.append(ContentRead(content, replace(read, tokens=told) if told else read))
         self._held = held
         return list(held)
+
+    def read_alone(self, content: types.Content) -> Read:
+        """What a content says that is in no history."""
+        return self._codec.read(plain_object(content))
 
     def _kept(self, contents: Sequence[types.Content]) -> list[ContentRead]:
         """What was read before of these; each is told to be the one of this request."""

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from google.genai import types
 
-from foldmark.adapters.conversations import Conversation
+from foldmark.adapters.conversations import Conversation, with_passing
 from foldmark.refusals import is_context_overflow
 from foldmark.session.session import Session
-from foldmark.tokens.counters import counter
 
-from .contents import AdkDialect, ContentRead, ContentReader, with_joined_results
-from .requests import AgentRequest, with_passing
+from .contents import AdkDialect, ContentRead, ContentReader, has_results, with_joined_results
+from .requests import AgentRequest
 
 
 class AgentConversation(Conversation[ContentRead]):
@@ -50,12 +49,13 @@ class AgentConversation(Conversation[ContentRead]):
             return self._written(self.mirror.shrunk(error), request)
 
     def _take_request(self, request: AgentRequest) -> None:
-        words = "\n".join(one.content.model_dump_json(exclude_none=True) for one in request.passing)
-        passing = counter(self.session.policy.estimate)(words)
+        passing = [self._reader.read_alone(content) for content, _ in request.passing]
         self.count_beside(request.system, request.tools, passing=passing)
         history = self._reader.read(request.contents, request.measured)
         self.take(history, whole=not request.goes_on)
 
     def _written(self, view: Sequence[ContentRead], request: AgentRequest) -> list[types.Content]:
         contents = with_joined_results([turn.content for turn in view])
-        return with_passing(contents, request.passing)
+        known = {id(content): place for place, content in enumerate(contents)}
+        places = [known.get(id(content)) for content in request.contents]
+        return with_passing(contents, places, request.passing, has_results)

@@ -18,6 +18,7 @@ from google.adk.models.llm_request import LlmRequest
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
 from google.genai import types
 
+from foldmark.adapters.conversations import split_passing
 from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Frozen
 from foldmark.wire.plain import plain_object
@@ -28,18 +29,11 @@ from .contents import MeasuredContent
 _OTHER_AGENT = "For context:"  # so begins what ADK tells an agent of another one
 
 
-class PassingContent(Frozen):
-    """A content of one request alone, and how many of the history stand after it."""
-
-    content: types.Content
-    after: int
-
-
 class AgentRequest(Frozen):
     """What a request holds, and what ADK tells of it."""
 
     contents: Sequence[types.Content]
-    passing: Sequence[PassingContent]
+    passing: Sequence[tuple[types.Content, int]]
     measured: Sequence[MeasuredContent]
     system: str
     tools: tuple[Declared, ...]
@@ -53,7 +47,7 @@ def request_of(context: CallbackContext, request: LlmRequest, begun: "Begun") ->
     events = tuple(context.session.events)
     config = request.config
     system = config.system_instruction  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - an image, too, of a package that is not here
-    contents, passing = _parted(request.contents, events, is_task=bool(context.isolation_scope))
+    contents, passing = _split(request.contents, events, is_task=bool(context.isolation_scope))
     return AgentRequest(
         contents=contents,
         passing=passing,
@@ -135,40 +129,18 @@ class Begun:
         return known[1] == session.events[0].id
 
 
-def with_passing(
-    view: Sequence[types.Content], passing: Sequence[PassingContent]
-) -> list[types.Content]:
-    """A view with the contents of this request alone where they stood; no pair is torn apart."""
-    found = list(view)
-    for one in passing:
-        end = found[len(found) - one.after :]
-        is_torn = any(_is_bound(content) for content in end)
-        found.insert(len(found) - (0 if is_torn else one.after), one.content)
-    return found
-
-
-def _parted(
+def _split(
     contents: Sequence[types.Content], events: Sequence[Event], *, is_task: bool
-) -> tuple[list[types.Content], list[PassingContent]]:
+) -> tuple[list[types.Content], list[tuple[types.Content, int]]]:
     """The history, and what ADK put among the latest words of the user for this request alone."""
     start = len(contents)
     while start > int(is_task) and not _is_bound(contents[start - 1]):
         start -= 1
-    history = list(contents[:start])
-    passing: list[types.Content] = []
-    after: list[int] = []
-    for content in contents[start:]:
-        if _is_told(content, events):
-            history.append(content)
-            after = [number + 1 for number in after]
-        else:
-            passing.append(content)
-            after.append(0)
-    if not history:
-        return list(contents), []
-    return history, [
-        PassingContent(content=c, after=n) for c, n in zip(passing, after, strict=True)
-    ]
+    bound = {id(content) for content in contents[:start]}
+    history, passing = split_passing(
+        contents, lambda content: id(content) in bound or _is_told(content, events)
+    )
+    return (history, passing) if history else (list(contents), [])
 
 
 def _is_bound(content: types.Content) -> bool:

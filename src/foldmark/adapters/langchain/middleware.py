@@ -38,7 +38,6 @@ from foldmark.session.closing import Closing
 from foldmark.session.history_mirror import aborting
 from foldmark.session.session import Session
 from foldmark.summary.protocol import Summarizer
-from foldmark.tokens.counters import counter
 from foldmark.wire.tools import declared
 
 from .model import ChatSummarizer, watched
@@ -212,7 +211,7 @@ class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
         """A view for a request: its window, what is beside, and the history are taken first."""
         prompts: list[BaseMessage] = [request.system_message] if request.system_message else []
         system = "\n\n".join(str(message.text) for message in (*prompts, *said.prompts))
-        passing = said.tokens(counter(held.session.policy.estimate))
+        passing = said.passing_reads()
         tools, summarizer = self._tools(request), self._summarizer(request.model)
         with held.turn():
             held.count_beside(system, tools, passing=passing, summarizer=summarizer)

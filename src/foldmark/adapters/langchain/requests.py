@@ -16,20 +16,12 @@ from langchain_core.messages import (
     convert_to_messages,
 )
 
-from foldmark.model.messages import ToolPart
-from foldmark.tokens.counters import Counter
-from foldmark.tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD, part_size
+from foldmark.adapters.conversations import split_passing, with_passing
+from foldmark.wire.codec import Read
 
 from .dialect import LangChainDialect
 
 _DIALECT = LangChainDialect()
-
-
-class PassingMessage(NamedTuple):
-    """A message that is only in this request, and the one of the history that it stands before."""
-
-    message: BaseMessage
-    before: int
 
 
 class RequestMessages(NamedTuple):
@@ -37,35 +29,21 @@ class RequestMessages(NamedTuple):
 
     prompts: list[BaseMessage]
     history: list[BaseMessage]
-    passing: list[PassingMessage]
+    passing: list[tuple[BaseMessage, int]]
 
-    def tokens(self, count: Counter) -> int:
-        """How many tokens the passing messages have."""
-        return sum(_tokens(held.message, count) for held in self.passing)
+    def passing_reads(self) -> list[Read]:
+        """What the passing messages say."""
+        return [_DIALECT.read(message) for message, _ in self.passing]
 
     def shown(self, view: list[BaseMessage]) -> list[BaseMessage]:
         """A view of the history behind the prompts, with the passing messages at their places."""
-        if not self.passing:
-            return [*self.prompts, *view]
-        places = {held.id: place for place, held in enumerate(view) if held.id is not None}
-        after: dict[int, list[BaseMessage]] = {}
-        for held in self.passing:
-            after.setdefault(self._place(held.before, view, places), []).append(held.message)
-        made = list(self.prompts)
-        for place in range(len(view) + 1):
-            made += after.get(place, ())
-            made += view[place : place + 1]
-        return made
+        known = {held.id: place for place, held in enumerate(view) if held.id}
+        places = [known.get(held.id or "") for held in self.history]
+        return [*self.prompts, *with_passing(view, places, self.passing, _is_result)]
 
-    def _place(self, before: int, view: Sequence[BaseMessage], places: dict[Any, int]) -> int:
-        """Where in the view a message stands that stood before this one of the history."""
-        if not before:
-            return 0
-        later = (places[held.id] for held in self.history[before:] if held.id in places)
-        place = next(later, len(view))
-        while place < len(view) and isinstance(view[place], ToolMessage):
-            place += 1  # nothing stands between a call and its result
-        return place
+
+def _is_result(message: BaseMessage) -> bool:
+    return isinstance(message, ToolMessage)
 
 
 def messages_of(given: Iterable[Any]) -> list[BaseMessage]:
@@ -88,36 +66,23 @@ def said_in(given: Iterable[Any], state: Iterable[Any] | None) -> RequestMessage
         known.add(id(held))
         names.add(getattr(held, "id", None))
     names.discard(None)
-    history, passing = list[BaseMessage](), list[PassingMessage]()
     calls = set[str | None]()  # of messages that pass
-    for message in rest:
-        if id(message) in known or message.id in names or _answers(message, calls) is False:
-            history.append(message)
-            continue
-        passing.append(PassingMessage(message, len(history)))
+
+    def is_followed(message: BaseMessage) -> bool:
+        if id(message) in known or message.id in names:
+            return True
+        if isinstance(message, ToolMessage):
+            return message.tool_call_id not in calls
         if isinstance(message, AIMessage):
-            calls |= {call["id"] for call in message.tool_calls}
-    return RequestMessages(prompts, history, passing)
+            calls.update(call["id"] for call in message.tool_calls)
+        return False
 
-
-def _answers(message: BaseMessage, calls: set[str | None]) -> bool | None:
-    """Whether a result is of one of these calls; None where it is no result."""
-    return message.tool_call_id in calls if isinstance(message, ToolMessage) else None
+    return RequestMessages(prompts, *split_passing(rest, is_followed))
 
 
 def led(history: Sequence[BaseMessage]) -> int:
     """How many system prompts lead a history."""
     return sum(1 for _ in takewhile(lambda held: _DIALECT.prompt(held) is not None, history))
-
-
-def _tokens(message: BaseMessage, count: Counter) -> int:
-    read = _DIALECT.read(message)
-    # A call that waits is counted with room for its result, which is a message by itself here.
-    spare = sum(CALL_OVERHEAD for part in read.parts if isinstance(part, ToolPart))
-    parts = sum(part_size(part, count).total for part in read.parts) - spare
-    for answer in read.answers:
-        parts += count(answer.output) + sum(part_size(file, count).total for file in answer.files)
-    return MESSAGE_OVERHEAD + parts
 
 
 def after_known(known: Sequence[BaseMessage], state: Sequence[BaseMessage]) -> list[BaseMessage]:
