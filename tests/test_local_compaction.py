@@ -11,7 +11,7 @@ from msgspec.structs import replace
 import foldmark
 from foldmark.model.messages import AssistantInfo, Pending, TextPart, ToolPart
 from foldmark.policy import FOLDMARK
-from foldmark.providers.models import summarizer
+from foldmark.providers.models import model_named as summarizer
 from foldmark.session.session import Session
 from foldmark.summary.protocol import Delta, ModelReply, ModelRequest, Outcome, Summarizer
 from foldmark.wire.formats import request

@@ -18,7 +18,7 @@ from foldmark.model.prompt_messages import (
     UserMessage,
 )
 from foldmark.providers.driver import adrive, drive
-from foldmark.providers.models import summarizer
+from foldmark.providers.models import model_named as summarizer
 from foldmark.refusals import overflow_figures
 from foldmark.summary.protocol import (
     ModelDialogue,

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from foldmark.errors import BadPolicy
-from foldmark.providers.models import limits_name, summarizer
+from foldmark.providers.models import limits_name
+from foldmark.providers.models import model_named as summarizer
 from foldmark.tokens.limits import known_models, model_limits
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY")
@@ -76,7 +77,7 @@ def test_a_provider_whose_package_is_missing_says_what_to_install() -> None:
 def test_without_the_library_it_is_said_what_to_install() -> None:
     code = (
         "import sys; sys.modules['pydantic_ai'] = None\n"
-        "from foldmark.providers.models import summarizer\n"
+        "from foldmark.providers.models import model_named as summarizer\n"
         "try: summarizer('openai:gpt-5')\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )

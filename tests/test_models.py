@@ -21,7 +21,7 @@ from foldmark.model.prompt_messages import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.providers.models import summarizer
+from foldmark.providers.models import model_named as summarizer
 from foldmark.summary.protocol import ModelFailure, ModelReply, ModelRequest, Outcome, Summarizer
 from foldmark.wire.formats import request
 

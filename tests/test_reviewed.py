@@ -16,7 +16,7 @@ from foldmark.log.user_requests import Requests
 from foldmark.model.events import Event
 from foldmark.model.messages import Completed, Message, Pending, TextPart, ToolPart, UserInfo
 from foldmark.policy import FOLDMARK
-from foldmark.providers.models import summarizer
+from foldmark.providers.models import model_named as summarizer
 from foldmark.session.session import Session
 from foldmark.summary.redaction import masked
 from foldmark.summary.transcript import Cutting, record

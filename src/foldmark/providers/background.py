@@ -15,7 +15,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -105,12 +105,10 @@ def waited(work: Coroutine[Any, Any, T]) -> T:
     held = _Work(work)
     try:
         running.loop.call_soon_threadsafe(held.begin)
-        while not _got(held.ended):
-            pass
+        return held.result()
     except BaseException:
         running.loop.call_soon_threadsafe(held.cancel)
         raise
-    return held.result()
 
 
 class _Work(Generic[T]):
@@ -125,12 +123,12 @@ class _Work(Generic[T]):
         self._work = work
         self._task: asyncio.Task[T] | None = None
         self._cancelled = False
-        self.ended: SimpleQueue[object] = SimpleQueue()
+        self._ended: SimpleQueue[asyncio.Task[T]] = SimpleQueue()
 
     def begin(self) -> None:
         if not self._cancelled:
             self._task = asyncio.get_running_loop().create_task(self._work)
-            self._task.add_done_callback(self.ended.put)
+            self._task.add_done_callback(self._ended.put)
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -140,16 +138,11 @@ class _Work(Generic[T]):
             self._task.cancel()
 
     def result(self) -> T:
-        assert self._task is not None  # noqa: S101 - it has ended
-        return self._task.result()
-
-
-def _got(ended: SimpleQueue[object]) -> bool:
-    try:
-        ended.get(timeout=_LOOK)
-    except Empty:
-        return False
-    return True
+        while True:
+            with suppress(Empty):
+                ended = self._ended.get(timeout=_LOOK)
+                break
+        return ended.result()
 
 
 async def end_tasks(tasks: Iterable["asyncio.Task[Any] | None"], grace: float | None) -> None:
@@ -188,22 +181,17 @@ async def run_in_thread(work: Callable[[], T]) -> T:
     def run() -> None:
         if not ended.set_running_or_notify_cancel():
             return
-        ended.set_result(_result_of(lambda: context.run(work)))
+        # A future does not take every error: what it is given raises it again.
+        try:
+            result = context.run(work)
+        except BaseException as error:  # noqa: BLE001 - who waits is told of it
+            ended.set_result(partial(_raise, error))
+        else:
+            ended.set_result(lambda: result)
 
     threading.Thread(target=run, name="foldmark-tool", daemon=True).start()
     return (await future)()
 
 
-def _result_of(work: Callable[[], T]) -> Callable[[], T]:
-    """What gives or raises again what work gave or raised: a future does not take every error."""
-    try:
-        result = work()
-    except BaseException as error:  # noqa: BLE001 - who waits is told of it
-        raised = error
-    else:
-        return lambda: result
-
-    def fails() -> T:
-        raise raised
-
-    return fails
+def _raise(error: BaseException) -> NoReturn:
+    raise error

@@ -12,10 +12,9 @@ from difflib import get_close_matches
 from functools import partial
 from typing import cast
 
-from foldmark.errors import BadPolicy, UnknownModel
-from foldmark.summary.protocol import Summarizer
+from foldmark.errors import BadPolicy
 from foldmark.summary.steps import Model
-from foldmark.tokens.limits import known_models, model_limits
+from foldmark.tokens.limits import known_limits, known_models
 
 # The words of pydantic-ai for what the snapshot of limits has under another name.
 _IN_LIMITS = {
@@ -46,11 +45,6 @@ _RENAMED = {
 _REGION = re.compile(r"^(?:us|us-gov|eu|apac|jp|au|ca|global)\.(?=[a-z])")
 
 
-def summarizer(name: str, *, base_url: str | None = None, api_key: str | None = None) -> Summarizer:
-    """The model of this name, to be asked for summaries."""
-    return model_named(name, base_url=base_url, api_key=api_key)
-
-
 def model_named(name: str, *, base_url: str | None = None, api_key: str | None = None) -> Model:
     """The model of this name, as `provider:model`; BadPolicy says what is missing to reach it.
 
@@ -63,7 +57,9 @@ def model_named(name: str, *, base_url: str | None = None, api_key: str | None =
     try:
         from .calls import CalledModel, reached_model  # noqa: PLC0415 - an extra, and slow
     except ImportError as error:
-        raise _not_installed(error) from None
+        package = error.name or "pydantic_ai"
+        hint = f"models need the package {package}: pip install 'foldmark[models]'"
+        raise BadPolicy(hint) from None
     made = partial(reached_model, provider, model, base_url, api_key)
     made()  # so that what is missing is told now, and not in the middle of a compaction
     return CalledModel(made, name)
@@ -79,12 +75,6 @@ async def kept_open(model: Model) -> AsyncGenerator[None]:
         yield
 
 
-def _not_installed(error: ImportError) -> BadPolicy:
-    return BadPolicy(
-        f"models need the package {error.name or 'pydantic_ai'}: pip install 'foldmark[models]'"
-    )
-
-
 # --- names ---------------------------------------------------------------------------------
 
 
@@ -98,14 +88,16 @@ def limits_name(name: str) -> str:
     models = (model, _REGION.sub("", model))
     homes = dict.fromkeys((provider, own, *_ELSEWHERE.get(own, ())))
     offers = [f"{home}:{called}" for home in homes for called in models]
-    return next((offer for offer in offers if _is_known(offer)), f"{own}:{model}")
+    return next((offer for offer in offers if known_limits(offer)), f"{own}:{model}")
 
 
 def provider_and_model(name: str) -> tuple[str, str]:
     """The two halves of a name, the first in today's words; BadPolicy where it has no halves."""
     provider, colon, model = name.partition(":")
     if not (provider and colon and model):
-        raise BadPolicy(f"a model is named provider:model, not {name!r}.{_hint(_offers(name))}")
+        near = ", ".join(_offers(name))
+        hint = f" Did you mean {near}?" if near else ""
+        raise BadPolicy(f"a model is named provider:model, not {name!r}.{hint}")
     return _RENAMED.get(provider, provider), model
 
 
@@ -115,15 +107,3 @@ def _offers(model: str) -> list[str]:
     same = [offer for offer, called in own.items() if called == model]
     near = get_close_matches(model, list(own.values()), n=1)
     return (same or [offer for offer, called in own.items() if called in near])[:3]
-
-
-def _hint(names: list[str]) -> str:
-    return f" Did you mean {', '.join(names)}?" if names else ""
-
-
-def _is_known(name: str) -> bool:
-    try:
-        model_limits(name)
-    except UnknownModel:
-        return False
-    return True

@@ -38,18 +38,12 @@ _READABLE = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/
 _NAMES = Names(longest=64)  # of calls and tools; longer ones are refused by one provider or other
 
 
-class Wired(NamedTuple):
-    """How a class of models talks: a codec of ours, and the field that holds its messages."""
-
-    wire: str
-    field: str
-
-
-# By the names of classes, as to import them is slow and not always possible. Others build on these.
+# How classes of models talk, by their names: to import them is slow and not always possible. Others
+# build on these.
 _WIRED = {
-    "AnthropicModel": Wired("anthropic", "messages"),
-    "OpenAIChatModel": Wired("openai-chat", "messages"),
-    "OpenAIResponsesModel": Wired("openai-responses", "input"),
+    "AnthropicModel": "anthropic",
+    "OpenAIChatModel": "openai-chat",
+    "OpenAIResponsesModel": "openai-responses",
 }
 # Their cache of messages ends where the choice of tools changes, so it is left as it is there.
 _CHOICE_IN_PREFIX = ("anthropic", "bedrock")
@@ -69,26 +63,29 @@ def model_request(ask: ModelRequest, model: Model) -> ProviderRequest:
     ask = replace(ask, messages=_answerable(ask.messages))
     messages = model_messages(ask, model.system)
     settings = _settings(ask, model)
-    wired = _wired(model)
-    if wired is not None:
-        written = request(ask.messages, wired.wire, ask.system)
-        settings["extra_body"] = {wired.field: written}
-        if wired.wire == "anthropic" and _is_marked(written):
+    wire = spoken_wire(model)
+    if wire in _WIRED.values():
+        written = request(ask.messages, wire, ask.system)
+        settings["extra_body"] = {"input" if wire == "openai-responses" else "messages": written}
+        if wire == _ANTHROPIC and _is_marked(written):
             settings = cast("ModelSettings", {**settings, **_OTHER_MARKS})
-    return ProviderRequest(messages, settings, _parameters(ask))
+    tools = [
+        ToolDefinition(
+            name=tool.name,
+            description=tool.description,
+            parameters_json_schema=tool.schema,
+            strict=False,  # as it is declared, not as a provider would like it
+        )
+        for tool in ask.tools
+    ]
+    return ProviderRequest(messages, settings, ModelRequestParameters(function_tools=tools))
 
 
 def spoken_wire(model: Model) -> str:
     """The name of its wire; of its provider, where we have no codec for it."""
-    wired = _wired(model)
-    if wired is not None:
-        return wired.wire
-    return _GOOGLE if model.system.startswith(_GOOGLE) else model.system
-
-
-def _wired(model: Model) -> Wired | None:
     kinds = (kind.__name__ for kind in type(model).__mro__)
-    return next((_WIRED[kind] for kind in kinds if kind in _WIRED), None)
+    usual = _GOOGLE if model.system.startswith(_GOOGLE) else model.system
+    return next((_WIRED[kind] for kind in kinds if kind in _WIRED), usual)
 
 
 def _answerable(messages: tuple[PromptMessage, ...]) -> tuple[PromptMessage, ...]:
@@ -124,20 +121,6 @@ def _is_marked(messages: list[Json]) -> bool:
     blocks = [cast("object", message.get("content")) for message in messages]
     rows = [cast("list[Json]", content) for content in blocks if isinstance(content, list)]
     return any(MARK in block for row in rows for block in row)
-
-
-def _parameters(ask: ModelRequest) -> ModelRequestParameters:
-    return ModelRequestParameters(
-        function_tools=[
-            ToolDefinition(
-                name=tool.name,
-                description=tool.description,
-                parameters_json_schema=tool.schema,
-                strict=False,  # as it is declared, not as a provider would like it
-            )
-            for tool in ask.tools
-        ]
-    )
 
 
 # --- messages for providers whose wire is none of ours -------------------------------------

@@ -48,8 +48,7 @@ from foldmark.model.values import Json
 from foldmark.policy import CompactRules
 from foldmark.providers.background import uncut
 from foldmark.providers.driver import adrive, drive
-from foldmark.providers.models import limits_name
-from foldmark.providers.models import summarizer as named_summarizer
+from foldmark.providers.models import limits_name, model_named
 from foldmark.refusals import is_context_overflow, stated_window
 from foldmark.store.transaction import Change
 from foldmark.summary.ladder import USUAL_WINDOW, SummarizerLimits, Summary, summarize
@@ -509,7 +508,7 @@ def summarizer(state: SessionState) -> Summarizer | None:
 
 def _reach(name: str, base_url: str | None) -> Summarizer | None:
     try:
-        return named_summarizer(name, base_url=base_url)
+        return model_named(name, base_url=base_url)
     except BadPolicy as error:
         _log.warning("summaries will be digests, as no model can be asked: %s", error)
         return None

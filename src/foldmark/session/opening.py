@@ -8,7 +8,7 @@ from typing import Any
 from foldmark.errors import StoreError
 from foldmark.model.messages import SessionInfo, Time
 from foldmark.policy import Policy
-from foldmark.providers.models import summarizer as named_summarizer
+from foldmark.providers.models import model_named
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import LATEST, Store, checked_id
 from foldmark.summary.protocol import Summarizer
@@ -49,7 +49,7 @@ def open(  # noqa: A001, PLR0913 - `foldmark.open` is its name; each is a choice
     model = None if isinstance(summarizer, str) else summarizer
     if model is None and chosen.summarizer not in (None, DIGEST):
         # What is wrong with the model that was set to summarize is told now, and not later.
-        model = named_summarizer(chosen.summarizer, base_url=chosen.base_url)
+        model = model_named(chosen.summarizer, base_url=chosen.base_url)
     store = open_store(chosen)
     try:
         row = _row(store, session, rules.estimate)

@@ -84,6 +84,12 @@ def model_limits(name: str, overrides: Mapping[str, Limit] | None = None) -> Lim
     return model.limit
 
 
+def known_limits(name: str) -> Limit | None:
+    """The limits of a model that the snapshot has; None if it has no such model."""
+    model = _resolved(name.lower())
+    return model.limit if model else None
+
+
 def limits_or_usual(name: str, *, is_given: bool) -> Limit:
     """The limits of a model, else the usual ones; UnknownModel where the user has named it."""
     try:

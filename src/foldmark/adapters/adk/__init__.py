@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 import foldmark
 from foldmark.adapters.conversations import Conversations
-from foldmark.errors import FoldmarkError, UnknownModel
+from foldmark.errors import FoldmarkError
 from foldmark.providers.background import uncut
 from foldmark.providers.models import limits_name
 from foldmark.session.session import Session
-from foldmark.tokens.limits import model_limits
+from foldmark.tokens.limits import known_limits
 
 try:
     from google.adk.agents.callback_context import CallbackContext
@@ -139,7 +139,7 @@ class FoldmarkPlugin(BasePlugin):
 
     def _opened(self, model: str | None, name: str) -> AgentConversation:
         settings = dict(self._settings)
-        if not settings.keys() & {"window", "model"} and model and _is_known(model):
+        if not settings.keys() & {"window", "model"} and model and known_limits(limits_name(model)):
             settings["model"] = model
         return AgentConversation(name, foldmark.open(self._where, session=name, **settings))
 
@@ -152,14 +152,6 @@ def _name(session: AdkSession, agent: str, branch: str | None, scope: str | None
     """The name of a session: each part is quoted, so that no two conversations share one."""
     parts = (session.app_name, session.user_id, session.id, agent, branch or "", scope or "")
     return "/".join(quote(part, safe="") for part in parts).rstrip("/")
-
-
-def _is_known(model: str) -> bool:
-    try:
-        model_limits(limits_name(model))
-    except UnknownModel:
-        return False
-    return True
 
 
 async def _answer(agent: LlmAgent, request: LlmRequest) -> LlmResponse:

@@ -7,7 +7,6 @@ session of its own. Between two requests a session is free for other processes, 
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from typing import NamedTuple
 
 from pydantic_ai.exceptions import ModelContextWindowExceededError
@@ -15,11 +14,11 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart
 from pydantic_ai.models import AbstractModel
 
 from foldmark.adapters.conversations import Conversation
-from foldmark.errors import FoldmarkError, UnknownModel
+from foldmark.errors import FoldmarkError
 from foldmark.model.prompt_messages import Declared
 from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
-from foldmark.tokens.limits import Limit, model_limits
+from foldmark.tokens.limits import Limit, known_limits
 
 from .dialect import PydanticDialect
 from .standing import Standing
@@ -129,19 +128,11 @@ class RunConversation(Conversation[ModelMessage]):
         self.live, self.whole, self._refused = (), False, -1
 
 
-@lru_cache(maxsize=256)
-def _known_limit(name: str) -> Limit | None:
-    try:
-        return model_limits(name)
-    except UnknownModel:
-        return None
-
-
 def _limit(model: AbstractModel | None) -> Limit | None:
     """The window of a model, as we or pydantic-ai know it."""
     if model is None:
         return None
     system, name = getattr(model, "system", ""), getattr(model, "model_name", "")
-    known = _known_limit(f"{system}:{name}") if name else None
+    known = known_limits(f"{system}:{name}") if name else None
     window = getattr(model, "context_window", None)
     return known or (Limit(context=window) if isinstance(window, int) and window > 0 else None)

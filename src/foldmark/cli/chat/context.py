@@ -23,7 +23,6 @@ from foldmark.files import harmless
 from foldmark.model.messages import AssistantInfo, Origin, SessionInfo, Time
 from foldmark.providers.local import LOCAL, is_local, local_model
 from foldmark.providers.models import model_named
-from foldmark.providers.models import summarizer as named_summarizer
 from foldmark.session.maker import Maker
 from foldmark.session.opening import open as open_session
 from foldmark.session.opening import open_store
@@ -282,7 +281,7 @@ def _summarizer(settings: Settings) -> Summarizer | str | None:
     name = settings.summarizer
     if name is None or name == DIGEST:
         return name
-    return named_summarizer(name, base_url=settings.base_url)
+    return model_named(name, base_url=settings.base_url)
 
 
 def _may_hold_password(option: str, given: str) -> bool:

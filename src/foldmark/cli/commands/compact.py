@@ -13,7 +13,7 @@ from foldmark.errors import BadInput
 from foldmark.files import harmless
 from foldmark.log.log import handle
 from foldmark.model.values import Json, encode
-from foldmark.providers.models import summarizer as named_summarizer
+from foldmark.providers.models import model_named
 from foldmark.session.in_memory import FitGoal, FitReport, fit_transcript
 from foldmark.session.settings import DIGEST
 from foldmark.summary.ladder import ModelUsage
@@ -152,7 +152,7 @@ def _summarizer(name: str, base_url: str | None) -> Summarizer | None:
     if name != DIGEST:
         if ":" not in name:
             raise BadInput(f"--summarizer is {DIGEST} or PROVIDER:MODEL, not {name!r}")
-        return named_summarizer(name, base_url=base_url)
+        return model_named(name, base_url=base_url)
     if base_url:
         raise BadInput("--base-url is for a model that summarises; give --summarizer, too")
     return None
