@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.log.log import marker_part, part_text
+from foldmark.log.log import Entry, marker_part, part_text
 from foldmark.model import events
 from foldmark.model.events import Event
 from foldmark.model.messages import AssistantInfo
@@ -29,7 +29,7 @@ from foldmark.model.operations import Operation
 from foldmark.session.session import state_of
 from foldmark.store.loading import Slice
 from foldmark.store.maintenance import collect
-from foldmark.store.rows import SessionRow, Stored, read_messages
+from foldmark.store.rows import SessionRow, read_messages
 
 from .stores import new_database
 from .victim import digest, opened, store_of
@@ -137,7 +137,7 @@ class Ledger:
         first = 0 if everything else self._checked
         store, row = store_of(session), session.info
         found = read_messages(store.engine, row.key, first, row.places, sized=False)
-        assert [held.place for held in found] == list(range(first, row.places))
+        assert [held.index for held in found] == list(range(first, row.places))
         acts = session.acts()
         self._look_at_acts(acts)
         pivots = [act for act in acts if act.kind == "pivot" and (act.summary or first) >= first]
@@ -153,20 +153,20 @@ class Ledger:
         assert len(changed) <= (1 if self._open in ACTS else 0), (changed, self._open)
         self._acts.update(states)
 
-    def _look_at_messages(self, found: list[Stored], markers: set[int | None]) -> None:
-        more = found[-1].place + 1 - len(self._messages) if found else 0
+    def _look_at_messages(self, found: list[Entry], markers: set[int | None]) -> None:
+        more = found[-1].index + 1 - len(self._messages) if found else 0
         assert more in LEAVES.get(self._open or "", {0}), (more, self._open)
         self._messages += [None] * more
         changed: list[int] = []
         for held in found:
-            known = self._messages[held.place]
+            known = self._messages[held.index]
             seen = held.message.id, digest(held.message)
-            self._messages[held.place] = seen
+            self._messages[held.index] = seen
             if known is None or known == seen:
                 continue
             assert known[0] == seen[0]
-            if held.place not in markers:  # a marker is told where its tail begins
-                changed.append(held.place)
+            if held.index not in markers:  # a marker is told where its tail begins
+                changed.append(held.index)
         # A result that was not acknowledged may be there: in the newest messages only.
         assert len(changed) <= (1 if self._open == "result" else 0), (changed, self._open)
         assert all(place >= len(self._messages) - 2 for place in changed)
@@ -197,9 +197,9 @@ class Ledger:
         self.take(lines)
 
 
-def check_pivots(found: list[Stored], pivots: list[Operation]) -> None:
+def check_pivots(found: list[Entry], pivots: list[Operation]) -> None:
     """A pivot has both its messages, or its marker alone; and no message is without its act."""
-    messages = {held.place: held.message for held in found}
+    messages = {held.index: held.message for held in found}
     markers = {place for place, message in messages.items() if marker_part(message)}
     summaries = {
         place

@@ -135,18 +135,16 @@ def test_a_result_may_come_after_a_newer_message() -> None:
     log = Log(by_classes, [asked(0), early, *after])
     viewer = Viewer(log, FOLDMARK, usable=18_000)
     session_plan(viewer, LIMIT)
-    part = done.parts[0]
-    assert isinstance(part, ToolPart)
-    log.settle(1, part)
+    log.settle(1, done)
     fresh = Log(by_classes, [asked(0), done, *after])
     other = Viewer(fresh, FOLDMARK, usable=18_000)
     assert bytes_of(viewer.view()) == bytes_of(other.view())
     assert told_plan(viewer) == told_plan(other)
     assert list(log.calls) == list(fresh.calls)
     with pytest.raises(ValueError, match="already"):
-        log.settle(1, part)
+        log.settle(1, done)
     with pytest.raises(ValueError, match="no tool call"):
-        log.settle(0, part)
+        log.settle(0, asked(0))
 
 
 def test_what_was_measured_before_a_change_tells_nothing_after_it() -> None:

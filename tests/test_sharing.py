@@ -18,11 +18,11 @@ import pytest
 from msgspec.structs import replace
 
 import foldmark
-from foldmark.log.log import part_text
+from foldmark.log.log import Entry, part_text
 from foldmark.model.messages import Message, TextPart
 from foldmark.session.loop_support import LoopSupport
 from foldmark.store.maintenance import collect
-from foldmark.store.rows import Stored, read_messages
+from foldmark.store.rows import read_messages
 from foldmark.store.store import Store
 
 from .test_kill import all_events, check_pivots, check_sums
@@ -93,7 +93,7 @@ def opened(where: str, name: str, **more: Any) -> foldmark.Session:
     return foldmark.open(where, session=name, **settings)
 
 
-def messages_of(session: foldmark.Session) -> list[Stored]:
+def messages_of(session: foldmark.Session) -> list[Entry]:
     row = session.info
     return read_messages(store_of(session).engine, row.key, 0, row.places, sized=False)
 
@@ -101,14 +101,14 @@ def messages_of(session: foldmark.Session) -> list[Stored]:
 def check_session(session: foldmark.Session, said: Sequence[Sequence[str]]) -> None:
     """All that each process said is there, once, in its order; and all is whole."""
     found = messages_of(session)
-    places = {held.message.id: held.place for held in found}
+    places = {held.message.id: held.index for held in found}
     assert len(places) == len(found) == session.info.places
     for ids in said:
         assert [places[message] for message in ids] == sorted(places[message] for message in ids)
     pivots = [act for act in session.acts() if act.kind == "pivot"]
     check_pivots(found, pivots)
-    own = {held.message.id for held in found if held.place in {act.marker for act in pivots}}
-    own |= {held.message.id for held in found if held.place in {act.summary for act in pivots}}
+    own = {held.message.id for held in found if held.index in {act.marker for act in pivots}}
+    own |= {held.message.id for held in found if held.index in {act.summary for act in pivots}}
     assert places.keys() - own == {message for ids in said for message in ids}
     assert [event.number for event in all_events(session)] == list(
         range(1, session.info.events + 1)
@@ -410,7 +410,7 @@ def test_who_was_stopped_and_overtaken_writes_nothing_until_it_is_told(
         check_sums(session)
 
 
-def contents(where: str) -> tuple[list[Stored], list[Any]]:
+def contents(where: str) -> tuple[list[Entry], list[Any]]:
     """All messages of a session and all that was done to it, read by a stranger."""
     with opened(where, "held") as session:
         return messages_of(session), session.acts()

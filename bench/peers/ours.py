@@ -21,7 +21,7 @@ from foldmark.compaction.plan import tokens_used
 from foldmark.compaction.situation import CompactionRequest
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
-from foldmark.model.messages import Message, Pending, TextPart, ToolPart
+from foldmark.model.messages import Message, Pending, TextPart, ToolPart, with_part
 from foldmark.policy import FOLDMARK
 from foldmark.session.in_memory import fit_view
 from foldmark.tokens.budget import is_overflow
@@ -85,7 +85,7 @@ def in_memory(count: int) -> Timed:
     def go(number: int) -> None:
         asked, done = made[number]
         entry = log.append(asked)
-        log.settle(entry.ordinal + 1, done)
+        log.settle(entry.ordinal + 1, with_part(asked, 1, done))
         if is_overflow(FOLDMARK, tokens_used(viewer), LIMIT):  # as a session asks
             fit_view(job)
         viewer.view()

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foldmark.files import size_text
-from foldmark.log.log import handle
+from foldmark.log.log import Entry, handle
 from foldmark.model.messages import (
     AnyPart,
     Completed,
@@ -33,7 +33,6 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.model.prompt_messages import Text as Words
 from foldmark.model.values import encode
-from foldmark.store.rows import Stored
 
 from .layout import QUIET, words
 from .text import harmless_line, number
@@ -90,12 +89,12 @@ class MessagePrinter:
 
     # --- the log ---
 
-    def logged(self, held: Stored, state: str, marks: Container[int]) -> RenderableType:
+    def logged(self, held: Entry, state: str, marks: Container[int]) -> RenderableType:
         """A message of the log, with its place, its id, and the handles of its parts."""
         role = "user" if held.message.is_user else "assistant"
         head = Text.assemble(
             (role, _ROLES[role]),
-            (f"  {held.place + 1:,}  ", QUIET),
+            (f"  {held.index + 1:,}  ", QUIET),
             words(held.message.id, QUIET),
             (f"  {state}" if state != "shown" else "", _STATES[state]),
         )

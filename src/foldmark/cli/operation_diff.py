@@ -65,14 +65,14 @@ class _Differ:
 
     def cut(self, loaded: Loaded, end: int) -> Loaded:
         """What there was up to a place."""
-        return replace(loaded, messages=[held for held in loaded.messages if held.place < end])
+        return replace(loaded, messages=[held for held in loaded.messages if held.index < end])
 
     def view(self, loaded: Loaded) -> View:
         """What was shown of it."""
         sized = self._sized(loaded)
         log = Log(counter(self._policy.estimate), past=loaded.past)
         for held in loaded.messages:
-            log.skip(held.place, held.ordinal)
+            log.skip(held.index, held.ordinal)
             log.append(held.message, held.sizes if sized else None)
         room = self._session.room
         return Viewer(log, self._policy, model=self._session.model, usable=room).view()

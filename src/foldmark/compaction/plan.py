@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from foldmark.errors import WindowTooSmall
 from foldmark.log.carryover import REPEATED, words_room
 from foldmark.log.log import Log
-from foldmark.log.render import Cell, output_tokens
+from foldmark.log.render import Cell
 from foldmark.log.view import NOTE_TOKENS, Viewer, view_start
-from foldmark.model.messages import AnyPart, AssistantInfo, Completed, ToolPart
+from foldmark.model.messages import AssistantInfo
 from foldmark.model.prompt_messages import ToolMessage, neutral_json
 from foldmark.model.values import Frozen
 from foldmark.policy import Policy
 from foldmark.tokens.budget import is_overflow, pressure, usable, used
 from foldmark.tokens.counters import correction, round4_length, utf16_length
 from foldmark.tokens.limits import Limit
-from foldmark.tokens.sizes import Size
 
 from .prune import Prune, prune_plan
 from .tail import Fold, Measure, replayed, suffix_measure, tail_budget, tail_start
@@ -59,20 +58,12 @@ def tokens_used(viewer: Viewer, *, fixed: int = 0) -> int:
     measured = _measured(log, log.measured, policy)
     # The results of its calls came after the measured answer, though they stand in its message.
     after = viewer.tokens_after(log.measured)
-    entry = log.entries[log.measured]
-    after += sum(
-        _result_tokens(part, size, viewer.longest)
-        for part, size in zip(entry.message.parts, entry.sizes, strict=True)
-    )
+    entry, longest = log.entries[log.measured], viewer.longest
+    for ordinal in range(entry.ordinal, entry.ordinal + len(entry.sizes)):
+        if (call := log.calls.get(ordinal)) is not None:
+            after += min(call.tokens, longest or call.tokens) + call.attached
     factor = correction(measured, shown - after + fixed)
     return max(measured + after, int((shown + fixed) * factor))
-
-
-def _result_tokens(part: AnyPart, size: Size, longest: int) -> int:
-    """What the result of a call adds to a request, if the part is a call with a result."""
-    if isinstance(part, ToolPart) and isinstance(part.state, Completed):
-        return output_tokens(part.state, size.body, longest) + size.attached
-    return size.body + size.attached
 
 
 def _measured(log: Log, place: int | None, policy: Policy) -> int:

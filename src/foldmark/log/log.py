@@ -31,12 +31,11 @@ from foldmark.model.messages import (
     TextPart,
     ToolPart,
     UserInfo,
-    shown_limit,
-    with_part,
+    output_tokens,
 )
 from foldmark.model.values import Frozen, encode
 from foldmark.tokens.counters import Counter
-from foldmark.tokens.sizes import Size, message_sizes
+from foldmark.tokens.sizes import Size, message_sizes, part_size
 
 from .tool_targets import Target, target
 from .user_requests import RequestMemory, Requests
@@ -190,16 +189,29 @@ class Log:
         self._forget_last(last)
         return self.append(message)
 
-    def settle(self, ordinal: int, part: ToolPart) -> Entry:
-        """Put a tool call's newer state, its result as a rule, in its place."""
+    def settle(self, ordinal: int, message: Message) -> Entry:
+        """Put a message in its place in which this tool call has a newer state: its result."""
         found = self.part_at(ordinal)
-        if found is None or not isinstance(found[0].message.parts[found[1]], ToolPart):
+        part = None if found is None else message.parts[found[1]]
+        if found is None or not isinstance(part, ToolPart):
             raise ValueError(f"{handle(ordinal)} is no tool call")
+        if ordinal in self.calls:
+            raise ValueError(f"{handle(ordinal)} has its result already")
         entry, offset = found
-        message = with_part(entry.message, offset, part)
-        if entry is self.last and entry.index + 1 == self._end:
-            return self.replace(message)
-        return self._settle_older(entry, message, offset)
+        size = part_size(part, self.count)
+        if isinstance(part.state, Completed):
+            is_newest = ordinal > next(reversed(self.calls), -1)
+            self._take_tool(entry.index, ordinal, part, size)
+            self.calls = self.calls if is_newest else dict(sorted(self.calls.items()))
+        newer = Entry(
+            message=message,
+            index=entry.index,
+            ordinal=entry.ordinal,
+            sizes=(*entry.sizes[:offset], size, *entry.sizes[offset + 1 :]),
+        )
+        self.entries[entry.index] = newer
+        self.changes.append(entry.index)
+        return newer
 
     def amend(self, message: Message) -> Entry:
         """Put a message in its place whose unshown parts or fields say more now."""
@@ -209,25 +221,6 @@ class Log:
             raise ValueError(f"message {message.info.id!r} has other parts than before")
         newer = Entry(message=message, index=index, ordinal=old.ordinal, sizes=old.sizes)
         self.entries[index] = newer
-        return newer
-
-    def _settle_older(self, entry: Entry, message: Message, offset: int) -> Entry:
-        """What came since stays as it is; the call is put among the others in its order."""
-        ordinal = entry.ordinal + offset
-        if ordinal in self.calls:
-            raise ValueError(f"{handle(ordinal)} has its result already")
-        newer = Entry(
-            message=message,
-            index=entry.index,
-            ordinal=entry.ordinal,
-            sizes=message_sizes(message, self.count),
-        )
-        self.entries[entry.index] = newer
-        part = message.parts[offset]
-        if isinstance(part, ToolPart) and isinstance(part.state, Completed):
-            self._take_tool(newer, offset, part, part.state)
-            self.calls = dict(sorted(self.calls.items()))
-        self.changes.append(entry.index)
         return newer
 
     def mark(self, ordinals: Iterable[int], at: Number) -> None:
@@ -316,7 +309,7 @@ class Log:
     def _take_assistant(self, entry: Entry, info: AssistantInfo) -> None:
         for offset, part in enumerate(entry.message.parts):
             if isinstance(part, ToolPart) and isinstance(part.state, Completed):
-                self._take_tool(entry, offset, part, part.state)
+                self._take_tool(entry.index, entry.ordinal + offset, part, entry.sizes[offset])
         if info.summary:
             self.summaries.append(entry.index)
             if self._markers.get(info.parent_id or "") in self.undone:
@@ -328,17 +321,18 @@ class Log:
         if info.finish:
             self.finished = entry.index
 
-    def _take_tool(self, entry: Entry, offset: int, part: ToolPart, state: Completed) -> None:
-        ordinal = entry.ordinal + offset
+    def _take_tool(self, index: int, ordinal: int, part: ToolPart, size: Size) -> None:
+        state = cast("Completed", part.state)
+        failed, about = _has_failed(state), target(part.tool, state.input or {})
         self.calls[ordinal] = CompletedCall(
             ordinal=ordinal,
-            index=entry.index,
+            index=index,
             part=part,
             state=state,
-            tokens=min(entry.sizes[offset].body, shown_limit(state) or entry.sizes[offset].body),
-            attached=entry.sizes[offset].attached,
-            target=target(part.tool, state.input or {}),
-            failed=_has_failed(state),
+            tokens=output_tokens(state, size.body),
+            attached=size.attached,
+            target=about,
+            failed=failed,
         )
         at = self._marked.get(ordinal) or (state.time.compacted if state.time else None)
         if at:

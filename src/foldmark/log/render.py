@@ -22,7 +22,7 @@ from foldmark.model.messages import (
     TextPart,
     ToolPart,
     is_opaque,
-    shown_limit,
+    output_tokens,
     told_error,
 )
 from foldmark.model.prompt_messages import (
@@ -180,7 +180,7 @@ class Renderer:
         call_id = self._call_id(part, ordinal)
         self._claims.setdefault(entry.index, []).append(call_id)
         attached: tuple[Media, ...] = ()
-        tokens = size.total
+        tokens = size.fixed + size.body + size.attached
         match part.state:
             case Completed() if ordinal in self._log.marks:
                 text = self._placeholder(part, part.state, ordinal)
@@ -232,12 +232,6 @@ class Renderer:
             "handle": handle(ordinal),
         }
         return template.format_map(fields)
-
-
-def output_tokens(state: Completed, tokens: int, longest: int) -> int:
-    """How many tokens of an output are shown: all, what the window allows, what its tool wished."""
-    limits = (limit for limit in (longest, shown_limit(state)) if limit > 0)
-    return min(tokens, *limits, tokens)
 
 
 def size_text(text: str) -> str:

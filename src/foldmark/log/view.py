@@ -31,7 +31,7 @@ from .carryover import (
     words_room,
 )
 from .log import Entry, Log, Pivot, marker_part
-from .render import Cell, Renderer, is_marker, media, message_text
+from .render import Cell, Renderer, media, message_text
 
 NO_REPLY = "[No reply came to this.]"
 GO_ON = "[Go on.]"
@@ -147,7 +147,7 @@ class Viewer:
 
     def _cell(self, index: int) -> Cell:
         entry = self.log.entries[index]
-        if is_marker(entry.message) and any(pivot.marker == index for pivot in self.log.pivots):
+        if any(pivot.marker == index for pivot in self.log.pivots):
             return self._marker_cell(entry)
         if self._pivot is not None and index == self._pivot.summary:
             if self._rules.valid and any(is_opaque(part) for part in entry.message.parts):

@@ -10,6 +10,8 @@ from typing import Any, TypeGuard, get_args
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from foldmark.errors import BadInput
+
 from .values import Json, Other, Value, decoder, encode
 
 Number = int | float
@@ -233,10 +235,11 @@ def told_error(state: Completed) -> bool:
     return bool(state.metadata) and state.metadata.get("is_error") is True
 
 
-def shown_limit(state: Completed) -> int:
-    """The tokens of an output that are shown at most, as its tool wished; 0 where it did not."""
-    limit = state.metadata.get(SHOWN) if state.metadata else None
-    return limit if isinstance(limit, int) and limit > 0 else 0
+def output_tokens(state: Completed, tokens: int, longest: int = 0) -> int:
+    """How many tokens of an output are shown: all, what the window allows, what its tool wished."""
+    wished = state.metadata.get(SHOWN) if state.metadata else None
+    limit = wished if isinstance(wished, int) and wished > 0 else tokens
+    return min(tokens, limit, longest if longest > 0 else tokens)
 
 
 def finish_of(parts: Iterable[AnyPart]) -> str:
@@ -362,6 +365,19 @@ class Transcript(Value):
 # These raise BadInput where the JSON is none: the session of an `opencode export`, one message.
 decode_transcript = decoder(Transcript)
 decode_message = decoder(Message)
+
+
+def checked_json(message: Message) -> bytes:
+    """The JSON of a message, if it can be read again: what is stored must be."""
+    try:
+        data = encode(message)
+        decode_message(data)
+    except BadInput as error:
+        at = f" at {error.place.lstrip('$.')}" if error.place else ""
+        raise BadInput(f"this is no message{at}: {error.cause}") from None
+    except TypeError as error:
+        raise BadInput(f"this is no message: {error}") from None
+    return data
 
 
 def file_name(part: FilePart) -> str:

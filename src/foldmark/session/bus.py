@@ -65,7 +65,8 @@ class Bus:
         """Take these events in their order; `deliver` tells of them."""
         told = self._subscriptions
         if told:
-            self.due.extend([(to, event) for event in events for to in told if to.wants(event)])
+            given = list(events)
+            self.due.extend([(to, event) for event in given for to in told if to.wants(event)])
 
     def close(self) -> None:
         """Tell nobody any more; what is queued on the bus's own loop has a second to end.

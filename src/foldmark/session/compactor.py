@@ -164,9 +164,7 @@ def _is_full(state: SessionState, viewer: Viewer, limit: Limit) -> bool:
 
 def sent(state: SessionState, wire: str | None) -> tuple[PromptMessage, ...] | list[Json]:
     """The view as it is sent to a model, on a provider's wire if one is given."""
-    with state.lock:
-        shown = reader.view(state).messages
-        origin = state.row.info.origin
+    shown, origin = reader.view(state).messages, state.row.info.origin
     return shown if wire is None else request(shown, wire, (origin.system or "") if origin else "")
 
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -13,20 +13,15 @@ from foldmark.errors import BadInput
 from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
-    Completed,
-    Failed,
-    FilePart,
     Message,
     ModelRef,
     Part,
     TextPart,
     Time,
-    ToolPart,
     UserInfo,
-    decode_message,
     finish_of,
 )
-from foldmark.model.values import Json, Other, encode
+from foldmark.model.values import Json, Other
 from foldmark.store.transaction import milliseconds
 
 Prefix = Literal["ses", "msg", "prt"]
@@ -64,20 +59,12 @@ class Ids:
 class Maker:
     """Gives messages and parts their ids and times."""
 
-    def __init__(
-        self,
-        session: str,
-        clock: Callable[[], int] = milliseconds,
-        entropy: Callable[[int], bytes] = os.urandom,
-    ) -> None:
-        """Take the session's id, and where time and chance come from."""
-        self._session = session
-        self._clock = clock
-        self._ids = Ids(clock, entropy)
+    now = staticmethod(milliseconds)
 
-    def now(self) -> int:
-        """The time in milliseconds."""
-        return self._clock()
+    def __init__(self, session: str) -> None:
+        """Take the session's id."""
+        self._session = session
+        self._ids = Ids(milliseconds, os.urandom)
 
     def session_id(self) -> str:
         """A new id for a session."""
@@ -86,22 +73,20 @@ class Maker:
     def made(self, session: str) -> Made:
         """Ids and the time for a message of ours."""
         ids = self._ids
-        return Made(
-            session=session, message=ids.make("msg"), part=ids.make("prt"), at=self._clock()
-        )
+        return Made(session=session, message=ids.make("msg"), part=ids.make("prt"), at=self.now())
 
     def user(self, content: Content, info: Mapping[str, object]) -> Message:
         """A message of the user."""
         if isinstance(content, Message):
             return _of_role(content, UserInfo)
-        return self._message(UserInfo, content, {"time": Time(created=self._clock()), **info})
+        return self._message(UserInfo, content, {"time": Time(created=self.now()), **info})
 
     def assistant(self, content: Content, info: Mapping[str, object], model: str) -> Message:
         """An answer of a model; how it ended is told by its calls, if not by the program."""
         if isinstance(content, Message):
             given = _of_role(content, AssistantInfo)
             return replace(given, info=replace(given.info, **info)) if info else given
-        now = self._clock()
+        now = self.now()
         parts = self._parts(content)
         provider, _, name = model.rpartition(":")
         known: Json = {
@@ -111,38 +96,6 @@ class Maker:
         if model:
             known |= {"provider_id": provider, "model_id": name}
         return self._message(AssistantInfo, parts, {**known, **info})
-
-    def settled(
-        self,
-        part: ToolPart,
-        output: str,
-        *,
-        error: bool,
-        files: Sequence[FilePart],
-        metadata: Json | None,
-    ) -> ToolPart:
-        """A call with its result."""
-        now = self._clock()
-        old = part.state
-        time = replace(old.time or Time(start=now), end=now)
-        kept: dict[str, Any] = {"input": old.input, "title": old.title, "time": time}
-        kept["metadata"] = old.metadata if metadata is None else metadata
-        if error:
-            return replace(part, state=Failed(error=output, **kept))
-        attached = tuple(files) or UNSET
-        return replace(part, state=Completed(output=output, attachments=attached, **kept))
-
-    def checked(self, message: Message) -> bytes:
-        """The JSON of a message, if it can be read again; what is stored must be."""
-        try:
-            data = encode(message)
-            decode_message(data)
-        except BadInput as error:
-            at = f" at {error.place.lstrip('$.')}" if error.place else ""
-            raise BadInput(f"this is no message{at}: {error.cause}") from None
-        except TypeError as error:
-            raise BadInput(f"this is no message: {error}") from None
-        return data
 
     def model_ref(self, model: str) -> ModelRef | None:
         """A model by its two names."""

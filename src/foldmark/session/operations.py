@@ -17,13 +17,13 @@ from foldmark.model import events
 from foldmark.model.messages import AnyPart, FilePart, Message, TextPart, Tokens, file_name
 from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import AssistantMessage, UserMessage
-from foldmark.model.values import Frozen
+from foldmark.model.values import Frozen, encode
 from foldmark.store.transaction import Change
 from foldmark.tokens.sizes import message_sizes
 
 from .hooks import Compaction
 from .state import SessionState
-from .writer import rewrite_message, write_message
+from .writer import write_message
 
 
 class Completion(Frozen):
@@ -264,7 +264,8 @@ def _note_pivot(
     named = replace(part, tail_start_id=tail_id or UNSET, words=room)
     parts = tuple(named if held is part else held for held in entry.message.parts)
     newer = replace(entry.message, parts=parts)
-    rewrite_message(state, change, entry, newer, message_sizes(newer, state.count))
+    sizes = message_sizes(newer, state.count)
+    change.put(entry, replace(entry, message=newer, sizes=sizes), encode(newer))
 
 
 def _must_resume(state: SessionState) -> bool:

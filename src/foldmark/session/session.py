@@ -156,15 +156,11 @@ class Session(Closing, AsyncClosing):
             state.usual_summarizer = summarizer
             state.focus = state.focus if focus is None else focus
 
-    aconfigure = threaded(configure)
-
     # --- what is said ---
 
     def user(self, content: Content, **info: Any) -> Message:
         """Say something as the user: a text, parts, or a whole message."""
         return writer.append(self._state, self._state.maker.user(content, info))
-
-    auser = threaded(user)
 
     def record(
         self,
@@ -183,8 +179,6 @@ class Session(Closing, AsyncClosing):
         usage = {"tokens": tokens, "finish": finish}
         given = {name: value for name, value in usage.items() if value is not None}
         return writer.record(self._state, reply, wire, info | given)
-
-    arecord = threaded(record)
 
     def listen(self, stream: Iterable[C], wire: str | None = None) -> Generator[C]:
         """The chunks of a client's stream just as they come; at its end the answer is recorded.
@@ -215,8 +209,6 @@ class Session(Closing, AsyncClosing):
         """
         return writer.extend(self._state, messages, wire)
 
-    aextend = threaded(extend)
-
     def result(
         self,
         call_id: str,
@@ -231,13 +223,9 @@ class Session(Closing, AsyncClosing):
             self._state, call_id, output, error=error, files=files, metadata=metadata
         )
 
-    aresult = threaded(result)
-
     def open_calls(self) -> list[OpenCall]:
         """The calls that wait for their results, shown or folded, the oldest first."""
         return writer.open_calls(self._state)
-
-    aopen_calls = threaded(open_calls)
 
     # --- what is shown ---
 
@@ -254,53 +242,31 @@ class Session(Closing, AsyncClosing):
         compactor.run(self._state, compactor.fit(self._state))
         return compactor.sent(self._state, name)
 
-    @overload
-    async def amessages(self) -> tuple[PromptMessage, ...]: ...
-    @overload
-    async def amessages(self, wire: str) -> list[Json]: ...
-    async def amessages(self, wire: str | None = None) -> tuple[PromptMessage, ...] | list[Json]:
-        """`messages`, async."""
-        name = None if wire is None else wire_named(wire).name
-        await compactor.arun(self._state, compactor.fit(self._state))
-        return await asyncio.to_thread(compactor.sent, self._state, name)
-
     def view(self, *, before: int | None = None) -> View:
         """What the model is shown now, or was shown before an act."""
         return reader.view(self._state, before)
-
-    aview = threaded(view)
 
     def plan(self, *, explain: bool = True) -> Plan:
         """What prune and compact would do, and why."""
         return reader.plan(self._state, explain=explain)
 
-    aplan = threaded(plan)
-
     def pressure(self) -> float:
         """Used ÷ usable; over 1 is too much."""
         return reader.pressure(self._state)
-
-    apressure = threaded(pressure)
 
     def diff(self, old: View | int, new: View | None = None) -> ViewDiff:
         """How two views differ: the old one as a value, or as the number of an act after it."""
         earlier = self.view(before=old) if isinstance(old, int) else old
         return view_diff(earlier, self.view() if new is None else new)
 
-    adiff = threaded(diff)
-
     def search(self, query: str, *, most: int = 20) -> list[Found]:
         """Where words were said, shown or not: exact matches first, then the newest."""
         reader.index(self._state)
         return reader.search(self._state, query, most)
 
-    asearch = threaded(search)
-
     def recall(self, name: str) -> str:
         """The content behind a handle, hidden or not."""
         return reader.recall(self._state, name)
-
-    arecall = threaded(recall)
 
     def export(self, *, reverted: bool = True) -> Transcript:
         """The session as `opencode export` writes it, with its marks.
@@ -308,8 +274,6 @@ class Session(Closing, AsyncClosing):
         What reverts hide is part of it, and named in `info`; `reverted=False` leaves it out.
         """
         return reader.export(self._state, reverted=reverted)
-
-    aexport = threaded(export)
 
     # --- what keeps it small ---
 
@@ -320,15 +284,9 @@ class Session(Closing, AsyncClosing):
         """
         return compactor.run(self._state, compactor.fit(self._state))
 
-    async def afit(self) -> Operation | None:
-        """`fit`, async."""
-        return await compactor.arun(self._state, compactor.fit(self._state))
-
     def prune(self) -> Operation | None:
         """Hide old tool outputs by marks; None where there is nothing to hide."""
         return operations.prune(self._state)
-
-    aprune = threaded(prune)
 
     def compact(  # noqa: PLR0913 - each is a choice of the caller's
         self,
@@ -354,6 +312,153 @@ class Session(Closing, AsyncClosing):
         wanted = Wanted(auto, overflow, instructions, act, target)
         return compactor.run(self._state, compactor.compact(self._state, wanted))
 
+    def queue(
+        self, *, auto: bool = False, overflow: bool = False, instructions: str = ""
+    ) -> Operation | None:
+        """Queue a compaction by a marker; the one that is queued already, if one is.
+
+        None where a hook forbids it, or where it is automatic and the policy is not.
+        """
+        return operations.queue(
+            self._state, auto=auto, overflow=overflow, instructions=instructions
+        )
+
+    def pending(self) -> Operation | None:
+        """The compaction that is queued, if one is."""
+        return operations.pending(self._state)
+
+    def cancel(self, reason: str = "cancelled") -> Operation | None:
+        """Give a queued compaction up: it is never shown, and never tried again."""
+        return operations.cancel(self._state, reason)
+
+    def abort(self) -> None:
+        """Give up the compaction that is being made, from any thread; its marker is cancelled."""
+        self._state.aborted.set()
+
+    def switch(
+        self, model: str | None = None, *, window: int | None = None, output: int | None = None
+    ) -> list[Operation]:
+        """Go on with another model; where its window is too small, the old one compacts first."""
+        return compactor.run(self._state, compactor.switch(self._state, model, window, output))
+
+    def recover(self, error: str | BaseException) -> bool:
+        """Make the view shorter after a refusal for length; False where the error is another.
+
+        The window that the refusal states holds from now on; where it states none, or none that
+        is smaller, the provider counts more tokens than we do, and a smaller one is believed in.
+        Raises what `compact` raises where nothing can be folded any more.
+        """
+        return compactor.run(self._state, compactor.recover(self._state, error))
+
+    # --- what was done ---
+
+    def acts(self) -> list[Operation]:
+        """The prunes, pivots and reverts so far, oldest first."""
+        return self._state.store.acts(self._state.key)
+
+    def undo(self, act: int | None = None) -> Operation:
+        """Take back the latest prune, pivot or revert, or the one of this number."""
+        return operations.take_back(self._state, act, undone=True)
+
+    def redo(self, act: int | None = None) -> Operation:
+        """Put in force again what was undone last, or the act of this number."""
+        return operations.take_back(self._state, act, undone=False)
+
+    def revert(self, message: str) -> Operation:
+        """Go back to a message: what came after it is hidden, what was folded since is shown."""
+        return operations.revert(self._state, message)
+
+    def fork(self, message: str | None = None, *, session: str | None = None) -> "Session":
+        """A new session that begins as this one is, or was at a message."""
+        state = self._state
+        with state.lock:
+            place = None if message is None else state.place(message)
+            name = state.maker.session_id() if session is None else checked_id(session)
+            info = forked_info(self.info.info, name, state.maker.now())
+            row = state.store.fork(state.key, info, place)
+        fork = open_beside(self, row)
+        other = state_of(fork)
+        other.fixed, other.system, other.tools = state.fixed, state.system, state.tools
+        return fork
+
+    # --- what happens ---
+
+    def subscribe(self, subscriber: Subscriber, kinds: Iterable[str] = ()) -> Callable[[], None]:
+        """Be told of events in this process; the function given back ends that.
+
+        A kind that ends with a dot stands for all that begin with it.
+        """
+        return self._state.bus.subscribe(subscriber, known_kinds(kinds))
+
+    def publish(self, kind: str, **data: object) -> None:
+        """Tell subscribers of something that is not kept."""
+        compactor.publish(self._state, kind, data)
+
+    def events(self, after: int = 0, most: int = 1_000) -> list[Event]:
+        """What happened after an event, in order, whoever did it."""
+        return self._state.store.events(self._state.row, after, most)
+
+    def follow(self, after: int = 0, *, seconds: float | None = None) -> Iterator[Event]:
+        """Every event after one, as they come; ends when none has come for so many seconds."""
+        for step in reader.poll(self._state, after, seconds):
+            if isinstance(step, list):
+                yield from step
+            else:
+                time.sleep(step)
+
+    # --- who writes ---
+
+    def release(self) -> None:
+        """Let others write; the next write here asks for the lease again."""
+        self._state.release()
+
+    def close(self) -> None:
+        """Give the lease back and let the store go."""
+        self._state.close()
+
+    # --- the async forms: most run the blocking one in a thread ---
+
+    aconfigure = threaded(configure)
+    auser = threaded(user)
+    arecord = threaded(record)
+    aextend = threaded(extend)
+    aresult = threaded(result)
+    aopen_calls = threaded(open_calls)
+    aview = threaded(view)
+    aplan = threaded(plan)
+    apressure = threaded(pressure)
+    adiff = threaded(diff)
+    asearch = threaded(search)
+    arecall = threaded(recall)
+    aexport = threaded(export)
+    aprune = threaded(prune)
+    aqueue = threaded(queue)
+    apending = threaded(pending)
+    acancel = threaded(cancel)
+    aabort = threaded(abort)
+    aacts = threaded(acts)
+    aundo = threaded(undo)
+    aredo = threaded(redo)
+    arevert = threaded(revert)
+    afork = threaded(fork)
+    apublish = threaded(publish)
+    aevents = threaded(events)
+    arelease = threaded(release)
+
+    @overload
+    async def amessages(self) -> tuple[PromptMessage, ...]: ...
+    @overload
+    async def amessages(self, wire: str) -> list[Json]: ...
+    async def amessages(self, wire: str | None = None) -> tuple[PromptMessage, ...] | list[Json]:
+        """`messages`, async."""
+        name = None if wire is None else wire_named(wire).name
+        await compactor.arun(self._state, compactor.fit(self._state))
+        return await asyncio.to_thread(compactor.sent, self._state, name)
+
+    async def afit(self) -> Operation | None:
+        """`fit`, async."""
+        return await compactor.arun(self._state, compactor.fit(self._state))
+
     async def acompact(  # noqa: PLR0913 - the same
         self,
         summary: str | None = None,
@@ -374,43 +479,6 @@ class Session(Closing, AsyncClosing):
         wanted = Wanted(auto, overflow, instructions, act, target)
         return await compactor.arun(self._state, compactor.compact(self._state, wanted))
 
-    def queue(
-        self, *, auto: bool = False, overflow: bool = False, instructions: str = ""
-    ) -> Operation | None:
-        """Queue a compaction by a marker; the one that is queued already, if one is.
-
-        None where a hook forbids it, or where it is automatic and the policy is not.
-        """
-        return operations.queue(
-            self._state, auto=auto, overflow=overflow, instructions=instructions
-        )
-
-    aqueue = threaded(queue)
-
-    def pending(self) -> Operation | None:
-        """The compaction that is queued, if one is."""
-        return operations.pending(self._state)
-
-    apending = threaded(pending)
-
-    def cancel(self, reason: str = "cancelled") -> Operation | None:
-        """Give a queued compaction up: it is never shown, and never tried again."""
-        return operations.cancel(self._state, reason)
-
-    acancel = threaded(cancel)
-
-    def abort(self) -> None:
-        """Give up the compaction that is being made, from any thread; its marker is cancelled."""
-        self._state.aborted.set()
-
-    aabort = threaded(abort)
-
-    def switch(
-        self, model: str | None = None, *, window: int | None = None, output: int | None = None
-    ) -> list[Operation]:
-        """Go on with another model; where its window is too small, the old one compacts first."""
-        return compactor.run(self._state, compactor.switch(self._state, model, window, output))
-
     async def aswitch(
         self, model: str | None = None, *, window: int | None = None, output: int | None = None
     ) -> list[Operation]:
@@ -418,88 +486,9 @@ class Session(Closing, AsyncClosing):
         steps = compactor.switch(self._state, model, window, output)
         return await compactor.arun(self._state, steps)
 
-    def recover(self, error: str | BaseException) -> bool:
-        """Make the view shorter after a refusal for length; False where the error is another.
-
-        The window that the refusal states holds from now on; where it states none, or none that
-        is smaller, the provider counts more tokens than we do, and a smaller one is believed in.
-        Raises what `compact` raises where nothing can be folded any more.
-        """
-        return compactor.run(self._state, compactor.recover(self._state, error))
-
     async def arecover(self, error: str | BaseException) -> bool:
         """`recover`, async."""
         return await compactor.arun(self._state, compactor.recover(self._state, error))
-
-    # --- what was done ---
-
-    def acts(self) -> list[Operation]:
-        """The prunes, pivots and reverts so far, oldest first."""
-        return self._state.store.acts(self._state.key)
-
-    aacts = threaded(acts)
-
-    def undo(self, act: int | None = None) -> Operation:
-        """Take back the latest prune, pivot or revert, or the one of this number."""
-        return operations.take_back(self._state, act, undone=True)
-
-    aundo = threaded(undo)
-
-    def redo(self, act: int | None = None) -> Operation:
-        """Put in force again what was undone last, or the act of this number."""
-        return operations.take_back(self._state, act, undone=False)
-
-    aredo = threaded(redo)
-
-    def revert(self, message: str) -> Operation:
-        """Go back to a message: what came after it is hidden, what was folded since is shown."""
-        return operations.revert(self._state, message)
-
-    arevert = threaded(revert)
-
-    def fork(self, message: str | None = None, *, session: str | None = None) -> "Session":
-        """A new session that begins as this one is, or was at a message."""
-        state = self._state
-        with state.lock:
-            place = None if message is None else state.place(message)
-            name = state.maker.session_id() if session is None else checked_id(session)
-            info = forked_info(self.info.info, name, state.maker.now())
-            row = state.store.fork(state.key, info, place)
-        fork = open_beside(self, row)
-        other = state_of(fork)
-        other.fixed, other.system, other.tools = state.fixed, state.system, state.tools
-        return fork
-
-    afork = threaded(fork)
-
-    # --- what happens ---
-
-    def subscribe(self, subscriber: Subscriber, kinds: Iterable[str] = ()) -> Callable[[], None]:
-        """Be told of events in this process; the function given back ends that.
-
-        A kind that ends with a dot stands for all that begin with it.
-        """
-        return self._state.bus.subscribe(subscriber, known_kinds(kinds))
-
-    def publish(self, kind: str, **data: object) -> None:
-        """Tell subscribers of something that is not kept."""
-        compactor.publish(self._state, kind, data)
-
-    apublish = threaded(publish)
-
-    def events(self, after: int = 0, most: int = 1_000) -> list[Event]:
-        """What happened after an event, in order, whoever did it."""
-        return self._state.store.events(self._state.row, after, most)
-
-    aevents = threaded(events)
-
-    def follow(self, after: int = 0, *, seconds: float | None = None) -> Iterator[Event]:
-        """Every event after one, as they come; ends when none has come for so many seconds."""
-        for step in reader.poll(self._state, after, seconds):
-            if isinstance(step, list):
-                yield from step
-            else:
-                time.sleep(step)
 
     async def afollow(
         self, after: int = 0, *, seconds: float | None = None
@@ -512,18 +501,6 @@ class Session(Closing, AsyncClosing):
                     yield event
             else:
                 await asyncio.sleep(step)
-
-    # --- who writes ---
-
-    def release(self) -> None:
-        """Let others write; the next write here asks for the lease again."""
-        self._state.release()
-
-    arelease = threaded(release)
-
-    def close(self) -> None:
-        """Give the lease back and let the store go."""
-        self._state.close()
 
     async def aclose(self) -> None:
         """`close`, async."""

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sized
+from collections.abc import Callable, Generator, Sized
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -24,19 +24,16 @@ from foldmark.errors import BadInput, FoldmarkError, SessionOvertaken, StoreErro
 from foldmark.log.log import Log, ordinal_of
 from foldmark.log.view import Viewer
 from foldmark.model import events
-from foldmark.model.events import Event
-from foldmark.model.messages import Message
 from foldmark.model.operations import Operation
 from foldmark.policy import Policy
 from foldmark.store import leases
 from foldmark.store.loading import Slice, load
 from foldmark.store.rows import Loaded, SessionRow
-from foldmark.store.store import Outdated, Store
-from foldmark.store.transaction import WORTH_INDEXING, Change
+from foldmark.store.store import Store
+from foldmark.store.transaction import WORTH_INDEXING, Change, Outdated, open_change
 from foldmark.summary.protocol import Summarizer
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import counter
-from foldmark.tokens.sizes import Size, message_sizes
 
 from .bus import Bus
 from .hooks import HookRunner
@@ -80,6 +77,9 @@ class SessionState:
         self.tools: tuple[Declared, ...] = ()
         self.focus = ""  # of every summary for which no other is given
         self.count = counter(self.policy.estimate)
+        # What counts for the store, where the session was begun under another policy.
+        same = row.estimate == self.policy.estimate
+        self.other_count = None if same else counter(row.estimate)
         self.maker = Maker(row.id)
         self.bus = Bus()
         seconds = self.settings.hook_seconds
@@ -143,11 +143,10 @@ class SessionState:
 
     def built(self, loaded: Loaded) -> Log:
         """The log of what was loaded; what others than our counter counted is counted anew."""
-        known = loaded.row.estimate == self.policy.estimate
         log = Log(self.count, past=loaded.past)
         for held in loaded.messages:
-            log.skip(held.place, held.ordinal)
-            log.append(held.message, held.sizes if known else None)
+            log.skip(held.index, held.ordinal)
+            log.append(held.message, None if self.other_count else held.sizes)
         log.skip(loaded.end, loaded.parts)
         log.forget_measured(max(loaded.row.settled, log.pivot.summary if log.pivot else 0))
         return log
@@ -181,7 +180,7 @@ class SessionState:
         if place is None:
             ordinal = ordinal_of(message)
             held = None if ordinal is None else self.store.holding(self.key, ordinal)
-            place = None if held is None else held.place
+            place = None if held is None else held.index
             if place is not None and not hidden and self.store.hidden(self.key, place):
                 place = None
         if place is None:
@@ -257,44 +256,36 @@ class SessionState:
             for _ in range(_TRIES):
                 self._acquire()
                 try:
-                    result, told = self._attempt(job)
+                    return self._attempt(job)
                 except SessionOvertaken:
                     self._forget_lease()
                     if was_held:  # else nothing was built on it: it is asked for once more
                         raise
                 except Outdated:
                     self.reload()
-                else:
-                    self.bus.queue(told)  # told of when the lock is free
-                    return result
         raise leases.busy(self.store.engine, self.key, self.id)
 
-    def _attempt(self, job: Callable[[Change], T]) -> tuple[T, Iterator[Event]]:
+    def _attempt(self, job: Callable[[Change], T]) -> T:
         if self._stale:
             self.reload()
-        with self.store.change(self.row, self.holder, self.settings.lease_seconds) as change:
+        engine, seconds = self.store.engine, self.settings.lease_seconds
+        with open_change(engine, self.row, self.holder, seconds, self.other_count) as change:
             self._stale = True
             result = job(change)
             for hook, point, problem in self._reports:
                 change.event(events.HOOK_FAILED, hook=hook, point=point, problem=problem)
         self._reports = []
-        self.row = change.row_after()
+        self.row = change.row
         self._stale = False
-        return result, change.events()
+        self.bus.queue(change.events)  # told of when the lock is free
+        return result
 
     def load_changed(self, change: Change) -> int:
         """Load the session as it is inside a transaction; the tokens of its view."""
         row = change.row_now()
-        sized = row.estimate == self.policy.estimate
+        sized = self.other_count is None
         self.show(self.built(load(self.store.engine, row, self.slice(), sized=sized)))
         return self.viewer.tokens
-
-    def sizes(self, message: Message, sizes: tuple[Size, ...] | None = None) -> tuple[Size, ...]:
-        """A message's sizes as the store keeps them: counted as all others of the session are."""
-        known = self.row.estimate
-        if known != self.policy.estimate:
-            return message_sizes(message, counter(known))
-        return message_sizes(message, self.count) if sizes is None else sizes
 
     def _report(self, hook: str, point: str, problem: str) -> None:
         """A hook that failed is told in the log of the program, and with the next write."""

@@ -5,9 +5,9 @@ snapshot with which a step ended. So they may come later than the message that t
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TypeVar, cast
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
@@ -16,17 +16,19 @@ from foldmark.model import events
 from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
+    Completed,
+    Failed,
     FilePart,
     Message,
+    Time,
     ToolPart,
-    has_result,
-    kind_of,
+    checked_json,
     with_part,
 )
-from foldmark.model.values import Frozen, Json
+from foldmark.model.values import Frozen, Json, encode
 from foldmark.store.transaction import Change
-from foldmark.tokens.sizes import Size, message_sizes
-from foldmark.wire.codec import WIRES, Answer, Reader, Wire, wire_named
+from foldmark.tokens.sizes import message_sizes
+from foldmark.wire.codec import WIRES, Reader, Wire, wire_named
 from foldmark.wire.detect import candidates, recognised, reply_candidates
 from foldmark.wire.formats import decode, decode_reply
 from foldmark.wire.lists import take_list
@@ -51,51 +53,18 @@ class OpenCall(Frozen):
 
 
 def write_message(
-    state: SessionState, change: Change, message: Message, data: bytes | None = None
+    state: SessionState, change: Change, message: Message, *, tell: bool = False
 ) -> Entry:
-    """Add a message at the end: sized, stored, and in the log. It may have been encoded already."""
+    """Add a message at the end: sized, stored, told of if that is wanted, and in the log."""
+    data = checked_json(message)
     sizes = message_sizes(message, state.count)
-    change.append(message, state.sizes(message, sizes), data)
+    change.append(message, sizes, data, tell=tell)
     return state.log.append(message, sizes)
-
-
-def rewrite_message(
-    state: SessionState, change: Change, old: Entry, new: Message, sizes: tuple[Size, ...]
-) -> None:
-    """Store a newer state of a message in the place of an older one."""
-    change.put(old.index, old.ordinal, old.message, new, state.sizes(new, sizes))
 
 
 def append(state: SessionState, message: Message) -> Message:
     """Say a whole message, and tell of it."""
-    data = state.maker.checked(message)
-    return state.write(lambda change: _add(state, change, message, data))
-
-
-def _add(state: SessionState, change: Change, message: Message, data: bytes) -> Message:
-    entry = write_message(state, change, message, data)
-    change.event(events.MESSAGE_WRITTEN, **_described(entry))
-    for offset in range(len(entry.sizes)):
-        _tell_part(change, entry, offset)
-    return message
-
-
-def _described(entry: Entry) -> Json:
-    tokens = sum(size.total for size in entry.sizes)
-    return {"message": entry.message.id, "place": entry.index, "tokens": tokens}
-
-
-def _tell_part(change: Change, entry: Entry, offset: int) -> None:
-    part = entry.message.parts[offset]
-    called = {"call": part.call_id} if isinstance(part, ToolPart) and part.call_id else {}
-    change.event(
-        events.PART_WRITTEN,
-        handle=handle(entry.ordinal + offset),
-        place=entry.index,
-        kind=kind_of(part),
-        tokens=entry.sizes[offset].total,
-        **called,
-    )
+    return state.write(lambda change: write_message(state, change, message, tell=True)).message
 
 
 def update(state: SessionState, message: Message) -> Message:
@@ -105,10 +74,11 @@ def update(state: SessionState, message: Message) -> Message:
         old = state.log.last
         if old is None or old.message.id != message.id or old.index + 1 != change.places:
             raise BadInput(f"only the last message can still change, not {message.id!r}")
-        state.maker.checked(message)
+        data = checked_json(message)
         newer = state.log.replace(message)
-        rewrite_message(state, change, old, message, newer.sizes)
-        change.event(events.MESSAGE_WRITTEN, **_described(newer))
+        tokens = sum(size.total for size in newer.sizes)
+        change.event(events.MESSAGE_WRITTEN, message=message.id, place=newer.index, tokens=tokens)
+        change.put(old, newer, data)
         return message
 
     return state.write(job)
@@ -199,9 +169,14 @@ def _extend(
         taken = take_list(codec, given, prompts=prompts(change))
         made = [_made(state, message) for message in taken.messages]
         for answer in taken.answers:
-            settle(state, change, answer.call_id, partial(_settled, answer, codec.key, change))
+            settle(
+                state,
+                change,
+                answer.call_id,
+                lambda part, at, given=answer: settled(part, given, codec.key, at),
+            )
         for message in made:
-            _add(state, change, message, state.maker.checked(message))
+            write_message(state, change, message, tell=True)
         if taken.origin is not None:
             entitle(state, change, origin=taken.origin)
         return made
@@ -223,10 +198,6 @@ def _made(state: SessionState, message: Message) -> Message:
     return state.maker.assistant(message.parts, info, state.model)
 
 
-def _settled(answer: Answer, key: str, change: Change, part: ToolPart) -> ToolPart:
-    return settled(part, answer, key, change.at)
-
-
 # --- results ---
 
 
@@ -243,48 +214,53 @@ def result(
     if not isinstance(output, str):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
         raise BadInput(f"an output is a text, not {type(output).__name__}")
 
-    def done(part: ToolPart) -> ToolPart:
-        return state.maker.settled(part, output, error=error, files=files, metadata=metadata)
+    def done(part: ToolPart, at: int) -> ToolPart:
+        old = part.state
+        kept: Json = {"input": old.input, "title": old.title}
+        kept["time"] = replace(old.time or Time(start=at), end=at)
+        kept["metadata"] = old.metadata if metadata is None else metadata
+        if error:
+            return replace(part, state=Failed(error=output, **kept))
+        attached = tuple(files) or UNSET
+        return replace(part, state=Completed(output=output, attachments=attached, **kept))
 
     return state.write(lambda change: settle(state, change, call_id, done))
 
 
 def settle(
-    state: SessionState, change: Change, call_id: str, done: Callable[[ToolPart], ToolPart]
+    state: SessionState, change: Change, call_id: str, done: Callable[[ToolPart, int], ToolPart]
 ) -> Message:
     """Give an open call its result."""
     for entry in reversed(state.log.entries.values()):
         for offset, part in enumerate(entry.message.parts):
-            if isinstance(part, ToolPart) and not has_result(part):
-                if _call_name(part, entry.ordinal + offset) != call_id:
-                    continue
-                newer = done(part)
-                state.maker.checked(with_part(entry.message, offset, newer))
-                held = state.log.settle(entry.ordinal + offset, newer)
-                rewrite_message(state, change, entry, held.message, held.sizes)
-                _tell_part(change, held, offset)
-                return held.message
-    return _settle_folded(state, change, call_id, done)
-
-
-def _settle_folded(
-    state: SessionState, change: Change, call_id: str, done: Callable[[ToolPart], ToolPart]
-) -> Message:
-    """A result whose call was folded meanwhile is put where it belongs: it can be recalled."""
+            if not isinstance(part, ToolPart) or isinstance(part.state, Completed | Failed):
+                continue
+            if call_id == (part.call_id or handle(entry.ordinal + offset)):
+                message = with_part(entry.message, offset, done(part, change.at))
+                data = checked_json(message)
+                newer = state.log.settle(entry.ordinal + offset, message)
+                change.put(entry, newer, data, tell=True)
+                return message
+    # A result whose call was folded meanwhile is put where it belongs: it can be recalled.
     waiting: list[str] = []
     for entry, offset, part in _waiting(state, change.parts):
-        name = _call_name(part, entry.ordinal + offset)
-        if name != call_id or state.store.hidden(state.key, entry.index):
-            waiting.append(name)
-            continue
-        newer = with_part(entry.message, offset, done(part))
-        state.maker.checked(newer)
-        held = replace(entry, message=newer, sizes=message_sizes(newer, state.count))
-        rewrite_message(state, change, entry, newer, held.sizes)
-        _tell_part(change, held, offset)
-        return newer
+        name = part.call_id or handle(entry.ordinal + offset)
+        if name == call_id and not state.store.hidden(state.key, entry.index):
+            newer = with_part(entry.message, offset, done(part, change.at))
+            return _rewrite_folded(state, change, entry, newer, tell=True)
+        waiting.append(name)
     known = f"; these do: {', '.join(waiting[:5])}" if waiting else "; none does"
     raise BadInput(f"no call {call_id!r} waits for a result{known}")
+
+
+def _rewrite_folded(
+    state: SessionState, change: Change, old: Entry, new: Message, *, tell: bool = False
+) -> Message:
+    """Store a newer state of a message that the log does not hold."""
+    data = checked_json(new)
+    newer = replace(old, message=new, sizes=message_sizes(new, state.count))
+    change.put(old, newer, data, tell=tell)
+    return new
 
 
 def _waiting(state: SessionState, before: int) -> Iterable[tuple[Entry, int, ToolPart]]:
@@ -292,8 +268,7 @@ def _waiting(state: SessionState, before: int) -> Iterable[tuple[Entry, int, Too
     for held, offset in state.store.waiting(state.key, before):
         part = held.message.parts[offset]
         if isinstance(part, ToolPart):
-            entry = Entry(message=held.message, index=held.place, ordinal=held.ordinal, sizes=())
-            yield entry, offset, part
+            yield held, offset, part
 
 
 def open_calls(state: SessionState) -> list[OpenCall]:
@@ -302,7 +277,7 @@ def open_calls(state: SessionState) -> list[OpenCall]:
         state.fresh()
         found = [
             OpenCall(
-                call_id=_call_name(part, entry.ordinal + offset),
+                call_id=part.call_id or handle(entry.ordinal + offset),
                 tool=part.tool,
                 input=part.state.input or {},
                 message=entry.message.id,
@@ -311,11 +286,6 @@ def open_calls(state: SessionState) -> list[OpenCall]:
             if not state.store.hidden(state.key, entry.index)
         ]
     return found[::-1]
-
-
-def _call_name(part: ToolPart, ordinal: int) -> str:
-    """The id of a call; its handle where it has none."""
-    return part.call_id or handle(ordinal)
 
 
 # --- notes ---
@@ -333,17 +303,13 @@ def _amend(
     place = state.place(message) if known is None else known
     entry = state.log.entries.get(place)
     if entry is not None:
-        newer = noted(entry.message)
-        state.log.amend(newer)
-        rewrite_message(state, change, entry, newer, entry.sizes)
-        return newer
+        newer = state.log.amend(noted(entry.message))
+        change.put(entry, newer, encode(newer.message))
+        return newer.message
     held = state.store.message_at(state.key, place)  # a folded one
     if held is None:
         raise BadInput(f"there is no message {message!r} in session {state.id}")
-    newer = noted(held.message)
-    entry = Entry(message=held.message, index=place, ordinal=held.ordinal, sizes=held.sizes)
-    rewrite_message(state, change, entry, newer, message_sizes(newer, state.count))
-    return newer
+    return _rewrite_folded(state, change, held, noted(held.message))
 
 
 def entitle(state: SessionState, change: Change, **fields: object) -> None:

@@ -1,4 +1,4 @@
-"""How rows hold JSON, texts and marks.
+"""How rows hold JSON, texts and marks, and the keys of messages.
 
 JSON is one zstd frame, with a dictionary of what messages have in common.
 """
@@ -75,6 +75,15 @@ def _shapes() -> Any:
     """What messages have in common. What was kept with it needs it: it must never change."""
     data = files("foldmark.store").joinpath("shapes-1.json").read_bytes()
     return zstd.ZstdDict(data, is_raw=True)
+
+
+# The key of a message is told by its session and place, so that no second index is needed.
+_PLACES = 2**32
+
+
+def key_at(session: int, place: int) -> int:
+    """The key of the message at a place of a session; also where that place would be."""
+    return session * _PLACES + place
 
 
 # --- texts in columns ----------------------------------------------------------------------

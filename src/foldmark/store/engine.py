@@ -1,13 +1,14 @@
-"""What a store asks of a database, and what `sqlite` and `postgres` have in common.
+"""What a store asks of a database: statements and transactions over one DB-API connection.
 
-SQL is written with ? for arguments. What the engines write differently is in their `Dialect`.
+SQL is written with ? for arguments. What the engines write differently is in their `Dialect`; how
+they connect and what their complaints mean is told in `sqlite` and `postgres`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import RLock
-from typing import Any, ClassVar, LiteralString
+from typing import Any, ClassVar
 
 from foldmark.errors import NoStore, StoreError
 
@@ -22,8 +23,8 @@ class Engine(ABC):
 
     dialect: ClassVar[Dialect]
     now: ClassVar[str]  # SQL for the time by the database's own clock, in milliseconds
-    _begin_reading: ClassVar[LiteralString]
-    _begin_writing: ClassVar[LiteralString]
+    _complaints: ClassVar[tuple[type[Exception], ...]]  # what `_told` puts into words
+    _connection: Any
 
     def __init__(self, name: str) -> None:
         """Take the name of the store as it can be shown: without a password."""
@@ -31,50 +32,94 @@ class Engine(ABC):
         self._lock = RLock()
         self._depth = 0
 
-    # --- transactions ---
+    # --- statements and transactions ---
 
-    @contextmanager
-    def reading(self) -> Generator[None]:
+    def read(self, sql: str, args: Args = ()) -> list[Row]:
+        """The rows that a query finds."""
+        # Not `_errors` here and below: these are asked thousands of times.
+        try:
+            with self._lock:
+                return self._execute(sql, args).fetchall()
+        except self._complaints as error:
+            raise self._told(error) from None
+
+    def run(self, sql: str, args: Args = ()) -> int:
+        """Run a statement; how many rows it changed."""
+        try:
+            with self._lock:
+                return self._execute(sql, args).rowcount
+        except self._complaints as error:
+            raise self._told(error) from None
+
+    def run_many(self, sql: str, rows: Iterable[Args]) -> None:
+        """Run a statement for each of these rows."""
+        try:
+            with self._lock:
+                self._connection.cursor().executemany(sql, rows)
+        except self._complaints as error:
+            raise self._told(error) from None
+
+    def _execute(self, sql: str, args: Args = ()) -> Any:
+        """Run a statement; a connection that was lost while nobody used it is made again."""
+        try:
+            return self._connection.execute(sql, args)
+        except self._complaints:
+            if self._depth or not self._reconnect():
+                raise
+            return self._connection.execute(sql, args)
+
+    def reading(self) -> AbstractContextManager[None]:
         """All that is read inside is of one moment."""
-        with self._transaction(self._begin_reading):
-            yield
+        return self._transaction(self.dialect.begin_reading)
 
-    @contextmanager
-    def writing(self) -> Generator[None]:
+    def writing(self) -> AbstractContextManager[None]:
         """All that is written inside is one transaction: the whole of it, or nothing."""
-        with self._transaction(self._begin_writing):
-            yield
+        return self._transaction(self.dialect.begin_writing)
 
     @contextmanager
-    def _transaction(self, begin: LiteralString) -> Generator[None]:
+    def _transaction(self, begin: str) -> Generator[None]:
         with self._lock:
             if self._depth:
                 raise RuntimeError("a transaction within another")
             with self._errors():
-                self._begin(begin)
+                self._execute(begin)
                 self._depth = 1
                 try:
                     yield
-                    self._commit()
+                    self._connection.commit()
                 except BaseException:
-                    self._roll_back()
+                    with suppress(*self._complaints):  # whatever state the connection is in
+                        self._connection.rollback()
                     raise
                 finally:
                     self._depth = 0
 
-    @abstractmethod
-    def _begin(self, begin: LiteralString) -> None: ...
+    def lock_session(self, session: int) -> tuple[int, str | None] | None:
+        """A session's version and holder; others who would write to it wait for this transaction.
 
-    @abstractmethod
-    def _commit(self) -> None: ...
+        None where there is no such session.
+        """
+        rows = self.read(
+            f"SELECT version, holder FROM sessions WHERE key = ?{self.dialect.locked}",  # noqa: S608
+            (session,),
+        )
+        return (rows[0][0], rows[0][1]) if rows else None
 
-    @abstractmethod
-    def _roll_back(self) -> None:
-        """Take back what is not committed, whatever state the connection is in; raises nothing."""
-
-    @abstractmethod
-    def _errors(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _errors(self) -> Generator[None]:
         """What the database complains of inside is raised as StoreError, with what to do."""
+        try:
+            yield
+        except self._complaints as error:
+            raise self._told(error) from None
+
+    @abstractmethod
+    def _told(self, error: Exception) -> StoreError:
+        """A complaint in words that say what to do."""
+
+    def _reconnect(self) -> bool:
+        """Connect again, if the connection was lost; whether it was."""
+        return False
 
     # --- tables ---
 
@@ -112,24 +157,6 @@ class Engine(ABC):
     @abstractmethod
     def _set_version(self) -> None:
         """Note that the tables are of `VERSION`."""
-
-    # --- statements ---
-
-    @abstractmethod
-    def read(self, sql: str, args: Args = ()) -> list[Row]:
-        """The rows that a query finds."""
-
-    @abstractmethod
-    def run(self, sql: str, args: Args = ()) -> int:
-        """Run a statement; how many rows it changed."""
-
-    @abstractmethod
-    def run_many(self, sql: str, rows: Iterable[Args]) -> None:
-        """Run a statement for each of these rows."""
-
-    @abstractmethod
-    def lock_session(self, session: int) -> None:
-        """Until the transaction ends, others who would write to a session wait."""
 
     # --- words ---
 

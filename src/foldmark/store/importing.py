@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.log.log import is_complete, marker_part, ordinal_of
+from foldmark.log.log import Entry, is_complete, marker_part, ordinal_of
 from foldmark.log.marks import unmarked
 from foldmark.log.user_requests import Requests
 from foldmark.model import events
@@ -33,11 +33,10 @@ from foldmark.model.values import encode
 from foldmark.tokens.counters import Counter
 from foldmark.tokens.sizes import message_sizes
 
-from .encoding import clean, unpacked_marks
+from .encoding import clean, key_at, unpacked_marks
 from .engine import Engine
 from .loading import remembered
-from .rows import SessionRow, Stored, is_hidden, read_acts, read_contents, read_messages
-from .schema import key_at
+from .rows import SessionRow, is_hidden, read_acts, read_contents, read_messages
 from .transaction import Change, New
 
 _LATEST = 2**53  # milliseconds that a column, and JSON, hold exactly
@@ -145,7 +144,7 @@ class SessionImport:
         self._flush()
         self._prune_told()
         if not self.changed and not self.pruned:
-            return self._change.row_after()
+            return self._change.row
         if self.is_behind:
             raise Diverged(
                 f"session {self._change.row.id} went on in the store after message {self._place}, "
@@ -158,7 +157,7 @@ class SessionImport:
             pivots=self.pivots,
         )
         self._change.finish(index=False)  # by who searches first
-        return self._change.row_after()
+        return self._change.row
 
     # --- messages ---
 
@@ -192,7 +191,7 @@ class SessionImport:
         place, ordinal, known = next(self._stored)
         if known == encode(message):
             return
-        held = Stored(place=place, ordinal=ordinal, message=decode_message(known), sizes=())
+        held = Entry(index=place, ordinal=ordinal, message=decode_message(known), sizes=())
         newer = _newer(held.message, message, is_last=place == self._known - 1)
         if newer is None:
             raise Diverged(
@@ -207,9 +206,10 @@ class SessionImport:
             new, self._new, self._bytes = self._new, [], 0
             self._change.append_many(new)
 
-    def _put(self, held: Stored, message: Message) -> None:
-        sizes = message_sizes(message, self._count)
-        self._change.put(held.place, held.ordinal, held.message, message, sizes)
+    def _put(self, held: Entry, message: Message) -> None:
+        newer = replace(held, message=message, sizes=message_sizes(message, self._count))
+        older = replace(held, sizes=message_sizes(held.message, self._count))
+        self._change.put(older, newer, encode(message))
         self.changed += 1
 
     def _find(self, name: str, below: int) -> int | None:

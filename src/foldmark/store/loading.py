@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from foldmark.log.log import LogCheckpoint, Pivot
+from foldmark.log.log import Entry, LogCheckpoint, Pivot
 from foldmark.log.user_requests import RequestMemory, Requests
 from foldmark.model.events import PRUNED, QUEUED, REDONE, REVERTED, UNDONE
 from foldmark.model.messages import Number
@@ -17,7 +17,6 @@ from .rows import (
     IN_FORCE,
     Loaded,
     SessionRow,
-    Stored,
     one_of,
     read_acts,
     read_messages,
@@ -116,13 +115,13 @@ def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded
         pivots = [
             Pivot(marker=row[0], summary=row[1], tail_id=from_column(row[3])) for row in found
         ]
-    messages: list[Stored] = []
+    messages: list[Entry] = []
     for first, last in segments(start, end, [] if part.reverted else reader.gaps()):
         messages += read_messages(engine, row.key, first, last, sized=sized)
     first_ordinal = messages[0].ordinal if messages else row.parts
     undone = reader.undone(start, reverted=part.reverted)
     past = LogCheckpoint(
-        place=messages[0].place if messages else end,
+        place=messages[0].index if messages else end,
         ordinal=first_ordinal,
         memory=memory,
         pivots=tuple(pivots),
@@ -148,8 +147,8 @@ def remembered(engine: Engine, row: SessionRow, marker: int, before: int) -> Req
         for chunk in range(first, last, _CHUNK):
             end = min(chunk + _CHUNK, last)
             for held in read_messages(engine, row.key, chunk, end, sized=False):
-                requests.take(held.place, held.ordinal, held.message)
-                if held.place < before:
+                requests.take(held.index, held.ordinal, held.message)
+                if held.index < before:
                     del requests.all[1:-1]  # a session may be larger than the memory
     return requests.memory(before)
 
@@ -221,5 +220,5 @@ def _length_before(engine: Engine, row: SessionRow, act: int) -> int:
     return rows[0][0] if rows else row.places
 
 
-def _parts_after(last: Stored) -> int:
+def _parts_after(last: Entry) -> int:
     return last.ordinal + len(last.message.parts)

@@ -9,6 +9,7 @@ from foldmark.errors import StoreError
 from foldmark.files import harmless
 from foldmark.model.values import Frozen
 
+from .encoding import key_at
 from .engine import Engine
 from .rows import (
     ACT_ROW,
@@ -20,7 +21,6 @@ from .rows import (
     read_messages,
     read_session_rows,
 )
-from .schema import key_at
 from .search import message_words
 from .sqlite import Sqlite
 from .store import Store
@@ -79,7 +79,7 @@ def _remove(engine: Engine, row: SessionRow) -> None:
     for start in range(0, row.indexed, _CHUNK):
         end = min(start + _CHUNK, row.indexed)
         for held in read_messages(engine, row.key, start, end, sized=False):
-            engine.unindex(key_at(row.key, held.place), message_words(held.message))
+            engine.unindex(key_at(row.key, held.index), message_words(held.message))
     engine.run(
         "DELETE FROM messages WHERE key >= ? AND key < ?",
         (key_at(row.key, 0), key_at(row.key + 1, 0)),

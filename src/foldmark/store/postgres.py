@@ -5,9 +5,8 @@ split them: its own splitting would keep paths and addresses whole, and differ f
 """
 
 import re
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
-from typing import LiteralString, cast
+from collections.abc import Iterable, Sequence
+from typing import Any, LiteralString, Self, cast
 
 from foldmark.errors import StoreError
 from foldmark.files import harmless
@@ -33,6 +32,9 @@ _DIALECT = Dialect(
     search="CREATE TABLE words (doc BIGINT NOT NULL, words TSVECTOR NOT NULL);"
     "CREATE INDEX words_words ON words USING gin (words);"
     "CREATE INDEX words_doc ON words (doc)",
+    begin_reading="BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    begin_writing="BEGIN",
+    locked=" FOR UPDATE",
 )
 
 
@@ -40,8 +42,7 @@ class Postgres(Engine):
     """One connection to a database, made again where it was lost."""
 
     dialect = _DIALECT
-    _begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-    _begin_writing = "BEGIN"
+    _complaints = (psycopg.Error,)
     now = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
     def __init__(
@@ -53,22 +54,16 @@ class Postgres(Engine):
         self._durable = durable
         self._wait = wait
         self._closed = False
-        self._held: psycopg.Connection[Row] | None = None
-        try:
-            with self._errors():
+        with self._errors():
+            self._connection = self._connected()
+            try:
                 self._check_version()
                 self._make_tables(make=make)
-        except BaseException:
-            self.close()
-            raise
+            except BaseException:
+                self._connection.close()
+                raise
 
-    def _connection(self) -> "psycopg.Connection[Row]":
-        if self._held is not None and not self._held.closed:
-            return self._held
-        if self._closed:
-            raise StoreError(self.name, "the store was closed")
-        if self._depth:
-            raise StoreError(self.name, "the connection was lost; try again")
+    def _connected(self) -> "psycopg.Connection[Row]":
         settings = [
             "-c search_path=foldmark",
             f"-c lock_timeout={int(self._wait * 1000)}",
@@ -77,14 +72,22 @@ class Postgres(Engine):
             "-c idle_in_transaction_session_timeout=60000",
             f"-c synchronous_commit={'on' if self._durable else 'off'}",
         ]
-        self._held = psycopg.connect(
+        return psycopg.connect(
             self._address,
             autocommit=True,
             options=" ".join(settings),
             connect_timeout=max(2, int(self._wait)),
             application_name="foldmark",
+            cursor_factory=_Cursor,
         )
-        return self._held
+
+    def _reconnect(self) -> bool:
+        if not self._connection.closed:
+            return False
+        if self._closed:
+            raise StoreError(self.name, "the store was closed")
+        self._connection = self._connected()
+        return True
 
     def _version(self) -> int:
         if self.read("SELECT to_regclass('foldmark.meta')") == [(None,)]:
@@ -99,52 +102,6 @@ class Postgres(Engine):
     def _set_version(self) -> None:
         self.run("CREATE TABLE IF NOT EXISTS meta (version BIGINT NOT NULL)")
         self.run("INSERT INTO meta (version) VALUES (?)", (VERSION,))
-
-    # --- statements ---
-
-    def _begin(self, begin: LiteralString) -> None:
-        """A connection that was lost while nobody used it is made again."""
-        try:
-            self._connection().execute(begin)
-        except psycopg.OperationalError:
-            if self._held is not None and not self._held.closed:
-                raise
-            self._connection().execute(begin)
-
-    def _commit(self) -> None:
-        self._connection().execute("COMMIT")
-
-    def _roll_back(self) -> None:
-        with suppress(psycopg.Error):
-            if self._held is not None and not self._held.closed:
-                self._held.rollback()
-
-    def _execute(self, statement: str, args: Args) -> "psycopg.Cursor[Row]":
-        return self._connection().execute(_prepared(statement), args or None)
-
-    def read(self, sql: str, args: Args = ()) -> list[Row]:
-        """The rows that a query finds."""
-        with self._lock, self._errors():
-            try:
-                return self._execute(sql, args).fetchall()
-            except psycopg.OperationalError:
-                if self._depth or (self._held is not None and not self._held.closed):
-                    raise
-                return self._execute(sql, args).fetchall()
-
-    def run(self, sql: str, args: Args = ()) -> int:
-        """Run a statement; how many rows it changed."""
-        with self._lock, self._errors():
-            return self._execute(sql, args).rowcount
-
-    def run_many(self, sql: str, rows: Iterable[Args]) -> None:
-        """Run a statement for each of these rows."""
-        with self._lock, self._errors(), self._connection().cursor() as cursor:
-            cursor.executemany(_prepared(sql), list(rows))
-
-    def lock_session(self, session: int) -> None:
-        """Until the transaction ends, others who would write to a session wait."""
-        self.read("SELECT 1 FROM sessions WHERE key = ? FOR UPDATE", (session,))
 
     # --- words ---
 
@@ -185,16 +142,21 @@ class Postgres(Engine):
         """Let the connection go."""
         with self._lock:
             self._closed = True
-            if self._held is not None:
-                self._held.close()
+            self._connection.close()
 
-    @contextmanager
-    def _errors(self) -> Generator[None]:
+    def _told(self, error: Exception) -> StoreError:
         """What PostgreSQL complains of, in words that say what to do."""
-        try:
-            yield
-        except psycopg.Error as error:
-            raise StoreError(self.name, _what_to_do(error)) from None
+        return StoreError(self.name, _what_to_do(error))
+
+
+class _Cursor(psycopg.Cursor[Row]):
+    """Takes statements with ? for arguments."""
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
+        return super().execute(_prepared(query), params or None, **options)
+
+    def executemany(self, query: Any, params_seq: Iterable[Any], **options: Any) -> None:
+        super().executemany(_prepared(query), params_seq, **options)
 
 
 _WHAT_TO_DO: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
@@ -230,7 +192,7 @@ _NO_ADDRESS = (
 _PORTS = re.compile(r"[\d,]*")
 
 
-def _what_to_do(error: "psycopg.Error") -> str:
+def _what_to_do(error: Exception) -> str:
     for kinds, known in _WHAT_TO_DO:
         if isinstance(error, kinds):
             return known

@@ -5,15 +5,14 @@ from typing import Any
 from msgspec import UnsetType
 
 from foldmark.errors import BadInput, StoreError
-from foldmark.log.log import LogCheckpoint
-from foldmark.model.messages import Message, SessionInfo, Transcript, decode_message
+from foldmark.log.log import Entry, LogCheckpoint
+from foldmark.model.messages import SessionInfo, Transcript, decode_message
 from foldmark.model.operations import Operation
 from foldmark.model.values import Extra, Frozen, Json, decoder
 from foldmark.tokens.sizes import Size
 
-from .encoding import blob, from_column, unpacked
+from .encoding import blob, from_column, key_at, unpacked
 from .engine import Engine, Row
-from .schema import key_at
 
 IN_FORCE = "undone IS NULL AND reverted IS NULL"
 SESSION = (
@@ -56,21 +55,12 @@ class SessionRow(Frozen):
     expires: int | None
 
 
-class Stored(Frozen, gc=False):
-    """A message in its place."""
-
-    place: int
-    ordinal: int
-    message: Message
-    sizes: tuple[Size, ...]
-
-
 class Loaded(Frozen):
     """A session as far as its view shows it."""
 
     row: SessionRow
     past: LogCheckpoint
-    messages: list[Stored]
+    messages: list[Entry]
     end: int
     parts: int
 
@@ -105,7 +95,7 @@ def read_acts(engine: Engine, session: int, where: str = "", *args: object) -> l
     """What was done to a session and fits a condition in SQL, oldest first."""
     condition = f"session = ? AND {where}" if where else "session = ?"
     sql = f"SELECT {ACT} FROM acts WHERE {condition} ORDER BY number"  # noqa: S608 - constants
-    return [_act(row) for row in engine.read(sql, (session, *args))]
+    return list(map(_act, engine.read(sql, (session, *args))))
 
 
 def read_gaps(engine: Engine, session: int) -> list[range]:
@@ -137,7 +127,7 @@ def whole(engine: Engine, data: object) -> bytes:
 
 def read_messages(
     engine: Engine, session: int, first: int, end: int, *, sized: bool = True
-) -> list[Stored]:
+) -> list[Entry]:
     """The messages of a range of places."""
     return _stored(engine, session, _message_rows(engine, session, first, end), sized=sized)
 
@@ -157,7 +147,7 @@ def _message_rows(engine: Engine, session: int, first: int, end: int) -> list[Ro
     )
 
 
-def read_places(engine: Engine, session: int, places: list[int]) -> list[Stored]:
+def read_places(engine: Engine, session: int, places: list[int]) -> list[Entry]:
     """The messages at some places, the newest first."""
     keys = one_of("key", [key_at(session, place) for place in places])
     rows = engine.read(
@@ -171,17 +161,17 @@ def one_of(column: str, numbers: list[int]) -> str:
     return f"{column} IN ({', '.join(map(str, numbers))})" if numbers else "1 = 0"
 
 
-def _stored(engine: Engine, session: int, rows: list[Row], *, sized: bool) -> list[Stored]:
+def _stored(engine: Engine, session: int, rows: list[Row], *, sized: bool) -> list[Entry]:
     if not rows:
         return []
     messages = [decode_message(whole(engine, data)) for _, _, data in rows]
     end = rows[-1][1] + len(messages[-1].parts)
     sizes = _sizes(engine, session, rows[0][1], end) if sized else {}
-    found: list[Stored] = []
+    found: list[Entry] = []
     for (place, ordinal, _), message in zip(rows, messages, strict=True):
         last = ordinal + len(message.parts)
         held = tuple(sizes[number] for number in range(ordinal, last)) if sized else ()
-        found.append(Stored(place=place, ordinal=ordinal, message=message, sizes=held))
+        found.append(Entry(index=place, ordinal=ordinal, message=message, sizes=held))
     return found
 
 

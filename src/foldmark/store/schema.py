@@ -13,15 +13,9 @@ class Dialect(Frozen):
     bytes: str
     narrow: str  # after a table whose rows are small and read in the order of their key
     search: str  # the statements that make the index of words
-
-
-# The key of a message is told by its session and place, so that no second index is needed.
-_PLACES = 2**32
-
-
-def key_at(session: int, place: int) -> int:
-    """The key of the message at a place of a session; also where that place would be."""
-    return session * _PLACES + place
+    begin_reading: str
+    begin_writing: str
+    locked: str = ""  # after a query whose row others are not to change meanwhile
 
 
 def statements(dialect: Dialect) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, cast
 
-from foldmark.log.log import handle, part_text
+from foldmark.log.log import Entry, handle, part_text
 from foldmark.model.messages import (
     AnyPart,
     Completed,
@@ -23,9 +23,9 @@ from foldmark.model.messages import (
 )
 from foldmark.model.values import Frozen, Json, to_plain
 
+from .encoding import key_at
 from .engine import Engine
-from .rows import SessionRow, Stored, read_messages, read_places
-from .schema import key_at
+from .rows import SessionRow, read_messages, read_places
 
 _MOST_WORDS = 32
 _AROUND = 60  # characters on each side of what was found
@@ -75,7 +75,7 @@ def search(engine: Engine, row: SessionRow, query: str, most: int) -> list[Hit]:
     return found[:most]
 
 
-def _candidates(engine: Engine, row: SessionRow, wanted: list[str], most: int) -> list[Stored]:
+def _candidates(engine: Engine, row: SessionRow, wanted: list[str], most: int) -> list[Entry]:
     """Messages that may hold the words: by the index, and the newest, which are not in it yet."""
     held = list(islice(_recent(engine, row, wanted), most))
     # A whole page may be searched for; an engine is asked for its most telling words.
@@ -87,7 +87,7 @@ def _candidates(engine: Engine, row: SessionRow, wanted: list[str], most: int) -
     return held + found
 
 
-def _recent(engine: Engine, row: SessionRow, wanted: list[str]) -> Iterator[Stored]:
+def _recent(engine: Engine, row: SessionRow, wanted: list[str]) -> Iterator[Entry]:
     """Messages that are not in the index yet and hold the words, the newest first."""
     for end in range(row.places, row.indexed, -_CHUNK):
         first = max(end - _CHUNK, row.indexed)
@@ -110,7 +110,7 @@ def _holds(message: Message, wanted: list[str]) -> bool:
     return all(place < len(known) and known[place].startswith(begin) for place, begin in places)
 
 
-def _best(held: Stored, wanted: list[str], query: str) -> Hit | None:
+def _best(held: Entry, wanted: list[str], query: str) -> Hit | None:
     """The part of a message that holds the most of what is wanted."""
     exactly = query.strip().lower()
     best: tuple[tuple[bool, int], int, str] | None = None
@@ -127,7 +127,7 @@ def _best(held: Stored, wanted: list[str], query: str) -> Hit | None:
     return Hit(
         handle=handle(held.ordinal + offset),
         message=held.message.id,
-        place=held.place,
+        place=held.index,
         kind=kind_of(part),
         tool=part.tool if isinstance(part, ToolPart) else None,
         snippet=_snippet(text, wanted, query),

@@ -8,17 +8,17 @@ untouched.
 import errno
 import os
 import sqlite3
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import LiteralString, cast
+from typing import cast
 from urllib.parse import quote
 
 from foldmark.errors import NoStore, StoreError
 from foldmark.files import harmless, open_regular
 
-from .engine import Args, Engine, Row
+from .engine import Args, Engine
 from .schema import VERSION, Dialect
 
 MAGIC = b"SQLite format 3\0"
@@ -31,6 +31,8 @@ _DIALECT = Dialect(
     narrow="WITHOUT ROWID",
     search="CREATE VIRTUAL TABLE words USING fts5(text, content='', detail=none, columnsize=0, "
     "tokenize='ascii')",  # words are split and folded by us: all beyond ASCII is left alone
+    begin_reading="BEGIN",
+    begin_writing="BEGIN IMMEDIATE",  # which has the file for itself
 )
 _WHAT_TO_DO = {
     sqlite3.SQLITE_FULL: "the disk is full; free some of it and try again, nothing was lost",
@@ -45,14 +47,14 @@ _WHAT_TO_DO = {
     sqlite3.SQLITE_TOOBIG: "one message is larger than SQLite can hold (1 GB)",
 }
 # A damaged file may hold texts that are none, and sizes beyond all memory.
-_COMPLAINTS = (sqlite3.Error, UnicodeDecodeError, MemoryError)
+_COMPLAINTS = (sqlite3.Error, UnicodeDecodeError, MemoryError, OSError)
 
 
 class Sqlite(Engine):
     """One connection to a file."""
 
     dialect = _DIALECT
-    _begin_reading, _begin_writing = "BEGIN", "BEGIN IMMEDIATE"
+    _complaints = _COMPLAINTS
     now = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 
     def __init__(
@@ -119,50 +121,6 @@ class Sqlite(Engine):
         self._connection.execute(f"PRAGMA application_id = {OURS}")
         self._connection.execute(f"PRAGMA user_version = {VERSION}")
 
-    # --- statements ---
-
-    def _begin(self, begin: LiteralString) -> None:
-        self._connection.execute(begin)
-
-    def _commit(self) -> None:
-        self._connection.execute("COMMIT")
-
-    def _roll_back(self) -> None:
-        with suppress(sqlite3.Error):
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-
-    def read(self, sql: str, args: Args = ()) -> list[Row]:
-        """The rows that a query finds."""
-        # Not `_errors` here and below: these are asked thousands of times.
-        try:
-            with self._lock:
-                return self._connection.execute(sql, args).fetchall()
-        except _COMPLAINTS as error:
-            raise self._told(error) from None
-
-    def run(self, sql: str, args: Args = ()) -> int:
-        """Run a statement; how many rows it changed."""
-        return self._execute(sql, args).rowcount
-
-    def run_many(self, sql: str, rows: Iterable[Args]) -> None:
-        """Run a statement for each of these rows."""
-        try:
-            with self._lock:
-                self._connection.executemany(sql, rows)
-        except _COMPLAINTS as error:
-            raise self._told(error) from None
-
-    def _execute(self, sql: str, args: Args) -> sqlite3.Cursor:
-        try:
-            with self._lock:
-                return self._connection.execute(sql, args)
-        except _COMPLAINTS as error:
-            raise self._told(error) from None
-
-    def lock_session(self, session: int) -> None:
-        """Nothing to do: a transaction that writes has the file for itself."""
-
     # --- words ---
 
     def index(self, doc: int, words: set[str]) -> None:
@@ -208,17 +166,9 @@ class Sqlite(Engine):
         with self._lock:
             self._connection.close()
 
-    @contextmanager
-    def _errors(self) -> Generator[None]:
-        """What SQLite and the disk complain of, in words that say what to do."""
-        try:
-            yield
-        except _COMPLAINTS as error:
-            raise self._told(error) from None
-        except OSError as error:
-            raise StoreError(self.name, f"cannot be used: {error.strerror}") from None
-
     def _told(self, error: Exception) -> StoreError:
+        if isinstance(error, OSError):
+            return StoreError(self.name, f"cannot be used: {error.strerror}")
         if not isinstance(error, sqlite3.Error):
             return StoreError(self.name, _WHAT_TO_DO[sqlite3.SQLITE_CORRUPT])
         if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):

@@ -4,8 +4,7 @@ Knows rows and transactions. What a prune or a pivot means is told in `session`;
 spoken to, in `sqlite` and `postgres`.
 """
 
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput, NoSession, StoreError
+from foldmark.log.log import Entry
 from foldmark.model.events import FORKED, Event
 from foldmark.model.messages import SessionInfo, Transcript
 from foldmark.model.operations import Operation
@@ -20,7 +20,7 @@ from foldmark.model.values import Extra, Json, encode
 
 from . import leases
 from .address import open_engine
-from .encoding import clean, packed
+from .encoding import clean, key_at, packed
 from .engine import Engine
 from .loading import Slice, load, segments, wishes
 from .rows import (
@@ -30,7 +30,6 @@ from .rows import (
     PART,
     Loaded,
     SessionRow,
-    Stored,
     is_hidden,
     read_acts,
     read_gaps,
@@ -38,15 +37,10 @@ from .rows import (
     read_session_rows,
     read_told,
 )
-from .schema import key_at
 from .transaction import CALL, Change, milliseconds
 
 LATEST = "latest"
 _NEWEST_FIRST = "ORDER BY updated DESC, key DESC"
-
-
-class Outdated(Exception):
-    """The session has been changed by another since it was read; nothing was written."""
 
 
 class Store:
@@ -170,19 +164,19 @@ class Store:
             row = self.row(key)
             return load(self.engine, row, part, sized=row.estimate == estimate)
 
-    def message_at(self, key: int, place: int) -> Stored | None:
+    def message_at(self, key: int, place: int) -> Entry | None:
         """The message at a place, shown or not."""
-        found = read_messages(self.engine, key, place, place + 1, sized=False)
+        found = read_messages(self.engine, key, place, place + 1)
         return found[0] if found else None
 
-    def holding(self, key: int, ordinal: int) -> Stored | None:
+    def holding(self, key: int, ordinal: int) -> Entry | None:
         """The message that holds a part."""
         rows = self.engine.read(
             "SELECT place FROM parts WHERE session = ? AND ordinal = ?", (key, ordinal)
         )
         return self.message_at(key, rows[0][0]) if rows else None
 
-    def waiting(self, key: int, before: int) -> Iterator[tuple[Stored, int]]:
+    def waiting(self, key: int, before: int) -> Iterator[tuple[Entry, int]]:
         """Calls below an ordinal that wait for their results, the newest first."""
         rows = self.engine.read(
             "SELECT ordinal FROM parts WHERE session = ? AND ordinal < ? AND kind = ? "
@@ -241,30 +235,6 @@ class Store:
 
     # --- writing ---
 
-    @contextmanager
-    def change(self, row: SessionRow, holder: str, seconds: float) -> Generator[Change]:
-        """One transaction on a session, by the one who holds its lease and knows it as it is.
-
-        Raises SessionOvertaken or Outdated, before anything is written, where that is not so.
-        """
-        engine = self.engine
-        with engine.writing():
-            engine.lock_session(row.key)
-            now = engine.read("SELECT version, holder FROM sessions WHERE key = ?", (row.key,))
-            if not now:
-                raise NoSession(self.name, row.id)
-            if now[0][1] != holder:
-                raise leases.overtaken(engine, row.key, row.id)
-            if now[0][0] != row.version:
-                raise Outdated
-            change = Change(engine, row)
-            yield change
-            change.finish(lease=int(seconds * 1000))
-
-    def _locked(self, key: int) -> SessionRow:
-        self.engine.lock_session(key)
-        return self.row(key)
-
     def take_lease(self, key: int, holder: str, seconds: float) -> bool:
         """Try to become, or stay, the one who may write."""
         return leases.take(self.engine, key, holder, seconds)
@@ -272,14 +242,16 @@ class Store:
     def index(self, key: int) -> None:
         """Let all messages of a session be found by their words."""
         with self.engine.writing():
-            change = Change(self.engine, self._locked(key))
+            self.engine.lock_session(key)
+            change = Change(self.engine, self.row(key))
             change.index_all()
             change.finish()
 
     def fork(self, key: int, info: SessionInfo, place: int | None) -> SessionRow:
         """A new session that begins as another one was at a place."""
         with self.engine.writing():
-            old = self._locked(key)
+            self.engine.lock_session(key)
+            old = self.row(key)
             new = self.begin(info, old.estimate, old.extra)
             last = old.places - 1 if place is None else place
             self._copy(old, new, last, whole=place is None)

@@ -1,22 +1,26 @@
 """One transaction on one session: what is written in it is there whole, or not at all."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from time import time
 from typing import Any
 
 from msgspec.structs import replace
 
+from foldmark.errors import NoSession
+from foldmark.log.log import Entry, handle
 from foldmark.log.user_requests import RequestMemory
-from foldmark.model.events import Event
+from foldmark.model.events import MESSAGE_WRITTEN, PART_WRITTEN, Event
 from foldmark.model.messages import Message, Number, ToolPart, has_result, kind_of
 from foldmark.model.operations import taken_back
 from foldmark.model.values import Json, encode
-from foldmark.tokens.sizes import Size
+from foldmark.tokens.counters import Counter
+from foldmark.tokens.sizes import Size, message_sizes
 
-from .encoding import clean, column, packed, packed_marks
+from .encoding import clean, column, key_at, packed, packed_marks
 from .engine import Engine
+from .leases import overtaken
 from .rows import MESSAGE, PART, SessionRow, read_acts, read_messages
-from .schema import key_at
 from .search import message_words
 
 # What is shown is quickly looked through: words are indexed when messages are folded, when a
@@ -24,10 +28,14 @@ from .search import message_words
 MOST_WAITING, WORTH_INDEXING = 2_048, 256
 _CHUNK = 256  # messages that are read at once
 Row = tuple[object, ...]
-New = tuple[Message, Sequence[Size], bytes]  # a message, what its parts cost, and its JSON
+New = tuple[Message, tuple[Size, ...], bytes]  # a message, what its parts cost, and its JSON
 
 # The kind, in its narrow row, of a tool's part that waits for its result.
 CALL = "call"
+
+
+class Outdated(Exception):
+    """The session has been changed by another since it was read; nothing was written."""
 
 
 def milliseconds() -> int:
@@ -35,82 +43,118 @@ def milliseconds() -> int:
     return int(time() * 1000)
 
 
+@contextmanager
+def open_change(
+    engine: Engine, row: SessionRow, holder: str, seconds: float, count: Counter | None = None
+) -> Generator["Change"]:
+    """One transaction on a session, by the one who holds its lease and knows it as it is.
+
+    Raises SessionOvertaken or Outdated, before anything is written, where that is not so. `count`
+    is given where the sizes that come are not counted as the session's others are.
+    """
+    with engine.writing():
+        found = engine.lock_session(row.key)
+        if found is None:
+            raise NoSession(engine.name, row.id)
+        if found[1] != holder:
+            raise overtaken(engine, row.key, row.id)
+        if found[0] != row.version:
+            raise Outdated
+        change = Change(engine, row, count)
+        yield change
+        change.finish(lease=int(seconds * 1000))
+
+
 class Change:
     """What is written to a session in one transaction."""
 
-    def __init__(self, engine: Engine, row: SessionRow) -> None:
-        """Take the session as it is inside the transaction."""
+    def __init__(self, engine: Engine, row: SessionRow, count: Counter | None = None) -> None:
+        """Take the session as it is inside the transaction; `count` as in `open_change`."""
         self._engine = engine
-        self.row = row
+        self.row = row  # with `finish`, as the transaction leaves it
         self._key = row.key
+        self._count = count
         self.places = row.places
         self.parts = row.parts
         self.acts = row.acts
         self.settled = row.settled
         self.at = milliseconds()
-        self._told: list[tuple[str, Json]] = []  # the events: kinds and data
+        self._told: list[tuple[str, Json]] = []  # kinds and data of the events
+        self.events: list[Event] = []  # with `finish`
         self._tokens = row.tokens
         self._size = row.size
         self._indexed = row.indexed
 
     # --- messages ---
 
-    def append(self, message: Message, sizes: Sequence[Size], encoded: bytes | None = None) -> int:
-        """Add a message at the end; its place. It may have been encoded already."""
-        self.append_many([(message, sizes, encoded or encode(message))])
-        return self.places - 1
+    def append(
+        self, message: Message, sizes: tuple[Size, ...], data: bytes, *, tell: bool = False
+    ) -> None:
+        """Add a message with its JSON at the end; tell of it and its parts, if that is wanted."""
+        sizes = message_sizes(message, self._count) if self._count else sizes
+        if tell:
+            tokens = sum(size.total for size in sizes)
+            self.event(MESSAGE_WRITTEN, message=message.id, place=self.places, tokens=tokens)
+        self.append_many([(message, sizes, data)], tell=tell)
 
-    def append_many(self, new: Sequence[New]) -> None:
+    def append_many(self, new: Sequence[New], *, tell: bool = False) -> None:
         """Add messages at the end, in as few statements as that takes."""
         messages: list[Row] = []
         parts: list[Row] = []
         for message, sizes, data in new:
-            place, ordinal = self.places, self.parts
-            key = key_at(self._key, place)
-            messages.append((key, place, ordinal, clean(message.id), packed(data)))
-            parts += self._part_rows(message, sizes, place, ordinal)
+            entry = Entry(message=message, index=self.places, ordinal=self.parts, sizes=sizes)
+            key = key_at(self._key, entry.index)
+            messages.append((key, entry.index, entry.ordinal, clean(message.id), packed(data)))
+            parts += self._part_rows(entry, range(len(sizes)), tell=tell)
             self._size += len(data)
             self.places += 1
             self.parts += len(sizes)
         self._engine.run_many(_INSERT_MESSAGE, messages)
-        self._engine.run_many(_INSERT_PART, parts)
+        self._engine.run_many(_PUT_PART, parts)
 
-    def put(
-        self, place: int, ordinal: int, old: Message, new: Message, sizes: Sequence[Size]
-    ) -> None:
-        """Put a newer state of a message in its place; it may have more parts if it is the last."""
-        self._forget_parts(ordinal, old)
-        key, data = key_at(self._key, place), encode(new)
-        self._size += len(data)
+    def put(self, old: Entry, new: Entry, data: bytes, *, tell: bool = False) -> None:
+        """Put a newer state of a message, with its JSON, in its place.
+
+        It may have other parts than before if it is the last. By `tell`, the parts that are not
+        the same are told of.
+        """
+        if self._count:
+            old = replace(old, sizes=message_sizes(old.message, self._count))
+            new = replace(new, sizes=message_sizes(new.message, self._count))
+        was, now = old.message.parts, new.message.parts
+        for at, size in enumerate(old.sizes):
+            if at >= len(now) or now[at] is not was[at]:
+                self._tokens -= size.fixed + size.body + size.attached
+        changed = [at for at, part in enumerate(now) if at >= len(was) or part is not was[at]]
+        rows = self._part_rows(new, changed, tell=tell)
+        self._size += len(data) - len(encode(old.message))
+        key = key_at(self._key, new.index)
         self._engine.run("UPDATE messages SET data = ? WHERE key = ?", (packed(data), key))
-        self._engine.run_many(_INSERT_PART, self._part_rows(new, sizes, place, ordinal))
-        if place == self.places - 1:
-            self.parts = ordinal + len(sizes)
-        if place < self._indexed:
-            self._engine.unindex(key, message_words(old))
-            self._engine.index(key, message_words(new))
+        self._engine.run_many(_PUT_PART, rows)
+        if new.index == self.places - 1:
+            self.parts = new.ordinal + len(now)
+            if len(now) < len(was):
+                sql = "DELETE FROM parts WHERE session = ? AND ordinal >= ?"
+                self._engine.run(sql, (self._key, self.parts))
+        if new.index < self._indexed:
+            self._engine.unindex(key, message_words(old.message))
+            self._engine.index(key, message_words(new.message))
 
-    def _forget_parts(self, ordinal: int, old: Message) -> None:
-        where = "WHERE session = ? AND ordinal >= ? AND ordinal < ?"
-        span = (self._key, ordinal, ordinal + len(old.parts))
-        rows = self._engine.read(
-            f"SELECT coalesce(sum(fixed + body + attached), 0) FROM parts {where}",  # noqa: S608
-            span,
-        )
-        self._tokens -= int(rows[0][0])
-        self._size -= len(encode(old))
-        self._engine.run(f"DELETE FROM parts {where}", span)  # noqa: S608 - constants
-
-    def _part_rows(
-        self, message: Message, sizes: Sequence[Size], place: int, ordinal: int
-    ) -> list[Row]:
+    def _part_rows(self, entry: Entry, offsets: Iterable[int], *, tell: bool) -> list[Row]:
+        """The narrow rows of some parts, which are counted and, if that is wanted, told of."""
         rows: list[Row] = []
-        for offset, (part, size) in enumerate(zip(message.parts, sizes, strict=True)):
-            is_waiting = isinstance(part, ToolPart) and not has_result(part)
-            kind = CALL if is_waiting else kind_of(part)
+        for offset in offsets:
+            part, size = entry.message.parts[offset], entry.sizes[offset]
             fixed, body, attached = size.fixed, size.body, size.attached
-            rows.append((self._key, ordinal + offset, place, kind, fixed, body, attached))
-            self._tokens += fixed + body + attached
+            tokens, ordinal = fixed + body + attached, entry.ordinal + offset
+            kind, call = kind_of(part), part if isinstance(part, ToolPart) else None
+            stored = CALL if call and not has_result(call) else kind
+            rows.append((self._key, ordinal, entry.index, stored, fixed, body, attached))
+            self._tokens += tokens
+            if tell:
+                data = {"handle": handle(ordinal), "place": entry.index, "kind": kind}
+                called = {"call": call.call_id} if call and call.call_id else {}
+                self._told.append((PART_WRITTEN, {**data, "tokens": tokens, **called}))
         return rows
 
     # --- acts ---
@@ -204,25 +248,20 @@ class Change:
             indexed=self._indexed,
         )
 
-    def row_after(self) -> SessionRow:
-        """The session as the transaction left it."""
-        events = self.row.events + len(self._told)
-        return replace(self.row_now(), events=events, version=self.row.version + 1)
-
     def event(self, kind: str, /, **data: Any) -> None:
         """Note that something happened; it is told when the transaction is done."""
         self._told.append((kind, data))
-
-    def events(self) -> Iterator[Event]:
-        """What happened, as it is told."""
-        for number, (kind, data) in enumerate(self._told, start=self.row.events + 1):
-            yield Event(number=number, session=self.row.id, kind=kind, at=self.at, data=data)
 
     def finish(self, *, lease: int | None = None, index: bool = True) -> None:
         """Write what is kept of the session itself; words are indexed when it is time to."""
         if index and self.places - self._indexed >= MOST_WAITING:
             self.index_until(self._indexed + MOST_WAITING)  # more would take a step too long
         last = self.row.events + len(self._told)
+        self.events = [
+            Event(number=number, session=self.row.id, kind=kind, at=self.at, data=data)
+            for number, (kind, data) in enumerate(self._told, start=self.row.events + 1)
+        ]
+        self.row = replace(self.row_now(), events=last, version=self.row.version + 1)
         if self._told:
             # All of one transaction in one row, under the number of the last.
             self._engine.run(
@@ -249,7 +288,7 @@ class Change:
         for first in range(self._indexed, place, _CHUNK):
             end = min(first + _CHUNK, place)
             for held in read_messages(self._engine, self._key, first, end, sized=False):
-                self._engine.index(key_at(self._key, held.place), message_words(held.message))
+                self._engine.index(key_at(self._key, held.index), message_words(held.message))
         self._indexed = place
 
 
@@ -264,4 +303,8 @@ _KEPT = (
     "updated = ?, places = ?, parts = ?, tokens = ?, size = ?, acts = ?, events = ?, "
     "indexed = ?, settled = ?"
 )
-_INSERT_PART = f"INSERT INTO parts (session, {PART}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constants
+_PUT_PART = (
+    f"INSERT INTO parts (session, {PART}) VALUES (?, ?, ?, ?, ?, ?, ?) "  # noqa: S608 - constants
+    "ON CONFLICT (session, ordinal) DO UPDATE SET kind = excluded.kind, "
+    "fixed = excluded.fixed, body = excluded.body, attached = excluded.attached"
+)

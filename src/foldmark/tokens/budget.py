@@ -41,6 +41,8 @@ def usable(policy: Policy, limit: Limit, model: str = "") -> int:
 
 def threshold_for(rules: WindowRules, model: str) -> Threshold | None:
     """The user's own threshold for a model: by its name, else the longest pattern, else for all."""
+    if not rules.thresholds:
+        return rules.threshold  # as a rule: this is asked at every step
     own = named_value(rules.thresholds, (folded_name(model),))
     return rules.threshold if own is None else own
 

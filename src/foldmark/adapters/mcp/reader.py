@@ -76,7 +76,7 @@ class SessionReader:
             raise BadInput(f"`start` is {asked.start}, but the text has {len(text)} characters")
         end = min(asked.start + asked.length, len(text))
         head = (
-            f"{asked.handle.strip().lower()} of session {self.name}, message {held.place + 1}: "
+            f"{asked.handle.strip().lower()} of session {self.name}, message {held.index + 1}: "
             f"characters {asked.start:,} to {end:,} of {len(text):,}."
         )
         if end < len(text):

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from foldmark.errors import BadInput
-from foldmark.log.log import handle
+from foldmark.log.log import Entry, handle
 from foldmark.log.view import View
 from foldmark.model.messages import Number
 from foldmark.model.operations import Operation
@@ -18,7 +18,7 @@ from foldmark.session.diff import ViewDiff
 from foldmark.session.session import Session
 from foldmark.store.leases import shown_holder
 from foldmark.store.loading import Slice, segments
-from foldmark.store.rows import SessionRow, Stored, read_messages
+from foldmark.store.rows import SessionRow, read_messages
 from foldmark.store.store import Store
 
 from ..groups import flag, option
@@ -143,8 +143,8 @@ class SessionPage:
         held = list(loaded.messages)
         for first, end in gaps:
             held += read_messages(self._store.engine, self._row.key, first, end, sized=False)
-        held.sort(key=lambda one: one.place)
-        states = [_state(one.place, shown, gaps) for one in held]
+        held.sort(key=lambda one: one.index)
+        states = [_state(one.index, shown, gaps) for one in held]
         value = self._head_json(view, None) | {
             "messages": [
                 _logged_json(one, state, loaded.past.marks)
@@ -156,7 +156,7 @@ class SessionPage:
     def _log_pieces(
         self,
         view: View,
-        held: Sequence[Stored],
+        held: Sequence[Entry],
         states: Sequence[str],
         marks: Mapping[int, Number],
     ) -> Iterator[RenderableType]:
@@ -234,10 +234,10 @@ def _state(place: int, shown: set[int], gaps: Sequence[tuple[int, int]]) -> str:
     return "shown" if place in shown else "folded"
 
 
-def _logged_json(held: Stored, state: str, marks: Mapping[int, Number]) -> Json:
+def _logged_json(held: Entry, state: str, marks: Mapping[int, Number]) -> Json:
     ordinals = range(held.ordinal, held.ordinal + len(held.message.parts))
     return {
-        "place": held.place,
+        "place": held.index,
         "state": state,
         "handles": [handle(ordinal) for ordinal in ordinals],
         "pruned": [handle(ordinal) for ordinal in ordinals if ordinal in marks],
