@@ -32,8 +32,8 @@ class TauBench(FormatReader):
     @classmethod
     def recognises(cls, head: Head) -> bool:
         """Whether a file is of this format."""
-        episode = as_object(head.item(0))
-        return "task_id" in episode and isinstance(episode.get("traj"), list)
+        episodes = map(as_object, head.beginning("", 1))
+        return any("task_id" in one and isinstance(one.get("traj"), list) for one in episodes)
 
     def decode(self, data: bytes) -> Any:
         """The list of episodes."""

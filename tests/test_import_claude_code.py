@@ -106,7 +106,7 @@ def test_an_answer_that_goes_on_after_something_else_keeps_its_ids_apart(tmp_pat
     lines.answer("m1", "and on")
     lines.user("Go")
     lines.all.append(lines.all[-1])  # instead of the one before
-    names = ["m1", "u2", "m1-3", "u5-6"]
+    names = ["m1", "u2", "m1-2", "u5-2"]
     assert [name for name, _ in messages(read(tmp_path, lines))] == names
 
 

@@ -33,6 +33,8 @@ from foldmark.transcripts.read import opened_reading, read_sessions, read_transc
 from foldmark.transcripts.source import opened_source
 
 from .bending import assert_acceptable, bent_lines, read_leniently
+from .imported import imported
+from .sessions import opened
 from .telling import shown, told
 
 STAMP = "2026-01-02T03:04:05.000Z"
@@ -328,7 +330,7 @@ def test_nothing_is_kept_where_the_entry_is_not_there(tmp_path: Path, first: obj
 
 
 def test_a_compaction_without_a_summary_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="'summary' is missing"):
+    with pytest.raises(BadInput, match="'summary' is null"):
         read(tmp_path, header(), compaction(summary=None))
 
 
@@ -369,24 +371,29 @@ def test_an_entry_whose_parent_is_not_known_just_goes_on(tmp_path: Path) -> None
     assert texts(read(tmp_path, *lines)) == ["first", "one"]
 
 
-def test_a_branch_taken_up_again_has_what_it_shares_with_the_newer_one(tmp_path: Path) -> None:
+def test_a_branch_taken_up_again_is_whole(tmp_path: Path) -> None:
     lines = tree(
         user("root"), user("left"), user("right", parentId="e0"), user("left again", parentId="e1")
     )
-    assert texts(read(tmp_path, *lines)) == ["root", "left again"]
+    assert texts(read(tmp_path, *lines)) == ["root", "left", "left again"]
+    where = str(tmp_path / "kept.db")
+    (kept,) = imported(where, tmp_path / "kept.jsonl")
+    with opened(where, kept.id) as session:
+        assert texts(session.export(reverted=False)) == ["root", "left", "left again"]
 
 
-@given(st.lists(st.integers(0, 6), max_size=30))
-def test_the_messages_are_those_of_the_branch_in_force(back: list[int]) -> None:
-    branch: list[str | None] = [None]
+@given(st.lists(st.integers(0, 30), max_size=30))
+def test_the_messages_are_those_of_the_branch_in_force(places: list[int]) -> None:
+    branches: list[list[str]] = [[]]  # those that end with each entry, the newest last
     lines: list[Line] = [header(version=3)]
-    for number, steps in enumerate(back):
-        branch = branch[: max(1, len(branch) - steps)]
+    for number, place in enumerate(places):
+        branch = branches[place % len(branches)]
         kind = said if number % 3 else user
-        lines.append(kind(f"t{number}", parentId=branch[-1]) | {"id": f"e{number}"})
-        branch.append(f"e{number}")
+        parent = branch[-1] if branch else None
+        lines.append(kind(f"t{number}", parentId=parent) | {"id": f"e{number}"})
+        branches.append([*branch, f"e{number}"])
     (found,) = read_leniently(Pi, lines)
-    assert [message.id for message in found.messages] == branch[1:]
+    assert [message.id for message in found.messages] == branches[-1]
 
 
 # --- anything else --------------------------------------------------------------------------

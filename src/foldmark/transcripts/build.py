@@ -205,11 +205,13 @@ class Talk:
         self._tell_ready()
 
     def extend(self, parts: Sequence[AnyPart], **fields: Any) -> None:
-        """Add parts to the newest message, and change what is said of it."""
+        """Add parts to the newest message, an answer, and change what is said of it."""
         last = self._weaver.last
         if last is not None:
             self.reader.tally.count_calls(parts)
-            self._weaver.extend(with_info(replace(last, parts=(*last.parts, *parts)), **fields))
+            whole = (*last.parts, *parts)
+            fields = {"finish": finish_of(whole), **fields}
+            self._weaver.extend(with_info(replace(last, parts=whole), **fields))
 
     def answer(self, answer: Answer, at: Number | None) -> None:
         """Add the result of a call; one without a call becomes a text of its own."""
@@ -322,10 +324,13 @@ def note(text: str) -> TextPart:
     return TextPart(text=text, synthetic=True)
 
 
-def by_program(parts: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
-    """The same parts, their texts marked as written by the program."""
+def by_program(
+    parts: Iterable[AnyPart], wrote: Callable[[TextPart], object] = bool
+) -> tuple[AnyPart, ...]:
+    """The same parts, with the texts marked that the program wrote: all, or or only some."""
     return tuple(
-        replace(part, synthetic=True) if isinstance(part, TextPart) else part for part in parts
+        replace(part, synthetic=True) if isinstance(part, TextPart) and wrote(part) else part
+        for part in parts
     )
 
 

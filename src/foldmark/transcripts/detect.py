@@ -98,7 +98,7 @@ def _sample(head: Head, field: str, most: int) -> _Sample | None:
     if field in head.fields:
         request = {name: head.field(name) if name in _SEEN else None for name in head.fields}
         return _checked(head.beginning(field, most), [request])
-    return _checked([head.item(place) for place in range(min(len(head.items), most))], [])
+    return _checked(head.beginning("", most), [])
 
 
 def _of_lines(lines: Sequence[Json], field: str, most: int) -> _Sample | None:

@@ -74,17 +74,14 @@ class Head(Frozen):
         """A field of a document, decoded."""
         return _decoded(self.fields.get(name))
 
-    def item(self, place: int) -> Any:
-        """An item of a document that is a list, decoded."""
-        return _decoded(self.items[place]) if place < len(self.items) else None
-
     def beginning(self, name: str, count: int) -> list[Any]:
-        """The first items of a list in a document; nothing of it is decoded beyond them."""
-        items: Any = self.fields.get(name)
+        """The first items of a list: of this field, or without a name of the whole document."""
+        items: Any = self.fields.get(name) if name else self.items
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            if isinstance(items, msgspec.Raw):
-                items = [msgspec.json.decode(item) for item in _items.decode(items)[:count]]
-        return cast("list[Any]", items)[:count] if isinstance(items, list) else []
+            items = _items.decode(items) if isinstance(items, msgspec.Raw) else items
+            if isinstance(items, list):
+                return [_decoded(item) for item in cast("list[Any]", items)[:count]]
+        return []
 
 
 class Source:

@@ -57,7 +57,6 @@ class ApiLists(FormatReader):
         """Take the file's name, which names the sessions."""
         self.key = self.wire.key
         super().__init__(name)
-        self._sessions = 0
         self._lines: _Lines | None = None
 
     def decode(self, data: bytes) -> object:
@@ -79,7 +78,7 @@ class ApiLists(FormatReader):
             self._list(objects(messages, f"'{self.field}'"), body)
         else:
             if self._lines is None:
-                self._lines = _Lines(self, SessionInfo(id=self._session()), self.wire)
+                self._lines = _Lines(self, SessionInfo(id=self.names.once(self.stem)), self.wire)
             self._lines.read(body)
 
     def finish(self) -> None:
@@ -88,10 +87,6 @@ class ApiLists(FormatReader):
         if lines is not None:
             lines.begin()
             lines.flush()
-
-    def _session(self) -> str:
-        self._sessions += 1
-        return self.stem if self._sessions == 1 else f"{self.stem}-{self._sessions}"
 
     def _list(self, messages: list[Json], body: Json) -> None:
         decoded = decode_list(self.wire, messages, self.tally)
@@ -104,7 +99,7 @@ class ApiLists(FormatReader):
         titles = (body.get(name) for name in _TITLES)
         tools = body.get("tools") or options(body, "kwargs").get("tools")
         info = SessionInfo(
-            id=self._session(),
+            id=self.names.once(self.stem),
             title=next((title for title in titles if isinstance(title, str) and title), UNSET),
             time=session_time(moment(body.get("timestamp") or body.get("created"))),
             origin=replace(origin, tools=tools or UNSET),
@@ -161,8 +156,8 @@ class _Lines(Talk):
         self.begin()
         for answer in read.answers:
             self.answer(answer, None)
-        if read.joins and self._is_answering and self.last is not None:
-            self.extend(read.parts, finish=finish_of((*self.last.parts, *read.parts)))
+        if read.joins and self._is_answering:
+            self.extend(read.parts)
         elif read.parts or not read.answers:
             self.add(self._message(read))
         self._is_answering = read.role == "assistant"

@@ -18,6 +18,7 @@ from foldmark.model.values import Json, decoder, encode
 from foldmark.transcripts.build import (
     FormatReader,
     Talk,
+    UniqueNames,
     as_list,
     as_object,
     by_program,
@@ -166,7 +167,7 @@ class _ClaudeThread(Talk):
         self._count = 0
         self._prompt = 0  # the number of the newest prompt's line
         self._answering: OptionalText = None  # the newest answer's id, as the API has it
-        self._ids: OrderedDict[str, None] = OrderedDict()
+        self._names = UniqueNames()
 
     def read(self, line: ClaudeLine) -> None:
         """Tell what a line says."""
@@ -198,10 +199,7 @@ class _ClaudeThread(Talk):
         for answer in read.answers:
             self.answer(answer, at)
         if read.parts:
-            parts = tuple(
-                by_program((part,))[0] if line.is_meta or _is_notice(part) else part
-                for part in read.parts
-            )
+            parts = by_program(read.parts, lambda part: line.is_meta or _is_notice(part))
             self.user(self._id(line), parts, at)
 
     def _take_back(self, line: ClaudeLine) -> None:
@@ -267,13 +265,7 @@ class _ClaudeThread(Talk):
 
     def _id(self, line: ClaudeLine, own: OptionalText = UNSET) -> str:
         """An id once only: an answer may go on after something came between."""
-        name = own or line.uuid or f"line-{self._count}"
-        if name in self._ids:
-            name = f"{name}-{self._count}"
-        self._ids[name] = None
-        if len(self._ids) > _MOST_LINES:
-            self._ids.popitem(last=False)
-        return name
+        return self._names.once(own or line.uuid or f"line-{self._count}")
 
     def remember(self, line: ClaudeLine) -> None:
         """Note a line that later ones may name as their parent."""
@@ -283,9 +275,9 @@ class _ClaudeThread(Talk):
                 self._lines.popitem(last=False)
 
 
-def _is_notice(part: AnyPart) -> bool:
+def _is_notice(part: TextPart) -> bool:
     """Whether a text tells of a command to the program, or of an interruption: no request."""
-    return isinstance(part, TextPart) and part.text.lstrip().startswith(_NOTICES)
+    return part.text.lstrip().startswith(_NOTICES)
 
 
 def _attached(attachment: object) -> tuple[AnyPart, ...]:

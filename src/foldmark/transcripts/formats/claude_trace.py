@@ -19,7 +19,7 @@ from typing import cast
 from msgspec import UNSET, Struct
 
 from foldmark.errors import BadInput
-from foldmark.model.messages import AnyPart, Origin, SessionInfo, TextPart
+from foldmark.model.messages import Origin, SessionInfo, TextPart
 from foldmark.model.values import HALF_PAIR, Json, encode, parsed
 from foldmark.session.fingerprints import print_of
 from foldmark.transcripts.build import (
@@ -287,7 +287,7 @@ class _TracedTalk(Talk):
         if read.parts:
             wire: Json = {_wire.key: read.rest} if read.rest else {}
             wire |= {JOINED: True} if read.answers else {}
-            parts = tuple(_told_apart(part) for part in read.parts)
+            parts = by_program(read.parts, lambda part: part.text.startswith(_REMINDER))
             if read.role == "assistant":
                 self.assistant(self._name(""), parts, at, wire=wire or UNSET)
             else:
@@ -359,11 +359,6 @@ def _event(line: bytes) -> object:
 
 def _texts(read: Read) -> list[str]:
     return [part.text for part in read.parts if isinstance(part, TextPart)]
-
-
-def _told_apart(part: AnyPart) -> AnyPart:
-    is_reminder = isinstance(part, TextPart) and part.text.startswith(_REMINDER)
-    return by_program((part,))[0] if is_reminder else part
 
 
 def _is_exchange(line: Json) -> bool:

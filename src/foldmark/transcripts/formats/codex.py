@@ -7,34 +7,24 @@ versions the newest prompts: they stand here once more, after the pivot.
 """
 
 import re
-from collections import deque
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from foldmark.model.messages import (
-    AnyPart,
-    Message,
-    Origin,
-    TextPart,
-    Tokens,
-    finish_of,
-    is_opaque,
-)
+from foldmark.model.messages import AnyPart, Origin, TextPart, Tokens, is_opaque
 from foldmark.model.values import Json
 from foldmark.transcripts.build import (
     FormatReader,
     Talk,
     Tally,
     as_object,
-    assistant_message,
     by_program,
     moment,
     session_time,
     text_or_empty,
-    with_info,
 )
 from foldmark.transcripts.source import Head
 from foldmark.wire.codec import Read, as_number, object_at, objects, options, text_at, without
@@ -46,7 +36,7 @@ _KINDS = ("session_meta", "response_item", "compacted", "turn_context", "event_m
 _SEALED = ("compaction", "compaction_summary", "context_compaction")
 _SEALED_TEXT = "[A summary that only its provider can read.]"
 _UNSENT = "ghost_snapshot"  # an item of the program's own, which the model is not shown
-_MOST_REMEMBERED = 80_000  # characters of prompts; as much as old versions keep when they compact
+_MOST_KEPT = 80_000  # characters of prompts that old versions keep when they compact
 # What the program says in the user's place begins so.
 _BY_PROGRAM = re.compile(
     r"\s*(?:# AGENTS\.md instructions|<(?:environment_context|user_instructions|turn_aborted"
@@ -76,12 +66,11 @@ class Codex(FormatReader):
         """Take the file's name, for a file that names no session."""
         super().__init__(name)
         self._is_open = False
-        self._prompts = _Prompts()
+        self._prompts: list[tuple[str | None, str]] = []  # the message before each, and its words
         self._usage = _Usage()
         self._model = (_PROVIDER, "")
         self._effort = ""
-        self._answer: Message | None = None  # begun by its first item
-        self._more: list[AnyPart] = []  # what its further items say
+        self._is_answering = False  # whether the next item may go on with an answer
 
     def read(self, record: Json) -> None:
         """Tell what a line says."""
@@ -100,10 +89,6 @@ class Codex(FormatReader):
             self._model = (self._model[0], text_or_empty(told.get("model")))
             self._effort = text_or_empty(told.get("effort"))
         self._is_open = True  # not before: of a line that cannot be read nothing is told
-
-    def finish(self) -> None:
-        """Tell the answer that is held."""
-        self._end_answer()
 
     def _open(self, told: Json, timestamp: object) -> None:
         system = text_or_empty(options(told, "base_instructions").get("text"))
@@ -127,42 +112,31 @@ class Codex(FormatReader):
             return
         read = _wire.read(item)
         self.tally.messages += item.get("type") == "message"
-        if read.role == "assistant" and self._answer is not None:
-            self._more += read.parts
-        elif read.role == "assistant":
-            message = assistant_message(
-                name,
-                read.parts,
-                at,
-                model=self._model,
-                tokens=self._usage.begin(),
-                variant=self._effort or UNSET,
-            )
-            self._answer, self.talk.last_id = message, name
-        else:
-            self._end_answer()
+        if read.role != "assistant":
+            self._is_answering = False
             for answer in read.answers:
                 self.talk.answer(answer, at)
             if not read.answers:
                 self._prompt(self.talk, read, name, at)
-
-    def _end_answer(self) -> None:
-        """An answer is whole once something else comes."""
-        answer, more = self._answer, self._more
-        if answer is not None:
-            self._answer, self._more = None, []
-            if more:
-                parts = (*answer.parts, *more)
-                answer = with_info(replace(answer, parts=parts), finish=finish_of(parts))
-            self.talk.add(answer)
+        elif self._is_answering:
+            self.talk.extend(read.parts)
+        else:
+            self._is_answering = True
+            tokens, variant = self._usage.begin(), self._effort or UNSET
+            self.talk.assistant(
+                name, read.parts, at, model=self._model, tokens=tokens, variant=variant
+            )
 
     def _prompt(
         self, talk: Talk, read: Read, name: str, at: int | None, *, again: bool = False
     ) -> None:
         """A message of the user, or of the program in their place."""
-        parts = tuple(_told_apart(read))
+        parts = by_program(
+            read.parts,
+            lambda part: read.role != "user" or is_opaque(part) or _BY_PROGRAM.match(part.text),
+        )
         if words := _words(parts):
-            self._prompts.add(self.talk.last_id, words)
+            self._prompts.append((self.talk.last_id, words))
         self._usage.forget()
         self.talk.last_id = name
         wire = {_wire.key: read.rest} if read.rest else None
@@ -175,15 +149,16 @@ class Codex(FormatReader):
             case "token_count":
                 tokens = self._usage.end(told.get("info"))
                 if tokens is not None:
-                    self._end_answer()  # the step is over
+                    self._is_answering = False  # the step is over
                     last = self.talk.last
                     if last is not None and last.id == self.talk.last_id:
                         self.talk.extend((), tokens=tokens)
             case "thread_rolled_back":
-                first = self._prompts.take_back(as_number(told.get("num_turns")))
-                if first is not None:
-                    self._end_answer()
-                    self.talk.revert(first[0])
+                turns = min(as_number(told.get("num_turns")), len(self._prompts))
+                if turns:
+                    self._is_answering = False
+                    self.talk.revert(self._prompts[-turns][0])
+                    del self._prompts[-turns:]
             case "thread_name_updated":
                 self.talk.open(title=text_or_empty(told.get("thread_name")) or UNSET)
             case _:
@@ -201,11 +176,13 @@ class Codex(FormatReader):
                 sealed += read.parts
             else:
                 kept.append(read)
-        prompts = self._prompts.clear()
         if history is None:
-            kept = [Read(role="user", parts=(TextPart(text=words),)) for _, words in prompts]
+            sizes = accumulate(len(words) for _, words in reversed(self._prompts))
+            count = max(1, sum(size <= _MOST_KEPT for size in sizes))
+            newest = self._prompts[-count:]
+            kept = [Read(role="user", parts=(TextPart(text=words),)) for _, words in newest]
         rest = without(told, "message", "replacement_history")
-        self._end_answer()
+        self._prompts, self._is_answering = [], False
         # Whether it was asked for is not told.
         wire = {_NAME: rest} if rest else None
         self.talk.fold(name, _summary(text, sealed), at, auto=True, wire=wire)
@@ -230,35 +207,6 @@ class Codex(FormatReader):
         talk.flush()
         self._usage.forget()
         self.tally = tally
-
-
-class _Prompts:
-    """The newest prompts: the message before each, and its words."""
-
-    def __init__(self) -> None:
-        self._all: deque[tuple[str | None, str]] = deque()
-        self._size = 0
-
-    def add(self, before: str | None, words: str) -> None:
-        self._all.append((before, words))
-        self._size += len(words)
-        while self._size > _MOST_REMEMBERED and len(self._all) > 1:
-            self._size -= len(self._all.popleft()[1])
-
-    def take_back(self, turns: int) -> tuple[str | None, str] | None:
-        """The first of so many that are no longer there."""
-        first = None
-        for _ in range(min(turns, len(self._all))):
-            first = self._all.pop()
-            self._size -= len(first[1])
-        return first
-
-    def clear(self) -> list[tuple[str | None, str]]:
-        """All, which are forgotten."""
-        prompts = list(self._all)
-        self._all.clear()
-        self._size = 0
-        return prompts
 
 
 class _Usage:
@@ -299,14 +247,6 @@ def _tokens(usage: Json) -> Tokens | None:
     details = {"cached_tokens": usage.get("cached_input_tokens")}
     made = {"reasoning_tokens": usage.get("reasoning_output_tokens")}
     return usage_tokens({**usage, "input_tokens_details": details, "output_tokens_details": made})
-
-
-def _told_apart(read: Read) -> Iterable[AnyPart]:
-    """The parts of a message, those that the program wrote marked as such."""
-    for part in read.parts:
-        is_text = isinstance(part, TextPart)
-        is_program = is_text and (is_opaque(part) or _BY_PROGRAM.match(part.text) is not None)
-        yield from by_program((part,)) if is_program or read.role != "user" else (part,)
 
 
 def _words(parts: Iterable[AnyPart]) -> str:

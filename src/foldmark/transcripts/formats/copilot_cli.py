@@ -26,6 +26,7 @@ from foldmark.model.values import Json
 from foldmark.transcripts.build import (
     FormatReader,
     Talk,
+    UniqueNames,
     moment,
     note,
     optional_text,
@@ -108,7 +109,7 @@ class _Thread(Talk):
 
     def __init__(self, reader: FormatReader, info: SessionInfo) -> None:
         super().__init__(reader, info)
-        self._ids: set[str] = set()
+        self._names = UniqueNames()
         self._announced: set[str] = set()  # calls of messages that have no result yet
         self._begun: dict[str, Json] = {}  # calls that no message announced
         self._is_folding = False
@@ -146,14 +147,14 @@ class _Thread(Talk):
             typed = ""
         parts = (*_words(typed, sent), *_files(data.get("attachments")))
         if parts:
-            self.user(self._id(name), parts, at)
+            self.user(self._names.once(name or self.info.id), parts, at)
             self._note_tail()
 
     def _reply(self, data: Json, name: str, at: int | None, model: str) -> None:
         parts = tuple(_reply_parts(data))
         model, made = optional_text(data, "model") or model, as_number(data.get("outputTokens"))
         self.assistant(
-            self._id(optional_text(data, "messageId") or name),
+            self._names.once(optional_text(data, "messageId") or name or self.info.id),
             parts,
             at,
             model=(_PROVIDER, model) if model else ("", ""),
@@ -165,14 +166,6 @@ class _Thread(Talk):
     def _note_tail(self) -> None:
         if self._is_folding and self._tail is None:
             self._tail = self.last_id
-
-    def _id(self, name: str) -> str:
-        """An id once only."""
-        own = name or self.info.id
-        if own in self._ids or own == self.info.id:
-            own = f"{own}-{len(self._ids) + 1}"
-        self._ids.add(own)
-        return own
 
     # --- calls ---
 
@@ -203,7 +196,7 @@ class _Thread(Talk):
         tail, self._is_folding, self._tail = self._tail, False, None
         if data.get("success") is not False and summary:
             self.fold(
-                self._id(name),
+                self._names.once(name or self.info.id),
                 (TextPart(text=summary),),
                 at,
                 auto=data.get("trigger") != "manual",

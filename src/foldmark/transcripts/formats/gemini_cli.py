@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from foldmark.model.messages import (
     AnyPart,
-    Cache,
     Message,
     Pending,
     ReasoningPart,
@@ -41,8 +40,8 @@ from foldmark.transcripts.build import (
     with_info,
 )
 from foldmark.transcripts.source import Head
-from foldmark.wire.codec import Answer, as_number, objects, options, text_at
-from foldmark.wire.gemini import KINDS, Gemini
+from foldmark.wire.codec import Answer, objects, options, text_at
+from foldmark.wire.gemini import KINDS, Gemini, usage_tokens
 from foldmark.wire.lists import read_list
 
 _NAME = "gemini-cli"
@@ -51,6 +50,14 @@ _LOOKED_AT = 8  # contents by which a history is recognised
 _HEADER = {"sessionId", "projectHash"}
 _SNAPSHOT, _MASKED = "<state_snapshot>", "<tool_output_masked>"
 _SETUP = "<session_context>"  # by it the program begins what it tells of where it works
+# What a step took, by the names of the API.
+_USAGE = {
+    "promptTokenCount": "input",
+    "cachedContentTokenCount": "cached",
+    "thoughtsTokenCount": "thoughts",
+    "candidatesTokenCount": "output",
+    "totalTokenCount": "total",
+}
 _wire = Gemini()
 
 
@@ -97,11 +104,8 @@ class GeminiCli(FormatReader):
         if any(fields.keys() >= _HEADER for fields in (head.fields, *head.lines)):
             return True
         name = next((name for name in ("history", "contents") if name in head.fields), "")
-        history: object = head.field(name) if name else None
-        items = as_list(history)[:_LOOKED_AT]
-        if not isinstance(history, list):
-            items = [head.item(place) for place in range(min(len(head.items), _LOOKED_AT))]
-        return bool(items) and all(_is_content(item) for item in items)
+        items = head.beginning(name, _LOOKED_AT)
+        return bool(items) and all(map(_is_content, items))
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for a history that names no session."""
@@ -113,7 +117,7 @@ class GeminiCli(FormatReader):
         self._ids: set[str] = set()
         self._answered: set[str] = set()
         self._masked: set[str] = set()
-        self._folds = self._saved = 0
+        self._folds = 0
 
     def read(self, record: Json) -> None:
         """Tell what a line or a document says."""
@@ -176,9 +180,7 @@ class GeminiCli(FormatReader):
             parts = _wire.read(system).parts
             text = "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
             origin = replace(origin, system=text, wire={_wire.name: {"system": system}})
-        self._saved += 1
-        name = self.stem if self._saved == 1 else f"{self.stem}-{self._saved}"
-        self.talk.info = SessionInfo(id=name, origin=origin)
+        self.talk.info = SessionInfo(id=self.names.once(self.stem), origin=origin)
         self._open()
         self.tally.messages += len(contents)
         parts = [part for content in contents for part in content.get("parts") or ()]
@@ -306,17 +308,17 @@ def _draft(said: Json, id: str) -> _Draft:
     content = {"role": "model" if by_model else "user", "parts": _api_parts(said.get("content"))}
     read = _wire.read(content)
     if not by_model:
-        parts = [part for held in read.parts for part in _told_apart(held)]
+        parts = by_program(read.parts, lambda part: part.text.startswith(_SETUP))
         return _Draft(message=user_message(id, parts, at), answers=read.answers, at=at)
     listed = objects(said.get("toolCalls") or [], "'toolCalls'")
     calls = {optional_text(call, "id") or f"{id}-{n}": call for n, call in enumerate(listed, 1)}
-    model, tokens = optional_text(said, "model"), options(said, "tokens")
+    model = optional_text(said, "model")
     message = assistant_message(
         id,
         (*_thoughts(said.get("thoughts")), *_with_calls(read.parts, calls)),
         at,
         model=(_wire.provider, model) if model else ("", ""),
-        tokens=_tokens(tokens) if tokens else None,
+        tokens=_tokens(options(said, "tokens")),
     )
     answers = (_answer(call_id, call) for call_id, call in calls.items() if call.get("result"))
     return _Draft(message=message, answers=tuple(answers), at=at)
@@ -327,11 +329,6 @@ def _api_parts(content: object) -> list[Json]:
     listed = as_list(content) or [content]
     parts: list[Any] = [{"text": part} if isinstance(part, str) else part for part in listed]
     return [part for part in parts if part and part != {"text": ""}]
-
-
-def _told_apart(part: AnyPart) -> tuple[AnyPart, ...]:
-    is_setup = isinstance(part, TextPart) and part.text.startswith(_SETUP)
-    return by_program((part,)) if is_setup else (part,)
 
 
 def _thoughts(thoughts: object) -> Iterator[ReasoningPart]:
@@ -362,18 +359,9 @@ def _answer(call_id: str, call: Json) -> Answer:
     return Answer(call_id=call_id, output=text, tool=tool, raw={"result": result})
 
 
-def _tokens(told: Json) -> Tokens:
-    given, cached, thought, made, total = (
-        as_number(told.get(name)) for name in ("input", "cached", "thoughts", "output", "total")
-    )
-    made, cached = made + thought, min(cached, given)
-    return Tokens(
-        input=given - cached,
-        output=made,
-        reasoning=thought,
-        total=total or given + made,
-        cache=Cache(read=cached, write=0),
-    )
+def _tokens(told: Json) -> Tokens | None:
+    usage = {name: told.get(own) for name, own in _USAGE.items()}
+    return usage_tokens(usage) if told else None
 
 
 def _is_content(item: object) -> bool:

@@ -77,7 +77,7 @@ class OpenHands(FormatReader):
         """Whether a file is of this format."""
         name = "history" if "history" in head.fields else "trajectory"
         events = [_first(line) for line in head.lines[:3]]
-        return any(map(_is_event, events or (*head.beginning(name, 1), head.item(0))))
+        return any(map(_is_event, events or (*head.beginning(name, 1), *head.beginning("", 1))))
 
     def read(self, record: Json) -> None:
         """Tell what a run says."""

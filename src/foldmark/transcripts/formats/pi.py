@@ -2,13 +2,11 @@
 
 Facts of this format: the first line tells the session; results are messages of their own. Since
 version 2 entries form a tree, and the branch of the last one is in force: an entry that hangs on
-an earlier one takes back what came between. What was taken back is not kept here: where such a
-branch is taken up again, only what it shares with the newer one is there. A compaction names the
-first entry that was kept, which need not be a message.
+an earlier one takes back what came between, and one that hangs on what was taken back goes on with
+that. A compaction names the first entry that was kept, which need not be a message.
 """
 
-from itertools import dropwhile
-from typing import Any
+from typing import NamedTuple
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -16,7 +14,6 @@ from msgspec.structs import replace
 from foldmark.errors import BadInput
 from foldmark.model.messages import (
     AnyPart,
-    Cache,
     FilePart,
     Message,
     Pending,
@@ -25,34 +22,34 @@ from foldmark.model.messages import (
     Tokens,
     ToolPart,
 )
-from foldmark.model.values import Frozen, Json
+from foldmark.model.values import Json
 from foldmark.transcripts.build import (
     FormatReader,
     assistant_message,
     by_program,
     moment,
     note,
+    number_or_unset,
     optional_text,
     session_time,
     text_or_empty,
     user_message,
 )
 from foldmark.transcripts.source import Head
-from foldmark.wire.codec import (
-    Answer,
-    as_number,
-    data_url,
-    object_at,
-    objects,
-    opaque,
-    options,
-    text_at,
-)
+from foldmark.wire.anthropic import usage_tokens
+from foldmark.wire.codec import Answer, data_url, object_at, objects, opaque, options, text_at
 
 _NAME = "pi"
 _MOST_ENTRIES = 20_000
 _FINISH = {"stop": "stop", "toolUse": "tool-calls", "length": "length"}
 _ERRORS = {"aborted": "MessageAbortedError", "error": "APIError"}
+# What a step took, by the names of Anthropic's API.
+_USAGE = {
+    "input_tokens": "input",
+    "output_tokens": "output",
+    "cache_read_input_tokens": "cacheRead",
+    "cache_creation_input_tokens": "cacheWrite",
+}
 _COMPACTION = ("tokensBefore", "fromHook", "details")  # what is kept of one beside its summary
 
 
@@ -74,7 +71,8 @@ class Pi(FormatReader):
         """Take the file's name, for a file that names no session."""
         super().__init__(name)
         self._is_open = False
-        self._tree = _Tree()
+        self._entries: dict[str, _Entry] = {}
+        self._leaf: str | None = None  # the entry with which the branch in force ends
         self._model = ("", "")  # that the user chose
         self._level = ""  # how much it shall think
 
@@ -110,7 +108,7 @@ class Pi(FormatReader):
         said = self._said(record, kind, name, at)  # first of all: it may be unreadable
         self.tally.messages += kind == "message"
         if "parentId" in record:
-            self._take_back(optional_text(record, "parentId") or None)
+            self._go_to(optional_text(record, "parentId") or None)
         if isinstance(said, Message):
             self.talk.add(said)
         elif isinstance(said, Answer):
@@ -120,7 +118,7 @@ class Pi(FormatReader):
         elif kind == "session_info" and isinstance(record.get("name"), str):
             self.talk.open(title=record["name"] or UNSET)
         # In version 1 entries have no names, and are told by where they stand in the file.
-        self._tree.add(own or str(self.line - 1), self.talk.last_id, is_message=said is not None)
+        self._add(own or str(self.line - 1), is_message=said is not None)
 
     def _said(self, record: Json, kind: str, name: str, at: int | None) -> Message | Answer | None:
         """The message or result of an entry; None where the model sees none."""
@@ -130,10 +128,10 @@ class Pi(FormatReader):
             case "custom_message":
                 return user_message(name, by_program(_parts(record, {})), at)
             case "branch_summary":
-                left = f"What was done on a branch that was left:\n\n{_summary(record)}"
+                left = f"What was done on a branch that was left:\n\n{text_at(record, 'summary')}"
                 return user_message(name, (note(left),), at)
             case "compaction":
-                _summary(record)
+                text_at(record, "summary")
                 return None
             case _:
                 return None
@@ -166,7 +164,7 @@ class Pi(FormatReader):
             at,
             model=(provider or self._model[0], model or self._model[1]),
             tokens=_tokens(usage),
-            cost=_cost(usage),
+            cost=number_or_unset(options(usage, "cost").get("total")),
             variant=self._level or UNSET,
             **about,
         )
@@ -178,62 +176,50 @@ class Pi(FormatReader):
         told = {field: record[field] for field in _COMPACTION if field in record}
         self.talk.fold(
             name,
-            (TextPart(text=_summary(record)),),
+            (TextPart(text=text_at(record, "summary")),),
             at,
             auto=False,  # it is not told
-            tail=self._tree.message_from(str(first)),
+            tail=self._message_from(str(first)),
             wire={_NAME: told} if told else None,
         )
 
-    def _take_back(self, parent: str | None) -> None:
-        target = self._tree.go_back_to(parent)
-        if not isinstance(target, UnsetType) and target != self.talk.last_id:
-            self.talk.revert(target)
+    # --- the tree ---
+
+    def _add(self, name: str, *, is_message: bool) -> None:
+        """Put an entry at the end of the branch."""
+        if name in self._entries:
+            return  # a name is given once, or a branch could end in itself
+        self._entries[name] = _Entry(self._leaf, self.talk.last_id, is_message)
+        self._leaf = name
+        if len(self._entries) > _MOST_ENTRIES:
+            del self._entries[next(iter(self._entries))]
+
+    def _go_to(self, parent: str | None) -> None:
+        """Let the branch end with an entry; one whose line was skipped changes nothing."""
+        if parent is None or parent in self._entries:
+            target = None if parent is None else self._entries[parent].message
+            self._leaf = parent
+            if target != self.talk.last_id:
+                self.talk.revert(target)
+
+    def _message_from(self, first: str) -> str | None:
+        """The first message on the branch at an entry or after it."""
+        message, name = None, self._leaf
+        while name in self._entries:
+            entry = self._entries[name]
+            message = entry.message if entry.is_message else message
+            if name == first:
+                return message
+            name = entry.parent
+        return None
 
 
-class _Place(Frozen, gc=False):
+class _Entry(NamedTuple):
     """An entry in the tree."""
 
     parent: str | None
     message: str | None  # the newest message once the entry is told
     is_message: bool
-
-
-class _Tree:
-    """Which entries there are, and which of them lie on the branch in force."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, _Place] = {}
-        self._branch: dict[str, None] = {}  # in their order
-
-    def add(self, entry: str, message: str | None, *, is_message: bool) -> None:
-        """Put an entry at the end of the branch."""
-        if entry in self._places:
-            return  # a name is given once, or a branch could end in itself
-        leaf = next(reversed(self._branch), None)
-        self._places[entry] = _Place(parent=leaf, message=message, is_message=is_message)
-        self._branch[entry] = None
-        if len(self._places) > _MOST_ENTRIES:
-            oldest = next(iter(self._places))
-            del self._places[oldest]
-            self._branch.pop(oldest, None)
-
-    def go_back_to(self, parent: str | None) -> str | UnsetType | None:
-        """The message that is the last again; UNSET where the parent is not known."""
-        entry = parent
-        while entry is not None and entry not in self._branch:
-            if entry not in self._places:
-                return UNSET  # its line was skipped, or it is too long ago
-            entry = self._places[entry].parent
-        while self._branch and next(reversed(self._branch)) != entry:
-            self._branch.popitem()
-        return None if entry is None else self._places[entry].message
-
-    def message_from(self, entry: str) -> str | None:
-        """The first message on the branch at an entry or after it."""
-        after = dropwhile(lambda name: name != entry, self._places)
-        kept = (self._places[name] for name in after if name in self._branch)
-        return next((place.message for place in kept if place.is_message), None)
 
 
 # --- what an entry says --------------------------------------------------------------------
@@ -242,12 +228,6 @@ class _Tree:
 def _time(record: Json) -> int | None:
     """When an entry was made."""
     return moment(options(record, "message").get("timestamp")) or moment(record.get("timestamp"))
-
-
-def _summary(record: Json) -> str:
-    if not isinstance(record.get("summary"), str):
-        raise BadInput("'summary' is missing, or no text")
-    return record["summary"]
 
 
 def _result(said: Json) -> Answer:
@@ -279,19 +259,8 @@ def _ran(said: Json) -> TextPart:
 
 
 def _tokens(usage: Json) -> Tokens | None:
-    given, made, read, write = (
-        as_number(usage.get(name)) for name in ("input", "output", "cacheRead", "cacheWrite")
-    )
-    total = given + made + read + write
-    if not total:
-        return None  # it was broken off before anything was measured
-    cache = Cache(read=read, write=write)
-    return Tokens(input=given, output=made, reasoning=0, total=total, cache=cache)
-
-
-def _cost(usage: Json) -> float | UnsetType:
-    total = options(usage, "cost").get("total")
-    return total if isinstance(total, int | float) and not isinstance(total, bool) else UNSET
+    tokens = usage_tokens({name: usage.get(own) for name, own in _USAGE.items()})
+    return tokens if tokens and tokens.total else None  # it was broken off before all was measured
 
 
 # --- content -------------------------------------------------------------------------------
@@ -318,23 +287,17 @@ def _block(block: Json, said: Json) -> AnyPart:
             mime = text_at(block, "mimeType")
             return FilePart(mime=mime, url=data_url(mime, text_at(block, "data")))
         case "toolCall" if said.get("role") == "assistant":
+            partial = text_or_empty(block.get("partialJson"))
             return ToolPart(
                 tool=text_at(block, "name"),
                 call_id=text_at(block, "id"),
-                state=Pending(
-                    input=object_at(block, "arguments"),
-                    raw=_text_or_unset(block.get("partialJson")),
-                ),
+                state=Pending(input=object_at(block, "arguments"), raw=partial or UNSET),
                 metadata=_signature(said, block, "thoughtSignature"),
             )
         case str():
             return opaque(_NAME, block)
         case _:
             raise BadInput("a block of content has no type")
-
-
-def _text_or_unset(value: Any) -> str | UnsetType:
-    return value if isinstance(value, str) else UNSET
 
 
 def _signature(said: Json, block: Json, name: str, field: str = "signature") -> Json | UnsetType:
