@@ -11,8 +11,7 @@ from typing import Any, BinaryIO
 import pytest
 from mcp.types import CallToolResult
 
-from foldmark.adapters.mcp.arguments import MOST_CHARACTERS
-from foldmark.adapters.mcp.reader import SessionReader
+from foldmark.adapters.mcp.reader import MOST_CHARACTERS, SessionReader
 from foldmark.adapters.mcp.server import Answering
 from foldmark.adapters.mcp.sources import (
     FolderSource,
@@ -20,6 +19,7 @@ from foldmark.adapters.mcp.sources import (
     TranscriptSource,
     opened_within,
 )
+from foldmark.cli.commands.mcp import opened_source
 from foldmark.errors import BadInput
 from foldmark.session.settings import Settings
 from foldmark.store.store import Store
@@ -143,6 +143,16 @@ def test_a_folder_that_becomes_a_link_is_not_followed(tmp_path: Path, folder: Pa
         )
         assert Answering(shelf).answer("inspect", arguments).is_error
     shelf.close()
+
+
+def test_a_system_that_cannot_keep_to_a_folder_refuses_it_with_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(os, "supports_dir_fd", set[object]())  # as on Windows
+    with pytest.raises(BadInput, match="give the path of one transcript") as refused:
+        opened_source(str(folder), store=None, session=None, format=None)
+    assert "\n" not in str(refused.value)
+    opened_source(str(folder / "s.jsonl"), store=None, session=None, format=None).close()
 
 
 def test_a_file_that_becomes_a_link_while_it_is_looked_at_is_read_as_it_was(

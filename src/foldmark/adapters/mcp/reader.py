@@ -5,7 +5,9 @@ no lease and writes no index. It knows nothing of files or of the protocol.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
+from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from foldmark.analysis.history import RecordedCompaction
@@ -16,6 +18,7 @@ from foldmark.errors import BadInput, UnknownModel
 from foldmark.files import harmless
 from foldmark.log.log import handle, ordinal_of, part_text
 from foldmark.log.view import Viewer
+from foldmark.model.values import Frozen
 from foldmark.session.reader import search
 from foldmark.session.state import SessionState
 from foldmark.store.loading import Slice
@@ -24,10 +27,74 @@ from foldmark.summary.prompting import fenced
 from foldmark.tokens.budget import exceeds, usable
 from foldmark.tokens.limits import USUAL_LIMIT, Limit
 
-from .arguments import PlanArguments, RecallArguments, SearchArguments
-
+MOST_CHARACTERS = 20_000  # of a text in one answer
 _MOST_ROWS, _MOST_REASONS, _MOST_PIVOTS, _MOST_NAMES = 10, 5, 6, 20
 _LINE, _NAME, _SNIPPET, _LABEL = 200, 100, 300, 120
+
+
+# --- what the tools take: also the schemas that a client is told, in sentences for a model ---
+
+NamedSession = Annotated[
+    Annotated[str, Meta(max_length=300)] | None,
+    Meta(
+        description="One of the sessions that `inspect` lists. If left out: the newest; of one "
+        "file with several, the longest."
+    ),
+]
+
+
+class ToolArguments(Frozen, forbid_unknown_fields=True):
+    """The arguments of a tool, and all that `inspect` takes."""
+
+    session: NamedSession = None
+
+
+class SearchArguments(ToolArguments):
+    """The arguments of `search`."""
+
+    query: Annotated[
+        str,
+        Meta(
+            description="Words that must all be there, in any order; each may be the beginning of "
+            "a longer one. No operators, no patterns.",
+            min_length=1,
+            max_length=1_000,
+        ),
+    ]
+    most: Annotated[int, Meta(description="How many hits to give.", ge=1, le=50)] = 20
+
+
+class RecallArguments(ToolArguments):
+    """The arguments of `recall`."""
+
+    handle: Annotated[
+        str,
+        Meta(
+            description="As hits and placeholders tell it, like h3f.", min_length=1, max_length=64
+        ),
+    ]
+    start: Annotated[
+        int, Meta(description="The character to begin with; a page tells the next.", ge=0, le=2**53)
+    ] = 0
+    length: Annotated[
+        int, Meta(description="How many characters to give.", ge=1, le=MOST_CHARACTERS)
+    ] = MOST_CHARACTERS
+
+
+class PlanArguments(ToolArguments):
+    """The arguments of `plan`."""
+
+    window: Annotated[
+        Annotated[int, Meta(ge=1, le=2**53)] | None,
+        Meta(description="The context window in tokens, from 1; else the model's own."),
+    ] = None
+    model: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=200)] | None,
+        Meta(description="As provider:name; else the newest model of the session."),
+    ] = None
+
+
+# --- what they answer ---
 
 
 class SessionReader:

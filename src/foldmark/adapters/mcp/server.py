@@ -30,14 +30,7 @@ from foldmark import __version__
 from foldmark.errors import FoldmarkError
 from foldmark.model.values import Frozen, Json
 
-from .arguments import (
-    InspectArguments,
-    PlanArguments,
-    RecallArguments,
-    SearchArguments,
-    ToolArguments,
-)
-from .reader import line
+from .reader import PlanArguments, RecallArguments, SearchArguments, ToolArguments, line
 from .sources import SessionSource
 
 _log = logging.getLogger("foldmark")
@@ -91,7 +84,7 @@ def _schema(kind: type[Frozen]) -> Json:
     return {**root, "$defs": defined} if defined else root
 
 
-def _inspect(shelf: SessionSource, asked: InspectArguments) -> str:
+def _inspect(shelf: SessionSource, asked: ToolArguments) -> str:
     reader, names = shelf.look(asked.session), shelf.names()
     return reader.inspect_text(names, left_out=shelf.left_out())
 
@@ -129,7 +122,7 @@ _OFFERS: tuple[OfferedTool[Any], ...] = (
     ),
     OfferedTool(
         name="inspect",
-        takes=InspectArguments,
+        takes=ToolArguments,
         title="Inspect a session",
         about="Tell where the tokens of a session are: by kind, tool and file, its largest parts "
         "with their handles, and its compactions with the files that are no longer named since. "

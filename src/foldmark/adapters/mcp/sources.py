@@ -269,7 +269,14 @@ class FolderSource:
     """The transcripts of a folder by their paths in it; the newest where none is named."""
 
     def __init__(self, folder: Path, settings: Settings, fill: Fill, files: Files) -> None:
-        """Take the folder, and what tells which files of it may be transcripts."""
+        """Take the folder, and what tells which files of it may be transcripts.
+
+        Raises BadInput on a system that cannot open a file below a folder without following links.
+        """
+        if os.open not in os.supports_dir_fd:
+            raise BadInput(
+                "this system cannot keep to one folder; give the path of one transcript instead"
+            )
         self._folder = folder
         self._settings = settings
         self._fill = fill

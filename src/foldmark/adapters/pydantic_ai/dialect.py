@@ -9,13 +9,14 @@ another version of pydantic-ai wrote and this one cannot load.
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple, cast
+from itertools import groupby
+from typing import cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
 from pydantic import ValidationError
 from pydantic_ai import messages as theirs
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest
 
 from foldmark.model.messages import (
     BLOCK,
@@ -65,7 +66,6 @@ _BYTES = "application/octet-stream"
 _FILE_KINDS = frozenset({*_USUAL, "binary", "document-url", "uploaded-file"})
 _LONGEST = 2_000  # characters of what only a provider can read that others are told
 Block = Text | Media | Reasoning | Call
-_MOST_RECENT = 16
 
 
 class PydanticDialect:
@@ -74,41 +74,32 @@ class PydanticDialect:
     key = KEY
     unique = True  # each message has its time
 
-    def __init__(self) -> None:
-        """Nothing was read."""
-        self._recent: dict[int, tuple[ModelMessage, Read]] = {}
-
     def read(self, message: ModelMessage, /) -> Read:
-        """What a message says; one that is taken is soon asked for again, to be shown."""
-        held = self._recent.pop(id(message), None)
-        if held is not None and held[0] is message:
-            return held[1]
-        if len(self._recent) >= _MOST_RECENT:
-            self._recent.clear()
-        found = read_message(message)
-        self._recent[id(message)] = message, found
-        return found
+        """What a message says."""
+        data = dumped(message)
+        if any(part["part_kind"] == "retry-prompt" for part in data["parts"]):
+            message = loaded(data)  # an old kind of part is loaded as what it always meant
+            data = dumped(message)
+        rest = _message_fields(data)
+        if isinstance(message, ModelRequest):
+            return _request(message, data, rest)
+        parts = [read for at, part in enumerate(data["parts"]) for read in _parts(at, part)]
+        tokens = measured_tokens(message)
+        return Read(role="assistant", parts=tuple(parts), rest=rest, tokens=tokens)
 
     def write(
         self, shown: Sequence[PromptMessage], _original: ModelMessage | None, /
     ) -> list[ModelMessage]:
-        """Messages that say this."""
-        return written(shown)
+        """Messages that say this; what the user and tools say one after the other is one."""
+        written: list[ModelMessage] = []
+        for is_answer, group in groupby(shown, lambda held: isinstance(held, AssistantMessage)):
+            held = list(group)
+            written += map(_loaded, [[one] for one in held] if is_answer else [held])
+        return written
 
     def prompt(self, _message: ModelMessage, /) -> ModelMessage | None:
         """None: a system prompt is a part of a message here."""
         return None
-
-
-def read_message(message: ModelMessage) -> Read:
-    """What a message says."""
-    data = dumped(message)
-    if any(part["part_kind"] == "retry-prompt" for part in data["parts"]):
-        message = loaded(data)  # an old kind of part is loaded as what it always meant
-        data = dumped(message)
-    if isinstance(message, ModelResponse):
-        return _response(message, data)
-    return _request(message, data)
 
 
 def dumped(message: ModelMessage) -> Json:
@@ -148,28 +139,24 @@ def _message_fields(data: Json) -> Json:
     return {MESSAGE: same, VOLATILE: {MESSAGE: told}}
 
 
-# --- requests ------------------------------------------------------------------------------
-
-
-class _Said(NamedTuple):
-    """What a request says."""
-
-    parts: list[AnyPart]
-    answers: list[Answer]
-
-
-def _request(message: ModelRequest, data: Json) -> Read:
-    rest = _message_fields(data)
+def _request(message: ModelRequest, data: Json, rest: Json) -> Read:
     opening = opening_prompts(message)
     if opening:
         rest[VOLATILE][PROMPTS] = [fields(held) for held in data["parts"][:opening]]
-    said = _Said([], [])
+    parts, answers = list[AnyPart](), list[Answer]()
     for at in range(opening, len(message.parts)):
-        _take_part(said, at, message.parts[at], data["parts"][at])
-    if said.answers:  # where there is nothing else, they alone are kept
-        first = said.answers[0]
-        said.answers[0] = replace(first, rest={**first.rest, **rest})
-    return Read(role="user", parts=tuple(said.parts), answers=tuple(said.answers), rest=rest)
+        part, told = message.parts[at], data["parts"][at]
+        if isinstance(part, theirs.ToolReturnPart):
+            answers.append(_answer(at, part, told))
+        elif isinstance(part, theirs.RetryFeedbackPart):
+            own = {AT: at, PART: fields(told)}
+            text = part.model_response()
+            parts.append(TextPart(text=text, synthetic=True, metadata={KEY: own}))
+        else:
+            parts += _parts(at, told, asked=True)
+    if answers:  # where there is nothing else, they alone are kept
+        answers[0] = replace(answers[0], rest={**answers[0].rest, **rest})
+    return Read(role="user", parts=tuple(parts), answers=tuple(answers), rest=rest)
 
 
 def opening_prompts(message: ModelRequest) -> int:
@@ -179,33 +166,31 @@ def opening_prompts(message: ModelRequest) -> int:
     return count if "user-prompt" in kinds else 0
 
 
-def _take_part(said: _Said, at: int, part: theirs.ModelRequestPart, data: Json) -> None:
-    match part:
-        case theirs.ToolReturnPart():
-            said.answers.append(_answer(at, part, data))
-        case theirs.UserPromptPart():
-            said.parts.extend(_prompt(at, data))
-        case theirs.SystemPromptPart() if part.scope == "conversation" and part.content.strip():
-            own = {AT: at, PART: fields(data, "content")}
-            said.parts.append(
-                TextPart(text=part.content, synthetic=True, metadata={KEY: own}),
-            )
-        case theirs.RetryFeedbackPart():
-            text = part.model_response()
-            said.parts.append(
-                TextPart(text=text, synthetic=True, metadata={KEY: {AT: at, PART: fields(data)}})
-            )
+def _parts(at: int, data: Json, *, asked: bool = False) -> list[AnyPart]:
+    """What a part says: words, thoughts, files, a call; one that we have no words for is whole."""
+    kind, content = data["part_kind"], data.get("content")
+    own: Json = {AT: at, PART: fields(data, "content")}
+    text = content if isinstance(content, str) else ""
+    has_words = bool(text.strip())
+    match kind:
+        case "thinking":
+            part: AnyPart = ReasoningPart(text=text, metadata={KEY: own})
+        case "text" | "user-prompt" if has_words:
+            part = TextPart(text=text, metadata={KEY: own})
+        case "system-prompt" if has_words and data["scope"] == "conversation":
+            part = TextPart(text=text, synthetic=True, metadata={KEY: own})
+        case "tool-call":
+            part = _call(at, data)
+        case "file":
+            part = _file(cast("Json", content), own)
+        case "user-prompt" if content and isinstance(content, list):
+            items = enumerate(cast("list[str | Json]", content))
+            return [_item(held, {**own, ITEM: place}) for place, held in items]
         case _:
-            said.parts.append(_whole(at, data, synthetic=True))
-
-
-def _whole(at: int, data: Json, *, synthetic: bool = False) -> TextPart:
-    """A part that is kept as it is."""
-    return TextPart(
-        text=_readable(data),
-        synthetic=synthetic or UNSET,
-        metadata={KEY: {AT: at, BLOCK: fields(data)}},
-    )
+            synthetic = asked and kind != "user-prompt"
+            own = {AT: at, BLOCK: fields(data)}
+            part = TextPart(text=_readable(data), synthetic=synthetic or UNSET, metadata={KEY: own})
+    return [part]
 
 
 def _readable(data: Json) -> str:
@@ -218,22 +203,6 @@ def _readable(data: Json) -> str:
             named = data.get("tool_name")
             return f"{named}: {held}"[:_LONGEST] if named else held[:_LONGEST]
     return ""
-
-
-def _prompt(at: int, data: Json) -> list[AnyPart]:
-    """The parts of what the user says: words and files."""
-    content, told = data["content"], fields(data, "content")
-    if isinstance(content, str):
-        if not content.strip():
-            return [_whole(at, data)]
-        return [TextPart(text=content, metadata={KEY: {AT: at, PART: told}})]
-    items = cast("list[str | Json]", content)
-    if not items:
-        return [_whole(at, data)]
-    return [
-        _item(held, {AT: at, ITEM: place, **({PART: told} if place == 0 else {})})
-        for place, held in enumerate(items)
-    ]
 
 
 def _item(item: str | Json, own: Json) -> TextPart | FilePart:
@@ -301,34 +270,6 @@ def _is_file(item: object) -> bool:
     return held.get("kind") in _FILE_KINDS and "media_type" in held
 
 
-# --- responses -----------------------------------------------------------------------------
-
-
-def _response(message: ModelResponse, data: Json) -> Read:
-    return Read(
-        role="assistant",
-        parts=tuple(_said(at, part) for at, part in enumerate(data["parts"])),
-        rest=_message_fields(data),
-        tokens=measured_tokens(message),
-    )
-
-
-def _said(at: int, data: Json) -> AnyPart:
-    match data["part_kind"]:
-        case "text" if data["content"].strip():
-            own = {AT: at, PART: fields(data, "content")}
-            return TextPart(text=data["content"], metadata={KEY: own})
-        case "thinking":
-            own = {AT: at, PART: fields(data, "content")}
-            return ReasoningPart(text=data["content"], metadata={KEY: own})
-        case "tool-call":
-            return _call(at, data)
-        case "file":
-            return _file(data["content"], {AT: at, PART: fields(data, "content")})
-        case _:
-            return _whole(at, data)
-
-
 def _call(at: int, data: Json) -> ToolPart:
     """A call; arguments that our JSON would not give again are kept as they were written."""
     args = data["args"]
@@ -352,101 +293,95 @@ def _call(at: int, data: Json) -> ToolPart:
 # --- writing -------------------------------------------------------------------------------
 
 
-def written(shown: Sequence[PromptMessage]) -> list[ModelMessage]:
-    """Messages that say this; what the user and tools say one after the other is one."""
-    messages: list[ModelMessage] = []
-    asked: list[UserMessage | ToolMessage] = []
-    for message in shown:
-        if isinstance(message, AssistantMessage):
-            messages += _write_request(asked)
-            asked = []
-            messages.append(_write_response(message))
-        else:
-            asked.append(message)
-    return messages + _write_request(asked)
-
-
-def _loaded(fields: Json, parts: Sequence[Json], plain: Sequence[Json]) -> ModelMessage:
+def _loaded(shown: Sequence[PromptMessage]) -> ModelMessage:
+    """The message of what one side says; without what was kept, where that cannot be loaded."""
     try:
-        return loaded({**fields, "parts": list(parts)})
+        return loaded(_message(shown))
     except (ValidationError, ValueError):
-        return loaded({"kind": fields["kind"], "parts": list(plain)})
+        return loaded(_message([_plain(message) for message in shown]))
 
 
-def _kept_fields(own: Json) -> Json:
-    """The fields of a message, and those that may change."""
-    return {**options(own, MESSAGE), **options(options(own, VOLATILE), MESSAGE)}
+def _plain(message: PromptMessage) -> PromptMessage:
+    blocks = (replace(block, provider_options=None) for block in message.content)
+    return replace(message, wire=None, content=tuple(blocks))
+
+
+def _message(shown: Sequence[PromptMessage]) -> Json:
+    kept: Json = {}
+    placed: list[tuple[int, Json]] = []
+    for message in shown:
+        at = placed[-1][0] if placed else 0
+        match message:
+            case ToolMessage():
+                for result in message.content:
+                    own = options(_own(result.provider_options), RESULT)
+                    kept = own if MESSAGE in own else kept
+                    at = own.get(AT, at)
+                    placed.append((at, _returned(result, own)))
+            case UserMessage():
+                kept = _own(message.wire) or kept
+                placed += _prompts(message, at)
+            case AssistantMessage():
+                kept = _own(message.wire)
+                placed += [(0, _part(block)) for block in message.content]
+    volatile = options(kept, VOLATILE)
+    parts = [part for _, part in sorted(placed, key=lambda held: held[0])]
+    return {
+        **options(kept, MESSAGE),
+        **options(volatile, MESSAGE),
+        "kind": "response" if isinstance(shown[0], AssistantMessage) else "request",
+        "parts": [*cast("list[Json]", volatile.get(PROMPTS) or ()), *parts],
+    }
 
 
 def _own(held: object) -> Json:
     return options(held, KEY)
 
 
-# --- requests ------------------------------------------------------------------------------
+def _part(block: Block, *, asked: bool = False) -> Json:
+    own = _own(block.provider_options)
+    told, whole = options(own, PART), options(own, BLOCK)
+    match block:
+        case Text() if whole and whole["part_kind"] != "tool-return":
+            part = whole
+        case Text():  # a result without its call is refused
+            part = {"part_kind": "user-prompt" if asked else "text", "content": block.text, **told}
+        case Reasoning():
+            part = {"part_kind": "thinking", "content": block.text, **told}
+        case Media() if asked:
+            part = {"part_kind": "user-prompt", "content": [_write_file(block, own)]}
+        case Media():
+            part = {"part_kind": "file", **told, "content": _write_file(block, own)}
+        case Call():
+            part = {
+                "part_kind": "tool-call",
+                **told,
+                "tool_name": block.tool_name,
+                "tool_call_id": block.tool_call_id,
+                "args": _arguments(block, own),
+            }
+    return part
 
 
-class _Placed(NamedTuple):
-    """A part of a request: its place, itself, and what can be loaded in any case."""
-
-    at: int
-    part: Json
-    plain: Json
-
-
-def _write_request(asked: Sequence[UserMessage | ToolMessage]) -> list[ModelMessage]:
-    if not asked:
-        return []
-    told: Json = {}
-    placed: list[_Placed] = []
-    for message in asked:
-        if isinstance(message, ToolMessage):
-            for result in message.content:
-                own = options(_own(result.provider_options), RESULT)
-                told = own if MESSAGE in own else told
-                placed.append(_returned(result, own, _last(placed)))
-        else:
-            told = _own(message.wire) or told
-            placed += _prompts(message, _last(placed))
-    opening = cast("list[Json]", options(told, VOLATILE).get(PROMPTS) or [])
-    parts = [*opening, *(held.part for held in sorted(placed, key=lambda held: held.at))]
-    fields = {**_kept_fields(told), "kind": "request"}
-    return [_loaded(fields, parts, [held.plain for held in placed])]
-
-
-def _last(placed: Sequence[_Placed]) -> int:
-    return placed[-1].at if placed else 0
-
-
-def _prompts(message: UserMessage, at: int) -> list[_Placed]:
+def _prompts(message: UserMessage, at: int) -> list[tuple[int, Json]]:
     """What the user said; the items of one prompt are one part again."""
-    placed: list[_Placed] = []
+    placed: list[tuple[int, Json]] = []
     before = 0  # places of messages that the view has made one with this
     for block in message.content:
         own = _own(block.provider_options)
         if placed and own.get(AT, at) + before < at:  # here the next of them begins
             before = at + 1
         at = own[AT] + before if AT in own else at
-        words = block.text if isinstance(block, Text) else ""
-        plain = {"part_kind": "user-prompt", "content": words}
-        if ITEM in own:
-            item = _write_item(block, own)
-            if placed and placed[-1].at == at and isinstance(placed[-1].part["content"], list):
-                cast("list[object]", placed[-1].part["content"]).append(item)
-            else:
-                part = {"part_kind": "user-prompt", **options(own, PART), "content": [item]}
-                placed.append(_Placed(at, part, plain))
+        if ITEM not in own:
+            placed.append((at, _part(block, asked=True)))
+            continue
+        item = _write_item(block, own)
+        if placed and placed[-1][0] == at and isinstance(placed[-1][1]["content"], list):
+            cast("list[object]", placed[-1][1]["content"]).append(item)
         else:
-            placed.append(_Placed(at, _words(block, own), plain))
+            part = {"part_kind": "user-prompt", **options(own, PART), "content": [item]}
+            placed.append((at, part))
     return placed
-
-
-def _words(block: Text | Media, own: Json) -> Json:
-    if isinstance(block, Media):
-        return {"part_kind": "user-prompt", "content": [_write_file(block, own)]}
-    whole = options(own, BLOCK)
-    if whole and whole["part_kind"] != "tool-return":  # a result without its call is refused
-        return whole
-    return {"part_kind": "user-prompt", "content": block.text, **options(own, PART)}
 
 
 def _write_item(block: Text | Media, own: Json) -> str | Json:
@@ -471,18 +406,15 @@ def _write_file(block: Media, own: Json) -> Json:
     return {"kind": kind, "url": block.data, "media_type": block.media_type}
 
 
-def _returned(result: Result, own: Json, at: int) -> _Placed:
-    value = result.output.value
-    plain: Json = {
+def _returned(result: Result, own: Json) -> Json:
+    part: Json = {
         "part_kind": "tool-return",
         "tool_name": result.tool_name,
         "tool_call_id": result.tool_call_id,
-        "content": value,
     }
     if result.output.type.startswith("error"):
-        plain["outcome"] = "failed" if own else "interrupted"
-    part = {**plain, **options(own, PART), "content": _content(result, own)}
-    return _Placed(own.get(AT, at), part, plain)
+        part["outcome"] = "failed" if own else "interrupted"
+    return {**part, **options(own, PART), "content": _content(result, own)}
 
 
 def _content(result: Result, own: Json) -> object:
@@ -498,41 +430,6 @@ def _content(result: Result, own: Json) -> object:
             return held if compact(held) == value else value
     shown = [_write_file(held, _own(held.provider_options)) for held in result.attachments]
     return [value, *shown] if shown else value
-
-
-# --- responses -----------------------------------------------------------------------------
-
-
-def _write_response(message: AssistantMessage) -> ModelMessage:
-    parts = [_write_part(block) for block in message.content]
-    plain = [
-        {"part_kind": "text", "content": block.text}
-        if isinstance(block, Text | Reasoning)
-        else part
-        for block, part in zip(message.content, parts, strict=True)
-    ]
-    return _loaded({**_kept_fields(_own(message.wire)), "kind": "response"}, parts, plain)
-
-
-def _write_part(block: Block) -> Json:
-    own = _own(block.provider_options)
-    told = options(own, PART)
-    match block:
-        case Text():
-            words = {"part_kind": "text", "content": block.text, **told}
-            return options(own, BLOCK) or words
-        case Reasoning():
-            return {"part_kind": "thinking", "content": block.text, **told}
-        case Media():
-            return {"part_kind": "file", **told, "content": _write_file(block, own)}
-        case Call():
-            return {
-                "part_kind": "tool-call",
-                **told,
-                "tool_name": block.tool_name,
-                "tool_call_id": block.tool_call_id,
-                "args": _arguments(block, own),
-            }
 
 
 def _arguments(block: Call, own: Json) -> object:

@@ -145,9 +145,10 @@ def _transcripts(path: str, settings: Settings, format: str | None) -> "SessionS
     if not _is_folder(found):
         with opened_reading(found, format=format):
             return TranscriptSource(found, settings, fill)
+    folder = FolderSource(found, settings, fill, files)
     if not any(map(is_transcript, files())):
         raise BadInput("there is no transcript in this folder", source=harmless(path))
-    return FolderSource(found, settings, fill, files)
+    return folder
 
 
 def _is_folder(path: Path) -> bool:
