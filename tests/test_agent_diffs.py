@@ -9,8 +9,8 @@ from msgspec import UNSET
 import foldmark
 from foldmark.agent.file_changes import span, tree_after, tree_before
 from foldmark.errors import BadInput
-from foldmark.model.file_diffs import FileDiff
 from foldmark.model.messages import AnyPart, Message, StepFinishPart, StepStartPart, TextPart
+from foldmark.model.operations import FileDiff
 from foldmark.session.loop_support import LoopSupport
 from foldmark.snapshots.snapshots import Snapshots
 

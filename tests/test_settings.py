@@ -81,7 +81,9 @@ def test_a_threshold_that_makes_no_sense_is_refused(threshold: Threshold) -> Non
 
 
 def test_a_negative_reserve_is_refused() -> None:
-    with pytest.raises(BadPolicy, match="reserved is -1; it must be 0 or more"):
+    with pytest.raises(
+        BadPolicy, match="reserved must be a whole number of tokens, 0 or more, not -1"
+    ):
         FOLDMARK.adjusted(reserved=-1)
     with pytest.raises(BadPolicy):
         OPENCODE.adjusted(reserved=-20_000)

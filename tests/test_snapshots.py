@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from foldmark.errors import BadInput, StoreError
-from foldmark.model.file_diffs import FileDiff
+from foldmark.model.operations import FileDiff
 from foldmark.snapshots.git import Git
 from foldmark.snapshots.snapshots import Snapshots, snapshots
 

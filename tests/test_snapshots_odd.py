@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from foldmark.model.file_diffs import FileDiff
+from foldmark.model.operations import FileDiff
 from foldmark.model.values import encode
 from foldmark.snapshots.restore import delete_file, place_file
 from foldmark.snapshots.snapshots import Snapshots

@@ -9,8 +9,8 @@ from foldmark.agent.file_changes import changed_trees
 from foldmark.agent.permissions import Gate, Permissions
 from foldmark.agent.tool import Context, Tool, ToolOutput
 from foldmark.agent.tool_calls import called
-from foldmark.model.file_diffs import FileDiff
 from foldmark.model.messages import Pending, ToolPart
+from foldmark.model.operations import FileDiff
 from foldmark.model.values import Json
 from foldmark.snapshots.snapshots import Snapshots
 

@@ -23,10 +23,11 @@ Prompts = Literal["foldmark", "000", "001"]
 T = TypeVar("T", bound=Frozen)
 
 
-def _check_tokens(**figures: int | None) -> None:
+def check_tokens(**figures: object) -> None:
+    """Refuse a figure that is no number of tokens."""
     for name, tokens in figures.items():
-        if tokens is not None and tokens < 0:
-            raise BadPolicy(f"{name} is {tokens}; it must be 0 or more tokens")
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
+            raise BadPolicy(f"{name} must be a whole number of tokens, 0 or more, not {tokens!r}")
 
 
 def _check_threshold(threshold: Threshold | None) -> None:
@@ -61,7 +62,7 @@ class WindowRules(Frozen):
 
     def __post_init__(self) -> None:
         """Refuse figures that make no sense."""
-        _check_tokens(reserved=self.reserved, buffer=self.buffer, output_cap=self.output_cap)
+        check_tokens(reserved=self.reserved or 0, buffer=self.buffer, output_cap=self.output_cap)
         for threshold in (self.threshold, *self.thresholds.values()):
             _check_threshold(threshold)
 
@@ -102,7 +103,7 @@ class TailRules(Frozen):
 
     def __post_init__(self) -> None:
         """Refuse figures that make no sense."""
-        _check_tokens(tail_tokens=self.tokens)
+        check_tokens(tail_tokens=self.tokens or 0)
 
 
 class ViewRules(Frozen):
@@ -139,7 +140,7 @@ class CompactRules(Frozen):
 
     def __post_init__(self) -> None:
         """Refuse figures that make no sense."""
-        _check_tokens(calls=self.calls, retries=self.retries, cut=self.cut)
+        check_tokens(calls=self.calls, retries=self.retries, cut=self.cut)
 
 
 class Policy(Frozen):
@@ -165,14 +166,13 @@ class Policy(Frozen):
         output_cap: int | None = None,
     ) -> "Policy":
         """The same policy with what a user set for themselves."""
-        groups: dict[str, Frozen] = {
-            "window": changed(
-                self.window, reserved=reserved, threshold=threshold, output_cap=output_cap
-            ),
-            "tail": changed(self.tail, tokens=tail_tokens),
-            "prune": changed(self.prune, on=prune),
-        }
-        return changed(self, auto=auto, **groups)
+        window = {"reserved": reserved, "threshold": threshold, "output_cap": output_cap}
+        return replace(
+            changed(self, auto=auto),
+            window=changed(self.window, **window),
+            tail=changed(self.tail, tokens=tail_tokens),
+            prune=changed(self.prune, on=prune),
+        )
 
     def in_environment(self, environment: Mapping[str, str]) -> "Policy":
         """The same policy with what environment variables switch off."""

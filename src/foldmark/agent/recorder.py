@@ -9,7 +9,6 @@ from msgspec import UNSET
 
 from foldmark.errors import FoldmarkError, StoreError
 from foldmark.model import events
-from foldmark.model.file_diffs import FileDiff
 from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
@@ -23,6 +22,7 @@ from foldmark.model.messages import (
     Tokens,
     ToolPart,
 )
+from foldmark.model.operations import FileDiff
 from foldmark.model.values import Json
 from foldmark.session.loop_support import LoopSupport
 from foldmark.session.maker import Content

@@ -9,14 +9,14 @@ bare list of names explains nothing. No model is asked, and nothing is known of 
 from collections.abc import Iterable, Iterator, Sequence
 
 from foldmark.digest.references import WORD, WORDS_THAT_EXPLAIN, references, values
+from foldmark.log.log import part_text
 from foldmark.model.messages import (
     AnyPart,
-    Completed,
-    Failed,
     Message,
     ReasoningPart,
     TextPart,
     ToolPart,
+    has_result,
 )
 from foldmark.model.values import Frozen
 
@@ -40,24 +40,10 @@ class Kept(Frozen):
 
 def told(part: AnyPart) -> Iterator[str]:
     """The texts that a part shows: words, the values of an input, an output."""
-    match part:
-        case TextPart() | ReasoningPart():
-            yield part.text
-        case ToolPart():
-            yield from values(part.state.input or {})
-            yield from _ended(part)
-        case _:
-            pass
-
-
-def _ended(part: ToolPart) -> Iterator[str]:
-    match part.state:
-        case Completed(output=output):
-            yield output
-        case Failed(error=error):
-            yield error
-        case _:
-            pass
+    if isinstance(part, ToolPart):
+        yield from values(part.state.input or {})
+    if isinstance(part, TextPart | ReasoningPart) or has_result(part):
+        yield part_text(part)
 
 
 def text_of(messages: Iterable[Message]) -> str:
@@ -81,7 +67,7 @@ def needs(before: str, after: Sequence[Message], calls: int = FURTHER_CALLS) -> 
         for name in dict.fromkeys(name for text in given for name in references(text)):
             if name not in found and name not in since and name in before:
                 found[name] = None
-        shown = [since, *given, *_ended(part)]
+        shown = [since, *told(part)]
     return [Need(reference=name, beside=tuple(_beside(before, name))) for name in found]
 
 

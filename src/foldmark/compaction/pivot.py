@@ -2,6 +2,7 @@
 
 from msgspec import UNSET
 
+from foldmark.log.log import Log
 from foldmark.model.messages import (
     AssistantInfo,
     CompactionPart,
@@ -86,3 +87,14 @@ def summary_message(
     )
     part = TextPart(id=made.part, session_id=made.session, message_id=made.message, text=text)
     return Message(info=info, parts=(part,))
+
+
+def append_pivot(log: Log, text: str, *, tail_start: str | None, words: int | None = None) -> None:
+    """Fold a log that is in memory only; the ids are made of its length."""
+    number = len(log)
+    marker, summary = (
+        Made(session="", message=f"msg_{kind}_{number}", part=f"prt_{kind}_{number}", at=number)
+        for kind in ("marker", "summary")
+    )
+    log.append(marker_message(marker, auto=True, tail_start=tail_start, words=words))
+    log.append(summary_message(summary, text, marker=marker.message))

@@ -175,12 +175,6 @@ class PatchPart(Part, tag="patch"):
     files: tuple[str, ...] | UnsetType = UNSET
 
 
-class SnapshotPart(Part, tag="snapshot"):
-    """The state of the working folder."""
-
-    snapshot: str | UnsetType = UNSET
-
-
 class SubtaskPart(Part, tag="subtask"):
     """A task that the user hands to another agent."""
 
@@ -189,13 +183,6 @@ class SubtaskPart(Part, tag="subtask"):
     agent: str | UnsetType = UNSET
     model: ModelRef | UnsetType = UNSET
     command: str | UnsetType = UNSET
-
-
-class AgentPart(Part, tag="agent"):
-    """An agent that the user mentions."""
-
-    name: str | UnsetType = UNSET
-    source: Json | UnsetType = UNSET
 
 
 class RetryPart(Part, tag="retry"):
@@ -215,9 +202,7 @@ AnyPart = (
     | StepFinishPart
     | CompactionPart
     | PatchPart
-    | SnapshotPart
     | SubtaskPart
-    | AgentPart
     | RetryPart
     | Other
 )

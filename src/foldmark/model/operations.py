@@ -1,4 +1,4 @@
-"""What was done to a session beside writing messages: prunes, pivots and reverts.
+"""What was done to a session beside writing messages: prunes, pivots, reverts; files changed.
 
 An act is in force or taken back; the view is told by the messages and the acts in force, and by
 nothing else. So each can be undone and redone, and each gives the very view of before.
@@ -10,6 +10,7 @@ from typing import Literal
 from .values import Frozen
 
 Kind = Literal["prune", "pivot", "revert"]
+Change = Literal["added", "changed", "deleted"]
 State = Literal["queued", "claimed", "failed", "done", "undone", "reverted"]
 
 
@@ -78,3 +79,15 @@ def taken_back(acts: Iterable[Operation]) -> dict[int, int | None]:
         if act.kind == "revert" and act.undone is None and by is None:
             reverts.append(act)
     return found
+
+
+class FileDiff(Frozen):
+    """One file between two snapshots; the texts are empty where it was not there, or is no text."""
+
+    file: str  # from the working folder on, with slashes
+    before: str
+    after: str
+    additions: int  # lines
+    deletions: int
+    change: Change = "changed"
+    binary: bool = False

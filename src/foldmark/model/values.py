@@ -8,19 +8,23 @@ This module knows nothing of messages.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from typing import Any, TypeVar, cast, dataclass_transform
 
 import msgspec
 from msgspec import UNSET, Struct, StructMeta, UnsetType
 from msgspec import inspect as shapes
+from msgspec.structs import replace
 
 from foldmark.errors import BadInput
 
 Json = dict[str, Any]
 T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
 
 # Our own key and tag begin with a private-use character, by which they are found in encoded JSON.
 _OURS = "\ue000"
@@ -138,6 +142,33 @@ def _fields(value: Value) -> Iterator[tuple[str, Any]]:
         held = getattr(value, name)
         if held is not UNSET and name != "extra":
             yield wire, to_plain(held)
+
+
+def summed(structs: Sequence[S]) -> S:
+    """Structs added field by field; what some of them lack is the sum of the others."""
+    names = structs[0].__struct_fields__
+    return replace(
+        structs[0], **{name: _sum([getattr(one, name) for one in structs]) for name in names}
+    )
+
+
+def _sum(values: list[Any]) -> Any:
+    """Figures are summed, tuples joined, tables tallied; of other values it is the first."""
+    known = [value for value in values if value is not None and value is not UNSET]
+    match known:
+        case [Struct(), *_]:
+            return summed(known)
+        case [int() | float(), *_]:
+            return sum(known)
+        case [tuple(), *_]:
+            return tuple(chain.from_iterable(known))
+        case [dict(), *_]:
+            tally: Counter[str] = Counter()
+            for table in known:
+                tally.update(table)
+            return dict(tally.most_common())
+        case _:
+            return known[0] if known else values[0]
 
 
 def parsed(data: bytes) -> object:

@@ -11,10 +11,9 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from foldmark.analysis.inspection import ViewSize, newest_model, view_size
-from foldmark.analysis.token_usage import fixed_tokens
+from foldmark.analysis.inspection import ViewSize, fixed_tokens, newest_model, view_size
 from foldmark.compaction.fit import fit
-from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.pivot import append_pivot
 from foldmark.compaction.plan import tokens_used
 from foldmark.compaction.prune import Prune
 from foldmark.compaction.situation import CompactionRequest, SummaryInstructions
@@ -26,11 +25,11 @@ from foldmark.log.view import BEGINNING as FIRST
 from foldmark.log.view import GO_ON, NO_REPLY, NOTE_TOKENS, Viewer
 from foldmark.model.messages import SessionInfo, ToolPart, Transcript
 from foldmark.model.prompt_messages import Declared, ToolMessage, message_texts
-from foldmark.model.values import Frozen
+from foldmark.model.values import Frozen, summed
 from foldmark.policy import Policy
 from foldmark.providers.driver import drive
 from foldmark.providers.models import limits_name
-from foldmark.summary.ladder import ModelUsage, Summary, added, summarize
+from foldmark.summary.ladder import ModelUsage, Summary, summarize
 from foldmark.summary.protocol import Delta, Summarizer
 from foldmark.tokens.budget import exceeds, usable
 from foldmark.tokens.limits import Limit, limits_or_usual, narrowed
@@ -93,23 +92,13 @@ def fit_view(
             limit=request.limit,
             overflowed=request.overflow,
         )
-        folded.append(drive(summarize(step, limits), summarizer, delta=delta))
-        _append_pivot(log, folded[-1])
+        made = drive(summarize(step, limits), summarizer, delta=delta)
+        append_pivot(log, made.text, tail_start=made.fold.tail_start, words=made.words)
+        folded.append(made)
     if is_full():
         room = request.target or request.room
         raise WindowTooSmall(usable=room, fixed=viewer.tokens + request.fixed, largest="the view")
     return Fitted(before=before, after=view_size(viewer), pruned=pruned, folded=tuple(folded))
-
-
-def _append_pivot(log: Log, summary: Summary) -> None:
-    number = len(log)
-    marker, answer = (
-        Made(session="", message=f"msg_{kind}_{number}", part=f"prt_{kind}_{number}", at=number)
-        for kind in ("marker", "summary")
-    )
-    tail = summary.fold.tail_start
-    log.append(marker_message(marker, auto=True, tail_start=tail, words=summary.words))
-    log.append(summary_message(answer, summary.text, marker=marker.message))
 
 
 # --- a transcript, and where its tokens went -----------------------------------------------
@@ -169,15 +158,7 @@ class FitReport(Frozen):
     @property
     def spent(self) -> ModelUsage:
         """What all passes used up."""
-        whole = ModelUsage()
-        for held in self.fitted.folded:
-            whole = ModelUsage(
-                calls=whole.calls + held.spent.calls,
-                tokens=added(whole.tokens, held.spent.tokens),
-                cost=whole.cost + held.spent.cost,
-                flaws=whole.flaws + held.spent.flaws,
-            )
-        return whole
+        return summed([ModelUsage(), *(held.spent for held in self.fitted.folded)])
 
 
 def fit_transcript(

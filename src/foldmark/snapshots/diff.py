@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from foldmark.errors import BadInput
-from foldmark.model.file_diffs import Change, FileDiff
+from foldmark.model.operations import Change, FileDiff
 
 from .git import Git
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from foldmark.errors import StoreError
 from foldmark.files import user_data
-from foldmark.model.file_diffs import FileDiff
+from foldmark.model.operations import FileDiff
 
 from .diff import blobs, changes, check_trees, file_diff, patch
 from .git import Git, GitEnded, GitFailed, git_program, shadow_repository, stopped_by, why_no_git

@@ -53,13 +53,8 @@ def _reserve(rules: WindowRules, kind: Reserve, limit: Limit) -> int:
     output = min(limit.output, rules.output_cap)
     if output == 0 and rules.output_unknown_is_cap:
         output = rules.output_cap
-    match kind:
-        case "none":
-            kept = 0
-        case "output":
-            kept = output
-        case "buffer":
-            kept = min(rules.buffer, output) if rules.reserved is None else rules.reserved
+    buffer = min(rules.buffer, output) if rules.reserved is None else rules.reserved
+    kept = {"none": 0, "output": output, "buffer": buffer}[kind]
     if rules.largest_reserve < 1:
         kept = min(kept, int((limit.input or limit.context) * rules.largest_reserve))
     return kept

@@ -15,7 +15,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from foldmark.errors import BadPolicy, UnknownModel
+from foldmark.errors import UnknownModel
+from foldmark.policy import check_tokens
 
 T = TypeVar("T")
 
@@ -31,11 +32,6 @@ MAKERS = frozenset(
 _RELEASE = re.compile(r"-(?:latest|20\d\d(-?)(?:0[1-9]|1[0-2])\1(?:0[1-9]|[12]\d|3[01]))$")
 
 
-def _check_tokens(field: str, tokens: object) -> None:
-    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
-        raise BadPolicy(f"{field} must be a whole number of tokens, 0 or more, not {tokens!r}")
-
-
 class Limit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A model's window in tokens; `context` 0 is unlimited, `output` 0 is not known."""
 
@@ -44,10 +40,7 @@ class Limit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     input: int | None = None
 
     def __post_init__(self) -> None:
-        for field, tokens in (("context", self.context), ("output", self.output)):
-            _check_tokens(field, tokens)
-        if self.input is not None:
-            _check_tokens("input", self.input)
+        check_tokens(context=self.context, output=self.output, input=self.input or 0)
 
 
 # What is assumed where nobody has told a window, and no model whose window is known.
@@ -62,8 +55,6 @@ class KnownModel(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class _Snapshot(msgspec.Struct, frozen=True):
-    dated: str
-    source: str
     models: tuple[KnownModel, ...]
 
 

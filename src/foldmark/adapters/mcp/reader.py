@@ -275,8 +275,8 @@ def _about(decision: Decision) -> str:
 
 def _kept_lines(decisions: Iterable[Decision]) -> list[str]:
     return [
-        f"keep {held.outputs:,} outputs, {held.tokens:,} tokens: {line(held.reason)}"
-        for held in by_reason(decisions)[:_MOST_REASONS]
+        f"keep {outputs:,} outputs, {tokens:,} tokens: {line(reason)}"
+        for reason, outputs, tokens in by_reason(decisions)[:_MOST_REASONS]
     ]
 
 

@@ -16,7 +16,7 @@ from foldmark.agent.file_changes import changed_trees
 from foldmark.errors import BadInput
 from foldmark.files import size_text
 from foldmark.log.log import ordinal_of
-from foldmark.model.file_diffs import FileDiff
+from foldmark.model.operations import FileDiff
 from foldmark.session.session import Session
 from foldmark.snapshots.snapshots import MOST_BYTES, Restored, Snapshots, snapshots, why_no_git
 from foldmark.store.rows import SessionRow

@@ -164,7 +164,7 @@ class PlanReport:
         else:
             yield section("Prune would hide nothing")
         if prune.keep:
-            rows = ((held.outputs, held.tokens, held.reason) for held in by_reason(prune.keep))
+            rows = ((outputs, tokens, reason) for reason, outputs, tokens in by_reason(prune.keep))
             yield section(
                 f"{number(len(prune.keep), 'tool output')} would stay in full, and why",
                 listing("outputs tokens reason", rows),
