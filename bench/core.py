@@ -12,7 +12,7 @@ from foldmark.compaction.pivot import Made, marker_message, summary_message
 from foldmark.compaction.plan import session_plan
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
-from foldmark.model.messages import Message, Transcript, decode_transcript, encode_transcript
+from foldmark.model.messages import Message, Transcript, decode_transcript
 from foldmark.model.values import decoder, encode
 from foldmark.policy import FOLDMARK, OPENCODE, Policy
 from foldmark.tokens.counters import counter
@@ -52,7 +52,7 @@ def first_pass_and_step() -> Iterator[Row]:
 
 
 def _pass_row(first: Transcript, later: Sequence[Message], policy: Policy) -> Row:
-    data = encode_transcript(first)
+    data = encode(first)
     typed = msgspec.json.Decoder(Transcript)
     count = counter(policy.estimate)
     times = best(

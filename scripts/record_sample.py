@@ -24,7 +24,7 @@ import foldmark
 from foldmark.agent.agent import Agent
 from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.demo.demonstration import SAMPLE, compress
-from foldmark.model.messages import encode_transcript
+from foldmark.model.values import encode
 from foldmark.session.loop_support import LoopSupport
 from foldmark.testing import ScriptedModel
 from sample.turns import TURNS
@@ -84,7 +84,7 @@ def record(folder: Path, store: Path) -> bytes:
             ended = agent.run(said, session)
             if ended.ended != "stop":
                 raise SystemExit(f"the turn was not finished: {ended}")
-        return encode_transcript(session.export())
+        return encode(session.export())
 
 
 def normalize(data: bytes, folder: str) -> bytes:

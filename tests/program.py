@@ -25,8 +25,8 @@ from foldmark.model.messages import (
     ToolPart,
     Transcript,
     UserInfo,
-    encode_transcript,
 )
+from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK as PRESET
 from foldmark.store.store import Store
 from foldmark.tokens.counters import counter
@@ -96,7 +96,7 @@ def session(*more: Message, model: str = "claude-sonnet-4-5", calls: int = 12) -
 
 def stored(folder: Path, transcript: Transcript, name: str = "session.json") -> Path:
     path = folder / name
-    write_private(path, encode_transcript(transcript))
+    write_private(path, encode(transcript))
     return path
 
 

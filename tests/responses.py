@@ -12,9 +12,9 @@ from foldmark.model.messages import (
     SessionInfo,
     Transcript,
     decode_transcript,
-    encode_transcript,
 )
 from foldmark.model.prompt_messages import PromptMessage
+from foldmark.model.values import encode as to_json
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.wire.codec import options
@@ -170,7 +170,7 @@ def back(items: Sequence[Json]) -> int:
     decoded = decode(items, wire=WIRE)
     assert encode(decoded.messages, WIRE, origin=decoded.origin) == items
     info = SessionInfo(id="s", origin=decoded.origin)
-    stored = encode_transcript(Transcript(info=info, messages=decoded.messages))
+    stored = to_json(Transcript(info=info, messages=decoded.messages))
     again = decode_transcript(stored)
     assert encode(again.messages, WIRE, origin=again.info.origin or None) == items
     return stretches(decoded.messages)

@@ -17,7 +17,6 @@ from foldmark.model.messages import (
     TextPart,
     ToolPart,
     Transcript,
-    encode_transcript,
 )
 from foldmark.model.values import Extra, encode
 from foldmark.store.importing import SessionImport
@@ -70,7 +69,7 @@ def exported(where: str, session: str = "s") -> Any:
 
 
 def plain(transcript: Transcript) -> Any:
-    return json.loads(encode_transcript(transcript))
+    return json.loads(encode(transcript))
 
 
 def without_pivots(log: Log, undone: int = 1) -> Log:

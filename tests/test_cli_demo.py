@@ -9,7 +9,8 @@ import pytest
 from rich.cells import cell_len
 
 from foldmark.demo.demonstration import SAMPLE, sample
-from foldmark.model.messages import Completed, ToolPart, encode_transcript
+from foldmark.model.messages import Completed, ToolPart
+from foldmark.model.values import encode
 
 from .program import answered, called, printed
 
@@ -27,7 +28,7 @@ def test_the_sample_is_a_realistic_session_without_paths_of_the_recording_machin
     assert SAMPLE.stat().st_size < 2**16
     assert 150 <= len(transcript.messages) <= 170
     assert transcript.info.directory == "/home/dev/orders-service"
-    text = encode_transcript(transcript).decode()
+    text = encode(transcript).decode()
     assert not re.search(r"/(?:tmp|work|root|private|Users)/", text)
     outputs = [
         part.state.output

@@ -21,7 +21,6 @@ from foldmark.model.messages import (
     Transcript,
     decode_message,
     decode_transcript,
-    encode_transcript,
 )
 from foldmark.model.prompt_messages import Call, PromptMessage, Text, ToolMessage, UserMessage
 from foldmark.model.values import encode
@@ -157,7 +156,7 @@ def test_sessions_and_messages_have_ids_of_their_own(entry: Json) -> None:
 @each_file
 def test_what_was_read_is_the_same_after_it_was_stored(entry: Json) -> None:
     for session in read(entry["file"]).sessions:
-        assert decode_transcript(encode_transcript(session)) == session
+        assert decode_transcript(encode(session)) == session
         for message in session.messages:
             assert decode_message(encode(message)) == message
 

@@ -14,7 +14,7 @@ from msgspec.structs import fields
 from scripts.cli_docs import PAGE, cli_page
 
 from foldmark.files import write_private
-from foldmark.model.messages import encode_transcript
+from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK, PRESETS, Policy
 from foldmark.session.settings import Settings, load_settings
 
@@ -49,7 +49,7 @@ EVERY_PAGE = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of its own, with a transcript of OpenCode's and one of Claude Code's."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    write_private(tmp_path / "session.json", encode_transcript(generate(messages=200)))
+    write_private(tmp_path / "session.json", encode(generate(messages=200)))
     lines = Lines()
     lines.user("Why is the wheel slow? Never touch the main branch.")
     for day in range(9):

@@ -36,9 +36,9 @@ from foldmark.model.messages import (
     ToolPart,
     Transcript,
     UserInfo,
-    encode_transcript,
 )
 from foldmark.model.prompt_messages import PromptMessage
+from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import by_classes
 from foldmark.transcripts.read import read_sessions
@@ -119,7 +119,7 @@ def test_a_list_of_a_wire_goes_back_as_it_was(tmp_path: Path, wire: str) -> None
     session = kept(tmp_path, wire)
     assert wire_messages(session, wire) == LISTS[wire]
     path = tmp_path / "again.json"
-    path.write_bytes(encode_transcript(session))
+    path.write_bytes(encode(session))
     (again,) = read_sessions(path)
     assert wire_messages(again, wire) == LISTS[wire]
     for other in WIRES:
@@ -279,7 +279,7 @@ def test_what_is_written_for_opencode_is_read_again_as_the_same(
 ) -> None:
     path = tmp_path / "session.json"
     for session in read(entry["file"]).sessions:
-        path.write_bytes(encode_transcript(session))
+        path.write_bytes(encode(session))
         (again,) = read_sessions(path)  # whose format is recognised
         assert again == session
         assert shown(*again.messages) == shown(*session.messages)

@@ -12,7 +12,7 @@ import pytest
 from foldmark.errors import BadInput
 from foldmark.files import NotRegular, harmless, open_folder, open_regular, size_text, write_private
 from foldmark.model.messages import Message, SessionInfo, TextPart, Transcript, UserInfo
-from foldmark.model.messages import encode_transcript as encoded
+from foldmark.model.values import encode as encoded
 from foldmark.transcripts.read import read_transcript
 
 SMALL = Transcript(

@@ -21,9 +21,8 @@ from foldmark.model.messages import (
     ToolPart,
     Transcript,
     decode_transcript,
-    encode_transcript,
 )
-from foldmark.model.values import to_plain
+from foldmark.model.values import encode, to_plain
 from foldmark.tokens.counters import by_classes
 
 TOOLS = {
@@ -61,19 +60,19 @@ def turns(messages: tuple[Message, ...]) -> list[list[Message]]:
 
 
 def test_the_same_seed_gives_the_same_bytes(session: Transcript) -> None:
-    assert encode_transcript(generate()) == encode_transcript(session)
+    assert encode(generate()) == encode(session)
 
 
 def test_another_seed_gives_another_session(session: Transcript) -> None:
-    assert encode_transcript(generate(8)) != encode_transcript(session)
+    assert encode(generate(8)) != encode(session)
 
 
 @pytest.mark.parametrize("options", [(), ("pivots", "pruned")])
 def test_a_session_goes_through_json_unchanged(options: tuple[str, ...]) -> None:
     made = generate(messages=900, pivots="pivots" in options, pruned="pruned" in options)
-    data = encode_transcript(made)
+    data = encode(made)
     assert decode_transcript(data) == made
-    assert encode_transcript(decode_transcript(data)) == data
+    assert encode(decode_transcript(data)) == data
     assert msgspec.json.decode(data) == to_plain(made)
 
 
@@ -236,12 +235,10 @@ def test_outputs_are_around_the_size_asked_for_and_a_few_are_large(log: Log) -> 
 
 
 def test_larger_outputs_make_a_larger_session() -> None:
-    small, large = (
-        len(encode_transcript(generate(messages=300, output_chars=size))) for size in (500, 8_000)
-    )
+    small, large = (len(encode(generate(messages=300, output_chars=size))) for size in (500, 8_000))
     assert large > 2 * small
 
 
 def test_two_thousand_messages_are_a_fifth_of_the_benchmarks_31_megabytes() -> None:
-    data = encode_transcript(generate(messages=2_000, output_chars=1_400))
+    data = encode(generate(messages=2_000, output_chars=1_400))
     assert len(data) == pytest.approx(31e6 / 5, rel=0.1)

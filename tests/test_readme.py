@@ -9,7 +9,7 @@ import pytest
 from bench.lab.generate import generate
 
 from foldmark.files import write_private
-from foldmark.model.messages import encode_transcript
+from foldmark.model.values import encode
 from foldmark.session.settings import load_settings
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
@@ -59,7 +59,7 @@ def test_the_loops_in_the_readme_are_those_of_their_page_which_run() -> None:
 
 
 def test_commands_in_the_readme_run(tmp_path: Path) -> None:
-    write_private(tmp_path / "session.json", encode_transcript(generate(messages=60)))
+    write_private(tmp_path / "session.json", encode(generate(messages=60)))
     lines = [
         line.partition("#")[0].split() for block in blocks("sh") for line in block.splitlines()
     ]

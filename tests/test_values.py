@@ -15,7 +15,6 @@ from foldmark.model.messages import (
     Transcript,
     decode_message,
     decode_transcript,
-    encode_transcript,
 )
 from foldmark.model.values import EXTRA, OTHER, Extra, Other, encode, from_plain, to_plain
 
@@ -101,7 +100,7 @@ def test_a_whole_session_is_read_and_written() -> None:
     data: dict[str, Any] = {"info": {"id": "s", "new": [1]}, "messages": [], "also": None}
     transcript = decode_transcript(json.dumps(data).encode())
     assert isinstance(transcript, Transcript)
-    assert json.loads(encode_transcript(transcript)) == data
+    assert json.loads(encode(transcript)) == data
 
 
 @pytest.mark.parametrize(
@@ -143,7 +142,7 @@ def test_real_exports_lose_nothing(corpus: Any) -> None:
     for file in files:
         text = file.read_bytes()
         transcript = decode_transcript(text)
-        assert json.loads(encode_transcript(transcript)) == json.loads(text)
+        assert json.loads(encode(transcript)) == json.loads(text)
         marked = sum(
             bool(part.state.time and part.state.time.compacted)
             for message in transcript.messages

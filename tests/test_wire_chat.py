@@ -27,7 +27,6 @@ from foldmark.model.messages import (
     ToolPart,
     Transcript,
     decode_transcript,
-    encode_transcript,
 )
 from foldmark.model.prompt_messages import (
     AssistantMessage,
@@ -40,6 +39,7 @@ from foldmark.model.prompt_messages import (
     UserMessage,
 )
 from foldmark.model.prompt_messages import Call as ShownCall
+from foldmark.model.values import encode as to_json
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.wire.codec import NOTHING_TO_READ, options
@@ -78,7 +78,7 @@ def verbatim(messages: Iterable[Message]) -> int:
 def stored(messages: Sequence[Message], origin: Origin) -> tuple[Sequence[Message], Origin]:
     """The same after it was written to a store and read again."""
     info = SessionInfo(id="s", origin=origin)
-    again = decode_transcript(encode_transcript(Transcript(info=info, messages=tuple(messages))))
+    again = decode_transcript(to_json(Transcript(info=info, messages=tuple(messages))))
     assert isinstance(again.info.origin, Origin)
     return again.messages, again.info.origin
 
@@ -442,7 +442,7 @@ def test_a_response_of_the_sdk_is_read_with_what_was_measured_and_written_back()
     message = decode_reply(ChatCompletion.model_validate(ANSWER), wire=CHAT)
     assert encode_reply(message, CHAT) == ANSWER
     assert "whole" not in options(message.info.wire, CHAT)
-    info = json.loads(encode_transcript(Transcript(info=SessionInfo(id="s"), messages=(message,))))
+    info = json.loads(to_json(Transcript(info=SessionInfo(id="s"), messages=(message,))))
     found = info["messages"][0]["info"]
     assert (found["finish"], found["modelID"]) == ("tool-calls", "gpt-5")
     assert found["tokens"] == {

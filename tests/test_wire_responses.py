@@ -19,8 +19,8 @@ from foldmark.model.messages import (
     TextPart,
     ToolPart,
     Transcript,
-    encode_transcript,
 )
+from foldmark.model.values import encode as to_json
 from foldmark.wire.codec import options
 from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request
 from foldmark.wire.openai_responses import OpenAIResponses
@@ -209,9 +209,7 @@ def test_the_objects_of_the_sdk_are_read_as_well() -> None:
     info = message.info
     assert isinstance(info, AssistantInfo)
     assert (info.finish, info.model_id) == ("tool-calls", "gpt-5")
-    tokens = json.loads(
-        encode_transcript(Transcript(info=SessionInfo(id="s"), messages=(message,)))
-    )
+    tokens = json.loads(to_json(Transcript(info=SessionInfo(id="s"), messages=(message,))))
     assert tokens["messages"][0]["info"]["tokens"] == {
         "input": 30,
         "output": 20,

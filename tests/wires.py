@@ -22,9 +22,9 @@ from foldmark.model.messages import (
     Transcript,
     UserInfo,
     decode_transcript,
-    encode_transcript,
 )
 from foldmark.model.prompt_messages import PromptMessage
+from foldmark.model.values import encode as to_json
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import by_classes
 from foldmark.wire.codec import options, wire_named
@@ -53,7 +53,7 @@ def verbatim(messages: Iterable[Message], wire: str) -> int:
 def round_trip(given: Sequence[Any], wire: str) -> int:
     """Read, store, read again and write back; how many stretches were kept as they came."""
     found = decode(given, wire)
-    stored = encode_transcript(Transcript(info=SessionInfo(id="s"), messages=found.messages))
+    stored = to_json(Transcript(info=SessionInfo(id="s"), messages=found.messages))
     messages = decode_transcript(stored).messages
     assert encode(messages, wire, found.origin) == given
     return verbatim(messages, wire)

@@ -373,8 +373,3 @@ def file_name(part: FilePart) -> str:
 def with_part(message: Message, offset: int, part: AnyPart) -> Message:
     """A message with another part in the place of one."""
     return replace(message, parts=(*message.parts[:offset], part, *message.parts[offset + 1 :]))
-
-
-def encode_transcript(transcript: Transcript) -> bytes:
-    """The session as an `opencode export` file holds it."""
-    return encode(transcript)

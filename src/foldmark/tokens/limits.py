@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -58,11 +58,6 @@ class _Snapshot(msgspec.Struct, frozen=True):
     models: tuple[KnownModel, ...]
 
 
-class _Index(NamedTuple):
-    full: dict[str, KnownModel]
-    bare: dict[str, list[KnownModel]]
-
-
 def model_limits(name: str, overrides: Mapping[str, Limit] | None = None) -> Limit:
     """The limits of a model: from the overrides (exact, then longest pattern), or the snapshot."""
     model = _resolved(name.lower())
@@ -101,23 +96,23 @@ def narrowed(name: str, window: int) -> Limit:
 
 def known_models() -> tuple[str, ...]:
     """Every name in the snapshot, as `provider:model`, sorted."""
-    return tuple(model.name for model in _snapshot().models)
+    return tuple(model.name for model in _known())
 
 
 @cache
-def _snapshot() -> _Snapshot:
+def _known() -> tuple[KnownModel, ...]:
     data = Path(__file__).with_name("limits.json").read_bytes()
-    return msgspec.json.decode(data, type=_Snapshot)
+    return msgspec.json.decode(data, type=_Snapshot).models
 
 
 @cache
-def _index() -> _Index:
-    index = _Index({}, {})
-    for model in _snapshot().models:
-        name = model.name.lower()
-        index.full[name] = model
-        index.bare.setdefault(name.partition(":")[2], []).append(model)
-    return index
+def _index() -> tuple[dict[str, KnownModel], dict[str, list[KnownModel]]]:
+    """The models by their names in lower case, and by these without a provider."""
+    full = {model.name.lower(): model for model in _known()}
+    bare: dict[str, list[KnownModel]] = {}
+    for name, model in full.items():
+        bare.setdefault(name.partition(":")[2], []).append(model)
+    return full, bare
 
 
 def folded_name(name: str) -> str:
@@ -135,8 +130,8 @@ def _resolved(name: str) -> KnownModel | None:
 
 
 def _named(name: str) -> KnownModel | None:
-    index = _index()
-    return index.full.get(folded_name(name)) or _agreed(name, index.bare.get(name, []))
+    full, bare = _index()
+    return full.get(folded_name(name)) or _agreed(name, bare.get(name, []))
 
 
 def _agreed(name: str, offers: list[KnownModel]) -> KnownModel | None:
@@ -163,11 +158,11 @@ def named_value(table: Mapping[str, T], names: Iterable[str]) -> T | None:
 
 
 def _nearest(name: str) -> tuple[str, ...]:
-    index = _index()
-    if rivals := index.bare.get(name):
+    full, bare = _index()
+    if rivals := bare.get(name):
         return tuple(model.name for model in rivals[:3])
     if ":" in folded_name(name):
-        near = get_close_matches(folded_name(name), index.full)
-        return tuple(index.full[key].name for key in near)
-    near = get_close_matches(name, index.bare)
-    return tuple(max(index.bare[key], key=_maker_made).name for key in near)
+        near = get_close_matches(folded_name(name), full)
+        return tuple(full[key].name for key in near)
+    near = get_close_matches(name, bare)
+    return tuple(max(bare[key], key=_maker_made).name for key in near)

@@ -12,7 +12,7 @@ from rich.text import Text
 from foldmark.analysis.history import sampled
 from foldmark.demo.demonstration import MODEL, WINDOW, DemoReport, UndoCheck, demonstrate, sample
 from foldmark.files import write_private
-from foldmark.model.messages import encode_transcript
+from foldmark.model.values import encode
 from foldmark.tokens.budget import pressure
 
 from ..layout import facts, pressure_text, quoted, section, show, show_json, words
@@ -36,7 +36,7 @@ def demo(*, json: AsJson = False) -> None:
     transcript = sample()
     path = Path(tempfile.mkdtemp(prefix="foldmark-demo-")) / "session.json"
     store = path.with_name("agent.db")
-    write_private(path, encode_transcript(transcript))
+    write_private(path, encode(transcript))
     report = demonstrate(transcript, store)
     if json:
         figures = asdict(report) | {"points": sampled(list(report.points))}

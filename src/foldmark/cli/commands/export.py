@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from foldmark.errors import BadInput
 from foldmark.files import size_text
 from foldmark.log.view import Viewer
-from foldmark.model.messages import Transcript, encode_transcript
+from foldmark.model.messages import Transcript
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import encode
 from foldmark.policy import PRESETS
@@ -108,7 +108,7 @@ def _data(
     transcript: Transcript, kind: str, shown: tuple[PromptMessage, ...] | None, *, request: bool
 ) -> bytes:
     if kind == OPENCODE:
-        return encode_transcript(transcript)
+        return encode(transcript)
     if kind == MARKDOWN:
         return markdown(transcript).encode("utf-8", "replace")
     if request:
