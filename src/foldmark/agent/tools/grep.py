@@ -1,9 +1,10 @@
 """Files of a folder by their names, and lines in them by a pattern.
 
-Run as a program, it searches: a pattern that takes for ever is ended with its process. So it needs
+Run as a program, it searches: one that takes for ever is ended with its process. So it needs
 nothing but Python itself, and knows nothing of the package it lies in. No link is followed.
 """
 
+import heapq
 import json
 import os
 import re
@@ -11,18 +12,20 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase, translate
+from itertools import islice
 from typing import NamedTuple
 
 # What is in these is made by programs; few look for anything in them, and they are vast.
 SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules", ".venv", "__pycache__"})
 MOST_SEEN = 200_000  # files that are looked at
 MOST_BYTES = 32 * 2**20  # of a file that is searched
-_MOST_FORMS = 64  # that {a,b} in a pattern may stand for
+_MOST_FORMS = 500  # that {a,b} in a pattern may stand for
 _LONGEST_LINE = 500
 _HEAD = 8_192  # bytes in which a zero says that a file is no text
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 Fits = Callable[[str], bool]
+Seeks = Callable[[str], re.Match[str] | None]
 # Patterns of names, each with whether it closes or opens what it fits; the last one counts.
 Rules = Sequence[Sequence[tuple[str, bool]]]
 
@@ -50,23 +53,18 @@ def fits(pattern: str) -> Fits:
 
     One without a slash is held against the last part of a name, wherever it lies.
     """
-    forms = [_form(form) for form in _expanded(pattern.removeprefix("./"))]
+    patterns = islice(_expanded(pattern.removeprefix("./")), _MOST_FORMS)
+    forms = [_form(form) for form in patterns]
     return lambda name: any(form(name) for form in forms)
 
 
-def _expanded(pattern: str) -> list[str]:
-    forms = [pattern]
-    while len(forms) <= _MOST_FORMS and any(_BRACES.search(form) for form in forms):
-        forms = [more for form in forms for more in _alternatives(form)]
-    return forms
-
-
-def _alternatives(form: str) -> list[str]:
-    found = _BRACES.search(form)
-    if found is None:
-        return [form]
-    before, after = form[: found.start()], form[found.end() :]
-    return [f"{before}{middle}{after}" for middle in found[1].split(",")]
+def _expanded(pattern: str) -> Iterator[str]:
+    braces = _BRACES.search(pattern)
+    if braces is None:
+        yield pattern
+        return
+    for middle in braces[1].split(","):
+        yield from _expanded(f"{pattern[: braces.start()]}{middle}{pattern[braces.end() :]}")
 
 
 def _form(pattern: str) -> Fits:
@@ -95,19 +93,13 @@ def is_among(path: str, others: Iterable[str]) -> bool:
     return any(path == other or path.startswith(f"{other}/") for other in others)
 
 
-def is_closed(name: str, rules: Rules) -> bool:
+def _is_closed(name: str, rules: Rules) -> bool:
     """Whether one of several lists of rules closes what has this name."""
-    return any(_last(name, patterns) for patterns in rules)
-
-
-def _last(name: str, patterns: Sequence[tuple[str, bool]]) -> bool:
-    fitting = (closes for pattern, closes in reversed(patterns) if fnmatchcase(name, pattern))
-    return next(fitting, False)
-
-
-def closed_note(count: int) -> str:
-    """That files were left out, as rules close them."""
-    return f"[left out, as a rule is against it: {count} {'file' if count == 1 else 'files'}]"
+    for patterns in rules:
+        fitting = (closes for pattern, closes in reversed(patterns) if fnmatchcase(name, pattern))
+        if next(fitting, False):
+            return True
+    return False
 
 
 # --- searching -----------------------------------------------------------------------------
@@ -116,25 +108,84 @@ def closed_note(count: int) -> str:
 class SearchRequest(NamedTuple):
     """What is searched for, and where."""
 
-    pattern: str
     folder: str
     file: str  # in it, or all where this is empty
     prefix: str  # of the names that are told
-    glob: str
-    limit: int
     without: Sequence[str] = ()  # full paths that are left out, with all that is in them
     rules: Rules = ()
+    limit: int = 0
+    glob: str | None = None  # only files whose names fit it
+    pattern: str | None = None  # of lines; without one, files are told
 
 
-def found_lines(wanted: SearchRequest) -> Iterator[str]:
-    """Lines that hold the pattern, as `path:line: text`; then what was left out."""
-    seeks = re.compile(wanted.pattern).search
-    told, seen, large, closed = 0, 0, 0, 0
-    for entry in _entries(wanted):
-        seen += 1
-        if is_closed(wanted.prefix + entry.name, wanted.rules):
-            closed += 1
-            continue
+class _Files:
+    """The files that a search is to look at; what was left out of them is told at its end."""
+
+    def __init__(self, wanted: SearchRequest) -> None:
+        self._wanted = wanted
+        self._seen, self._closed = 0, 0
+
+    def __iter__(self) -> Iterator[FoundFile]:
+        for entry in islice(self._fitting(), MOST_SEEN):
+            self._seen += 1
+            if _is_closed(self._wanted.prefix + entry.name, self._wanted.rules):
+                self._closed += 1
+            else:
+                yield entry
+
+    def _fitting(self) -> Iterator[FoundFile]:
+        wanted = self._wanted
+        if wanted.file:
+            number = os.open(wanted.folder, os.O_RDONLY | os.O_DIRECTORY)
+            yield FoundFile(wanted.file, number, wanted.file)
+            os.close(number)
+            return
+        suits = None if wanted.glob is None else fits(wanted.glob)
+        for entry in walked(wanted.folder):
+            path = f"{wanted.folder.rstrip('/')}/{entry.name}"
+            if (suits is None or suits(entry.name)) and not is_among(path, wanted.without):
+                yield entry
+
+    def notes(self) -> Iterator[str]:
+        if count := self._closed:
+            files = "file" if count == 1 else "files"
+            yield f"[left out, as a rule is against it: {count} {files}]"
+        if self._seen == MOST_SEEN:
+            yield f"[stopped after {MOST_SEEN} files; look in a folder of this one]"
+
+
+def found(wanted: SearchRequest) -> Iterator[str]:
+    """What was found, a line each; then what was left out."""
+    files = _Files(wanted)
+    if wanted.pattern is None:
+        return _found_files(wanted, files)
+    return _found_lines(wanted, files, re.compile(wanted.pattern).search)
+
+
+def _found_files(wanted: SearchRequest, files: _Files) -> Iterator[str]:
+    """The names of files, the newest first."""
+    dated = ((at, entry.name) for entry in files if (at := _modified(entry)) is not None)
+    newest = heapq.nlargest(wanted.limit + 1, dated)
+    names = [f"{wanted.prefix}{name}" for _, name in newest[: wanted.limit]]
+    yield from names or ["no files fit"]
+    yield from files.notes()
+    if len(newest) > wanted.limit:
+        yield f"[there are more; only the newest {wanted.limit} are told]"
+
+
+def _modified(entry: FoundFile) -> float | None:
+    """When a file was changed; None for a link or a special file."""
+    try:
+        about = os.stat(entry.last, dir_fd=entry.folder, follow_symlinks=False)
+    except OSError:
+        return None
+    return about.st_mtime if stat.S_ISREG(about.st_mode) else None
+
+
+def _found_lines(wanted: SearchRequest, files: _Files, seeks: Seeks) -> Iterator[str]:
+    """Lines that hold the pattern, as `path:line: text`."""
+    told, large = 0, 0
+    for entry in files:
         data = _read(entry)
         if data is None:
             large += 1
@@ -145,29 +196,11 @@ def found_lines(wanted: SearchRequest) -> Iterator[str]:
                 return
             told += 1
             yield f"{wanted.prefix}{entry.name}:{number}: {line}"
-        if seen == MOST_SEEN:
-            yield f"[stopped after {seen} files; search in a folder of this one]"
-            return
     if not told:
         yield "no lines found"
-    if closed:
-        yield closed_note(closed)
+    yield from files.notes()
     if large:
         yield f"[not searched, as they are larger than {MOST_BYTES // 2**20} MB: {large} files]"
-
-
-def _entries(wanted: SearchRequest) -> Iterator[FoundFile]:
-    if wanted.file:
-        number = os.open(wanted.folder, os.O_RDONLY | os.O_DIRECTORY)
-        yield FoundFile(wanted.file, number, wanted.file)
-        os.close(number)
-        return
-    suits = fits(wanted.glob) if wanted.glob else None
-    for entry in walked(wanted.folder):
-        if suits is not None and not suits(entry.name):
-            continue
-        if not is_among(f"{wanted.folder.rstrip('/')}/{entry.name}", wanted.without):
-            yield entry
 
 
 def _read(entry: FoundFile) -> bytes | None:
@@ -190,13 +223,12 @@ def _read(entry: FoundFile) -> bytes | None:
             return b""
 
 
-def _hits(data: bytes, seeks: Callable[[str], re.Match[str] | None]) -> Iterator[tuple[int, str]]:
+def _hits(data: bytes, seeks: Seeks) -> Iterator[tuple[int, str]]:
     if not data:
         return
     for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), start=1):
-        found = seeks(line)
-        if found:
-            yield number, _cut(line.rstrip("\r"), found.start())
+        if match := seeks(line):
+            yield number, _cut(line.rstrip("\r"), match.start())
 
 
 def _cut(line: str, at: int) -> str:
@@ -213,7 +245,7 @@ def main() -> int:
     wanted = SearchRequest(**json.load(sys.stdin.buffer))
     write = sys.stdout.buffer.write
     try:
-        for line in found_lines(wanted):
+        for line in found(wanted):
             write(f"{line}\n".encode("utf-8", "replace"))
     except (re.error, RecursionError, OverflowError) as error:
         write(f"the pattern is no regular expression: {error}\n".encode("utf-8", "replace"))
