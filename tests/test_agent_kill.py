@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from foldmark.files import UNFINISHED
 from foldmark.model.messages import Completed, Failed, StepStartPart, TextPart, ToolPart
 from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
-from foldmark.snapshots.git import UNFINISHED
 from foldmark.testing import ScriptedModel
 
 from .agentwork import DONE, REQUEST, agent_of, begun, begun_tasks, expected, opened

@@ -14,18 +14,21 @@ import tempfile
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import BinaryIO
 
 from .errors import BadInput
 
 MOST_BYTES = 512 * 2**20
 STANDARD_INPUT = "-"
+UNFINISHED = ".foldmark-restore-"  # how the names of files begin that are not yet in their place
 
 # Absent on some systems, where a link cannot be refused.
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 # Opening a pipe waits for its other end; O_NONBLOCK makes it return, to be refused.
 _FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | getattr(os, "O_CLOEXEC", 0)
 
 # What a parser says of JSON types, in plain words.
 _TYPES = {
@@ -180,6 +183,34 @@ def open_folder(
         yield number
     finally:
         os.close(number)
+
+
+@contextmanager
+def placed(folder: int, name: str | bytes) -> Generator[bytes]:
+    """A new name in an open folder; what was made under it takes the place of `name` at the end.
+
+    So it is there whole, or not at all. Raises OSError.
+    """
+    between = os.fsencode(UNFINISHED + token_hex(8))
+    try:
+        yield between
+        os.rename(between, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(between, dir_fd=folder)
+        raise
+
+
+def write_file(
+    folder: int, name: str | bytes, data: bytes, mode: int | None, *, usual: int = 0o666
+) -> None:
+    """Write a file in an open folder, with this mode; None: the usual one, less the umask."""
+    with placed(folder, name) as between:
+        number = os.open(between, _NEW, usual if mode is None else 0o600, dir_fd=folder)
+        with os.fdopen(number, "wb") as file:
+            if mode is not None:
+                os.fchmod(number, mode)
+            file.write(data)
 
 
 # --- what is wrong with the JSON -----------------------------------------------------------

@@ -18,12 +18,11 @@ from threading import Event
 from time import monotonic, sleep
 
 from foldmark.errors import StoreError
-from foldmark.files import harmless
+from foldmark.files import UNFINISHED, harmless
 
 SECONDS = 600.0  # that one call may take
 SCAN_SECONDS = 60.0  # that a look through the folder may take; a pipe can hang git for ever
 GRACE = 1.0  # seconds that a call still has when it is to stop: most need less
-UNFINISHED = ".foldmark-restore-"  # how the names of files begin that are not yet in their place
 
 _CONFIG = """\
 [core]

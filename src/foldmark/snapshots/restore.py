@@ -9,18 +9,15 @@ import stat
 import tempfile
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from secrets import token_hex
 
-from foldmark.files import open_folder, write_private
+from foldmark.files import open_folder, placed, write_file, write_private
 from foldmark.model.values import Frozen
 
 from .diff import EMPTY_TREE, EXECUTABLE, LINK, Changed, blobs, changes
-from .git import UNFINISHED, Git, zero_ended
+from .git import Git, zero_ended
 from .rules import Rules, is_store_data
 
 _AT_ONCE = 64  # files that are held in memory while they are written
-# A system without these can import this, but restores nothing: the first call fails.
-_NEW: int = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 
 class Restored(Frozen):
@@ -169,48 +166,21 @@ def _names(paths: list[bytes]) -> tuple[str, ...]:
 
 def place_file(folder: Path, path: bytes, mode: str, data: bytes) -> None:
     """Put a file or a link in its place; OSError where something stands there that is not ours."""
+    name = path.rpartition(b"/")[2]
     with _parent(folder, path, make=True) as parent:
-        name = path.rpartition(b"/")[2]
-        between = os.fsencode(UNFINISHED + token_hex(8))
-        try:
-            if mode == LINK:
+        there = None
+        with suppress(OSError):
+            there = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+        if there is not None and stat.S_ISDIR(there):
+            _remove_empty(parent, name)
+        if mode == LINK:
+            with placed(parent, name) as between:
                 os.symlink(data, between, dir_fd=parent)
-            else:
-                _write(parent, between, data, mode, _permissions(parent, name, mode))
-            _put(parent, between, name)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(between, dir_fd=parent)
-            raise
-
-
-def _permissions(parent: int, name: bytes, mode: str) -> int | None:
-    """The permissions of the file that is replaced, but for who may run it; None for a new one."""
-    try:
-        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    except OSError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    kept = stat.S_IMODE(status.st_mode) & 0o666
-    return kept | (kept & 0o444) >> 2 if mode == EXECUTABLE else kept
-
-
-def _write(parent: int, name: bytes, data: bytes, mode: str, permissions: int | None) -> None:
-    usual = 0o777 if mode == EXECUTABLE else 0o666  # less what the umask takes
-    number = os.open(name, _NEW, usual if permissions is None else 0o600, dir_fd=parent)
-    with os.fdopen(number, "wb") as file:
-        file.write(data)
-        if permissions is not None:
-            os.fchmod(number, permissions)
-
-
-def _put(parent: int, between: bytes, name: bytes) -> None:
-    try:
-        os.rename(between, name, src_dir_fd=parent, dst_dir_fd=parent)
-    except IsADirectoryError:
-        _remove_empty(parent, name)
-        os.rename(between, name, src_dir_fd=parent, dst_dir_fd=parent)
+            return
+        runs, kept = mode == EXECUTABLE, None
+        if there is not None and stat.S_ISREG(there):  # its permissions, but for who may run it
+            kept = there & 0o666 | ((there & 0o444) >> 2 if runs else 0)
+        write_file(parent, name, data, kept, usual=0o777 if runs else 0o666)
 
 
 def _remove_empty(parent: int, name: bytes) -> None:

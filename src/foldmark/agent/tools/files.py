@@ -7,20 +7,17 @@ is written as a whole or not at all. Which paths may be used is told in `paths`.
 import base64
 import mimetypes
 import os
-import secrets
 import stat
 import threading
-from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 from foldmark.agent.function_tools import tool
 from foldmark.agent.tool import Context, Tool, ToolOutput, ToolRefusal
-from foldmark.files import NotRegular, open_regular, size_text
+from foldmark.files import NotRegular, open_regular, size_text, write_file
 from foldmark.model.messages import FilePart
 from foldmark.model.values import Json
-from foldmark.snapshots.git import UNFINISHED
 
 from .paths import Places, printed
 
@@ -246,29 +243,13 @@ def _write(places: Places, path: Path, data: bytes) -> bool:
     shown = printed(places.shown(path))
     try:
         with places.parent(path, make=True) as folder:
-            return _replaced(folder, path.name, data, shown)
+            mode = _mode(folder, path.name, shown)
+            write_file(folder, path.name, data, mode)
+            return mode is not None
     except PermissionError:
         raise ToolRefusal(f"{shown}: no permission to write it") from None
     except OSError as error:
         raise ToolRefusal(f"{shown} cannot be written: {error.strerror}") from None
-
-
-def _replaced(folder: int, name: str, data: bytes, shown: str) -> bool:
-    mode = _mode(folder, name, shown)
-    made = UNFINISHED + secrets.token_hex(8)  # a kill may leave it: no snapshot takes it in
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    number = os.open(made, flags, 0o666, dir_fd=folder)
-    try:
-        with os.fdopen(number, "wb") as file:
-            if mode is not None:
-                os.fchmod(number, mode)
-            file.write(data)
-        os.rename(made, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(made, dir_fd=folder)
-        raise
-    return mode is not None
 
 
 def _mode(folder: int, name: str, shown: str) -> int | None:
