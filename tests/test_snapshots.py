@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
+from foldmark.agent.recorder import FolderSnapshots
 from foldmark.errors import BadInput, StoreError
 from foldmark.model.operations import FileDiff
 from foldmark.snapshots.git import Git
-from foldmark.snapshots.snapshots import Snapshots, snapshots
+from foldmark.snapshots.snapshots import Snapshots
+
+from .sessions import opened
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -148,11 +151,18 @@ def test_files_with_the_time_of_the_index_are_read_until_it_is_settled(
     assert called[0] == "ls-files"
 
 
+@pytest.fixture
+def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New files of more than 100 bytes are left out, and longer texts not shown."""
+    monkeypatch.setattr("foldmark.snapshots.rules.MOST_BYTES", 100)
+
+
 # --- what is left out ------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("small_limit")
 def test_ignored_and_large_files_are_left_out_unless_a_tool_wrote_them(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path, most_bytes=100)
+    folder, shots = made(tmp_path)
     (folder / ".gitignore").write_text("*.log\nbuild/\n")
     (folder / "build").mkdir()
     for name in ("a.log", "build/x", "b.log"):
@@ -169,7 +179,7 @@ def test_ignored_and_large_files_are_left_out_unless_a_tool_wrote_them(tmp_path:
     assert changed(shots, new, newer) == ("a.log",)
     # Another process knows of them too, and one that was deleted and comes back is seen again.
     (folder / "a.log").unlink()
-    other = Snapshots(folder, home=shots.home, most_bytes=100)
+    other = Snapshots(folder, home=shots.home)
     without = other.take()
     assert changed(other, newer, without) == ("a.log",)
     assert shots.take() == without
@@ -177,8 +187,9 @@ def test_ignored_and_large_files_are_left_out_unless_a_tool_wrote_them(tmp_path:
     assert other.take() == shots.take() == newer
 
 
+@pytest.mark.usefixtures("small_limit")
 def test_a_tracked_file_that_grows_stays_and_its_long_text_is_not_shown(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path, most_bytes=100)
+    folder, shots = made(tmp_path)
     (folder / "a").write_text("x\n")
     old = shots.take()
     (folder / "a").write_text("x\n" * 60)
@@ -201,7 +212,7 @@ def test_the_store_and_the_home_are_left_out_where_they_lie_in_the_folder(tmp_pa
     shots.include(["a*b.db"])
     shots.restore(old)
     assert store.read_text() == "yy"
-    assert (folder / ".shots/git/HEAD").exists()
+    assert (folder / ".shots/.git/HEAD").exists()
 
 
 def test_what_the_project_excludes_for_itself_is_left_out(tmp_path: Path) -> None:
@@ -255,8 +266,9 @@ def test_a_restore_writes_only_what_differs_and_keeps_permissions(tmp_path: Path
     assert (now.st_ino, now.st_mtime_ns) == (untouched.st_ino, untouched.st_mtime_ns)
 
 
+@pytest.mark.usefixtures("small_limit")
 def test_a_restore_leaves_what_may_have_been_there_unseen(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path, most_bytes=100)
+    folder, shots = made(tmp_path)
     (folder / ".gitignore").write_text("*.env\n:odd\n")
     (folder / "my.env").write_text("key\n")
     (folder / "large").write_text("x" * 200)
@@ -341,8 +353,11 @@ def test_without_git_there_are_no_snapshots_but_a_warning(
     # One that lies in the project, or is found from wherever we are, is not run.
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}.{os.pathsep}")
     monkeypatch.chdir(tmp_path)
-    with caplog.at_level(logging.WARNING, "foldmark"):
-        assert snapshots(tmp_path) is None
+    store = str(tmp_path / "store.db")
+    with caplog.at_level(logging.WARNING, "foldmark"), opened(store, "s") as session:
+        changes = FolderSnapshots(tmp_path)
+        assert changes.of(session) is None
+        assert changes.of(session) is None
     told = [
         record.message for record in caplog.records if "no snapshots are taken" in record.message
     ]
@@ -360,8 +375,7 @@ def test_all_that_is_kept_is_private_and_by_default_among_the_users_data(
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "a").write_text("x")
-    shots = snapshots(folder)
-    assert shots is not None
+    shots = Snapshots(folder)
     shots.include(["a"])
     shots.take()
     assert shots.home.parent == tmp_path / "data/foldmark/snapshots"

@@ -134,20 +134,21 @@ Deed = Callable[[Random, Path], None]
 
 @pytest.mark.parametrize("seed", range(4))
 def test_at_any_moment_a_kept_index_gives_the_tree_that_a_new_one_gives(
-    tmp_path: Path, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
+    monkeypatch.setattr("foldmark.snapshots.rules.MOST_BYTES", 100)
     chance = Random(seed)  # noqa: S311 - the same edits each time
-    folder, shots = made(tmp_path, most_bytes=100)
+    folder, shots = made(tmp_path)
     for name in NAMES:
         cleared(folder, name).write_text("1234")
-    other = Snapshots(folder, home=shots.home, most_bytes=100)  # as another process would
+    other = Snapshots(folder, home=shots.home)  # as another process would
     for number in range(50):
         deeds: list[Deed] = [chance.choice(COMMON) for _ in range(chance.choice((0, 1, 1, 2)))]
         if chance.random() < 0.3:
             deeds.append(chance.choice(RARE))
         for deed in deeds:
             deed(chance, folder)
-        new = Snapshots(folder, home=tmp_path / "other", most_bytes=100)
+        new = Snapshots(folder, home=tmp_path / "other")
         if chance.random() < 0.15:
             name = chance.choice(NAMES)
             assert shots.include([name]) == new.include([name])

@@ -494,13 +494,13 @@ def test_what_a_dead_git_left_locked_or_cut_off_is_survived(tmp_path: Path) -> N
     folder, shots = made(tmp_path)
     (folder / "a").write_text("x")
     tree = shots.take()
-    index = shots.home / "index"
+    index = shots.home / ".git/index"
     for damage in (
         lambda: index.with_name("index.lock").write_bytes(b""),
         lambda: index.write_bytes(b"DIRC"),
         index.unlink,
         lambda: index.write_bytes(b"nonsense" * 20),
-        lambda: shutil.rmtree(shots.home / "git/objects" / tree[:2]),
+        lambda: shutil.rmtree(shots.home / ".git/objects" / tree[:2]),
     ):
         damage()
         (folder / "a").write_text("y")

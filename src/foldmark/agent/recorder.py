@@ -27,7 +27,7 @@ from foldmark.model.values import Json
 from foldmark.session.loop_support import LoopSupport
 from foldmark.session.maker import Content
 from foldmark.session.session import Session
-from foldmark.snapshots.snapshots import Snapshots, snapshots
+from foldmark.snapshots.snapshots import NoGit, Snapshots
 from foldmark.summary.ladder import added
 from foldmark.summary.steps import Stepped
 
@@ -54,8 +54,11 @@ class FolderSnapshots:
         if self.folder is None:
             return None
         if not self._is_made:
-            self._snapshots = snapshots(self.folder, leave_out=session.files)
             self._is_made = True
+            try:
+                self._snapshots = Snapshots(self.folder, leave_out=session.files)
+            except NoGit as error:
+                _log.warning("no snapshots are taken, files cannot be taken back: %s", error.cause)
         elif self._snapshots is not None:
             self._snapshots.leave_out(session.files)
         return self._snapshots

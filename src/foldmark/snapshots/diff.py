@@ -9,14 +9,8 @@ from foldmark.model.operations import Change, FileDiff
 
 from .git import Git
 
-_HOW = (
-    *("diff-tree", "-r", "-p", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"),
-    *("--src-prefix=a/", "--dst-prefix=b/"),
-)
-# A program needs all of a file that is no text; a person would only see signs.
-_FOR_PROGRAMS = ("-c", "core.quotePath=true", *_HOW, "--binary")
-_FOR_PEOPLE = ("-c", "core.quotePath=false", *_HOW)
-
+_DIFF = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv")
+PATCH = (*_DIFF, "-p", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 LINK = "120000"
 EXECUTABLE = "100755"
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # which git knows without keeping it
@@ -50,53 +44,45 @@ def changes(git: Git, old: str, new: str, *patterns: str) -> list[Changed]:
     if old == new:
         return []
     check_trees(git, old, new)
-    how = ("-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--raw", "--numstat")
     found: list[Changed] = []
     lines: dict[bytes, tuple[int, int] | None] = {}
-    fields = iter(git.output("diff-tree", *how, old, new, "--", *patterns).split(b"\0"))
+    told = git.output(*_DIFF, "-z", "--raw", "--numstat", old, new, "--", *patterns)
+    fields = iter(told.split(b"\0"))
     for field in fields:
         if field.startswith(b":"):
-            found.append(_changed(field.decode(), next(fields)))
+            _, mode, before, after, letter = field.decode().split(" ")
+            change = _CHANGES.get(letter, "changed")
+            found.append(
+                Changed(
+                    path=next(fields),
+                    change=change,
+                    mode=mode,
+                    old=None if change == "added" else before,
+                    new=None if change == "deleted" else after,
+                )
+            )
         elif field:
             added, deleted, path = field.split(b"\t", 2)
             lines[path] = None if added == b"-" else (int(added), int(deleted))
     return [change._replace(lines=lines.get(change.path)) for change in found]
 
 
-def _changed(record: str, path: bytes) -> Changed:
-    _, mode, old, new, letter = record[1:].split(" ")
-    change = _CHANGES.get(letter, "changed")
-    return Changed(
-        path=path,
-        change=change,
-        mode=mode,
-        old=None if change == "added" else old,
-        new=None if change == "deleted" else new,
-    )
-
-
 def blobs(git: Git, names: Iterable[str | None], most_bytes: int | None = None) -> dict[str, bytes]:
     """The contents of blobs by their names, without those of more bytes."""
-    wanted = [name for name in dict.fromkeys(names) if name]
+    wanted = [f"{name}\n" for name in dict.fromkeys(names) if name]
     if most_bytes is not None and wanted:
-        told = git.output("cat-file", "--batch-check", given=_lines(wanted)).decode().splitlines()
-        sizes = (line.split(" ") for line in told)
-        wanted = [fields[0] for fields in sizes if int(fields[2]) <= most_bytes]
-    if not wanted:
-        return {}
-    data = git.output("cat-file", "--batch", given=_lines(wanted))
+        told = git.output("cat-file", "--batch-check", given="".join(wanted).encode()).decode()
+        rows = (line.split(" ") for line in told.splitlines())
+        wanted = [f"{name}\n" for name, _, size in rows if int(size) <= most_bytes]
+    data = git.output("cat-file", "--batch", given="".join(wanted).encode()) if wanted else b""
     found: dict[str, bytes] = {}
     place = 0
-    for name in wanted:
-        end = data.index(b"\n", place)
-        size = int(data[place:end].split(b" ")[2])
-        found[name] = data[end + 1 : end + 1 + size]
-        place = end + size + 2
+    while place < len(data):
+        start = data.index(b"\n", place) + 1
+        name, _, size = data[place : start - 1].decode().split(" ")
+        place = start + int(size) + 1
+        found[name] = data[start : place - 1]
     return found
-
-
-def _lines(names: list[str]) -> bytes:
-    return "".join(f"{name}\n" for name in names).encode()
 
 
 def file_diff(change: Changed, name: str, held: dict[str, bytes]) -> FileDiff:
@@ -112,10 +98,3 @@ def file_diff(change: Changed, name: str, held: dict[str, bytes]) -> FileDiff:
         change=change.change,
         binary=binary,
     )
-
-
-def patch(git: Git, old: str, new: str, *, for_people: bool) -> bytes:
-    """How one tree becomes another: git writes it, so that `git apply` takes it."""
-    how = _FOR_PEOPLE if for_people else _FOR_PROGRAMS
-    check_trees(git, old, new)
-    return git.output(*how, old, new)

@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from threading import Event
-from time import monotonic, sleep
+from time import monotonic
 
 from foldmark.errors import StoreError
-from foldmark.files import UNFINISHED, harmless
+from foldmark.files import UNFINISHED, harmless, write_private
 
 SECONDS = 600.0  # that one call may take
 SCAN_SECONDS = 60.0  # that a look through the folder may take; a pipe can hang git for ever
@@ -52,12 +52,11 @@ _CONFIG = """\
 """
 # Blobs are the files' very bytes, whatever .gitattributes says.
 _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -whitespace !diff !merge\n"
-HEAD = "ref: refs/heads/none\n"  # by which a repository of ours is known
 _FILES = {
-    "HEAD": HEAD,
     "config": _CONFIG,
     "info/attributes": _ATTRIBUTES,
     "info/exclude": f"{UNFINISHED}*\n",
+    "HEAD": "ref: refs/heads/none\n",  # the last: where it is, all of them are
 }
 _OURS = {
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -70,7 +69,6 @@ _OURS = {
 }
 _GRAVE = re.compile(r"^(fatal|error): ")
 _LOOK = 0.1  # seconds after which a call looks whether it is to stop
-_LOCK_LOOK = 0.005  # seconds after which a lock is tried again
 _STOP: ContextVar[Event | None] = ContextVar("foldmark_git_stop", default=None)
 
 
@@ -82,6 +80,10 @@ def stopped_by(event: Event) -> Generator[None]:
         yield
     finally:
         _STOP.reset(token)
+
+
+class NoGit(StoreError):
+    """There is no git to take snapshots with; the cause says what to do."""
 
 
 class GitEnded(StoreError):
@@ -100,10 +102,11 @@ class GitFailed(StoreError):
         self.told = told
 
 
-class _Deadline:
+class Deadline:
     """How long something is waited for: until its time is up, or it is to stop."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float = SECONDS) -> None:
+        """Begin to wait."""
         self._stop, self._stopping = _STOP.get(), False
         self._seconds, self._end = seconds, monotonic() + seconds
 
@@ -132,20 +135,16 @@ class Git:
         self,
         *arguments: str,
         given: bytes = b"",
-        index: tuple[Path, int] | None = None,
+        lock: int | None = None,
         folder: Path | None = None,
         fine: tuple[int, ...] = (0,),
         seconds: float = SECONDS,
     ) -> bytes:
         """What git prints; GitFailed, with git's first line, where it fails.
 
-        An index comes with the lock on it: who dies leaves it to the call that is under way.
+        It is given the lock that is held on its index: who dies leaves that to the call.
         """
         place = folder or self.folder
-        environment = {**self._environment, "GIT_WORK_TREE": str(place)}
-        inherited: tuple[int, ...] = ()
-        if index is not None:
-            environment["GIT_INDEX_FILE"], inherited = str(index[0]), (index[1],)
         try:
             with tempfile.TemporaryFile() if given else Path(os.devnull).open("r+b") as stdin:
                 # Into a pipe, Python 3.11 sends no more once `communicate` has timed out: git
@@ -155,8 +154,8 @@ class Git:
                 process = subprocess.Popen(  # noqa: S603 - a program found by its full path
                     [self._program, *arguments],
                     cwd=place,
-                    env=environment,
-                    pass_fds=inherited,
+                    env={**self._environment, "GIT_WORK_TREE": str(place)},
+                    pass_fds=() if lock is None else (lock,),
                     stdin=stdin,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -168,8 +167,9 @@ class Git:
         with process:
             try:
                 out, err = self._communicated(process, seconds)
-            except BaseException:
-                _end(process)
+            except BaseException:  # it is killed, with what it has started itself
+                with suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 raise
         if process.returncode not in fine:
             raise GitFailed(str(self.repository), os.fsdecode(err))
@@ -187,102 +187,52 @@ class Git:
         self, process: subprocess.Popen[bytes], seconds: float
     ) -> tuple[bytes, bytes]:
         """What a call prints; GitEnded where it takes too long, or is to stop."""
-        deadline = _Deadline(seconds)
+        deadline = Deadline(seconds)
         while True:
             with suppress(subprocess.TimeoutExpired):
                 return process.communicate(timeout=_LOOK)
             if cause := deadline.cause():
                 raise GitEnded(str(self.repository), f"git {cause}; no snapshot of {self.folder}")
 
-    @contextmanager
-    def locked(self, file: Path) -> Generator[int]:
-        """Hold a lock that is free when its holder is gone, and every call that was given it.
 
-        Raises GitEnded if another process holds it for too long.
-        """
-        import fcntl  # noqa: PLC0415 - some systems have none, and import this all the same
-
-        deadline = _Deadline(SECONDS)
-        try:
-            lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise StoreError(str(file), f"cannot be locked: {error.strerror}") from None
-        try:
-            while True:
-                with suppress(BlockingIOError):
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                if deadline.cause():
-                    raise GitEnded(str(file), "another process takes a snapshot; none is taken")
-                sleep(_LOCK_LOOK)
-            yield lock
-        finally:
-            os.close(lock)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a call, with what it has started itself."""
-    with suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def why_no_git(folder: Path) -> str | None:
-    """Why there is no git to use for a folder, and what to do; None where there is one."""
-    folder = Path(os.path.realpath(folder))
-    if git_program(folder) is not None:
-        return None
+def git_program(folder: Path) -> str:
+    """Where git is installed; NoGit where it is not, or lies in the working folder itself."""
+    if program := shutil.which("git", path=_trusted_path(folder)):
+        return program
+    cause = "git is not installed; install it"
     if found := shutil.which("git"):
-        return (
+        cause = (
             f"{harmless(found)} is not run, as it lies in the working folder, or is found from "
             "wherever one is; give a folder that does not hold it"
         )
-    return "git is not installed; install it"
-
-
-def git_program(folder: Path) -> str | None:
-    """Where git is installed, if it is; never one that lies in the working folder."""
-    return shutil.which("git", path=_trusted_path(folder))
+    raise NoGit(str(folder), f"snapshots need git: {cause}")
 
 
 def _trusted_path(folder: Path) -> str:
+    """The places in which programs are looked for, but for the project's; one may be empty."""
     entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(entry for entry in entries if _is_trusted(entry, folder))
-
-
-def _is_trusted(entry: str, folder: Path) -> bool:
-    """A place in which programs are looked for must not be the project's."""
-    if not os.path.isabs(entry):  # noqa: PTH117 - an entry may be empty
-        return False
-    return not Path(os.path.realpath(entry)).is_relative_to(folder)
+    own = (entry for entry in entries if os.path.isabs(entry))  # noqa: PTH117
+    real = ((entry, Path(os.path.realpath(entry))) for entry in own)
+    return os.pathsep.join(entry for entry, place in real if not place.is_relative_to(folder))
 
 
 def shadow_repository(home: Path) -> Path:
-    """The repository in a home of snapshots, made if there is none: whole, or not at all."""
-    repository = home / "git"
+    """The repository in a home of snapshots, made if there is none.
+
+    Another folder's snapshots see a repository in which there are no files.
+    """
+    repository = home / ".git"
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (repository / "HEAD").is_file():
-            _make(home, repository)
+            for name in ("", "objects", "refs", "info", "absent"):
+                (repository / name).mkdir(mode=0o700, exist_ok=True)
+            for name, text in _FILES.items():
+                write_private(repository / name, text.encode())
     except OSError as error:
         cause = f"snapshots cannot be kept here: {error.strerror}"
         raise StoreError(str(home), cause) from None
     return repository
-
-
-def _make(home: Path, repository: Path) -> None:
-    made = Path(tempfile.mkdtemp(dir=home, prefix="new-"))
-    for name in ("objects", "refs", "info"):
-        (made / name).mkdir(mode=0o700)
-    for name, text in _FILES.items():
-        number = os.open(made / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(number, "w") as file:
-            file.write(text)
-    try:
-        made.rename(repository)
-    except OSError:
-        shutil.rmtree(made, ignore_errors=True)
-        if not (repository / "HEAD").is_file():  # else another process was quicker
-            raise
 
 
 def zero_ended(paths: Iterable[bytes]) -> bytes:

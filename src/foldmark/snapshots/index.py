@@ -9,10 +9,12 @@ import re
 import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
-from .git import SCAN_SECONDS, SECONDS, Git, GitFailed, zero_ended
+from foldmark.errors import StoreError
 
+from .git import SCAN_SECONDS, Deadline, Git, GitEnded, GitFailed, zero_ended
+
+_LOOK = 0.005  # seconds after which the lock is tried again
 _BULK = 100  # files written at once, after which the index is settled
 _SETTLE_EACH = 64  # scans; files that were touched, not changed, are read by each until then
 _SETTLED = 2.0  # seconds after which no file has the time of the index
@@ -26,12 +28,11 @@ _EMPTY_BLOB = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 class Index:
     """The index of a folder; it is used while it is locked."""
 
-    def __init__(self, git: Git, home: Path) -> None:
-        """Take git, and where the index is kept."""
+    def __init__(self, git: Git) -> None:
+        """Take git, in whose repository the index is."""
         self._git = git
-        self._file = home / "index"
-        self._lock_file = home / "lock"
-        self._lock = -1
+        self._file = git.repository / "index"
+        self._lock: int | None = None
         self._tree: str | None = None  # of what the index holds, where it is known
         self._left: tuple[int, ...] | None = None  # how the file was when we were done with it
         self._scans = 0
@@ -39,15 +40,31 @@ class Index:
 
     @contextmanager
     def locked(self) -> Generator[None]:
-        """Have the index to oneself."""
-        with self._git.locked(self._lock_file) as self._lock:
+        """Have the index to oneself; GitEnded if another process has it for too long."""
+        import fcntl  # noqa: PLC0415 - some systems have none, and import this all the same
+
+        deadline, file = Deadline(), self._git.repository / "lock"
+        try:
+            self._lock = lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StoreError(str(file), f"cannot be locked: {error.strerror}") from None
+        try:
+            while True:
+                with suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                if deadline.cause():
+                    raise GitEnded(str(file), "another process takes a snapshot; none is taken")
+                time.sleep(_LOOK)
             yield
             self._left = self._state()
+        finally:
+            os.close(lock)
 
     def begin(self) -> bool:
         """Make it ready; whether it may hold something else than what we left in it."""
         # Only who holds our lock calls git with it: what is locked still is so by a dead one.
-        _remove(self._file.with_name(f"{self._file.name}.lock"))
+        self._file.with_name("index.lock").unlink(missing_ok=True)
         is_known, self._left = self._left == self._state(), None
         if not is_known:
             self._tree = None
@@ -64,7 +81,7 @@ class Index:
     def discard(self, error: GitFailed) -> None:
         """Begin from nothing where the index itself is damaged: every file is read again."""
         if _DAMAGED.search(error.told):
-            _remove(self._file)
+            self._file.unlink(missing_ok=True)
 
     def listed(self, *options: str) -> bytes:
         """What differs from the index: a letter, a space and a path each, ended by zeros."""
@@ -72,11 +89,13 @@ class Index:
         if self._unsettled or self._scans % _SETTLE_EACH == 0:
             self._settle()
         scan = ("ls-files", "-t", "-z", "-m", "-o", "-d", "--exclude-standard", *options)
-        return self._call(*scan, seconds=SCAN_SECONDS)
+        return self._git.output(*scan, lock=self._lock, seconds=SCAN_SECONDS)
 
     def names(self) -> list[bytes]:
         """All files that it holds."""
-        return self._call("ls-files", "-z").split(b"\0")[:-1] if self._file.exists() else []
+        if not self._file.exists():
+            return []
+        return self._git.output("ls-files", "-z", lock=self._lock).split(b"\0")[:-1]
 
     def _settle(self) -> None:
         """Note anew how files are that have the index's own time, so that they are not read."""
@@ -84,7 +103,8 @@ class Index:
             if time.time() - self._file.stat().st_mtime < _SETTLED:
                 return
             # Files that differ make it fail, and are none of its business.
-            self._call("update-index", "-q", "--refresh", "--force-write-index", fine=(0, 1))
+            refresh = ("update-index", "-q", "--refresh", "--force-write-index")
+            self._git.output(*refresh, lock=self._lock, fine=(0, 1))
             self._unsettled = False
 
     def open_nested(self, folders: Iterable[bytes]) -> None:
@@ -117,24 +137,9 @@ class Index:
     def tree(self) -> str:
         """The tree of what the index holds."""
         if self._tree is None or not self._git.has_tree(self._tree):
-            self._tree = self._call("write-tree").decode().strip()
+            self._tree = self._git.output("write-tree", lock=self._lock).decode().strip()
         return self._tree
 
     def _update(self, *arguments: str, given: Iterable[bytes]) -> None:
         self._tree = None
-        self._call("update-index", *arguments, given=zero_ended(given))
-
-    def _call(
-        self,
-        *arguments: str,
-        given: bytes = b"",
-        fine: tuple[int, ...] = (0,),
-        seconds: float = SECONDS,
-    ) -> bytes:
-        index = (self._file, self._lock)
-        return self._git.output(*arguments, given=given, index=index, fine=fine, seconds=seconds)
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()
+        self._git.output("update-index", *arguments, given=zero_ended(given), lock=self._lock)

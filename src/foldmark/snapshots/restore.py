@@ -32,11 +32,10 @@ class Restored(Frozen):
 class Restoring:
     """One restore of a folder."""
 
-    def __init__(self, git: Git, home: Path, rules: Rules, born: set[bytes]) -> None:
-        """Take git, the home of the snapshots, which files they hold, and which tools made."""
+    def __init__(self, git: Git, rules: Rules, born: set[bytes]) -> None:
+        """Take git, which files snapshots hold, and which of them tools made."""
         self._git = git
         self._born = born
-        self._home = home
         self._rules = rules
         self._written: list[bytes] = []
         self._deleted: list[bytes] = []
@@ -50,7 +49,7 @@ class Restoring:
         kept = self._maybe_unseen(tree, gone, [change.path for change in back])
         self._note_absent(before, [change.path for change in back if change.change == "added"])
         for path in gone:
-            self._skipped.append(path) if path in kept else self._delete(path)
+            self._skipped.append(path) if path in kept else self._touch(path)
         self._skipped += [change.path for change in back if change.path in blocked]
         self._write_all([change for change in back if change.path not in blocked])
         for path in self._deleted:
@@ -62,33 +61,27 @@ class Restoring:
             skipped=_names(self._skipped),
         )
 
-    def _delete(self, path: bytes) -> None:
-        try:
-            if self._rules.may_hold(path) and not self._rules.is_store(path):
-                delete_file(self._rules.folder, path)
-                self._deleted.append(path)
-        except OSError:
-            self._skipped.append(path)
-
     def _write_all(self, wanted: list[Changed]) -> None:
         for start in range(0, len(wanted), _AT_ONCE):
             some = wanted[start : start + _AT_ONCE]
             held = blobs(self._git, [change.new for change in some])
             for change in some:
-                self._write(change, held[change.new or ""])
+                self._touch(change.path, change.mode, held[change.new or ""])
 
-    def _write(self, change: Changed, data: bytes) -> None:
-        try:
-            if self._may_write(change.path, data):
-                place_file(self._rules.folder, change.path, change.mode, data)
-                self._written.append(change.path)
-        except OSError:
-            self._skipped.append(change.path)
-
-    def _may_write(self, path: bytes, data: bytes) -> bool:
-        """What people said is not taken back: no store is written, nor written over."""
+    def _touch(self, path: bytes, mode: str = "", data: bytes | None = None) -> None:
+        """Write a file, or delete it; what people said is not taken back: no store is touched."""
         rules = self._rules
-        return rules.may_hold(path) and not rules.is_store(path) and not is_store_data(data)
+        if not rules.may_hold(path) or rules.is_store(path) or is_store_data(data or b""):
+            return
+        try:
+            if data is None:
+                delete_file(rules.folder, path)
+            else:
+                place_file(rules.folder, path, mode, data)
+        except OSError:
+            self._skipped.append(path)
+        else:
+            (self._deleted if data is None else self._written).append(path)
 
     # --- what may have been there ---
 
@@ -99,9 +92,7 @@ class Restoring:
         doubtful = [path for path in gone if path not in sure and files.isdisjoint(_above(path))]
         if not doubtful:
             return set()
-        sizes = ((path, self._rules.status(path)) for path in doubtful)
-        most = self._rules.most_bytes
-        large = {path for path, status in sizes if status and status.st_size > most}
+        large = {path for path in doubtful if self._rules.kind(path) == "large"}
         return large | self._ignored(tree, doubtful)
 
     def _ignored(self, tree: str, paths: list[bytes]) -> set[bytes]:
@@ -109,7 +100,7 @@ class Restoring:
         found = changes(self._git, EMPTY_TREE, tree, ":(glob)**/.gitignore")
         rules = [(change.new or "", change.path) for change in found if change.mode != LINK]
         held = blobs(self._git, [blob for blob, _ in rules])
-        with tempfile.TemporaryDirectory(dir=self._home, prefix="rules-") as made:
+        with tempfile.TemporaryDirectory(prefix="foldmark-rules-") as made:
             folder = Path(made)
             for blob, path in rules:
                 place_file(folder, path, "100644", held[blob])
@@ -122,14 +113,13 @@ class Restoring:
     def _note_absent(self, before: str, paths: list[bytes]) -> None:
         """Note what a restore brings back, so that to take it back is to delete that."""
         if paths:
-            known = self._absent(before)
-            (self._home / "absent").mkdir(mode=0o700, exist_ok=True)
-            write_private(self._home / "absent" / before, zero_ended(sorted(known.union(paths))))
+            noted = zero_ended(sorted(self._absent(before).union(paths)))
+            write_private(self._git.repository / "absent" / before, noted)
 
     def _absent(self, tree: str) -> set[bytes]:
         """What is known not to have been there when a tree was taken."""
         with suppress(OSError):
-            return set((self._home / "absent" / tree).read_bytes().split(b"\0"))
+            return set((self._git.repository / "absent" / tree).read_bytes().split(b"\0"))
         return set()
 
 
@@ -139,16 +129,12 @@ def in_the_way(rules: Rules, found: list[Changed]) -> dict[bytes, bytes]:
     blocked: dict[bytes, bytes] = {}
     for change in found:
         if change.change == "added":
-            places = (*_above(change.path), change.path)
-            file = next((place for place in places if _is_file(rules, place)), None)
+            places = ((place, rules.status(place)) for place in (*_above(change.path), change.path))
+            files = (place for place, has in places if has and not stat.S_ISDIR(has.st_mode))
+            file = next(files, None)
             if file is not None and file not in known:
                 blocked[change.path] = file
     return blocked
-
-
-def _is_file(rules: Rules, place: bytes) -> bool:
-    status = rules.status(place)
-    return status is not None and not stat.S_ISDIR(status.st_mode)
 
 
 def _above(path: bytes) -> list[bytes]:

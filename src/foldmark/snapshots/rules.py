@@ -7,28 +7,28 @@ case; their names are kept in a file beside the snapshots, to which each process
 """
 
 import os
+import re
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from foldmark.errors import StoreError
 from foldmark.files import open_regular
 from foldmark.store.sqlite import BESIDE, MAGIC, OURS
 
-from .git import HEAD, zero_ended
+from .git import zero_ended
 
-_SPECIAL = b"\\*?[!# "
+MOST_BYTES = 2 * 2**20  # of a new file that is remembered, and of a text that a diff shows
+_SPECIAL = re.compile(rb"[\\*?[!# ]")  # in patterns of what is ignored
 _BESIDE = tuple(map(os.fsencode, BESIDE))  # how the names of a database's other files end
-_HOME_MARK = b"/git/HEAD"  # where a home of snapshots says what it is
 _BORN, _FOUND = b"-", b"+"  # before the name of a file: it was not there, or was
-# A store of sessions, by its first bytes and those of its write-ahead log.
+# A store of sessions, by its first bytes.
 _OURS = OURS.to_bytes(4, "big")
 _ID = slice(68, 72)
-_HEAD, _SECTOR = 100, 512  # bytes; the size of a database is a multiple of the latter
-_LOG_HEAD, _FRAME_HEAD = 32, 24  # bytes, of a write-ahead log and of each page in it
-_LOG = 2**18  # bytes of a log that are looked at: a new store says in its first pages what it is
+_SECTOR = 512  # bytes; the size of a database is a multiple of it
+Kind = Literal["file", "large", "missing", "other", "unknown"]  # other: git cannot hold it
 
 
 class ScanResult(NamedTuple):
@@ -43,10 +43,10 @@ class ScanResult(NamedTuple):
 class Rules:
     """Which files of a folder are remembered."""
 
-    def __init__(self, folder: Path, most_bytes: int, leave_out: Iterable[Path]) -> None:
+    def __init__(self, folder: Path, leave_out: Iterable[Path]) -> None:
         """Take the folder by its real path, and what is left out in any case."""
         self.folder = folder
-        self.most_bytes = most_bytes
+        self.most_bytes = MOST_BYTES
         self._folder = os.fsencode(folder)
         self._told: set[Path] = set()
         self._left: set[bytes] = set()
@@ -56,35 +56,31 @@ class Rules:
     def leave_out(self, paths: Iterable[Path]) -> None:
         """Leave these out, too: folders, or files with those of their database beside them."""
         new = set(paths) - self._told
-        if new:
-            self._told |= new
-            self._leave(place for path in new if (place := within(self.folder, path)))
-
-    def _leave(self, places: Iterable[bytes]) -> None:
+        self._told |= new
+        places = (place for path in new if (place := within(self.folder, path)))
         left = {place + more for place in places for more in (b"", *_BESIDE)}
         if not left <= self._left:
             self._left |= left
             self.growth += 1
 
-    def _leave_homes(self, paths: Iterable[bytes]) -> None:
-        """Leave out the homes of snapshots of which these paths are a part."""
-        marks = (path for path in paths if path.endswith(_HOME_MARK) and self.may_hold(path))
-        homes = (mark for mark in marks if _is_home_mark(self._folder + b"/" + mark))
-        self._leave([home.removesuffix(_HOME_MARK) for home in homes])
-
-    def refused(self, paths: Iterable[bytes]) -> list[bytes]:
-        """Those that must not be held, of files that are."""
-        paths = list(paths)
-        self._leave_homes(paths)
-        return [path for path in paths if not self.may_hold(path)]
-
     def is_store(self, path: bytes) -> bool:
-        """Whether a path is, or belongs to, a store of sessions."""
-        return is_store(self._folder + b"/" + path)
+        """Whether a file is a store of sessions, or lies beside one as a part of it."""
+        for end in _BESIDE:
+            if path.endswith(end) and self.is_store(path.removesuffix(end)):
+                return True
+        place = self._folder + b"/" + path
+        try:
+            if os.lstat(place).st_size % _SECTOR:
+                return False
+            with open_regular(place) as file:
+                return is_store_data(file.read(_ID.stop))
+        except OSError:
+            return False
 
     def options(self) -> tuple[str, ...]:
         """How a scan is told of what is left out, so that it need not look there."""
-        patterns = sorted(b"--exclude=/" + _escaped(place) for place in self._left)
+        exact = (_SPECIAL.sub(rb"\\\g<0>", place) for place in self._left)
+        patterns = sorted(b"--exclude=/" + place for place in exact)
         own = os.fsdecode(self._folder) + "/.git/info/exclude"  # what the project ignores here
         excluded = (f"--exclude-from={own}",) if os.path.isfile(own) else ()  # noqa: PTH113
         return (*(os.fsdecode(pattern) for pattern in patterns), *excluded)
@@ -103,50 +99,42 @@ class Rules:
         result = ScanResult([], [], [], [])
         folders: dict[bytes, bool] = {b"": True}
         tracked = {line[2:]: not line.startswith(b"? ") for line in listed.split(b"\0") if line}
-        self._leave_homes(tracked)
         for path, known in tracked.items():
-            if not self.may_hold(path):
-                if known:
-                    result.gone.append(path)
-            elif path.endswith(b"/"):
+            allowed = self.may_hold(path)
+            if allowed and path.endswith(b"/"):
                 result.nested.append(path)
-            elif known and not self._is_folder(path.rpartition(b"/")[0], folders):
-                result.gone.append(path)  # it would be reached through a link
-            else:
-                self._sort_file(path, result, known=known, wanted=path in included)
-        return result
-
-    def _sort_file(self, path: bytes, result: ScanResult, *, known: bool, wanted: bool) -> None:
-        try:
-            status = os.lstat(self._folder + b"/" + path)
-        except (FileNotFoundError, NotADirectoryError):
-            result.put.append(path)
-            result.missing.append(path)
-            return
-        except OSError:  # a folder that must not be read any more: nothing is known of it
-            return
-        if not self._can_hold(path, status):
-            if known:
+                continue
+            kind = self.kind(path, folders) if allowed else "other"
+            if kind == "missing":
+                result.missing.append(path)
+            if kind in ("file", "missing") or (kind == "large" and (known or path in included)):
+                result.put.append(path)
+            elif kind == "other" and known:
                 result.gone.append(path)
-        elif self._is_readable(path, status) and (
-            known or wanted or status.st_size <= self.most_bytes
-        ):
-            result.put.append(path)
+        return result
 
     def there(self, path: bytes) -> bool:
         """Whether a file that can be remembered is there, and not through a link."""
-        status = self.status(path)
-        return (
-            status is not None
-            and self._can_hold(path, status)
-            and self._is_readable(path, status)
-            and self._is_folder(path.rpartition(b"/")[0], {b"": True})
-        )
+        return self.kind(path) in ("file", "large")
 
-    def _can_hold(self, path: bytes, status: os.stat_result) -> bool:
-        if stat.S_ISLNK(status.st_mode):
-            return path.rpartition(b"/")[2].lower() != b".gitmodules"  # git refuses such a link
-        return stat.S_ISREG(status.st_mode) and not self.is_store(path)
+    def kind(self, path: bytes, folders: dict[bytes, bool] | None = None) -> Kind:
+        """What stands at a path; of what may not be read, nothing is known."""
+        known = {b"": True} if folders is None else folders
+        if not self._is_folder(path.rpartition(b"/")[0], known):
+            return "other"  # it would be reached through a link
+        place = self._folder + b"/" + path
+        try:
+            status = os.lstat(place)
+        except OSError as error:
+            gone = isinstance(error, FileNotFoundError | NotADirectoryError)
+            return "missing" if gone else "unknown"
+        if stat.S_ISLNK(status.st_mode):  # git refuses one of this name
+            return "other" if path.rpartition(b"/")[2].lower() == b".gitmodules" else "file"
+        if not stat.S_ISREG(status.st_mode) or self.is_store(path):
+            return "other"
+        if not os.access(place, os.R_OK):
+            return "unknown"
+        return "large" if status.st_size > self.most_bytes else "file"
 
     def status(self, path: bytes) -> os.stat_result | None:
         """What stands at a path; links are not followed."""
@@ -154,9 +142,6 @@ class Rules:
             return os.lstat(self._folder + b"/" + path)
         except OSError:
             return None
-
-    def _is_readable(self, path: bytes, status: os.stat_result) -> bool:
-        return stat.S_ISLNK(status.st_mode) or os.access(self._folder + b"/" + path, os.R_OK)
 
     def _is_folder(self, path: bytes, known: dict[bytes, bool]) -> bool:
         """Whether no link leads to a path; true where nothing is there any more."""
@@ -209,11 +194,6 @@ class Included:
         self.read()
 
 
-def _escaped(path: bytes) -> bytes:
-    """A path as a pattern that matches it alone."""
-    return b"".join(b"\\" + bytes([c]) if c in _SPECIAL else bytes([c]) for c in path)
-
-
 def within(folder: Path, path: str | Path) -> bytes | None:
     """A path from the folder on, links on the way to it resolved; None where it is outside."""
     try:
@@ -225,50 +205,6 @@ def within(folder: Path, path: str | Path) -> bytes | None:
     return None if place == b"." or b"\0" in place else place
 
 
-# --- what is Foldmark's own ---
-
-
-def is_store(place: bytes) -> bool:
-    """Whether a file is a store of sessions, or lies beside one as a part of it."""
-    for end in _BESIDE:
-        if place.endswith(end) and is_store(place.removesuffix(end)):
-            return True
-    try:
-        status = os.lstat(place)
-    except OSError:
-        return False
-    if not stat.S_ISREG(status.st_mode) or not status.st_size or status.st_size % _SECTOR:
-        return False
-    head = _opening(place, _HEAD)
-    if not head.startswith(MAGIC):
-        return False
-    return head[_ID] == _OURS or (not any(head[_ID]) and _log_says(_opening(place + b"-wal", _LOG)))
-
-
 def is_store_data(data: bytes) -> bool:
-    """Whether these are the bytes of a store."""
+    """Whether these are the first bytes of a store of sessions."""
     return data.startswith(MAGIC) and data[_ID] == _OURS
-
-
-def _is_home_mark(place: bytes) -> bool:
-    """Whether a file says that the folder two above it is a home of snapshots."""
-    return _opening(place, len(HEAD) + 1) == HEAD.encode()
-
-
-def _log_says(log: bytes) -> bool:
-    """Whether the first page, as it is in the log of a store that was never tidied, is ours."""
-    page = int.from_bytes(log[8:12], "big")
-    if page < _SECTOR:
-        return False
-    frames = range(_LOG_HEAD, len(log) - _HEAD, _FRAME_HEAD + page)
-    firsts = (start + _FRAME_HEAD for start in frames if log[start : start + 4] == b"\0\0\0\1")
-    return any(is_store_data(log[start : start + _HEAD]) for start in firsts)
-
-
-def _opening(place: bytes, size: int) -> bytes:
-    """The first bytes of a file; none where it is no plain file, or cannot be read."""
-    try:
-        with open_regular(place) as file:
-            return file.read(size)
-    except OSError:
-        return b""

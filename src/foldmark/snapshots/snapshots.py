@@ -5,7 +5,6 @@ taken back to any. Ignored files and large new ones are left out, unless a tool 
 .gitignore files, those inside the folder count. Whose step a snapshot belongs to is told elsewhere.
 """
 
-import logging
 import os
 import threading
 from collections.abc import Iterable
@@ -16,52 +15,34 @@ from foldmark.errors import StoreError
 from foldmark.files import user_data
 from foldmark.model.operations import FileDiff
 
-from .diff import blobs, changes, check_trees, file_diff, patch
-from .git import Git, GitEnded, GitFailed, git_program, shadow_repository, stopped_by, why_no_git
+from .diff import PATCH, blobs, changes, check_trees, file_diff
+from .git import Git, GitEnded, GitFailed, NoGit, git_program, shadow_repository, stopped_by
 from .index import Index
 from .restore import Restored, Restoring, in_the_way
-from .rules import Included, Rules, ScanResult, within
+from .rules import MOST_BYTES, Included, Rules, ScanResult, within
 
-MOST_BYTES = 2 * 2**20
 _TRIES = 4  # of a snapshot; files may change while it is taken
-__all__ = [
-    "MOST_BYTES",
-    "GitEnded",
-    "Restored",
-    "Snapshots",
-    "snapshots",
-    "stopped_by",
-    "why_no_git",
-]
-_log = logging.getLogger("foldmark")
+__all__ = ["MOST_BYTES", "GitEnded", "NoGit", "Restored", "Snapshots", "stopped_by"]
 
 
 class Snapshots:
     """Remembers the files of one folder. Threads and processes may use it at the same time."""
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        home: Path | None = None,
-        most_bytes: int = MOST_BYTES,
-        leave_out: Iterable[Path] = (),
+        self, folder: Path, *, home: Path | None = None, leave_out: Iterable[Path] = ()
     ) -> None:
         """Take the folder, where snapshots of it are kept, and what is not to be seen of it.
 
-        New files of more than `most_bytes` are left out, and texts of more are not shown in diffs.
         A path that is left out is a folder, or a file with those of its database beside it.
         """
         self.folder = Path(os.path.realpath(folder))
         data = user_data()
-        self.home = Path(os.path.realpath(home or _default_home(data, self.folder)))
-        program = git_program(self.folder)
-        if program is None:
-            raise StoreError(str(self.folder), f"snapshots need git: {why_no_git(self.folder)}")
-        self._git = Git(program, shadow_repository(self.home), self.folder)
-        self._index = Index(self._git, self.home)
-        self._rules = Rules(self.folder, most_bytes, (*leave_out, self.home, data))
-        self._included = Included(self.home, self._rules)
+        name = sha256(os.fsencode(self.folder)).hexdigest()[:16]
+        self.home = Path(os.path.realpath(home or data / "snapshots" / name))
+        self._git = Git(git_program(self.folder), shadow_repository(self.home), self.folder)
+        self._index = Index(self._git)
+        self._rules = Rules(self.folder, (*leave_out, self.home, data))
+        self._included = Included(self._git.repository, self._rules)
         self._lock = threading.RLock()
         self._held: set[bytes] = set()  # of what is included, what the index has
         self._growth = -1  # of what is left out, when the index was looked through for it
@@ -71,16 +52,17 @@ class Snapshots:
     def take(self) -> str:
         """The folder as it is now, by the hash of its tree."""
         with self._lock, self._index.locked():
-            for tries in range(_TRIES, 0, -1):
+            tries = _TRIES
+            while True:
                 if not self.folder.is_dir():
                     raise StoreError(str(self.folder), "the working folder is gone; make it again")
                 try:
                     return self._take()
                 except GitFailed as error:
-                    if tries == 1:
+                    tries -= 1
+                    if not tries:
                         raise
                     self._index.discard(error)
-        raise AssertionError("the last try returns or raises")
 
     def leave_out(self, paths: Iterable[Path]) -> None:
         """Leave out more from now on; to be told again what is left out costs nothing."""
@@ -102,27 +84,28 @@ class Snapshots:
             self._index.put([*changes.put, *wanted])
         self._held.update(wanted)
         self._held.difference_update(changes.missing, changes.gone)
-        self._clean()  # a home of snapshots may have been found
         return self._index.tree()
 
     def _clean(self) -> None:
         """Have the index forget what must not be held, though it was when less was left out."""
-        while self._growth != self._rules.growth:
+        if self._growth != self._rules.growth:
             self._growth = self._rules.growth
-            if refused := self._rules.refused(self._index.names()):
+            names = self._index.names()
+            if refused := [name for name in names if not self._rules.may_hold(name)]:
                 self._index.remove(refused)
                 self._held.difference_update(refused)
 
     def _changes(self) -> ScanResult:
         """What differs from the index, also in repositories inside the folder."""
         options = self._rules.options()
-        result = self._rules.sort(self._index.listed(*options), self._included.paths)
         seen: set[bytes] = set()
-        while nested := [path for path in result.nested if path not in seen]:
+        while True:
+            result = self._rules.sort(self._index.listed(*options), self._included.paths)
+            nested = [path for path in result.nested if path not in seen]
+            if not nested:
+                return result
             seen.update(nested)
             self._index.open_nested(nested)
-            result = self._rules.sort(self._index.listed(*options), self._included.paths)
-        return result
 
     # --- what is included ---
 
@@ -156,8 +139,12 @@ class Snapshots:
         return tuple(sorted(diffs, key=lambda diff: diff.file))
 
     def patch(self, old: str, new: str, *, for_people: bool = False) -> bytes:
-        """How one snapshot becomes another; for people, files that are no text are only named."""
-        return patch(self._git, old, new, for_people=for_people)
+        """How one snapshot becomes another, as `git apply` takes it."""
+        check_trees(self._git, old, new)
+        # A program needs all of a file that is no text; a person would only see signs.
+        if for_people:
+            return self._git.output("-c", "core.quotePath=false", *PATCH, old, new)
+        return self._git.output("-c", "core.quotePath=true", *PATCH, "--binary", old, new)
 
     # --- going back ---
 
@@ -176,24 +163,5 @@ class Snapshots:
                 self._included.add(set(hidden.values()))
                 before = self.take()
                 found = changes(self._git, before, tree)
-            restoring = Restoring(self._git, self.home, self._rules, self._included.born)
+            restoring = Restoring(self._git, self._rules, self._included.born)
             return restoring.done(before, tree, found)
-
-
-def _default_home(data: Path, folder: Path) -> Path:
-    """Where the snapshots of a folder are kept, unless it is said."""
-    return data / "snapshots" / sha256(os.fsencode(folder)).hexdigest()[:16]
-
-
-def snapshots(
-    folder: Path,
-    *,
-    home: Path | None = None,
-    most_bytes: int = MOST_BYTES,
-    leave_out: Iterable[Path] = (),
-) -> Snapshots | None:
-    """The snapshots of a folder; None, with a warning, where there is no git for it."""
-    if (cause := why_no_git(folder)) is not None:
-        _log.warning("no snapshots are taken, files cannot be taken back: %s", cause)
-        return None
-    return Snapshots(folder, home=home, most_bytes=most_bytes, leave_out=leave_out)

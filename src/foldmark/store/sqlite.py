@@ -82,6 +82,8 @@ class Sqlite(Engine):
         self._check_owner()
         if self._frozen:
             return
+        if not self._version():  # before the log: the file says what it is from the first
+            run(f"PRAGMA application_id = {OURS}")
         self._log_ahead(monotonic() + wait)
         run(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         run("PRAGMA temp_store = MEMORY")
@@ -118,7 +120,6 @@ class Sqlite(Engine):
         self._check_owner()
 
     def _set_version(self) -> None:
-        self._connection.execute(f"PRAGMA application_id = {OURS}")
         self._connection.execute(f"PRAGMA user_version = {VERSION}")
 
     # --- words ---

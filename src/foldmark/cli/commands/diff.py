@@ -18,7 +18,7 @@ from foldmark.files import size_text
 from foldmark.log.log import ordinal_of
 from foldmark.model.operations import FileDiff
 from foldmark.session.session import Session
-from foldmark.snapshots.snapshots import MOST_BYTES, Restored, Snapshots, snapshots, why_no_git
+from foldmark.snapshots.snapshots import MOST_BYTES, NoGit, Restored, Snapshots
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store
 
@@ -97,10 +97,10 @@ def folder_of(session: Session, given: Path | None) -> Path:
 def taken_snapshots(session: Session, folder: Path) -> Snapshots:
     """The snapshots of a folder; BadInput where there can be none."""
     checked_folder(folder)
-    found = snapshots(folder, leave_out=session.files)
-    if found is None:
-        raise BadInput(f"there are no snapshots of files: {why_no_git(folder)}")
-    return found
+    try:
+        return Snapshots(folder, leave_out=session.files)
+    except NoGit as error:
+        raise BadInput(f"there are no snapshots of files: {error.cause}") from None
 
 
 def checked_folder(folder: Path) -> Path:
