@@ -34,12 +34,12 @@ from foldmark.store.importing import SessionImport
 from foldmark.store.store import Store
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.build import (
+    FormatReader,
     Opened,
     Pruned,
     Reverted,
     Step,
     assistant_message,
-    folded,
     user_message,
 )
 from foldmark.transcripts.read import Sessions
@@ -85,7 +85,7 @@ def steps(draw: st.DrawFn) -> list[Step]:
             made.append(Pruned(calls=(*chosen, "unknown"), at=draw(st.sampled_from((None, 77)))))
         elif kind == 9:
             tail = draw(st.sampled_from([None, "gone", *names[-6:]]))
-            made += folded(name, (TextPart(text=f"So far {name}"),), None, auto=True, tail=tail)
+            made += folded(name, tail)
             names.append(f"{name}-summary")
             continue
         else:
@@ -94,6 +94,13 @@ def steps(draw: st.DrawFn) -> list[Step]:
         if isinstance(made[-1], Message):
             names.append(name)
     return made
+
+
+def folded(name: str, tail: str | None) -> list[Step]:
+    """A compaction as a format tells it."""
+    reader = FormatReader("test")
+    reader.talk.fold(name, (TextPart(text=f"So far {name}"),), None, auto=True, tail=tail)
+    return [step for step in reader.end() if isinstance(step, Message)]
 
 
 @st.composite

@@ -141,19 +141,13 @@ class FormatReader:
         return self._told()
 
     def tell(self, talk: "Talk", *steps: Step) -> None:
-        """Add steps of a conversation; which one it is, where that changes."""
-        if talk is not self._current:
+        """Add steps of a conversation; first which one it is, where that or its info changes."""
+        is_known = talk.opened is talk.info or talk.opened == talk.info
+        if talk is not self._current or not is_known:
             self._current = talk
             self._steps.append(Opened(info=talk.info, extra=talk.extra))
             talk.opened = talk.info
         self._steps += steps
-
-    def open(self, talk: "Talk") -> None:
-        """Tell of a session, unless that is told already."""
-        is_told = talk.opened is talk.info or talk.opened == talk.info
-        if talk is not self._current or not is_told:
-            self._current = None
-            self.tell(talk)
 
     def _told(self) -> list[Step]:
         steps, self._steps = self._steps, []
@@ -183,7 +177,7 @@ class Talk:
     def open(self, **changes: Any) -> None:
         """Tell of the session, though nothing was said yet, with changes of its info."""
         self.info = replace(self.info, **changes) if changes else self.info
-        self.reader.open(self)
+        self.reader.tell(self)
 
     def user(
         self, name: str, parts: Iterable[AnyPart], at: Number | None, wire: Json | None = None
@@ -237,10 +231,22 @@ class Talk:
         **about: Any,
     ) -> None:
         """Add a recorded compaction: a marker, and the summary, of which more may be known."""
-        pivot = folded(name, summary, at, auto=auto, tail=tail, wire=wire)
+        time = _created(at)
+        marker = Message(
+            info=UserInfo(id=f"{name}-marker", time=time, wire=wire or UNSET),
+            parts=(CompactionPart(auto=auto, tail_start_id=tail or UNSET),),
+        )
+        info = AssistantInfo(
+            id=f"{name}-summary",
+            parent_id=marker.id,
+            time=time,
+            summary=True,
+            finish="stop",
+            **about,
+        )
         self.flush()
-        self.last_id = pivot[1].id
-        self.reader.tell(self, pivot[0], with_info(pivot[1], **about))
+        self.last_id = info.id
+        self.reader.tell(self, marker, Message(info=info, parts=tuple(summary)))
 
     def prune(self, calls: Iterable[str], at: Number | None) -> None:
         """Hide the outputs of these calls from now on."""
@@ -327,35 +333,11 @@ def note(text: str) -> TextPart:
 def by_program(
     parts: Iterable[AnyPart], wrote: Callable[[TextPart], object] = bool
 ) -> tuple[AnyPart, ...]:
-    """The same parts, with the texts marked that the program wrote: all, or or only some."""
+    """The same parts, with the texts marked that the program wrote: all, or only some."""
     return tuple(
         replace(part, synthetic=True) if isinstance(part, TextPart) and wrote(part) else part
         for part in parts
     )
-
-
-def folded(
-    id: str,
-    summary: Iterable[AnyPart],
-    at: Number | None,
-    *,
-    auto: bool,
-    tail: str | None = None,
-    wire: Json | None = None,
-) -> tuple[Message, Message]:
-    """A recorded compaction as a pivot: its marker, and its summary."""
-    marker = Message(
-        info=UserInfo(id=f"{id}-marker", time=_created(at), wire=wire or UNSET),
-        parts=(CompactionPart(auto=auto, tail_start_id=tail or UNSET),),
-    )
-    info = AssistantInfo(
-        id=f"{id}-summary",
-        parent_id=marker.id,
-        time=_created(at),
-        summary=True,
-        finish="stop",
-    )
-    return marker, Message(info=info, parts=tuple(summary))
 
 
 def _created(at: Number | None) -> Time | UnsetType:

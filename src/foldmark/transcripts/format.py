@@ -6,8 +6,8 @@ A format that is installed elsewhere is found by the entry point `foldmark.forma
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import resolve_name
 from typing import TypeGuard
 
 from foldmark.errors import BadInput
@@ -20,30 +20,28 @@ ENTRY_POINTS = "foldmark.formats"
 
 Format = type[FormatReader]
 
-_HOMES = {
-    "opencode": ("OpenCode",),
-    "claude_code": ("ClaudeCode",),
-    "codex": ("Codex",),
-    "pi": ("Pi",),
-    "copilot_cli": ("CopilotCli",),
-    "gemini_cli": ("GeminiCli",),
-    "swe_agent": ("SweAgent",),
-    "mini_swe_agent": ("MiniSweAgent",),
-    "openhands": ("OpenHands",),
-    "claude_trace": ("ClaudeTrace",),
-    "api_lists": ("AnthropicLists", "ResponsesLists", "ChatLists"),
-    "aider": ("Aider",),
-}
+_OWN = (
+    "opencode:OpenCode",
+    "claude_code:ClaudeCode",
+    "codex:Codex",
+    "pi:Pi",
+    "copilot_cli:CopilotCli",
+    "gemini_cli:GeminiCli",
+    "swe_agent:SweAgent",
+    "mini_swe_agent:MiniSweAgent",
+    "openhands:OpenHands",
+    "claude_trace:ClaudeTrace",
+    "api_lists:AnthropicLists",
+    "api_lists:ResponsesLists",
+    "api_lists:ChatLists",
+    "aider:Aider",
+)
 
 
 @cache
 def formats() -> tuple[Format, ...]:
     """All formats that are known, our own first."""
-    own: list[Format] = [
-        getattr(import_module(f".formats.{home}", __package__), name)
-        for home, names in _HOMES.items()
-        for name in names
-    ]
+    own: list[Format] = [resolve_name(f"{__package__}.formats.{home}") for home in _OWN]
     return (*own, *_installed({format.name for format in own}))
 
 

@@ -21,7 +21,7 @@ from foldmark.store.rows import SessionRow
 from foldmark.store.sqlite import Sqlite
 from foldmark.store.store import Store
 
-from .read import opened_reading
+from .read import Skipped, opened_reading
 from .source import Unrecognised
 from .store import Apart, Imported, Watch, store_reading
 
@@ -35,14 +35,6 @@ class RefusedFile(Frozen):
 
     file: str
     problem: str
-
-
-class SkippedLine(Frozen):
-    """A line that could not be read, and was left out."""
-
-    file: str
-    line: int
-    cause: str
 
 
 class ImportTarget(Frozen):
@@ -77,7 +69,7 @@ class BatchImport:
         self.watch: Watch | None = None  # is told how many bytes of a file are done
         self.imported: list[Imported] = []
         self.refused: list[RefusedFile] = []
-        self.skipped: list[SkippedLine] = []
+        self.skipped: list[Skipped] = []
         self.unchanged: list[str] = []
         self.passed_over: list[str] = []
 
@@ -160,23 +152,16 @@ class BatchImport:
         with opened_reading(
             file, format=self._format, lenient=self._lenient, most_bytes=self._max_size
         ) as reading:
-            try:
-                imported = store_reading(
-                    self._opened(),
-                    reading,
-                    estimate=self._target.estimate,
-                    name=self._name,
-                    apart=apart,
-                    watch=self.watch,
-                )
-            except BadInput as error:
-                if error.source is not None:
-                    raise
-                raise type(error)(error.cause, source=harmless(file)) from None
+            imported = store_reading(
+                self._opened(),
+                reading,
+                estimate=self._target.estimate,
+                name=self._name,
+                apart=apart,
+                watch=self.watch,
+            )
         if imported:
-            self.skipped += [
-                SkippedLine(file=file, line=held.line, cause=held.cause) for held in reading.skipped
-            ]
+            self.skipped += [replace(held, file=file) for held in reading.skipped]
         return imported
 
     def _is_unchanged(self, state: tuple[str, int, int]) -> bool:

@@ -43,6 +43,7 @@ _UNFINISHED = "the file ends within it; it is taken once it is written to its en
 class Skipped(Frozen):
     """A record that could not be read, and was left out."""
 
+    file: str
     line: int
     cause: str
 
@@ -69,7 +70,7 @@ class Reading:
             yield from steps
         yield from self.importer.end()
         if self.source.unfinished is not None:
-            self.skipped.append(Skipped(line=self.source.unfinished, cause=_UNFINISHED))
+            self._leave_out(self.source.unfinished, _UNFINISHED)
 
     def _taken(self, record: Record) -> list[Step]:
         try:
@@ -88,7 +89,10 @@ class Reading:
         if not self._lenient:
             hint = "" if alone else "; --lenient leaves such lines out"
             raise BadInput(f"{told.cause}{hint}", source=self.source.name, place=line)
-        self.skipped.append(Skipped(line=record.line, cause=told.cause))
+        self._leave_out(record.line, told.cause)
+
+    def _leave_out(self, line: int, cause: str) -> None:
+        self.skipped.append(Skipped(file=self.source.name, line=line, cause=cause))
 
 
 def _line(record: Record, place: str | None) -> str:

@@ -19,7 +19,7 @@ from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import Json
 from foldmark.policy import FOLDMARK
 from foldmark.providers.models import limits_name
-from foldmark.wire.codec import wire_named
+from foldmark.wire.codec import WIRES, codec_of, wire_named
 from foldmark.wire.formats import encode, request
 
 # Where a request has its messages, and where its system prompt, if that is no message.
@@ -38,20 +38,12 @@ _TOOLS = {
     "function_declarations": "gemini",
     "type": "openai-responses",
 }
-# Under which names API formats keep what is their own.
-_BY_KEY = {
-    "anthropic": "anthropic",
-    "openai-chat": "openai-chat",
-    "openai": "openai-responses",
-    "google": "gemini",
-}
 _BY_FORMAT = {
     "swe-agent": "openai-chat",
     "mini-swe-agent": "openai-chat",
     "openhands": "openai-chat",
     "gemini-cli": "gemini",
 }
-_BY_PROVIDER = {"anthropic": "anthropic", "google": "gemini", "openai": "openai-chat"}
 _USUAL = "anthropic"
 
 
@@ -138,16 +130,19 @@ def _wire_of(tool: object) -> str:
 
 def own_wire(transcript: Transcript, model: str = "") -> str:
     """The wire that a transcript speaks itself, else that of its model's provider."""
+    codecs = [codec_of(name) for name in reversed(WIRES)]  # of a provider's two the usual one last
+    by_key = {codec.key: codec.name for codec in codecs}
     found: Counter[str] = Counter()
     for message in transcript.messages:
-        found.update(_BY_KEY.keys() & (message.info.wire or {}).keys())
+        found.update(by_key.keys() & (message.info.wire or {}).keys())
         for part in message.parts:
             metadata: Any = getattr(part, "metadata", None)
             if isinstance(metadata, Mapping):
-                found.update(_BY_KEY.keys() & cast("Json", metadata).keys())
+                found.update(by_key.keys() & cast("Json", metadata).keys())
     if found:
-        return _BY_KEY[found.most_common(1)[0][0]]
+        return by_key[found.most_common(1)[0][0]]
     format = (transcript.info.origin.format or "") if transcript.info.origin else ""
     provider = limits_name(model).partition(":")[0]
-    wire = _BY_FORMAT.get(format) or _BY_KEY.get(format) or _BY_PROVIDER.get(provider)
+    by_provider = {codec.provider: codec.name for codec in codecs}
+    wire = _BY_FORMAT.get(format) or by_key.get(format) or by_provider.get(provider)
     return wire or _USUAL

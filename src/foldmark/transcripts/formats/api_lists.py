@@ -7,7 +7,7 @@ Anthropic's system prompt stands beside the messages as `system`, that of the Re
 `instructions`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from msgspec import UNSET
@@ -29,15 +29,33 @@ from foldmark.transcripts.build import (
     user_message,
     with_info,
 )
-from foldmark.transcripts.detect import ITEMS, MESSAGES, can_be
 from foldmark.transcripts.source import Head
 from foldmark.wire.anthropic import Anthropic
-from foldmark.wire.codec import JOINED, Read, Wire, objects, options
+from foldmark.wire.codec import JOINED, Read, Wire, objects, options, wire_named
+from foldmark.wire.detect import reply_candidates
 from foldmark.wire.formats import decode_reply
 from foldmark.wire.lists import Decoded, read_list
 from foldmark.wire.openai_chat import OpenAIChat
 from foldmark.wire.openai_responses import OpenAIResponses
 
+MESSAGES, ITEMS = "messages", "input"
+_FEW, _MANY = 5, 200  # messages of each list that are looked at
+_CHAT, _ANTHROPIC, _RESPONSES = "openai-chat", "anthropic", "openai-responses"
+# Objects that hold messages and are of another format: these fields tell.
+_ELSEWHERE = frozenset({"info", "trajectory_format", "trajectory", "simulations", "sessionId"})
+# What a request says only on its own API.
+_FIELDS = {
+    _CHAT: frozenset(
+        {
+            *("functions", "parallel_tool_calls", "response_format", "max_completion_tokens", "n"),
+            *("frequency_penalty", "presence_penalty", "logprobs", "seed", "stream_options"),
+        }
+    ),
+    _ANTHROPIC: frozenset({"system", "anthropic_version", "stop_sequences", "thinking"}),
+}
+_MODELS = {_CHAT: "gpt-", _ANTHROPIC: "claude"}
+_TOOLS = {_CHAT: "function", _ANTHROPIC: "input_schema"}
+_SEEN = ("model", "tools", "response")
 _TITLES = ("title", "instance_id", "task_id", "id")
 
 
@@ -51,7 +69,7 @@ class ApiLists(FormatReader):
     @classmethod
     def recognises(cls, head: Head) -> bool:
         """Whether a file can be of this format."""
-        return can_be(head, cls.wire.name)
+        return _can_be(head, cls.wire.name)
 
     def __init__(self, name: str) -> None:
         """Take the file's name, which names the sessions."""
@@ -179,6 +197,64 @@ class _Lines(Talk):
         if read.role != "assistant":
             return user_message(name, read.parts, None, wire=wire)
         return assistant_message(name, read.parts, None, wire=wire or UNSET)
+
+
+# --- of which API a file is ----------------------------------------------------------------
+# What does not tell is not guessed. Bare texts of a user and an assistant are alike for OpenAI's
+# chat and for Anthropic: then a list can be of both, unless the request around it points to one.
+
+
+def _can_be(head: Head, wire: str) -> bool:
+    """Whether a file can hold lists of this API."""
+    if wire == _RESPONSES:
+        return _can_be_items(*_sample(head, ITEMS, _FEW))
+    requests: list[Json] = []
+    for most in (_FEW, _MANY):
+        messages, requests = _sample(head, MESSAGES, most)
+        if not messages or wire_named(_RESPONSES).recognises(messages):
+            return False
+        possible = [name for name in _FIELDS if wire_named(name).recognises(messages)]
+        if len(possible) < 2:
+            return wire in possible
+    pointed = {name for request in requests for name in _pointed(request)}
+    return wire in pointed or len(pointed) != 1
+
+
+def _can_be_items(messages: list[Json], requests: list[Json]) -> bool:
+    # Within a request the field itself tells, where messages alone would not.
+    typed = [{"type": "message", **held} if "role" in held else held for held in messages]
+    return wire_named(_RESPONSES).recognises(typed if requests else messages)
+
+
+def _sample(head: Head, field: str, most: int) -> tuple[list[Json], list[Json]]:
+    """Messages at the beginning of a file, and the requests that they stand in."""
+    messages: Sequence[Any] = head.beginning("", most)
+    requests: list[Json] = []
+    if head.lines:
+        requests = [line for line in head.lines if isinstance(line.get(field), list)]
+        messages = [item for request in requests for item in request[field][:most]]
+        if not requests:
+            messages = head.lines[:most]
+        elif len(requests) < len(head.lines):
+            return [], []
+    elif field in head.fields:
+        messages = head.beginning(field, most)
+        requests = [{name: head.field(name) if name in _SEEN else None for name in head.fields}]
+    if any(_ELSEWHERE & set(request) for request in requests):
+        return [], []
+    return list(messages) if all(isinstance(held, dict) for held in messages) else [], requests
+
+
+def _pointed(request: Json) -> Iterator[str]:
+    """The APIs to which a request points by what it says beside its messages."""
+    model, response = request.get("model"), options(request, "response")
+    replies = [codec.name for codec in reply_candidates(response)] if response else []
+    tools = [as_object(tool) for tool in as_list(request.get("tools"))]
+    for name, fields in _FIELDS.items():
+        is_named = isinstance(model, str) and model.startswith(_MODELS[name])
+        has_tools = any(_TOOLS[name] in tool for tool in tools)
+        if fields & set(request) or is_named or name in replies or has_tools:
+            yield name
 
 
 # --- whole lists ---------------------------------------------------------------------------
