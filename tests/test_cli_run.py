@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
+from rich.console import Console
 
 import foldmark
 from foldmark.agent.permissions import Permissions
 from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.cli.chat.context import RunOptions, rules
 from foldmark.cli.chat.lines import Harmless
-from foldmark.cli.chat.screen import Gauge, WordLines, cached_share, dollars, short, wrapped
+from foldmark.cli.chat.screen import Gauge, cached_share, dollars, short, wrapped
 from foldmark.model import events
 from foldmark.model.messages import (
     AssistantInfo,
@@ -212,8 +213,8 @@ def test_a_command_that_fails_is_no_success_and_its_code_is_told(
         (["Mend it", "--model", "nobody:x"], ["Give --base-url URL for"]),
         (["Mend it", "--model", "gemini:gemini-2.5-pro"], ["google:gemini-2.5-pro?"]),
         (["Mend it", "--model", "locl"], ["no model 'locl'; did you mean local?"]),
-        (["Mend it", "--model", "local:/nope.gguf"], ["there is no file /nope.gguf"]),
-        (["Mend it", "--model", "local:mill/mill.py"], ["mill/mill.py is no .gguf file"]),
+        (["Mend it", "--model", "local:/nope.gguf"], ["'/nope.gguf' is no .gguf file"]),
+        (["Mend it", "--model", "local:mill/mill.py"], ["mill/mill.py' is no .gguf file"]),
         (["--model", MODEL], ['foldmark run "TASK"']),
         (["  ", "--model", MODEL], ["the task is empty"]),
         (["Mend it", "--json", "-q"], ["--json and --quiet"]),
@@ -452,14 +453,15 @@ def test_a_local_model_runs_where_it_is_installed(
 # --- parts ----------------------------------------------------------------------------------------
 
 
-def test_lines_are_broken_between_words_and_what_is_open_is_known():
-    lines = WordLines()
-    assert lines.take("the wheel of the mi", 12) == ["the wheel of"]
-    assert lines.open == "the mi"
-    assert lines.take("ll\n\n  indented", 12) == ["the mill", ""]
-    assert lines.end(12) == ["  indented"]
-    assert wrapped("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
-    assert wrapped("漢字" * 4, 6) == ["漢字漢", "字漢字", "漢字"]
+def test_lines_are_broken_between_words_and_the_last_keeps_its_spaces():
+    narrow = Console(width=12)
+    assert wrapped("the wheel of the mi", narrow) == ["the wheel of", "the mi"]
+    assert wrapped("the mill\n\n  indented", narrow) == ["the mill", "", "  indented"]
+    assert wrapped("the mill is ", narrow) == ["the mill is "]
+    assert wrapped("of the mills ", narrow) == ["of the mills "]
+    assert wrapped("of the mills turn", narrow) == ["of the mills", "turn"]
+    assert wrapped("x" * 25, Console(width=10)) == ["x" * 10, "x" * 10, "x" * 5]
+    assert wrapped("漢字" * 4, Console(width=6)) == ["漢字漢", "字漢字", "漢字"]
 
 
 def test_what_may_become_a_sequence_is_held_back_but_not_for_ever():

@@ -253,21 +253,39 @@ def test_the_user_is_asked_and_what_was_typed_before_is_no_answer(mill: Path):
         screen.until("echo 1 >> out.txt\n")
         screen.until("so it is no answer to it: y")
         screen.until("[a]lways this very command in this run")
-        screen.until("told to the model): ")
+        screen.until(f"told to the model):\n{PROMPT}")
         assert not (mill / "out.txt").exists()
         screen.type("what\n")
-        screen.until("told to the model): ")
+        screen.until(f"told to the model):\n{PROMPT}")
         screen.type("y\n")
         screen.until("echo 2 >> out.txt\n")
-        screen.until("told to the model): ")
+        screen.until(f"told to the model):\n{PROMPT}")
         screen.type("n write it yourself\n")
         screen.until("✗ shell echo 2 >> out.txt · the user said no: write it yourself")
-        screen.until("told to the model): ")
+        screen.until(f"told to the model):\n{PROMPT}")
         screen.type("a\n")  # the fourth is not asked about
         screen.until("done after 5 steps")
         screen.until(PROMPT)
     assert (mill / "out.txt").read_text() == "1\n3\n3\n"
     assert "write it yourself" in str(server.asked[2]["messages"])
+
+
+@pytest.mark.parametrize("by_key", [True, False], ids=["key", "signal"])
+def test_control_c_at_a_question_stops_the_turn(mill: Path, *, by_key: bool):
+    touch = (Call("shell", {"command": "touch out.txt"}),)
+    with chat_server(touch, DONE) as server, terminal(server, mill, "Test it") as screen:
+        screen.until(f"told to the model):\n{PROMPT}")
+        time.sleep(0.3)  # a key is not read between the prompt and the wait for it
+        if by_key:
+            screen.type(CONTROL_C)
+        else:
+            os.kill(screen.program.pid, signal.SIGINT)
+        screen.until("stopped after 1 step")
+        screen.say("Go on, then")
+        screen.until("done after 1 step")
+        screen.say("/exit")
+        assert screen.leave() == 0
+    assert not (mill / "out.txt").exists()
 
 
 def test_the_prompt_knows_commands(mill: Path):

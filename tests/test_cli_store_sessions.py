@@ -307,9 +307,8 @@ def test_one_who_writes_is_named_and_readers_are_not_kept_waiting(where: str):
 # --- events --------------------------------------------------------------------------------
 
 
-def test_events_are_told_line_by_line(where: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch):
+def test_events_are_told_line_by_line(where: str, capsys: Capture):
     worked(where)
-    monkeypatch.setattr("foldmark.cli.commands.sessions._AT_ONCE", 7)
     output = printed("events", "latest", "--json", "--store", where)
     events = [json.loads(line) for line in output.splitlines()]
     assert [event["number"] for event in events] == list(range(1, len(events) + 1))

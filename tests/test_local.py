@@ -75,12 +75,15 @@ def test_what_is_set_and_is_no_file_of_weights_is_told_by_its_name(
     assert "\n" not in str(error.value)
 
 
-def test_without_its_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_library_it_is_said_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, elsewhere: Path
+) -> None:
     def nowhere(name: str) -> None:
         assert name == "xllamacpp"
 
     monkeypatch.setattr(local, "find_spec", nowhere)
-    with pytest.raises(BadPolicy, match="pip install xllamacpp"), local_model():
+    name = f"local:{made(elsewhere / 'own.gguf')}"
+    with pytest.raises(BadPolicy, match="pip install xllamacpp"), local_model(name):
         pass
 
 

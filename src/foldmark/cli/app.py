@@ -28,7 +28,7 @@ from .commands import (
     show,
     undo,
 )
-from .groups import Command, expanded
+from .groups import Command, expanded, help_and_example
 from .text import error_line, plain
 
 FAILED = 2
@@ -44,39 +44,34 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_COMMANDS: dict[str, tuple[tuple[str, Command, str], ...]] = {
-    "An agent": (("run", run.run, run.EXAMPLE),),
+_COMMANDS: dict[str, tuple[Command, ...]] = {
+    "An agent": (run.run,),
     "One transcript": (
-        ("inspect", inspect.inspect, inspect.EXAMPLE),
-        ("plan", plan.plan, plan.EXAMPLE),
-        ("compact", compact.compact, compact.EXAMPLE),
-        ("convert", export.convert, export.CONVERT_EXAMPLE),
-        ("formats", inspect.formats, inspect.FORMATS_EXAMPLE),
-        ("demo", demo.demo, demo.EXAMPLE),
+        inspect.inspect,
+        plan.plan,
+        compact.compact,
+        export.convert,
+        inspect.formats,
+        demo.demo,
     ),
     "Sessions in a store": (
-        ("import", import_.import_files, import_.EXAMPLE),
-        ("sessions", sessions.sessions, sessions.EXAMPLE),
-        ("show", show.show_session, show.EXAMPLE),
-        ("search", search.search, search.SEARCH_EXAMPLE),
-        ("recall", search.recall, search.RECALL_EXAMPLE),
-        ("diff", diff.diff, diff.EXAMPLE),
-        ("events", sessions.events, sessions.EVENTS_EXAMPLE),
-        ("export", export.export, export.EXAMPLE),
+        import_.import_,
+        sessions.sessions,
+        show.show,
+        search.search,
+        search.recall,
+        diff.diff,
+        sessions.events,
+        export.export,
     ),
-    "For other agents": (("mcp", mcp.mcp, mcp.EXAMPLE),),
-    "Going back": (
-        ("undo", undo.undo, undo.UNDO_EXAMPLE),
-        ("revert", undo.revert, undo.REVERT_EXAMPLE),
-        ("fork", undo.fork, undo.FORK_EXAMPLE),
-    ),
-    "Keeping a store": (
-        ("gc", maintain.gc, maintain.GC_EXAMPLE),
-        ("backup", maintain.back_up, maintain.BACKUP_EXAMPLE),
-    ),
+    "For other agents": (mcp.mcp,),
+    "Going back": (undo.undo, undo.revert, undo.fork),
+    "Keeping a store": (maintain.gc, maintain.backup),
 }
-for _panel, _held in _COMMANDS.items():
-    for _name, _command, _example in _held:
+for _panel, _commands in _COMMANDS.items():
+    for _command in _commands:
+        _, _example = help_and_example(_command)
+        _name = _command.__name__.rstrip("_")
         app.command(_name, epilog=_example, rich_help_panel=_panel)(expanded(_command))
 
 

@@ -48,10 +48,18 @@ def expanded(command: Command) -> Command:
             given[name] = group(**own)
         command(**given)
 
-    called.__doc__ = command.__doc__
+    called.__doc__ = help_and_example(command)[0]
     called.__annotations__ = {held.name: held.annotation for held in parameters}
     called.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess] - as inspect documents it
     return called
+
+
+def help_and_example(command: Command) -> tuple[str, str]:
+    """The sentences of a command's docstring, and its example with all that follows, as typed."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    first = next(at for at, text in enumerate(paragraphs) if text.startswith("Example: "))
+    example = (text.replace("\n", " ") for text in paragraphs[first:])
+    return "\n\n".join(paragraphs[:first]), "\n\n".join(example)
 
 
 def _parameters(group: Any) -> Iterator[inspect.Parameter]:

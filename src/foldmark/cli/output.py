@@ -7,7 +7,7 @@ from pathlib import Path
 from foldmark.errors import BadInput
 from foldmark.files import harmless, write_private
 
-from .text import escaped, harmless_line
+from .text import escaped, harmless_text
 
 STANDARD_OUTPUT = "-"
 
@@ -17,8 +17,7 @@ FORCE = ("--force", "Overwrite the file if it is there.")
 def write_text(data: bytes) -> None:
     """Print lines of text as they are; where a terminal reads them, without what steers it."""
     if sys.stdout.isatty():
-        lines = data.decode().split("\n")
-        data = "\n".join(harmless_line(line) for line in lines).encode("utf-8", "replace")
+        data = harmless_text(data.decode().expandtabs(4)).encode("utf-8", "replace")
     write_bytes(data)
 
 

@@ -29,6 +29,12 @@ def harmless_line(text: str) -> str:
     return "".join(ch if ch.isprintable() else " " for ch in line)
 
 
+def harmless_text(text: str) -> str:
+    """A text of lines without anything that steers a terminal but ends of lines and tabs."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return "\n".join("\t".join(map(harmless_line, line.split("\t"))) for line in lines)
+
+
 def within(text: str, folder: str) -> str:
     """A text in which the paths inside a folder stand without it."""
     return text.replace(folder.rstrip("/") + "/", "") if folder.strip("/") else text

@@ -38,9 +38,9 @@ def local_model(name: str = LOCAL, *, window: int = _WINDOW) -> Generator[Model]
 
     BadPolicy says what is missing, and what to do about it.
     """
+    weights = found_weights(name.partition(":")[2])
     if find_spec("xllamacpp") is None:
         raise BadPolicy("a local model needs xllamacpp: pip install xllamacpp")
-    weights = found_weights(name.partition(":")[2])
     key = token_urlsafe(24)
     with served(weights, window, key) as address:
         yield model_named(f"{LOCAL}:{weights.stem}", base_url=address, api_key=key)
@@ -51,8 +51,8 @@ def found_weights(path: str = "") -> Path:
     if named := path or os.environ.get(WEIGHTS, ""):
         weights = Path(named).expanduser()
         if not weights.is_file() or weights.suffix.lower() != _SUFFIX:
-            told = "" if path else f"{WEIGHTS} is "
-            raise BadPolicy(f"{told}{named!r}, which is no {_SUFFIX} file that is there")
+            told = f"{named!r} is" if path else f"{WEIGHTS} is {named!r}, which is"
+            raise BadPolicy(f"{told} no {_SUFFIX} file that is there")
         return weights
     if (kept := next(_kept(), None)) is None:
         raise BadPolicy(f"no local model is found: set {WEIGHTS} to a {_SUFFIX} file")

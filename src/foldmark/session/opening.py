@@ -110,13 +110,17 @@ def _row(store: Store, session: str | None, estimate: str) -> SessionRow:
         return store.named(LATEST)
     if session is not None and (found := store.find(checked_id(session))):
         return found
-    maker = Maker("")
-    now = maker.now()
-    name = session or maker.session_id()
-    info = SessionInfo(id=name, time=Time(created=now, updated=now))
+    info = new_session(session)
     try:
         return store.create(info, estimate=estimate)
     except StoreError:
-        if found := store.find(name):  # another process was quicker
+        if found := store.find(info.id):  # another process was quicker
             return found
         raise
+
+
+def new_session(name: str | None = None, **info: Any) -> SessionInfo:
+    """What is known of a session that begins now; it gets an id of its own unless one is given."""
+    maker = Maker("")
+    now = maker.now()
+    return SessionInfo(id=name or maker.session_id(), time=Time(created=now, updated=now), **info)

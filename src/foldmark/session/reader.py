@@ -39,15 +39,15 @@ class Found(Frozen):
     state: State
 
 
-def view(state: SessionState, before: int | None = None) -> View:
-    """What the model is shown now, or was shown before an act."""
-    if before is None:
+def view(state: SessionState, act: int | None = None, *, after: bool = False) -> View:
+    """What the model is shown now, or was shown right before or after an act."""
+    if act is None:
         with state.lock:
             shown = state.fresh().view()
         return state.hooks.view(shown)
     with state.lock, state.undamaged():
-        part = state.slice(before)
-        state.act(before)
+        part = state.slice(act, after=after)
+        state.act(act)
         loaded = state.store.load(state.key, part, estimate=state.policy.estimate)
         return state.viewing(state.built(loaded)).view()
 

@@ -242,9 +242,9 @@ class Session(Closing, AsyncClosing):
         compactor.run(self._state, compactor.fit(self._state))
         return compactor.sent(self._state, name)
 
-    def view(self, *, before: int | None = None) -> View:
-        """What the model is shown now, or was shown before an act."""
-        return reader.view(self._state, before)
+    def view(self, *, before: int | None = None, after: int | None = None) -> View:
+        """What the model is shown now, or was shown right before or after an act."""
+        return reader.view(self._state, after or before, after=after is not None)
 
     def plan(self, *, explain: bool = True) -> Plan:
         """What prune and compact would do, and why."""

@@ -121,9 +121,10 @@ class SessionState:
             self.show(self.built(loaded))
             self._stale = False
 
-    def slice(self, act: int | None = None) -> Slice:
-        """What the view needs of the session, now or before an act."""
-        return Slice(act=act, dangling=self.policy.view.dangling_tail == "everything")
+    def slice(self, act: int | None = None, *, after: bool = False) -> Slice:
+        """What the view needs of the session, now or before or after an act."""
+        dangling = self.policy.view.dangling_tail == "everything"
+        return Slice(act=act, after=after, dangling=dangling)
 
     @contextmanager
     def undamaged(self) -> Generator[None]:

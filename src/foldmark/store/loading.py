@@ -35,18 +35,20 @@ class Slice(Frozen):
     reverted: bool = False  # with everything: what reverts hide as well
     dangling: bool = False  # a tail that is not found means: all of it
     act: int | None = None  # as it was before this act
+    after: bool = False  # or as it was right after it
 
 
 class _Reader:
-    """Reads one session at one moment, as it is or as it was before an act."""
+    """Reads one session at one moment, as it is or as it was before or after an act."""
 
-    def __init__(self, engine: Engine, row: SessionRow, end: int, before: int | None) -> None:
+    def __init__(self, engine: Engine, row: SessionRow, end: int, part: Slice) -> None:
         self.engine = engine
         self.row = row
         self.end = end
         self.in_force = IN_FORCE
-        if before is not None:
-            self.in_force = one_of("number", in_force_before(engine, row.key, before, end))
+        if part.act is not None:
+            acts = in_force_at(engine, row.key, part.act, end, after=part.after)
+            self.in_force = one_of("number", acts)
 
     def pivots(self, where: str, *args: object) -> list[tuple[int, int, int | None, str | None]]:
         return [
@@ -101,8 +103,8 @@ class _Reader:
 
 def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded:
     """A session as its view needs it; the caller holds one moment (`reading`)."""
-    end = row.places if part.act is None else _length_before(engine, row, part.act)
-    reader = _Reader(engine, row, end, part.act)
+    end = row.places if part.act is None else _length_at(engine, row, part.act, after=part.after)
+    reader = _Reader(engine, row, end, part)
     latest = reader.latest()
     start, memory = 0, RequestMemory()
     pivots: list[Pivot] = []
@@ -138,7 +140,7 @@ def remembered(engine: Engine, row: SessionRow, marker: int, before: int) -> Req
 
     Of what came before the latest pivot, that one remembers all that matters.
     """
-    reader = _Reader(engine, row, marker, None)
+    reader = _Reader(engine, row, marker, Slice())
     latest = reader.latest()
     start, requests = 0, Requests()
     if latest is not None:
@@ -153,12 +155,13 @@ def remembered(engine: Engine, row: SessionRow, marker: int, before: int) -> Req
     return requests.memory(before)
 
 
-def in_force_before(engine: Engine, session: int, number: int, end: int) -> list[int]:
-    """The acts that were in force right before one, when there were so many messages.
+def in_force_at(engine: Engine, session: int, number: int, end: int, *, after: bool) -> list[int]:
+    """The acts that were in force right before one or after it, when there were so many messages.
 
     What was undone and redone since is told by the events.
     """
-    acts = {act.number: act for act in read_acts(engine, session, "number < ?", number)}
+    known = read_acts(engine, session, "number < ?", number + after)
+    acts = {act.number: act for act in known}
     for kind, data in _events_backwards(engine, session):
         act = data.get("act")
         if kind in {UNDONE, REDONE} and act in acts:
@@ -215,9 +218,11 @@ def _start(latest: tuple[int, int, int | None, str | None], part: Slice) -> int:
     return 0 if tail_id and part.dangling else marker
 
 
-def _length_before(engine: Engine, row: SessionRow, act: int) -> int:
-    rows = engine.read("SELECT place FROM acts WHERE session = ? AND number = ?", (row.key, act))
-    return rows[0][0] if rows else row.places
+def _length_at(engine: Engine, row: SessionRow, number: int, *, after: bool) -> int:
+    acts = read_acts(engine, row.key, "number = ?", number)
+    if not acts:
+        return row.places
+    return acts[0].done[0] if after else acts[0].place
 
 
 def _parts_after(last: Entry) -> int:

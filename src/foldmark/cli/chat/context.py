@@ -3,6 +3,7 @@
 The model is reached at once; the session is opened only when there is something to say in it.
 """
 
+import math
 import shlex
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -10,7 +11,6 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -20,23 +20,21 @@ from foldmark.agent.tool import Tool
 from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.errors import BadInput, NoSession, NoStore
 from foldmark.files import harmless
-from foldmark.model.messages import AssistantInfo, Origin, SessionInfo, Time
+from foldmark.model.messages import AssistantInfo, Origin
 from foldmark.providers.local import LOCAL, is_local, local_model
 from foldmark.providers.models import model_named
-from foldmark.session.maker import Maker
+from foldmark.session.opening import new_session, open_store
 from foldmark.session.opening import open as open_session
-from foldmark.session.opening import open_store
 from foldmark.session.session import Session
-from foldmark.session.settings import DIGEST, Settings
+from foldmark.session.settings import DIGEST
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store
-from foldmark.summary.protocol import Summarizer
 from foldmark.summary.steps import Model
 
 from ..commands.diff import checked_folder
 from ..groups import flag, option
 from ..layout import QUIET
-from ..options import BASE_URL, STORE, WINDOW, store_place
+from ..options import BASE_URL, STORE, WINDOW, store_place, store_settings
 from ..text import error_line, plain
 from .lines import Line
 from .screen import Gauge, TerminalScreen
@@ -50,7 +48,6 @@ _NO_SESSION = (
     "no earlier run in this folder to go on with; give a task, or --session ID for another session"
 )
 _RUN = "foldmark run"  # the origin of sessions that are created here
-_WEIGHTS = ".gguf"
 _NEAR = 0.75  # how alike a misspelt `local` must be
 # Products that people name in place of who offers them.
 _OTHERWISE = {
@@ -109,13 +106,6 @@ class RunOptions:
     store: str | None = option(*STORE, show_default=False)
 
 
-class Trees(NamedTuple):
-    """The files before a revert and after it."""
-
-    before: str
-    after: str
-
-
 class RunContext:
     """What a run works with; `open` makes the session and the agent."""
 
@@ -124,32 +114,38 @@ class RunContext:
     screen: TerminalScreen  # at a terminal only, as is the gauge
     gauge: Gauge
 
-    def __init__(self, options: RunOptions, settings: Settings, stack: ExitStack) -> None:
+    def __init__(self, options: RunOptions, stack: ExitStack) -> None:
         """Take what was asked for; the stack closes what is opened."""
         self.options = options  # as the session is to go on
         self.folder = checked_folder(options.folder.resolve())
         # What is wrong with these is told before a session is made.
         rules(options, workspace_tools(self.folder))
-        self.settings = settings
-        self.where = store_place(settings)
+        if options.cost is not None and not 0 < options.cost < math.inf:
+            raise BadInput(f"--cost is {options.cost:g}; give more than 0 dollars")
+        given = ("store", "model", "window", "policy", "summarizer")
+        self.settings = store_settings(**{name: getattr(options, name) for name in given})
+        self.where = store_place(self.settings)
         self._prompt = _read_prompt(options.prompt)
         self._stack = stack
         self._row, name = self._known_session()
-        base_url = options.base_url or settings.base_url
-        self.model, self.window = _reach(stack, settings.model or name, base_url, settings.window)
+        base_url = options.base_url or self.settings.base_url
+        name = self.settings.model or name
+        self.model, self.window = _reach(stack, name, base_url, self.settings.window)
         self._ask: Asker | None = None
         self.session_id = ""  # once there is one
-        self.reverted: dict[int, Trees] = {}  # files, by the operations of this run
+        self.reverted: dict[int, tuple[str, str]] = {}  # trees around reverts of this run
 
     def open(self, ask: Asker | None = None) -> None:
         """Open the session, an old one or a new one that says where it works, and its agent."""
         settings, model = self.settings, self.model.name
         # What would be refused is refused before anything is made.
         msgspec.structs.replace(settings, model=model, window=self.window).limit()
-        summarizer = _summarizer(settings)
+        name, url = settings.summarizer, settings.base_url
+        summarizer = name if name in (None, DIGEST) else model_named(name, base_url=url)
         if self._row is None:
+            info = new_session(directory=str(self.folder), origin=Origin(format=_RUN))
             with open_store(settings) as store:
-                self._row = _created(store, self.folder, settings.rules().estimate)
+                self._row = store.create(info, estimate=settings.rules().estimate)
         opened = open_session(
             self.where,
             session=self._row.id,
@@ -176,20 +172,16 @@ class RunContext:
             cost=options.cost,
         )
 
-    def switch(self, name: str, window: int | None) -> tuple[Agent, int | None]:
-        """An agent with another model, and its window; `accept` goes on with it."""
-        base_url = self.options.base_url if self._is_same_provider(name) else None
-        model, size = _reach(self._stack, name, base_url, window)
-        return self._agent(model), size
-
-    def accept(self, agent: Agent, name: str, window: int | None) -> None:
+    def switch(self, name: str, window: int | None) -> None:
         """Go on with another model; a server that was named is for its provider's models."""
-        base_url = self.options.base_url if self._is_same_provider(name) else None
+        is_same_provider = self.model.name.partition(":")[0] == name.partition(":")[0]
+        base_url = self.options.base_url if is_same_provider else None
+        model, size = _reach(self._stack, name, base_url, window)
+        agent = self._agent(model)
+        self.session.switch(model.name, window=size)
         self.agent = agent
         self.options = replace(self.options, model=name, window=window, base_url=base_url)
-
-    def _is_same_provider(self, name: str) -> bool:
-        return self.model.name.partition(":")[0] == name.partition(":")[0]
+        self.gauge.refresh()
 
     def about_model(self) -> Line | None:
         """A word on a model of this machine: who never saw one shall know what it is."""
@@ -265,25 +257,6 @@ def _model_of(store: Store, row: SessionRow) -> str | None:
     return None
 
 
-def _created(store: Store, folder: Path, estimate: str) -> SessionRow:
-    maker = Maker("")
-    now = maker.now()
-    info = SessionInfo(
-        id=maker.session_id(),
-        directory=str(folder),
-        time=Time(created=now, updated=now),
-        origin=Origin(format=_RUN),
-    )
-    return store.create(info, estimate=estimate)
-
-
-def _summarizer(settings: Settings) -> Summarizer | str | None:
-    name = settings.summarizer
-    if name is None or name == DIGEST:
-        return name
-    return model_named(name, base_url=settings.base_url)
-
-
 def _may_hold_password(option: str, given: str) -> bool:
     return "://" in given and (option == "--store" or "@" in given)
 
@@ -303,29 +276,20 @@ def _reach(
         return model_named(name, base_url=base_url), window
     if base_url is not None:
         raise BadInput("--base-url is for a model that is elsewhere; leave it out for a local one")
-    _check_weights(name.partition(":")[2])
     size = window or LOCAL_WINDOW
     return stack.enter_context(local_model(name, window=size)), size
 
 
 def _check_name(name: str) -> None:
+    """Refuse a misspelt `local`, and a product in place of its provider."""
     provider, colon, model = name.partition(":")
     better = _OTHERWISE.get(provider.lower()) if colon else None
+    wrong = f"provider {plain(provider)!r}"
     if better is None and get_close_matches(provider.lower(), [LOCAL], cutoff=_NEAR):
-        better = LOCAL
+        better, wrong = LOCAL, f"model {plain(name)!r}"
     if better is not None:
-        what = "model" if better == LOCAL else "provider"
-        wrong = name if better == LOCAL else provider
         right = plain(f"{better}{colon}{model}")
-        raise BadInput(f"there is no {what} {plain(wrong)!r}; did you mean {right}?")
-
-
-def _check_weights(path: str) -> None:
-    weights = Path(path).expanduser()
-    if path and not weights.exists():
-        raise BadInput(f"there is no file {plain(path)}; give --model local:FILE{_WEIGHTS}")
-    if path and (not weights.is_file() or weights.suffix.lower() != _WEIGHTS):
-        raise BadInput(f"{plain(path)} is no {_WEIGHTS} file; give --model local:FILE{_WEIGHTS}")
+        raise BadInput(f"there is no {wrong}; did you mean {right}?")
 
 
 # --- rules and texts -----------------------------------------------------------------------
@@ -334,14 +298,10 @@ def _check_weights(path: str) -> None:
 def rules(options: RunOptions, tools: Iterable[Tool]) -> dict[str, Action]:
     """The user's rules, in the order in which they count: the stricter ones last."""
     names = [tool.name for tool in tools]
-    given: dict[Action, list[str]] = {
-        "allow": options.allow,
-        "ask": options.ask,
-        "deny": options.deny,
-    }
     found: dict[str, Action] = {}
-    for action, patterns in given.items():
-        for rule in patterns:
+    actions: tuple[Action, ...] = ("allow", "ask", "deny")
+    for action in actions:
+        for rule in getattr(options, action):
             tool = rule.partition(":")[0].strip()
             if not any(fnmatchcase(name, tool) for name in names):
                 known = ", ".join(names)

@@ -1,6 +1,6 @@
 """What is told of a run in lines: what each tool did, what was pruned and folded, what failed.
 
-Two screens are here that draw nothing: one for pipes and files, one that prints events as JSON.
+The screens here draw nothing: for the last words alone, for pipes and files, for events as JSON.
 Words go to standard output; all that is said beside them goes to standard error.
 """
 
@@ -8,8 +8,8 @@ import re
 import sys
 import time
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
-from typing import NamedTuple, Protocol
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from foldmark.agent.tool_calls import Toolbox
 from foldmark.agent.turn import TurnResult
@@ -18,7 +18,7 @@ from foldmark.model.events import Event
 from foldmark.model.values import Json, encode
 
 from ..layout import QUIET
-from ..text import escaped, harmless_line, number, plain
+from ..text import escaped, harmless_text, number, plain
 
 ENDED = "run.ended"
 _LONGEST = 120  # characters of what a call is about
@@ -36,26 +36,6 @@ class Line(NamedTuple):
     text: str
     style: str = ""
     whole: bool = False  # it is to be copied, and never broken
-
-
-class Screen(Protocol):
-    """Shows a run to whoever looks."""
-
-    def take(self, event: Event) -> None:
-        """Show what an event tells."""
-        ...
-
-    def say(self, line: Line) -> None:
-        """Show a line of ours."""
-        ...
-
-    def shown(self) -> AbstractContextManager[None]:
-        """Show a turn for as long as the context lasts."""
-        ...
-
-    def end(self, ended: TurnResult) -> None:
-        """Show how a turn has ended."""
-        ...
 
 
 # --- lines ---------------------------------------------------------------------------------
@@ -118,6 +98,28 @@ class Calls:
         self._hinted.add(name)
         return Line(f"nobody can be asked here about {name}; allow it with: --allow {name}")
 
+    def told(self, event: Event) -> Line | None:
+        """The line for an event; None where there is nothing to say."""
+        data = event.data
+        match event.kind:
+            case events.TOOL_STARTED:
+                self.begin(event)
+            case events.TOOL_FINISHED:
+                return self.finished(event)
+            case events.STEP_RETRIED:
+                cause = plain(data["message"], most=_LONGEST_ERROR)
+                return Line(f"asked again in {data['seconds']:g} s: {cause}", "yellow")
+            case events.PRUNED:
+                what = number(data["parts"], "old output")
+                return Line(f"pruned {what}: {_change(data)}", "yellow")
+            case events.COMPACTED:
+                return Line(f"folded the older part: {_change(data)}", "magenta")
+            case events.FAILED:
+                return Line(f"not folded: {plain(data['reason'], most=_LONGEST_ERROR)}", "yellow")
+            case _:
+                pass
+        return None
+
     def finished(self, event: Event) -> Line:
         """A call that has ended, in one line."""
         data = event.data
@@ -142,26 +144,6 @@ def _named(tool: str, about: str) -> str:
 
 def _first_text(given: Json) -> str:
     return next((held for held in given.values() if isinstance(held, str)), "")
-
-
-def told(event: Event, calls: Calls) -> Line | None:
-    """The line for an event; None where there is nothing to say."""
-    data = event.data
-    match event.kind:
-        case events.TOOL_FINISHED:
-            return calls.finished(event)
-        case events.STEP_RETRIED:
-            cause = plain(data["message"], most=_LONGEST_ERROR)
-            return Line(f"asked again in {data['seconds']:g} s: {cause}", "yellow")
-        case events.PRUNED:
-            what = number(data["parts"], "old output")
-            return Line(f"pruned {what}: {_change(data)}", "yellow")
-        case events.COMPACTED:
-            return Line(f"folded the older part: {_change(data)}", "magenta")
-        case events.FAILED:
-            return Line(f"not folded: {plain(data['reason'], most=_LONGEST_ERROR)}", "yellow")
-        case _:
-            return None
 
 
 def _change(data: Json) -> str:
@@ -194,31 +176,51 @@ def complain(line: Line) -> None:
     sys.stderr.flush()
 
 
-class PlainScreen:
+class Screen:
+    """Shows a run to whoever looks; this one shows the last words alone."""
+
+    def __init__(self, calls: Calls) -> None:
+        """Take what is known of calls."""
+        self._calls = calls
+
+    def take(self, event: Event) -> None:
+        """Show what an event tells: here, how to allow what nobody can be asked about."""
+        if event.kind == events.TOOL_STARTED and (hint := self._calls.hint(event.data)):
+            complain(hint)
+
+    def say(self, line: Line) -> None:
+        """Show a line of ours."""
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """Show a turn for as long as the context lasts."""
+        yield
+
+    def end(self, ended: TurnResult) -> None:
+        """Show how a turn has ended."""
+        if text := harmless_text(ended.text):
+            sys.stdout.write(text.removesuffix("\n") + "\n")
+
+
+class PlainScreen(Screen):
     """Words to standard output as they come, lines about the rest to standard error."""
 
-    def __init__(self, calls: Calls, *, quiet: bool = False) -> None:
-        """Take what is known of calls; a quiet one shows the last words alone."""
-        self._calls = calls
-        self._quiet = quiet
+    def __init__(self, calls: Calls) -> None:
+        """Take what is known of calls."""
+        super().__init__(calls)
         self._words = Harmless()
         self._open = False  # the line that was written last has not ended
 
     def take(self, event: Event) -> None:
         """Show what an event tells."""
-        if event.kind == events.TOOL_STARTED and (hint := self._calls.hint(event.data)):
-            complain(hint)
-        if self._quiet:
-            return
+        super().take(event)
         if event.kind == events.STEP_DELTA:
             if event.data["what"] == "text":
                 self._write(self._words.take(event.data["text"]))
             return
-        if event.kind == events.TOOL_STARTED:
-            self._calls.begin(event)
         if event.kind in (events.STEP_FINISHED, events.STEP_RETRIED):
             self._end_line()
-        if line := told(event, self._calls):
+        if line := self._calls.told(event):
             complain(line)
 
     def _write(self, text: str) -> None:
@@ -233,9 +235,8 @@ class PlainScreen:
             self._write("\n")
 
     def say(self, line: Line) -> None:
-        """Show a line of ours, unless it shall be quiet."""
-        if not self._quiet:
-            complain(line)
+        """Show a line of ours."""
+        complain(line)
 
     @contextmanager
     def shown(self) -> Generator[None]:
@@ -243,53 +244,28 @@ class PlainScreen:
         try:
             yield
         finally:
-            if not self._quiet:
-                self._end_line()
-                for line in self._calls.stopped():
-                    complain(line)
+            self._end_line()
+            for line in self._calls.stopped():
+                complain(line)
 
     def end(self, ended: TurnResult) -> None:
-        """Show how a turn has ended."""
-        if self._quiet:
-            clean = Harmless()
-            self._write(clean.take(ended.text) + clean.rest())
-            self._end_line()
+        """Show nothing more: all was shown as it came."""
 
 
-class JsonScreen:
+class JsonScreen(Screen):
     """Every event as one JSON object on a line of its own, and nothing else."""
-
-    def __init__(self, calls: Calls) -> None:
-        """Take what is known of calls."""
-        self._calls = calls
 
     def take(self, event: Event) -> None:
         """Print an event."""
-        if event.kind == events.TOOL_STARTED and (hint := self._calls.hint(event.data)):
-            complain(hint)
+        super().take(event)
         print_event(event)
-
-    def say(self, line: Line) -> None:
-        """Say nothing: a program reads this."""
-
-    @contextmanager
-    def shown(self) -> Generator[None]:
-        """Show a turn: nothing is drawn."""
-        yield
 
     def end(self, ended: TurnResult) -> None:
         """Print how it ended."""
-        session = ended.session
-        data: Json = {
-            "text": ended.text,
-            "ended": ended.ended,
-            "steps": ended.steps,
-            "cost": ended.cost,
-            "tokens": ended.tokens,
-            "files": list(ended.files),
-            "session": session.id,
-        }
-        print_event(_ended(session.id, data))
+        told = ("text", "ended", "steps", "cost", "tokens", "files")
+        data: Json = {name: getattr(ended, name) for name in told}
+        name = ended.session.id
+        print_event(ended_event(name, {**data, "session": name}))
 
 
 def print_event(event: Event) -> None:
@@ -298,12 +274,8 @@ def print_event(event: Event) -> None:
     sys.stdout.flush()
 
 
-def failure(session: str, error: str) -> Event:
-    """What is printed last where a run fails, be it before it has a session."""
-    return _ended(session, {"ended": "failed", "error": error})
-
-
-def _ended(session: str, data: Json) -> Event:
+def ended_event(session: str, data: Json) -> Event:
+    """What is printed last, also where a run fails before it has a session."""
     return Event(number=0, session=session, kind=ENDED, at=int(time.time() * 1_000), data=data)
 
 
@@ -319,22 +291,13 @@ class Harmless:
 
     def take(self, piece: str) -> str:
         """What can be shown now; ends of lines and tabs stay."""
-        text = self._held + piece.replace("\r\n", "\n")
+        text = self._held + piece
         begun = _BEGUN.search(text, max(0, len(text) - _LONGEST_HELD))
         cut = len(text) if begun is None else begun.start()
         self._held = text[cut:]
-        return harmless(text[:cut])
+        return harmless_text(text[:cut])
 
     def rest(self) -> str:
         """What was held back."""
         text, self._held = self._held, ""
-        return harmless(text)
-
-
-def harmless(text: str) -> str:
-    """A text without anything that steers a terminal but ends of lines and tabs."""
-    return "\n".join(_harmless_bits(line) for line in text.split("\n"))
-
-
-def _harmless_bits(line: str) -> str:
-    return "\t".join(harmless_line(bit) for bit in line.split("\t"))
+        return harmless_text(text)

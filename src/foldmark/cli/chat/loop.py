@@ -6,17 +6,15 @@ A signal stops a turn so that it can go on later.
 import asyncio
 import os
 import signal
-import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from types import FrameType
-from typing import Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from foldmark.agent.permissions import Question, Reply
 from foldmark.agent.turn import Turn, TurnResult
-from foldmark.errors import FoldmarkError
 from foldmark.model.events import Event
 from foldmark.model.messages import AssistantInfo
 from foldmark.providers.models import kept_open
@@ -24,17 +22,19 @@ from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
 
 from ..layout import QUIET
-from ..text import error_line, number, plain
+from ..text import number, plain
 from .context import RunContext
 from .lines import Calls, JsonScreen, Line, PlainScreen, Screen, complain, outcome
-from .prompt import Asking, Prompt
 from .screen import Gauge, TerminalScreen
-from .slash_commands import COMMANDS, Leave, early_answer, is_command, obey
+from .slash_commands import COMMANDS, Leave, early_answer, is_command, obey, told_errors
+
+if TYPE_CHECKING:
+    from .prompt import Prompt
 
 Shown = Literal["terminal", "plain", "quiet", "json"]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _KILLED = 128  # an exit code is this and the signal's number
-_TERMINATED = _KILLED + signal.SIGTERM
+TERMINATED = _KILLED + signal.SIGTERM
 _GRACE = 3.0  # seconds that a turn has to end after it was to stop twice
 _CLOSE = 1.0  # seconds to give the lease back, where even that was too long
 
@@ -45,35 +45,15 @@ _CLOSE = 1.0  # seconds to give the lease back, where even that was too long
 def work(context: RunContext, said: str | None, shown: Shown) -> int:
     """One turn without a terminal; its exit code."""
     context.open()
-    calls = Calls(context.agent.toolbox)
-    screen: Screen = (
-        JsonScreen(calls) if shown == "json" else PlainScreen(calls, quiet=shown == "quiet")
-    )
+    screens: dict[Shown, type[Screen]] = {"json": JsonScreen, "plain": PlainScreen}
+    screen = screens.get(shown, Screen)(Calls(context.agent.toolbox))
     if line := context.about_model():
         screen.say(line)
-    done = take_turn(context, screen, said)
-    is_done = done.result.ended == "stop"
-    (screen.say if is_done else complain)(outcome(done.result))
-    if not is_done or shown == "plain":
+    result, code = take_turn(context, screen, said)
+    (complain if code else screen.say)(outcome(result))
+    if code or shown == "plain":
         complain(Line(f"go on with: {context.resuming()}"))
-    return done.code
-
-
-@contextmanager
-def terminable() -> Generator[None]:
-    """Let SIGTERM end a run as an exit does, so that its session is closed."""
-
-    def leave(_number: int, _frame: FrameType | None) -> NoReturn:
-        sys.exit(_TERMINATED)
-
-    before = None
-    with suppress(ValueError):  # not in the main thread
-        before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        with suppress(ValueError):
-            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+    return code
 
 
 # --- at a terminal -------------------------------------------------------------------------
@@ -81,6 +61,8 @@ def terminable() -> Generator[None]:
 
 def talk(context: RunContext, said: str | None) -> int:
     """Turns, with a prompt after each, until the user leaves; the exit code."""
+    from .prompt import Prompt, ask_user  # noqa: PLC0415 - no other command needs prompt_toolkit
+
     prompt = Prompt(f"/{name}" for name in COMMANDS)
     goes_on = context.options.goes_on
     if line := context.about_model():
@@ -89,10 +71,13 @@ def talk(context: RunContext, said: str | None) -> int:
         said = _first_words(prompt, context.model.name)
         if said is None:
             return 0
-    asking = Asking()
-    context.open(asking.ask)
+
+    async def ask(question: Question) -> Reply:
+        return await ask_user(context.screen, question)
+
+    context.open(ask)
     context.gauge = Gauge(context.session)
-    context.screen = asking.screen = TerminalScreen(Calls(context.agent.toolbox), context.gauge)
+    context.screen = TerminalScreen(Calls(context.agent.toolbox), context.gauge)
     if goes_on:
         row = context.session.info
         title = f"{plain(row.info.title or 'without a title')}, {number(row.places, 'message')}"
@@ -103,7 +88,7 @@ def talk(context: RunContext, said: str | None) -> int:
     return code
 
 
-def _first_words(prompt: Prompt, name: str) -> str | None:
+def _first_words(prompt: "Prompt", name: str) -> str | None:
     """What the user says first; there is no session before that."""
     complain(Line(f"{plain(name)} is ready; /help tells what you can do, Ctrl-D leaves"))
     while (line := prompt.typed()) is not None:
@@ -117,13 +102,14 @@ def _first_words(prompt: Prompt, name: str) -> str | None:
     return None
 
 
-def _talked(prompt: Prompt, context: RunContext, said: str | None) -> int:
+def _talked(prompt: "Prompt", context: RunContext, said: str | None) -> int:
     goes_on = said is None and _is_unfinished(context.session)
     while True:
-        if said is not None or goes_on:
-            done = _shown_turn(context, said)
-            if done is not None and done.signal == signal.SIGTERM:
-                return _TERMINATED
+        with told_errors(context):
+            if (said is not None or goes_on) and (
+                take_turn(context, context.screen, said)[1] == TERMINATED
+            ):
+                return TERMINATED
         said, goes_on = None, False
         line = prompt.typed()
         if line is None:
@@ -140,15 +126,6 @@ def _talked(prompt: Prompt, context: RunContext, said: str | None) -> int:
             context.screen.say(Line("stopped", "yellow"))
 
 
-def _shown_turn(context: RunContext, said: str | None) -> "TurnEnd | None":
-    """One turn; what goes wrong is told, and the user may say something else."""
-    try:
-        return take_turn(context, context.screen, said)
-    except FoldmarkError as error:
-        context.screen.say(Line(plain(error_line(error), most=1_000), "red"))
-        return None
-
-
 def _is_unfinished(session: Session) -> bool:
     """Whether a session was left in the middle of a turn."""
     last = LoopSupport(session).newest()
@@ -160,28 +137,14 @@ def _is_unfinished(session: Session) -> bool:
 # --- one turn ------------------------------------------------------------------------------
 
 
-class TurnEnd(NamedTuple):
-    """A turn that has ended, and the signal that stopped it, if one did."""
-
-    result: TurnResult
-    signal: int | None
-
-    @property
-    def code(self) -> int:
-        """The exit code of a run that ends so: 1 where a bound was reached."""
-        if self.result.ended == "stop":
-            return 0
-        if self.result.ended == "aborted":
-            return _KILLED + (self.signal or signal.SIGINT)
-        return 1
-
-
-def take_turn(context: RunContext, screen: Screen, said: str | None) -> TurnEnd:
-    """Take a turn to its end, and show it."""
+def take_turn(context: RunContext, screen: Screen, said: str | None) -> tuple[TurnResult, int]:
+    """Take a turn to its end, and show it; the exit code is 1 where a bound was reached."""
     return asyncio.run(_take_turn(context, screen, said))
 
 
-async def _take_turn(context: RunContext, screen: Screen, said: str | None) -> TurnEnd:
+async def _take_turn(
+    context: RunContext, screen: Screen, said: str | None
+) -> tuple[TurnResult, int]:
     agent, session = context.agent, context.session
     turn = agent.turn(said, session)
     stop = _Stop(turn)
@@ -194,7 +157,8 @@ async def _take_turn(context: RunContext, screen: Screen, said: str | None) -> T
             raise
         raise typer.Exit(_KILLED + stop.signal) from None
     screen.end(result)
-    return TurnEnd(result, stop.signal)
+    codes = {"stop": 0, "aborted": _KILLED + (stop.signal or signal.SIGINT)}
+    return result, codes.get(result.ended, 1)
 
 
 @contextmanager

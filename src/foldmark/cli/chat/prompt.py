@@ -5,26 +5,23 @@ a call all is shown that it would be called with: a command is read before it is
 terminal nobody is asked, and nothing of this is used.
 """
 
-import asyncio
 import os
 import select
+import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.text import Text
 
 from foldmark.agent.permissions import SHELLS, No, Question, Reply
-from foldmark.errors import BadInput
 
 from ..layout import QUIET
 from ..text import number, plain
-
-if TYPE_CHECKING:
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-
-    from .screen import TerminalScreen
+from .screen import TerminalScreen
 
 PROMPT = "› "  # noqa: RUF001 - no mistaken >, but a sign of our own
 _LEAVING = "Ctrl-D or /exit leaves"
@@ -38,11 +35,6 @@ class Prompt:
 
     def __init__(self, words: Iterable[str] = ()) -> None:
         """Take the words that a line may begin with, to complete them."""
-        try:
-            from prompt_toolkit import PromptSession  # noqa: PLC0415 - no other command needs it
-            from prompt_toolkit.completion import WordCompleter  # noqa: PLC0415
-        except ModuleNotFoundError:
-            raise BadInput("the prompt needs: pip install 'foldmark[cli]'") from None
         self._has_told = False
         self._lines: PromptSession[str] = PromptSession(
             PROMPT,
@@ -65,14 +57,12 @@ class Prompt:
             return ""
 
 
-def _keys() -> "KeyBindings":
+def _keys() -> KeyBindings:
     """Enter ends a message, unless more of a paste is waiting behind it."""
-    from prompt_toolkit.key_binding import KeyBindings  # noqa: PLC0415
-
     keys = KeyBindings()
 
     @keys.add("enter")
-    def _(event: "KeyPressEvent") -> None:
+    def _(event: KeyPressEvent) -> None:
         if event.key_processor.input_queue and event.current_buffer.text.strip():
             event.current_buffer.insert_text("\n")
         else:
@@ -84,33 +74,32 @@ def _keys() -> "KeyBindings":
 # --- questions -----------------------------------------------------------------------------
 
 
-class Asking:
-    """Asks on the screen of a run, once there is one."""
+async def ask_user(screen: TerminalScreen, question: Question) -> Reply:
+    """What the user says to a call, asked on the screen of the run."""
+    with screen.paused():
+        for piece in _shown(question):
+            screen.console.print(piece)
+        if dropped := _dropped():
+            told = f"  typed before the question, so it is no answer to it: {dropped}"
+            screen.console.print(Text(told, style=QUIET, overflow="fold"))
+        lines: PromptSession[str] = PromptSession(PROMPT)
+        reply = None
+        try:
+            while reply is None:
+                screen.console.print(Text(_choices(question)))
+                # Signals are the turn's own; at the question Ctrl-C is a key, and means the same.
+                reply = reply_of(await lines.prompt_async(handle_sigint=False))
+        except EOFError:
+            reply = "no"
+        except KeyboardInterrupt:
+            signal.raise_signal(signal.SIGINT)
+            reply = "no"
+        finally:
+            screen.answered(question.tool, question.subject)
+        return reply
 
-    def __init__(self) -> None:
-        """Begin without a screen."""
-        self.screen: TerminalScreen | None = None
 
-    async def ask(self, question: Question) -> Reply:
-        """What the user says."""
-        if self.screen is None:
-            return "no"
-        with self.screen.paused():
-            for piece in _shown(question):
-                self.screen.console.print(piece)
-            if dropped := _dropped():
-                told = f"  typed before the question, so it is no answer to it: {dropped}"
-                self.screen.console.print(Text(told, style=QUIET, overflow="fold"))
-            try:
-                return await _answer(choices(question))
-            except asyncio.CancelledError:
-                sys.stdout.write("\n")  # what comes next begins a line of its own
-                raise
-            finally:
-                self.screen.answered(question.tool, question.subject)
-
-
-def choices(question: Question) -> str:
+def _choices(question: Question) -> str:
     """What can be answered, and for what."""
     if not question.subject:
         what = "tool"
@@ -119,18 +108,7 @@ def choices(question: Question) -> str:
     else:
         what = "very path" if question.input.get("path") == question.subject else "very call"
     always = f"[a]lways this {what} in this run"
-    return f"[y]es once, {always}, [n]o (words after n are told to the model): "
-
-
-async def _answer(told: str) -> Reply:
-    while True:
-        sys.stdout.write(told)
-        sys.stdout.flush()
-        line = await typed_line()
-        if line is None:
-            return "no"
-        if (reply := reply_of(line)) is not None:
-            return reply
+    return f"[y]es once, {always}, [n]o (words after n are told to the model):"
 
 
 def reply_of(line: str) -> Reply | None:
@@ -147,32 +125,26 @@ def reply_of(line: str) -> Reply | None:
             return None
 
 
-def _shown(question: Question) -> list[Text]:
+def _shown(question: Question) -> Iterator[Text]:
     subject = question.subject
-    shown = visible(subject[:_MOST_SHOWN])
-    pieces = [Text(f"{plain(question.tool, most=40)} wants to be called:", style="bold yellow")]
-    pieces += [Text(f"  {line}", overflow="fold") for line in shown.split("\n") if shown]
+    yield Text(f"{plain(question.tool, most=40)} wants to be called:", style="bold yellow")
+    if shown := visible(subject[:_MOST_SHOWN]):
+        yield from (Text(f"  {line}", overflow="fold") for line in shown.split("\n"))
     if (rest := len(subject) - _MOST_SHOWN) > 0:
-        pieces.append(
-            Text(f"  … and {number(rest, 'character')} more, not shown", style="bold red")
-        )
-    if others := _others(question):
-        pieces.append(Text(f"  {others}", style=QUIET))
-    return pieces
+        yield Text(f"  … and {number(rest, 'character')} more, not shown", style="bold red")
+    others = ", ".join(
+        f"{plain(name, most=30)}={plain(str(value), most=60)}"
+        for name, value in question.input.items()
+        if value != subject
+    )
+    if others:
+        yield Text(f"  {others}", style=QUIET)
 
 
 def visible(text: str) -> str:
     """A text in which signs that steer a terminal stand as escapes: none of it is hidden."""
     return "".join(
         sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text
-    )
-
-
-def _others(question: Question) -> str:
-    """The rest of the input, shortly."""
-    rest = {name: held for name, held in question.input.items() if held != question.subject}
-    return ", ".join(
-        f"{plain(name, most=30)}={plain(str(held), most=60)}" for name, held in rest.items()
     )
 
 
@@ -186,27 +158,3 @@ def _dropped() -> str:
 
         termios.tcflush(stdin, termios.TCIFLUSH)  # a line that is not ended cannot be read
     return plain(taken.decode(errors="replace"), most=_MOST_DROPPED)
-
-
-async def typed_line() -> str | None:
-    """A line that the user types; None where there will be no more. It can be cancelled."""
-    loop = asyncio.get_running_loop()
-    stdin = sys.stdin.fileno()
-    typed = bytearray()
-    got: asyncio.Future[None] = loop.create_future()
-
-    def read() -> None:
-        try:
-            data = os.read(stdin, _READ)
-        except OSError:
-            data = b""
-        typed.extend(data)
-        if (not data or b"\n" in data) and not got.done():
-            got.set_result(None)
-
-    loop.add_reader(stdin, read)
-    try:
-        await got
-    finally:
-        loop.remove_reader(stdin)
-    return typed.decode(errors="replace").partition("\n")[0] if b"\n" in typed else None

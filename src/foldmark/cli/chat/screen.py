@@ -9,7 +9,6 @@ import threading
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
-from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
@@ -18,22 +17,23 @@ from foldmark.agent.turn import TurnResult
 from foldmark.model import events
 from foldmark.model.events import Event
 from foldmark.model.messages import AssistantInfo, Tokens
-from foldmark.model.operations import Operation
 from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
 from foldmark.tokens.budget import pressure
 
+from ..commands.show import folded_messages
 from ..layout import QUIET, pressure_colour, pressure_text, terminal_console
 from ..text import number, plain
-from .lines import Calls, Harmless, Line, outcome, told
+from .lines import Calls, Harmless, Line, Screen, outcome
 
 _PER_SECOND = 10
 _MOST_THOUGHT = 2_000  # characters of a thought that are kept to show its beginning
 _MOST_CALLS = 8  # lines for calls that run
 _BAR = 10  # characters
-_AT_ONCE = 1_000
 _THOUSAND, _MILLION = 1_000, 1_000_000
-_RESHAPED = frozenset({events.COMPACTED, events.UNDONE, events.REDONE, events.REVERTED})
+_RESHAPED = frozenset(
+    {events.PRUNED, events.COMPACTED, events.UNDONE, events.REDONE, events.REVERTED}
+)
 
 
 # --- the gauge -----------------------------------------------------------------------------
@@ -54,13 +54,14 @@ class Gauge:
 
     def refresh(self) -> None:
         """Look at the session anew: its window may be another."""
-        self.used, self.usable = self._session.tokens, self._session.room
+        self.usable = self._session.room
         self._look()
 
     def _look(self) -> None:
         acts = self._session.acts()
+        self.used = self._session.tokens
         self.pruned = sum(self._hidden.get(act.number, 0) for act in acts if act.in_force)
-        self.folded = folded_messages(self._session, acts)
+        self.folded = folded_messages(self._session.view(), acts)
 
     def take(self, event: Event) -> None:
         """Note what an event tells."""
@@ -74,15 +75,12 @@ class Gauge:
                 self.cached = self._cached_share()
             case events.TURN_FINISHED:
                 self._spent = self.cost = self._spent + data["cost"]
-            case events.PRUNED:
-                self._hidden[data["act"]] = data["parts"]
-                self.used = max(0, self.used - data["before"] + data["after"])
-                self._look()
             case kind if kind in _RESHAPED:
-                self.used = self._session.tokens
+                if kind == events.PRUNED:
+                    self._hidden[data["act"]] = data["parts"]
                 self._look()
             case _:
-                return
+                pass
 
     def _cached_share(self) -> float | None:
         last = LoopSupport(self._session).newest()
@@ -142,42 +140,27 @@ def cached_share(tokens: Tokens | None) -> float | None:
     return read / whole if whole and (read or write) else None
 
 
-def folded_messages(session: Session, acts: Iterable[Operation]) -> int:
-    """How many messages the newest summary stands for."""
-    view = session.view()
-    if view.pivot is None:
-        return 0
-    reverts = [act for act in acts if act.kind == "revert" and act.in_force]
-    shown = set(view.places).union(*(range(act.tail or 0, act.marker or 0) for act in reverts))
-    return sum(place not in shown for place in range(view.pivot.marker))
-
-
 def _parts_by_prune(session: Session) -> dict[int, int]:
     """How many outputs each prune of an earlier run has hidden."""
-    found: dict[int, int] = {}
-    after = 0
-    while session.info.acts and (some := session.events(after, _AT_ONCE)):
-        for event in some:
-            if event.kind == events.PRUNED:
-                found[event.data["act"]] = event.data["parts"]
-        after = some[-1].number
-    return found
+    told = session.follow(seconds=0) if session.info.acts else ()
+    return {event.data["act"]: event.data["parts"] for event in told if event.kind == events.PRUNED}
 
 
 # --- the screen -----------------------------------------------------------------------------
 
 
-class TerminalScreen:
+class TerminalScreen(Screen):
     """Draws a run. Events may come from any thread, one after the other."""
 
     def __init__(self, calls: Calls, gauge: Gauge) -> None:
         """Take what is known of calls, and the gauge."""
-        self._calls = calls
+        super().__init__(calls)
         self._gauge = gauge
         self.console = terminal_console()
         self._lock = threading.RLock()
         self._live: Live | None = None
-        self._words = WordLines()
+        self._words = Harmless()
+        self._open = ""  # the line that is being written
         self._thought = ""
         self._announced: dict[str, str] = {}  # calls whose input is being written
         self._folding: int | None = None  # characters of a summary so far
@@ -242,7 +225,7 @@ class TerminalScreen:
                 return
             self._gauge.take(event)
             self._note(event)
-            if line := told(event, self._calls):
+            if line := self._calls.told(event):
                 self._settle()
                 self.say(line)
 
@@ -251,7 +234,7 @@ class TerminalScreen:
         match event.kind:
             case events.STEP_DELTA if data["what"] == "text":
                 self._end_thought()
-                self._print(self._words.take(data["text"], self.console.width))
+                self._print(self._words.take(data["text"]))
             case events.STEP_DELTA:
                 self._thought = (self._thought + data["text"])[:_MOST_THOUGHT]
             case events.TOOL_CALLED:
@@ -260,8 +243,6 @@ class TerminalScreen:
             case events.STEP_FINISHED | events.STEP_RETRIED:
                 self._settle()
                 self._announced.clear()
-            case events.TOOL_STARTED:
-                self._calls.begin(event)
             case events.STARTED:
                 self._folding = 0
             case events.DELTA:
@@ -271,7 +252,8 @@ class TerminalScreen:
             case _:
                 return
 
-    def _print(self, lines: list[str]) -> None:
+    def _print(self, text: str) -> None:
+        *lines, self._open = wrapped(self._open + text, self.console)
         for line in lines:
             self.console.print(Text(line))
 
@@ -283,7 +265,8 @@ class TerminalScreen:
     def _settle(self) -> None:
         """Print for good what was being written."""
         self._end_thought()
-        self._print(self._words.end(self.console.width))
+        text = self._words.rest()
+        self._print(f"{text}\n" if self._open or text else "")
 
     def say(self, line: Line) -> None:
         """Show a line of ours."""
@@ -313,8 +296,8 @@ class TerminalScreen:
             # The end of it: that is what moves.
             thought = plain(self._thought[-4 * width :], most=10_000)[-max(width - 12, 1) :]
             yield _one_line(f"· thinking {thought}", f"italic {QUIET}")
-        if self._words.open:
-            yield _one_line(self._words.open)
+        if self._open:
+            yield _one_line(self._open)
         if self._folding is not None:
             written = f": {number(self._folding, 'character')} so far" if self._folding else ""
             yield _one_line(f"… folding the older part{written}", "magenta")
@@ -335,45 +318,9 @@ def _one_line(text: str, style: str = "") -> Text:
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
-# --- lines of words ------------------------------------------------------------------------
-
-
-class WordLines:
-    """Makes lines of pieces: those that are whole, and the one that is being written."""
-
-    def __init__(self) -> None:
-        """Begin with an empty line."""
-        self._clean = Harmless()
-        self.open = ""
-
-    def take(self, piece: str, width: int) -> list[str]:
-        """The lines that are whole now; one that is longer than the width is broken."""
-        return self._broken(self._clean.take(piece), width)
-
-    def end(self, width: int) -> list[str]:
-        """The last lines: nothing more comes."""
-        lines = self._broken(self._clean.rest(), width)
-        if self.open:
-            lines.append(self.open)
-            self.open = ""
-        return lines
-
-    def _broken(self, text: str, width: int) -> list[str]:
-        *whole, last = (self.open + text).split("\n")
-        lines = [part for line in whole for part in wrapped(line, width)]
-        *more, self.open = wrapped(last, width)
-        return [*lines, *more]
-
-
-def wrapped(line: str, width: int) -> list[str]:
-    """A line as lines that fit, broken between words where that is possible."""
-    line = line.expandtabs(4)
-    lines: list[str] = []
-    while cell_len(line) > width:
-        head = chop_cells(line, max(width, 2))[0]
-        space = head.rfind(" ")
-        between = space > 0 and head[:space].strip() and line[len(head)] != " "
-        cut = space if between else len(head)
-        lines.append(line[:cut])
-        line = line[cut:].removeprefix(" ")
-    return [*lines, line]
+def wrapped(text: str, console: Console) -> list[str]:
+    """A text as lines that fit, broken between words; the last keeps the spaces at its end."""
+    whole = text.rstrip(" ")
+    lines = (Text(line).wrap(console, console.width, tab_size=4) for line in whole.split("\n"))
+    *rows, last = (row.plain for wrapped in lines for row in wrapped)
+    return [*rows, last + text[len(whole) :]]

@@ -5,9 +5,9 @@ Each does what the command of that name does, to the session of the run.
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.text import Text
 
@@ -15,7 +15,6 @@ from foldmark.agent.file_changes import changed_trees, tree_before
 from foldmark.errors import BadInput, FoldmarkError, UnknownModel
 from foldmark.log.log import marker_part
 from foldmark.model.messages import Message, TextPart
-from foldmark.snapshots.snapshots import Restored
 
 from ..commands.diff import LEFT_OUT, message_named, taken_snapshots, tell
 from ..commands.search import search
@@ -23,7 +22,7 @@ from ..commands.undo import tell_operation
 from ..layout import QUIET, gauge, show
 from ..options import StoreOptions
 from ..text import error_line, number, plain
-from .context import RunContext, Trees
+from .context import RunContext
 from .lines import Line
 from .screen import short
 
@@ -35,14 +34,6 @@ _MOST_LINES = 400  # of a diff at a prompt
 
 class Leave(Exception):
     """The user wants to go."""
-
-
-class SlashCommand(NamedTuple):
-    """A command, and what it is for."""
-
-    do: Callable[[RunContext, str], None]
-    takes: str
-    about: str
 
 
 def is_command(line: str) -> bool:
@@ -69,8 +60,15 @@ def obey(context: RunContext, line: str) -> None:
     if command is None:
         context.screen.say(_unknown(name))
         return
+    with told_errors(context):
+        command(context, rest)
+
+
+@contextmanager
+def told_errors(context: RunContext) -> Generator[None]:
+    """Tell what goes wrong, and let the user say something else."""
     try:
-        command.do(context, rest)
+        yield
     except FoldmarkError as error:
         context.screen.say(Line(plain(error_line(error), most=1_000), "red"))
 
@@ -94,12 +92,16 @@ def _unknown(name: str) -> Line:
 
 
 def _help_lines() -> Iterator[Line]:
-    for name, command in COMMANDS.items():
-        call = f"/{name} {command.takes}".rstrip()
-        yield Line(f"  {call:<{_CALL}}{command.about}", QUIET)
+    for command in COMMANDS.values():
+        call, _, about = (command.__doc__ or "").partition(" - ")
+        yield Line(f"  {call:<{_CALL}}{about.removesuffix('.')}", QUIET)
+
+
+# --- the commands: each begins its docstring with how it is called -------------------------
 
 
 def _compact(context: RunContext, focus: str) -> None:
+    """/compact [FOCUS] - fold the older part into a summary."""
     session = context.session
     context.agent.prepare(session)
     with context.screen.shown():
@@ -109,27 +111,22 @@ def _compact(context: RunContext, focus: str) -> None:
 
 
 def _undo(context: RunContext, act: str) -> None:
+    """/undo [ACT] - take back the latest prune, pivot or revert, with its files."""
     before = context.session.view().tokens
     done = context.session.undo(_whole_number(act))
     told = f"Act {done.number}, a {done.kind}, was undone"
     if done.kind != "revert":
         tell_operation(context.session, done, before, told)
         return
-    restored = _files_again(context, done.number)
+    before_revert, after_revert = context.reverted.get(done.number, (None, None))
+    taken = taken_snapshots(context.session, context.folder) if before_revert else None
+    restored = None
+    if taken and before_revert and taken.take() == after_revert:  # else work would be lost
+        restored = taken.restore(before_revert)
     tell_operation(context.session, done, before, told, restored=restored)
     if restored is None:
-        known = done.number in context.reverted
-        cause = "they were changed since" if known else "that revert was made in another run"
+        cause = "they were changed since" if taken else "that revert was made in another run"
         context.screen.say(Line(f"files stay as they are: {cause}", QUIET))
-
-
-def _files_again(context: RunContext, act: int) -> Restored | None:
-    """Files as they were before a revert; None where that is not known, or work would be lost."""
-    trees = context.reverted.get(act)
-    if trees is None:
-        return None
-    held = taken_snapshots(context.session, context.folder)
-    return held.restore(trees.before) if held.take() == trees.after else None
 
 
 def _whole_number(text: str) -> int | None:
@@ -139,6 +136,7 @@ def _whole_number(text: str) -> int | None:
 
 
 def _plan(context: RunContext, _: str) -> None:
+    """/plan - what prune and compact would do now."""
     context.agent.prepare(context.session)
     plan = context.session.plan()
     used = f"{short(plan.tokens)} of {short(plan.usable)} usable tokens"
@@ -158,13 +156,16 @@ def _plan(context: RunContext, _: str) -> None:
 
 
 def _search(context: RunContext, query: str) -> None:
+    """/search WORDS - find what was said, shown or not."""
     search(context.session.id, query.split(), options=StoreOptions(store=context.where))
 
 
 def _diff(context: RunContext, message: str) -> None:
+    """/diff [MESSAGE] - what was changed in files."""
     session = context.session
     held = taken_snapshots(session, context.folder)
-    name = _message_named(context, message) if message else None
+    with StoreOptions(store=context.where).open() as store:
+        name = message_named(store, session.info, message) if message else None
     trees = changed_trees(session, name)
     found = held.diff(*trees) if trees else ()
     if not found or not trees:
@@ -178,32 +179,25 @@ def _diff(context: RunContext, message: str) -> None:
     context.screen.say(Line(LEFT_OUT, QUIET))
 
 
-def _message_named(context: RunContext, name: str) -> str:
-    with StoreOptions(store=context.where).open() as store:
-        return message_named(store, context.session.info, name)
-
-
 def _model(context: RunContext, given: str) -> None:
+    """/model NAME [WINDOW] - go on with another model."""
     name, _, size = given.partition(" ")
     size = size.strip().replace(",", "").replace("_", "")
     if not name or (size and not size.isdecimal()):
         raise BadInput("say which, and its window where that is not known: /model NAME [TOKENS]")
     window = int(size) if size else None
-    agent, known_window = context.switch(name, window)
     session = context.session
     try:
         with context.screen.shown():
-            session.switch(agent.model.name, window=known_window)
+            context.switch(name, window)
     except UnknownModel:
         raise BadInput(f"no window is known for it; say how many tokens: /model {name} N") from None
-    context.accept(agent, name, window)
-    context.gauge.refresh()
-    told = f"now {plain(agent.model.name)}: {short(session.tokens)} of {short(session.room)} used"
-    context.screen.say(Line(told, "green"))
+    used = f"{short(session.tokens)} of {short(session.room)} used"
+    context.screen.say(Line(f"now {plain(context.agent.model.name)}: {used}", "green"))
 
 
 def _revert(context: RunContext, _: str) -> None:
-    """Files and view as they were before the user's newest message."""
+    """/revert - files and view as before your last message."""
     session = context.session
     messages = session.export(reverted=False).messages
     asked = next((held for held in reversed(messages) if _is_said_by_user(held)), None)
@@ -216,7 +210,7 @@ def _revert(context: RunContext, _: str) -> None:
     before = session.view().tokens
     # The first message has none before it: then only what came after it is hidden.
     act = session.revert(messages[max(place - 1, 0)].id)
-    context.reverted[act.number] = Trees(restored.before, after)
+    context.reverted[act.number] = (restored.before, after)
     words = plain(" ".join(_texts(asked)), most=_FIRST_WORDS)
     tell_operation(session, act, before, f"Back to before “{words}”", restored=restored)
 
@@ -232,24 +226,17 @@ def _texts(message: Message) -> list[str]:
 
 
 def _help(context: RunContext, _: str) -> None:
+    """/help - this list."""
     for line in _help_lines():
         context.screen.say(line)
 
 
 def _exit(_context: RunContext, _: str) -> None:
+    """/exit - leave; Ctrl-D does so, too."""
     raise Leave
 
 
-COMMANDS = {
-    "compact": SlashCommand(_compact, "[FOCUS]", "fold the older part into a summary"),
-    "undo": SlashCommand(
-        _undo, "[ACT]", "take back the latest prune, pivot or revert, with its files"
-    ),
-    "plan": SlashCommand(_plan, "", "what prune and compact would do now"),
-    "search": SlashCommand(_search, "WORDS", "find what was said, shown or not"),
-    "diff": SlashCommand(_diff, "[MESSAGE]", "what was changed in files"),
-    "revert": SlashCommand(_revert, "", "files and view as before your last message"),
-    "model": SlashCommand(_model, "NAME [WINDOW]", "go on with another model"),
-    "help": SlashCommand(_help, "", "this list"),
-    "exit": SlashCommand(_exit, "", "leave; Ctrl-D does so, too"),
+COMMANDS: dict[str, Callable[[RunContext, str], None]] = {
+    command.__name__.removeprefix("_"): command
+    for command in (_compact, _undo, _plan, _search, _diff, _revert, _model, _help, _exit)
 }

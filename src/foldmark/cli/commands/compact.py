@@ -44,7 +44,6 @@ from ..output import FORCE, STANDARD_OUTPUT, check_output, write_file, write_jso
 from ..progress import waiting
 from ..text import number, within
 
-EXAMPLE = "Example: foldmark compact session.jsonl --window 64000 --output messages.json"
 _LEAST_TARGET = 50
 _MOST_ROWS, _SUMMARY_LINES = 8, 12
 _HOW = {
@@ -109,6 +108,8 @@ def compact(
     """Make a session fit a window, and show where each token went. The file is not changed.
 
     Old tool outputs are pruned where that is enough; else the older part is folded into a summary.
+
+    Example: foldmark compact session.jsonl --window 64000 --output messages.json
     """
     if fit.target is not None and models.window is not None and fit.target > models.window:
         raise BadInput(

@@ -21,7 +21,6 @@ from ..plot import GrowthPlot
 from ..text import number
 from .show import operations_table
 
-EXAMPLE = "Example: foldmark demo"
 _SUMMARY_LINES, _RECALLED_LINES = 14, 4
 _ON_THE_FILE = ("inspect {}", "plan {} --window 32000", "compact {} --window 32000")
 _ON_THE_STORE = ("show latest", "search latest keyset", "undo latest")
@@ -32,6 +31,8 @@ def demo(*, json: AsJson = False) -> None:
 
     No model is asked and nothing is sent anywhere. The session stays in a private folder, as a
     file and in a store, so that the other commands can be tried on it.
+
+    Example: foldmark demo
     """
     transcript = sample()
     path = Path(tempfile.mkdtemp(prefix="foldmark-demo-")) / "session.json"

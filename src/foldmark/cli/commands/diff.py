@@ -28,8 +28,6 @@ from ..options import SessionName, StoreOptions
 from ..output import write_bytes
 from ..text import harmless_line, number, plain, shown_name
 
-EXAMPLE = "Example: foldmark diff latest --stat"
-
 LEFT_OUT = (
     f"Left out: ignored files, and new ones of more than {size_text(MOST_BYTES)}, "
     "unless a tool wrote them by name."
@@ -61,6 +59,8 @@ def diff(session: SessionName, *, changes: DiffOptions, options: StoreOptions) -
     """Show what a session changed in files, from its first step to its last.
 
     In a pipe it is a patch for `git apply`, files that are no text and modes included.
+
+    Example: foldmark diff latest --stat
     """
     message, stat = changes.message, changes.stat
     with options.session(session) as (opened, kept, row):

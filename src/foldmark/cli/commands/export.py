@@ -34,8 +34,6 @@ from ..output import (
 )
 from ..text import number
 
-EXAMPLE = "Example: foldmark export latest --to anthropic -o messages.json"
-CONVERT_EXAMPLE = "Example: foldmark convert session.jsonl --to openai-chat"
 OPENCODE, MARKDOWN = "opencode", "markdown"
 _KINDS = (OPENCODE, *WIRES, MARKDOWN)
 
@@ -81,7 +79,10 @@ class ConvertOptions(WriteOptions):
 
 
 def export(session: SessionName, *, writing: WriteOptions, options: StoreOptions) -> None:
-    """Write a session whole: as `opencode export` does, as a wire's messages, or as Markdown."""
+    """Write a session whole: as `opencode export` does, as a wire's messages, or as Markdown.
+
+    Example: foldmark export latest --to anthropic -o messages.json
+    """
     kind = writing.kind()
     with options.session(session) as (opened, _, _):
         transcript = opened.export(reverted=kind == OPENCODE)
@@ -96,7 +97,10 @@ def convert(
     reading: ReadOptions,
     json: AsJson = False,
 ) -> None:
-    """Write a transcript of any format in another one, without a store."""
+    """Write a transcript of any format in another one, without a store.
+
+    Example: foldmark convert session.jsonl --to openai-chat
+    """
     kind = writing.kind()
     rules = policy_named(writing.policy)
     transcript, log = reading.open(file, rules)

@@ -31,8 +31,6 @@ from ..progress import tracked
 from ..text import number, plain
 from .sessions import shown_names
 
-EXAMPLE = "Example: foldmark import ~/.claude/projects --store work.db"
-
 FAILED = 2
 _MOST_ROWS = 40
 
@@ -61,12 +59,14 @@ class ImportOptions:
     max_size: int = size_option()
 
 
-def import_files(files: Files, *, reading: ImportOptions, options: StoreOptions) -> None:
+def import_(files: Files, *, reading: ImportOptions, options: StoreOptions) -> None:
     """Read sessions into a store, which is made if there is none.
 
     Again and again, if you like: what is there already is not doubled, and of a file that has
     grown only what is new is added. Each file is imported whole or not at all; one that cannot be
     read does not keep the others from it.
+
+    Example: foldmark import ~/.claude/projects --store work.db
     """
     if new_name(reading.name) and len(files) > 1:
         raise BadInput("--as names one session, but there are several files")

@@ -43,9 +43,6 @@ from ..options import AsJson, File, ModelOptions, ReadOptions, policy_named
 from ..plot import GrowthPlot
 from ..text import duration, number, within
 
-EXAMPLE = "Example: foldmark inspect session.jsonl --policy opencode --window 200000"
-FORMATS_EXAMPLE = "Example: foldmark formats"
-
 _KINDS = {
     "user": ("the user's words", "cyan"),
     "assistant": ("the model's words", "green"),
@@ -59,7 +56,10 @@ _LONGEST_NAME = 40
 
 
 def formats(*, json: AsJson = False) -> None:
-    """List the formats of transcripts that are known, those of installed plugins too."""
+    """List the formats of transcripts that are known, those of installed plugins too.
+
+    Example: foldmark formats
+    """
     known = list(known_formats())
     rows = ((words(format.name, "cyan"), format.about) for format in known)
     value = [{"format": format.name, "about": format.about} for format in known]
@@ -73,6 +73,8 @@ def inspect(
 
     The figures are of all sessions in the file, or of the one that --pick names. Growth, and what
     the policy would have done in the model's window, are of that one, or of the longest.
+
+    Example: foldmark inspect session.jsonl --policy opencode --window 200000
     """
     read = reading.read(file)
     place = picked(read, reading.pick, file)

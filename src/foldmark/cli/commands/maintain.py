@@ -13,7 +13,7 @@ from rich.text import Text
 from foldmark.errors import BadInput
 from foldmark.files import size_text
 from foldmark.model.values import Json
-from foldmark.store.maintenance import Freed, backup, collect
+from foldmark.store import maintenance
 from foldmark.store.store import Store
 
 from ..groups import flag, option
@@ -21,9 +21,6 @@ from ..layout import QUIET, answer, section, show, words
 from ..options import StoreOptions
 from ..output import unwritable
 from ..text import number
-
-GC_EXAMPLE = "Example: foldmark gc --older-than 90 --dry-run"
-BACKUP_EXAMPLE = "Example: foldmark backup sessions-of-may.db"
 
 _MOST_LISTED = 20
 
@@ -47,15 +44,17 @@ def gc(*, collecting: CollectOptions, options: StoreOptions) -> None:
     """Give unused room back to the disk; and if asked, remove sessions that are old.
 
     A session that someone is writing to is never removed.
+
+    Example: foldmark gc --older-than 90 --dry-run
     """
     older_than, dry_run, yes = collecting.older_than, collecting.dry_run, collecting.yes
     if older_than is not None and not math.isfinite(older_than):
         raise typer.BadParameter(f"{older_than} is no number of days")
     with options.open() as opened:
         if dry_run:
-            freed = collect(opened, older_than=older_than, dry_run=True)
+            freed = maintenance.collect(opened, older_than=older_than, dry_run=True)
         elif older_than is None or yes or _allowed(opened, older_than, json=options.json):
-            freed = collect(opened, older_than=older_than)
+            freed = maintenance.collect(opened, older_than=older_than)
         else:
             show(Text("Nothing was removed."))
             return
@@ -65,7 +64,7 @@ def gc(*, collecting: CollectOptions, options: StoreOptions) -> None:
 
 def _allowed(store: Store, days: float, *, json: bool) -> bool:
     """Whether the sessions that would go may go, if there are any."""
-    old = collect(store, older_than=days, dry_run=True).sessions
+    old = maintenance.collect(store, older_than=days, dry_run=True).sessions
     if not old:
         return True
     if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -85,11 +84,11 @@ def _listed(sessions: tuple[str, ...]) -> Text:
     return Text("\n").join(names)
 
 
-def _as_json(freed: Freed) -> Json:
+def _as_json(freed: maintenance.Freed) -> Json:
     return {"sessions": list(freed.sessions), "before": freed.before, "after": freed.after}
 
 
-def _report(freed: Freed, *, dry_run: bool) -> RenderableType:
+def _report(freed: maintenance.Freed, *, dry_run: bool) -> RenderableType:
     what, before = number(len(freed.sessions), "session"), size_text(freed.before)
     if dry_run:
         title = f"Would remove {what}; the store has {before}"
@@ -98,16 +97,18 @@ def _report(freed: Freed, *, dry_run: bool) -> RenderableType:
     return section(title, *([_listed(freed.sessions)] if freed.sessions else []))
 
 
-def back_up(destination: Destination, *, options: StoreOptions) -> None:
+def backup(destination: Destination, *, options: StoreOptions) -> None:
     """Copy the whole store, as of one moment, into a new file that only you may read.
 
     The file is a store itself: look into it with --store, or bring it back with import.
+
+    Example: foldmark backup sessions-of-may.db
     """
     path = Path(destination)
     with options.open() as opened:
         count = len(opened.sessions())
         try:
-            backup(opened, path)
+            maintenance.backup(opened, path)
             size = path.stat().st_size
         except (OSError, ValueError) as error:
             raise unwritable(destination, error) from None

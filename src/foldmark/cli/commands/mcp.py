@@ -26,12 +26,6 @@ from ..options import FORMAT, STORE, store_place, store_settings
 if TYPE_CHECKING:
     from foldmark.adapters.mcp.sources import Fill, SessionSource
 
-EXAMPLE = (
-    "Example: foldmark mcp ~/.claude/projects\n\n"
-    "Claude Code: claude mcp add foldmark -- foldmark mcp ~/.claude/projects\n\n"
-    'OpenCode, in opencode.json: "mcp": {"foldmark": {"type": "local", '
-    '"command": ["foldmark", "mcp", "--store", "agent.db"]}}'
-)
 _EXTRA = frozenset({"mcp", "mcp_types", "anyio"})
 _WAITING = "foldmark: an MCP server; it waits for a client on standard input (Ctrl-C ends it)\n"
 
@@ -62,6 +56,13 @@ def mcp(path: Served = None, *, options: ServeOptions) -> None:
     """Serve sessions to an agent over MCP: search, recall, plan and inspect. Only reads.
 
     It speaks on standard input and output, and ends when its client goes.
+
+    Example: foldmark mcp ~/.claude/projects
+
+    Claude Code: claude mcp add foldmark -- foldmark mcp ~/.claude/projects
+
+    OpenCode, in opencode.json: "mcp": {"foldmark": {"type": "local", "command": ["foldmark",
+    "mcp", "--store", "agent.db"]}}
     """
     try:
         from foldmark.adapters.mcp.server import serve  # noqa: PLC0415 - it comes with an extra

@@ -43,7 +43,6 @@ from ..options import (
 )
 from ..text import number, within
 
-EXAMPLE = "Example: foldmark plan session.json --model anthropic:claude-sonnet-4-5"
 _MOST_ROWS, _FIRST_WORDS = 15, 120
 
 
@@ -69,7 +68,10 @@ def plan(
     rules: RuleOptions,
     reading: ReadOptions,
 ) -> None:
-    """Show what prune and compact would do to a session now, and why. Nothing is changed."""
+    """Show what prune and compact would do to a session now, and why. Nothing is changed.
+
+    Example: foldmark plan session.json --model anthropic:claude-sonnet-4-5
+    """
     policy = policy_named(models.policy).adjusted(**vars(rules))
     transcript, log = reading.open(file, policy)
     name = models.model or newest_model(log) or ""

@@ -1,9 +1,8 @@
 """`foldmark run`: an agent that works in a folder, at a terminal or as a part of a script."""
 
-import math
+import signal
 import sys
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -11,15 +10,10 @@ import typer
 from foldmark.errors import BadInput, FoldmarkError
 
 from ..chat.context import RunContext, RunOptions
-from ..chat.lines import failure, print_event
-from ..chat.loop import Shown, talk, terminable, work
-from ..options import store_settings
+from ..chat.lines import ended_event, print_event
+from ..chat.loop import TERMINATED, Shown, talk, work
 from ..text import error_line
 
-EXAMPLE = (
-    'Example: foldmark run "make the tests pass" --model anthropic:claude-sonnet-4-5 '
-    "--allow 'shell:pytest *'"
-)
 _STANDARD_INPUT = "-"
 
 Task = Annotated[
@@ -43,25 +37,32 @@ def run(
     At a terminal you can go on talking, and Ctrl-C stops it: /help tells what else there is.
     Without one it ends with 0 when it is done, with 1 where steps, dollars or the length of an
     answer ended it, with 2 after an error, with 130 after Ctrl-C.
+
+    Example: foldmark run "make the tests pass" --model anthropic:claude-sonnet-4-5 --allow
+    'shell:pytest *'
     """
     shown = _shown(json=json, quiet=quiet)
-    contexts: list[RunContext] = []
-    with _told_failure(contexts, is_told=shown == "json"):
+    context: RunContext | None = None
+    try:
         said = _read_task(task)
         if said is None and not options.goes_on and shown != "terminal":
             raise BadInput('say what is to be done: foldmark run "TASK"; - reads standard input')
-        if options.cost is not None and not (math.isfinite(options.cost) and options.cost > 0):
-            raise BadInput(f"--cost is {options.cost:g}; give more than 0 dollars")
-        settings = store_settings(
-            store=options.store,
-            model=options.model,
-            window=options.window,
-            policy=options.policy,
-            summarizer=options.summarizer,
-        )
-        with terminable(), ExitStack() as stack:
-            contexts.append(context := RunContext(options, settings, stack))
+        with ExitStack() as stack:
+            # SIGTERM ends a run as an exit does, so that its session is closed.
+            before = signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(TERMINATED))
+            stack.callback(signal.signal, signal.SIGTERM, before or signal.SIG_DFL)
+            context = RunContext(options, stack)
             code = talk(context, said) if shown == "terminal" else work(context, said, shown)
+    except (FoldmarkError, OSError) as error:
+        if shown == "json" and not isinstance(error, BrokenPipeError):
+            # A program that reads events is told of the error as the last one.
+            line = error_line(error) if isinstance(error, FoldmarkError) else str(error)
+            print_event(
+                ended_event(
+                    context.session_id if context else "", {"ended": "failed", "error": line}
+                )
+            )
+        raise
     raise typer.Exit(code)
 
 
@@ -79,15 +80,3 @@ def _read_task(task: str | None) -> str | None:
     if text is not None and not text.strip():
         raise BadInput("the task is empty; say what is to be done")
     return text
-
-
-@contextmanager
-def _told_failure(contexts: list[RunContext], *, is_told: bool) -> Generator[None]:
-    """Tell a program that reads events of the error that ends a run, as the last event."""
-    try:
-        yield
-    except (FoldmarkError, OSError) as error:
-        if is_told and not isinstance(error, BrokenPipeError):
-            line = error_line(error) if isinstance(error, FoldmarkError) else str(error)
-            print_event(failure(contexts[0].session_id if contexts else "", line))
-        raise

@@ -15,9 +15,6 @@ from ..options import SessionName, StoreOptions
 from ..output import write_bytes
 from ..text import harmless_line, number, plain
 
-SEARCH_EXAMPLE = "Example: foldmark search latest broken wheel --most 5"
-RECALL_EXAMPLE = "Example: foldmark recall latest h3f > output.txt"
-
 _MOST = 20
 
 Query = Annotated[
@@ -33,7 +30,10 @@ Handle = Annotated[
 def search(
     session: SessionName, query: Query, *, most: Most = _MOST, options: StoreOptions
 ) -> None:
-    """Find where words were said: exact matches first, then the newest."""
+    """Find where words were said: exact matches first, then the newest.
+
+    Example: foldmark search latest broken wheel --most 5
+    """
     text = " ".join(query)
     wanted = split_words(text)
     if not wanted:
@@ -57,7 +57,10 @@ def _rows(found: Iterable[Found], wanted: list[str]) -> Iterable[Row]:
 
 
 def recall(session: SessionName, handle: Handle, *, options: StoreOptions) -> None:
-    """Print the content behind a handle: its very bytes, where no terminal reads them."""
+    """Print the content behind a handle: its very bytes, where no terminal reads them.
+
+    Example: foldmark recall latest h3f > output.txt
+    """
     with options.session(session) as (opened, _, row):
         content = opened.recall(handle)
     if options.json:

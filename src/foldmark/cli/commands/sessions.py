@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,7 +12,6 @@ from rich.text import Text
 from foldmark.files import size_text
 from foldmark.model.events import Event
 from foldmark.model.values import Json, encode
-from foldmark.session.session import Session
 from foldmark.store.leases import busy, has_died
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store
@@ -22,12 +21,9 @@ from ..layout import QUIET, Cell, Row, answer, listing, words
 from ..options import STORE, SessionName, StoreOptions, opened_session
 from ..text import ago, escaped, number, percent, plain
 
-EXAMPLE = "Example: foldmark sessions --store work.db"
-EVENTS_EXAMPLE = "Example: foldmark events latest --follow --json"
-
 _WIDE = 110  # columns from which on there is room for whole ids
 _SHORTEST = 16
-_AT_ONCE, _MOST_TEXT = 1_000, 300
+_MOST_TEXT = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +37,10 @@ class EventOptions:
 
 
 def sessions(*, options: StoreOptions) -> None:
-    """List the sessions of a store, the one that was last written to first."""
+    """List the sessions of a store, the one that was last written to first.
+
+    Example: foldmark sessions --store work.db
+    """
     with options.open() as opened:
         rows = opened.sessions()
         writers = [_writer(opened, row) for row in rows]
@@ -125,20 +124,16 @@ def _total(rows: Sequence[SessionRow], whole: int, size: int) -> Text:
 
 
 def events(session: SessionName, *, options: EventOptions) -> None:
-    """Tell what happened to a session, whoever did it: one line per event, oldest first."""
+    """Tell what happened to a session, whoever did it: one line per event, oldest first.
+
+    Example: foldmark events latest --follow --json
+    """
     with opened_session(options.store, session) as (opened, _, _):
-        found = opened.follow(options.after) if options.follow else _all(opened, options.after)
-        for event in found:
+        for event in opened.follow(options.after, seconds=None if options.follow else 0):
             line = escaped(encode(event).decode()) if options.json else _line(event)
             sys.stdout.write(f"{line}\n")
             if options.follow:
                 sys.stdout.flush()
-
-
-def _all(session: Session, after: int) -> Iterator[Event]:
-    while found := session.events(after, _AT_ONCE):
-        yield from found
-        after = found[-1].number
 
 
 def _line(event: Event) -> str:

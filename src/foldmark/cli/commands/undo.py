@@ -20,12 +20,9 @@ from ..text import number, plain
 from .diff import FolderOptions, folder_of, message_named, restored_lines, taken_snapshots
 from .show import operation_json
 
-UNDO_EXAMPLE = "Example: foldmark undo latest --act 3"
-REVERT_EXAMPLE = "Example: foldmark revert latest h3f --files"
 FILES_STAY = (
     "Files stay as they are: undo is for the view. revert --files takes files to a message."
 )
-FORK_EXAMPLE = "Example: foldmark fork latest --at h3f --as another-way"
 
 Place = Annotated[
     str, typer.Argument(metavar="MESSAGE", help="The id of a message, or the handle of its part.")
@@ -60,7 +57,10 @@ class ForkOptions:
 
 
 def undo(session: SessionName, *, undoing: UndoOptions, options: StoreOptions) -> None:
-    """Take back the latest prune, pivot or revert; or with --redo, put it in force again."""
+    """Take back the latest prune, pivot or revert; or with --redo, put it in force again.
+
+    Example: foldmark undo latest --act 3
+    """
     with options.session(session) as (opened, _, _):
         before = opened.view().tokens
         redo = undoing.redo
@@ -79,6 +79,8 @@ def revert(
 
     With --files, the folder's files are again what the view tells: after a message of yours as
     they were before it was answered, after an answer as they were when it had been given.
+
+    Example: foldmark revert latest h3f --files
     """
     if reverting.folder is not None and not reverting.files:
         raise BadInput("--folder is for the files that go back; give --files, too")
@@ -126,7 +128,10 @@ def tell_operation(
 
 
 def fork(session: SessionName, *, forking: ForkOptions, options: StoreOptions) -> None:
-    """Make a new session that begins as another one is, or was at a message."""
+    """Make a new session that begins as another one is, or was at a message.
+
+    Example: foldmark fork latest --at h3f --as another-way
+    """
     name = new_name(forking.name)
     with (
         options.session(session) as (opened, _, row),
