@@ -127,6 +127,7 @@ LISTS: dict[str, list[Json]] = {
         said([PICTURE]),
         user(tool_calls=None, turn=1),
     ],
+    "a call of no type": [calling({**call("a"), "type": None}), tool("a")],
     "results without calls": [
         user(),
         tool("gone"),
@@ -150,7 +151,6 @@ LISTS: dict[str, list[Json]] = {
 }
 ODD: list[list[Json]] = [
     [calling(call("a")), user(), tool("a")],
-    [calling({**call("a"), "type": None}), tool("a")],
     [old_call(""), tool("function_f")],
 ]
 

@@ -17,11 +17,10 @@ from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import encode as to_json
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
-from foldmark.wire.codec import options
 from foldmark.wire.formats import decode, encode, request
-from foldmark.wire.lists import VERBATIM
 
 from .strategies import PNG
+from .wires import verbatim
 
 Json = dict[str, Any]
 WIRE = "openai-responses"
@@ -160,11 +159,6 @@ PAIRS = [
 ]
 
 
-def stretches(messages: Iterable[Message]) -> int:
-    """How many stretches were kept as they came."""
-    return sum(VERBATIM in options(message.info.wire, "openai") for message in messages)
-
-
 def back(items: Sequence[Json]) -> int:
     """Read a list and write it back; how many stretches could only be kept as they came."""
     decoded = decode(items, wire=WIRE)
@@ -173,7 +167,7 @@ def back(items: Sequence[Json]) -> int:
     stored = to_json(Transcript(info=info, messages=decoded.messages))
     again = decode_transcript(stored)
     assert encode(again.messages, WIRE, origin=again.info.origin or None) == items
-    return stretches(decoded.messages)
+    return verbatim(decoded.messages, WIRE)
 
 
 def view(messages: Iterable[Message]) -> tuple[PromptMessage, ...]:

@@ -75,6 +75,8 @@ from .wires import (
     assert_read_or_refused,
     assert_reply_read_or_refused,
     by_model,
+    kept_twice,
+    lengthened,
     noted_messages,
     requested,
     round_trip,
@@ -91,6 +93,7 @@ WIRE = "anthropic"
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_list_is_written_back_as_it_was_and_nothing_of_it_twice(name: str) -> None:
     assert round_trip(MESSAGES[name], WIRE) == (name == "another order")
+    assert not kept_twice(lengthened(MESSAGES[name]), WIRE)
 
 
 @pytest.mark.parametrize("messages", ODD_MESSAGES)
@@ -100,8 +103,9 @@ def test_what_is_odder_than_that_is_written_back_too(messages: list[Json]) -> No
 
 
 @given(message_lists())
-def test_any_valid_list_is_written_back(messages: list[Json]) -> None:
+def test_any_valid_list_is_written_back_and_nothing_of_it_twice(messages: list[Json]) -> None:
     round_trip(messages, WIRE)
+    assert not kept_twice(lengthened(messages), WIRE)
     assert_taken(requested(messages, WIRE), TAKEN_BETA)
 
 

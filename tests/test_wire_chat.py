@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,7 +44,6 @@ from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.wire.codec import NOTHING_TO_READ, options
 from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request
-from foldmark.wire.lists import VERBATIM
 from foldmark.wire.openai_chat import OpenAIChat
 
 from .chat_lists import (
@@ -64,15 +63,11 @@ from .chat_lists import (
     wild,
 )
 from .strategies import PNG, sessions
+from .wires import kept_twice, lengthened, verbatim
 
 CHAT = "openai-chat"
 # Fields that the API does not know are refused, by it as well as here.
 TAKEN = TypeAdapter(list[ChatCompletionMessageParam], config=ConfigDict(extra="forbid"))
-
-
-def verbatim(messages: Iterable[Message]) -> int:
-    """How many stretches were kept as they came."""
-    return sum(VERBATIM in options(message.info.wire, CHAT) for message in messages)
 
 
 def stored(messages: Sequence[Message], origin: Origin) -> tuple[Sequence[Message], Origin]:
@@ -94,7 +89,7 @@ def back(messages: Sequence[Json]) -> int:
     assert plain(encode(decoded.messages, CHAT, origin=decoded.origin)) == plain(messages)
     kept, origin = stored(decoded.messages, decoded.origin)
     assert plain(encode(kept, CHAT, origin=origin)) == plain(messages)
-    return verbatim(decoded.messages)
+    return verbatim(decoded.messages, CHAT)
 
 
 def shown(messages: Sequence[Message]) -> tuple[PromptMessage, ...]:
@@ -154,16 +149,19 @@ def bare(messages: list[Json]) -> list[Json]:
 @pytest.mark.parametrize("name", LISTS)
 def test_a_list_is_written_back_as_it_was_and_nothing_of_it_twice(name: str) -> None:
     assert back(LISTS[name]) == (name == "results in another order")
+    assert not kept_twice(lengthened(LISTS[name]), CHAT)
 
 
 @pytest.mark.parametrize("messages", ODD)
 def test_what_is_odder_than_that_is_kept_as_it_came(messages: list[Json]) -> None:
-    assert back(messages) <= 1
+    assert back(messages) == 1
+    assert not kept_twice(lengthened(messages), CHAT)
 
 
 @given(valid_lists())
-def test_any_valid_list_is_written_back(messages: list[Json]) -> None:
+def test_any_valid_list_is_written_back_and_nothing_of_it_twice(messages: list[Json]) -> None:
     back(messages)
+    assert not kept_twice(lengthened(messages), CHAT)
     assert OpenAIChat().recognises(messages)
 
 
@@ -367,7 +365,7 @@ def test_arguments_that_were_changed_are_written_anew() -> None:
     decoded = decode([calling(call("a", '{ "path": 1 }'))], wire=CHAT)
     part = decoded.messages[0].parts[0]
     assert isinstance(part, ToolPart)
-    assert options(part.metadata, CHAT) == {"raw": call("a", '{ "path": 1 }')}
+    assert encode(decoded.messages, CHAT) == [calling(call("a", '{ "path": 1 }'))]
     newer = ToolPart(
         tool="read", call_id="a", state=Pending(input={"path": 2}), metadata=part.metadata
     )
@@ -472,3 +470,13 @@ def test_why_a_response_ended_is_told_in_our_words(reason: Any, finish: str) -> 
     assert isinstance(message.info, AssistantInfo)
     assert message.info.finish == finish
     assert encode_reply(message, CHAT) == response
+
+
+def test_what_a_server_added_to_a_call_goes_back_with_another_id() -> None:
+    signed = call("a", extra_content={"google": {"thought_signature": "s"}})
+    turn = [calling(signed), tool("a", [{"type": "text", "text": "1"}])]
+    found = request(shown(decode([user(), *turn, *turn], CHAT).messages), CHAT)
+    first, second = found[1]["tool_calls"][0], found[3]["tool_calls"][0]
+    assert first["id"] != second["id"]
+    assert second == {**first, "id": second["id"]} == {**signed, "id": second["id"]}
+    assert found[4] == {**turn[1], "tool_call_id": second["id"]}

@@ -52,6 +52,8 @@ from .wires import (
     assert_read_or_refused,
     assert_reply_read_or_refused,
     by_model,
+    kept_twice,
+    lengthened,
     noted_messages,
     requested,
     round_trip,
@@ -91,8 +93,9 @@ FRAMED = {
 
 
 @pytest.mark.parametrize("name", CONTENTS)
-def test_a_list_is_written_back_as_it_was_and_hardly_any_of_it_twice(name: str) -> None:
+def test_a_list_is_written_back_as_it_was_and_nothing_of_it_twice(name: str) -> None:
     assert round_trip(CONTENTS[name], GEMINI) == FRAMED.get(name, 0)
+    assert not kept_twice(lengthened(CONTENTS[name]), GEMINI)
 
 
 @pytest.mark.parametrize("contents", ODD_CONTENTS)
@@ -102,8 +105,9 @@ def test_what_is_odder_than_that_is_written_back_too(contents: list[Json]) -> No
 
 
 @given(content_lists())
-def test_any_valid_list_is_written_back_and_its_request_taken(contents: list[Json]) -> None:
+def test_any_valid_list_is_written_back_and_nothing_of_it_twice(contents: list[Json]) -> None:
     round_trip(contents, GEMINI)
+    assert not kept_twice(lengthened(contents), GEMINI)
     assert_taken(requested(contents, GEMINI))
 
 

@@ -28,8 +28,9 @@ from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import encode as encoded
 from foldmark.wire.codec import WIRES, Answer, options, wire_named
 from foldmark.wire.detect import candidates, recognised, reply_candidates
+from foldmark.wire.exactness import raw_unless
 from foldmark.wire.formats import decode, decode_reply, encode, request
-from foldmark.wire.lists import COVERS, VERBATIM, read_list, take_list, write_list
+from foldmark.wire.lists import COVERS, read_list, take_list, write_list
 from foldmark.wire.openai_chat import OpenAIChat
 from foldmark.wire.pairing import Late, Weaver
 from foldmark.wire.plain import plain, plain_object
@@ -77,7 +78,7 @@ def usual(wire: str, count: int) -> list[Json]:
 def kept(messages: Sequence[Message], wire: str) -> list[tuple[int, int]]:
     """The stretches that were kept: of how many messages, ours and as given."""
     notes = [options(message.info.wire, wire_named(wire).key) for message in messages]
-    return [(held[COVERS], len(held[VERBATIM])) for held in notes if VERBATIM in held]
+    return [(held[COVERS], len(held["raw"][1][1])) for held in notes if COVERS in held]
 
 
 # --- what is odd ---------------------------------------------------------------------------
@@ -188,14 +189,17 @@ def test_notes_within_notes_are_not_followed(wire: str) -> None:
     key = wire_named(wire).key
     nested: Json = SAID[wire]
     for _ in range(40):
-        nested = {**SAID[wire], key: {VERBATIM: [nested], COVERS: 1}}
+        nested = {**SAID[wire], key: {"raw": [nested], COVERS: 1}}
     found = decode([nested], wire)
     assert encode(found.messages, wire) == [nested]
     message = found.messages[0]
-    raws: list[Any] = [[nested] * 3, [], [5], "x", {}, [[]]]
+    mark = raw_unless([nested], [])["raw"][0]
+    differences: list[Any] = [[], 5, ["piece", 9, 0, 1], ["piece", "x", 0, 1], ["parsed", 9]]
+    differences += [["spaced", 0], ["fields", 5], ["fields", {"a": 5}], ["list", 5], ["new", 1]]
+    raws: list[Any] = [[nested] * 3, [], [5], "x", {}, [[]], *([mark, x] for x in differences)]
     for raw in raws:
         for covers in (1, 0, -1, 10**9, True, "1"):
-            own: Json = {key: {VERBATIM: raw, COVERS: covers}}
+            own: Json = {key: {"raw": raw, COVERS: covers}}
             odd = replace(message, info=replace(message.info, wire=own))
             assert len(encode([odd, odd], wire)) == 2
 

@@ -42,6 +42,7 @@ from .responses import (
     thought,
     view,
 )
+from .wires import kept_twice, lengthened
 
 # --- nothing is lost --------------------------------------------------------------------------
 
@@ -58,6 +59,8 @@ def test_a_list_of_all_kinds_comes_back_without_being_kept_as_it_came() -> None:
     items = [*USER_SIDE, *MODEL_SIDE, *calls, *results, *USER_SIDE, *MODEL_SIDE]
     assert back(items) == 0
     assert back([*calls, *reversed(results), *MODEL_SIDE]) == 1
+    assert not kept_twice(lengthened([*USER_SIDE, *calls, *results]), WIRE)
+    assert not kept_twice(lengthened([*calls, *reversed(results)]), WIRE)
 
 
 def test_items_of_one_answer_are_one_message() -> None:

@@ -1,8 +1,10 @@
 """Lists of the wires in tests: read, stored and written back; and JSON of any kind."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
 
+import msgspec
 from hypothesis import strategies as st
 from msgspec import UNSET
 
@@ -29,7 +31,7 @@ from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import by_classes
 from foldmark.wire.codec import options, wire_named
 from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request
-from foldmark.wire.lists import VERBATIM
+from foldmark.wire.lists import COVERS
 
 from .strategies import PNG
 
@@ -47,7 +49,7 @@ NOTES = (
 def verbatim(messages: Iterable[Message], wire: str) -> int:
     """How many stretches were kept as they came."""
     key = wire_named(wire).key
-    return sum(VERBATIM in options(message.info.wire, key) for message in messages)
+    return sum(COVERS in options(message.info.wire, key) for message in messages)
 
 
 def round_trip(given: Sequence[Any], wire: str) -> int:
@@ -57,6 +59,44 @@ def round_trip(given: Sequence[Any], wire: str) -> int:
     messages = decode_transcript(stored).messages
     assert encode(messages, wire, found.origin) == given
     return verbatim(messages, wire)
+
+
+def lengthened(value: Any, name: str = "") -> Any:
+    """The same with long texts, each another one."""
+    if isinstance(value, dict):
+        fields = cast("Json", value).items()
+        return {field: lengthened(held, field) for field, held in fields}
+    if isinstance(value, list):
+        items = enumerate(cast("list[Any]", value))
+        return [lengthened(held, f"{name} {number}") for number, held in items]
+    is_said = isinstance(value, str) and name.partition(" ")[0] in ("text", "content", "output")
+    return f"{value}, which is {name} and told at some length: {id(value)}" if is_said else value
+
+
+def kept_twice(given: Sequence[Json], wire: str) -> list[str]:
+    """The long texts of a list that are stored more often than they were said.
+
+    A block that only its own wire can write is stored whole, beside what others may read of it.
+    """
+    found = decode(given, wire)
+    assert encode(found.messages, wire, found.origin) == given
+    stored = list(_texts(json.loads(msgspec.json.encode(found.messages))))
+    said = list(_texts(list(given)))
+    return [text for text in said if len(text) > 40 and _count(text, stored) > _count(text, said)]
+
+
+def _count(text: str, texts: Sequence[str]) -> int:
+    return sum(text in held for held in texts)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for held in cast("list[Any]", value):
+            yield from _texts(held)
+    elif isinstance(value, dict):
+        yield from _texts([held for name, held in cast("Json", value).items() if name != "block"])
 
 
 def shown(messages: Iterable[Message], model: str = "") -> tuple[PromptMessage, ...]:

@@ -38,7 +38,8 @@ from foldmark.model.values import Json
 from foldmark.refusals import THROTTLES, is_context_overflow, matches
 from foldmark.summary.protocol import Cause, Finish, ModelFailure, ModelReply
 from foldmark.summary.steps import Calling, Stepped, Tell, Words
-from foldmark.wire.codec import ARGUMENTS, arguments_object, compact, kept, raw_unless
+from foldmark.wire.codec import ARGUMENTS, arguments_object, compact, kept
+from foldmark.wire.exactness import raw_unless
 from foldmark.wire.openai_chat import THOUGHTS, UNDER
 from foldmark.wire.openai_items import read_item
 
@@ -226,7 +227,7 @@ def _chat_call(part: theirs.ToolCallPart) -> Json:
     usual: Json = {"id": part.tool_call_id, "type": "function", "function": function}
     extra = (part.provider_details or {}).get("extra_content")
     raw = {**usual, "function": {**function, "arguments": _odd_arguments(part) or arguments}}
-    return raw_unless(usual, raw | ({"extra_content": extra} if extra else {}))
+    return raw_unless(usual, raw | ({"extra_content": extra} if extra else {}), "id")
 
 
 # --- how it ended, and failures ------------------------------------------------------------

@@ -37,13 +37,11 @@ from foldmark.tokens.media import media_text
 from .breakpoints import with_breakpoints
 from .codec import (
     NOTHING_TO_READ,
-    RAW,
     RESULT,
     Answer,
     Names,
     Read,
     Reply,
-    as_it_came,
     as_number,
     data_url,
     is_joined,
@@ -53,8 +51,6 @@ from .codec import (
     objects,
     opaque,
     options,
-    raw_unless,
-    said_by,
     text_at,
     unknown_role,
     url_parts,
@@ -62,9 +58,11 @@ from .codec import (
     with_whole_messages,
     without,
 )
+from .exactness import as_it_came, exact
 
 _KEY = "anthropic"
 _FORM = "form"  # whether the content was a text or a list, where that is not the usual
+_ID = "tool_use_id"
 _REST = "rest"  # what else a message or a result said
 _FINISH = {
     "end_turn": "stop",
@@ -293,17 +291,17 @@ def _answer(block: Json) -> Answer:
     if content is not None and not isinstance(content, str):
         blocks = objects(content, "'content' of a tool_result")
         output, files = joined_pieces(blocks, ("text",), _attached_file)
-    usual = {"type": "tool_result", "tool_use_id": call_id, "content": output, **fields}
     if is_error:
         del fields["is_error"]
-    return Answer(
+    answer = Answer(
         call_id=call_id,
         output=output,
         is_error=is_error,
         files=files,
-        rest=({_REST: fields} if fields else {}) | raw_unless(usual, block),
+        rest={_REST: fields} if fields else {},
         raw=block,
     )
+    return exact(answer, _usual_result, _KEY, {}, _ID)
 
 
 def _attached_file(block: Json) -> FilePart | None:
@@ -405,27 +403,29 @@ def _taken_media(block: Media, own: Json, role: str = "user") -> Json:
     return _said(NOTHING_TO_READ)
 
 
-def _result(result: Result, names: Names | None) -> Json:
-    own = options(options(result.provider_options, _KEY), RESULT)
-    text, is_error = result.output.value, result.output.type == "error-text"
-    call_id = result.tool_call_id if names is None else names.call_id(result.tool_call_id)
-    block: Json = {"type": "tool_result", "tool_use_id": call_id, "content": text}
+def _usual_result(result: Result, *, as_is: bool = True) -> Json:
+    text = result.output.value
+    block: Json = {"type": "tool_result", "tool_use_id": result.tool_call_id, "content": text}
     if result.attachments:
         words = [_said(text)] if text.strip() else []
-        files = [_attached(held, as_is=names is None) for held in result.attachments]
-        block["content"] = words + files
-    block |= {"is_error": True} if is_error else {}
-    raw = {**options(own, RAW), "tool_use_id": call_id} if RAW in own else {}
-    block = as_it_came(block | options(own, _REST), {RAW: raw}, lambda held: said_by(_answer(held)))
+        block["content"] = words + [_attached(held, as_is=as_is) for held in result.attachments]
+    block |= {"is_error": True} if result.output.type == "error-text" else {}
+    return block | options(options(options(result.provider_options, _KEY), RESULT), _REST)
+
+
+def _result(result: Result, names: Names | None) -> Json:
+    usual = _usual_result(result, as_is=names is None)
+    block: Json = as_it_came(usual, options(options(result.provider_options, _KEY), RESULT), _ID)
     if names is None:
         return block
     content = block.pop("content", None)
     if isinstance(content, list):
         content = [held for held in cast("list[Json]", content) if _says(held)]
-    if is_error and not content:
+    if result.output.type == "error-text" and not content:
         content = _NO_WORDS  # an error must say something
     told = {} if content is None else {"content": content}
-    return {"type": block["type"], "tool_use_id": call_id, **told, **block}
+    block[_ID] = names.call_id(result.tool_call_id)
+    return {"type": block["type"], _ID: block[_ID], **told, **block}
 
 
 def _attached(file: Media, *, as_is: bool) -> Json:

@@ -9,7 +9,6 @@ a text whose metadata holds it whole. What is under another wire's key it never 
 import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from importlib import import_module
@@ -22,7 +21,7 @@ from msgspec.structs import replace
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import BLOCK, AnyPart, FilePart, TextPart, Tokens
-from foldmark.model.prompt_messages import RAW, Block, PromptMessage, UserMessage
+from foldmark.model.prompt_messages import Block, PromptMessage, UserMessage
 from foldmark.model.values import Frozen, Json
 
 from .plain import plain_object
@@ -221,33 +220,6 @@ def options(held: object, key: str) -> Json:
         if isinstance(own, dict):
             return cast("Json", own)
     return {}
-
-
-# What we read of a block may not tell how it was written. There is one rule for that: where it
-# would be written otherwise, the block is kept as it came, and goes back so as long as it says the
-# same as what is to be written now.
-
-
-def raw_unless(usual: Json, block: Json) -> Json:
-    """The note that keeps a block as it came; none where it is as usual."""
-    return {} if usual == block else {RAW: block}
-
-
-def as_it_came(written: Json, own: Json, said: Callable[[Json], object]) -> Json:
-    """What came, if it still says what is written now; else that."""
-    raw = options(own, RAW)
-    if raw:
-        with suppress(BadInput):
-            return dict(raw) if said(raw) == said(written) else written
-    return written
-
-
-def said_by(held: AnyPart | Answer) -> object:
-    """What a part or a result says, without what is kept of the form in which it did."""
-    if isinstance(held, Answer):
-        files = [said_by(file) for file in held.files]
-        return held.call_id, held.tool, held.output, held.is_error, files
-    return replace(held, metadata=UNSET)
 
 
 def is_joined(message: UserMessage) -> bool:

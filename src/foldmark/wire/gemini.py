@@ -27,6 +27,7 @@ from foldmark.model.messages import (
     finish_of,
 )
 from foldmark.model.prompt_messages import (
+    RAW,
     AssistantMessage,
     Call,
     Media,
@@ -43,13 +44,11 @@ from foldmark.tokens.media import media_text
 
 from .codec import (
     NOTHING_TO_READ,
-    RAW,
     RESULT,
     Answer,
     Names,
     Read,
     Reply,
-    as_it_came,
     as_number,
     data_url,
     is_joined,
@@ -59,8 +58,6 @@ from .codec import (
     objects,
     opaque,
     options,
-    raw_unless,
-    said_by,
     text_at,
     unknown_role,
     url_parts,
@@ -68,10 +65,12 @@ from .codec import (
     with_whole_messages,
     without,
 )
+from .exactness import as_it_came, exact, raw_unless
 
 KEY = "google"
 UNNAMED = "unnamed"  # noted of a call that has no id: the one that we made is not sent
 _FORM = "form"  # noted of a result: how it told its text, where not in the usual way
+_WITHIN = "within"  # noted of a result: how many of its files stand inside of it
 _AS_JSON = "json"
 _TEXTS = ("output", "result", "content")
 # Fields that say what a part is; one that has another, or several, stays as it is.
@@ -319,16 +318,18 @@ class _PartsReader:
         inner = object_at(part, field)
         name, call_id, named = self._named(inner)
         output, form = _output(inner)
-        usual = {"functionResponse": {**named, "response": _response(output, form)}}
-        return Answer(
+        files = _files_within(inner)
+        answer = Answer(
             call_id=call_id,
             output=output.value,
             tool=name,
             is_error=output.type == "error-text",
-            files=_files_within(inner),
-            rest=({_FORM: form} if form else {}) | raw_unless(usual, part),
+            files=files,
+            rest=({_FORM: form} if form else {}) | ({_WITHIN: len(files)} if files else {}),
             raw=part,
         )
+        of_call = {} if "id" in named else {UNNAMED: True}
+        return exact(answer, lambda result: _result(result, None)[0], KEY, of_call)
 
     def _named(self, inner: Json) -> tuple[str, str, Json]:
         """The name and the id of a call or a result, and the fields that tell them.
@@ -462,20 +463,12 @@ def _part(block: Text | Media | Reasoning | Call, names: Names | None) -> Json |
         case Call():
             named = _named(block.tool_name, block.tool_call_id, own, names)
             call = {"functionCall": {**named, "args": block.input}, **_fields(own)}
-            return as_it_came(call, own, _said)
+            return as_it_came(call, own)
 
 
 def _fields(own: Json) -> Json:
     """The fields of a part beside what it is."""
     return without(own, RESULT, RAW, UNNAMED)
-
-
-def _said(part: Json) -> object:
-    """What a part says, in whichever form: by it we know whether it is still the same."""
-    field = _field(part)
-    reader = _PartsReader(by_model=KINDS.get(field) != "result")
-    reader.take(part)
-    return [*map(said_by, reader.parts), *map(said_by, reader.answers)]
 
 
 def _block(text: str, block: Json, *, as_is: bool) -> Json | None:
@@ -506,13 +499,10 @@ def _result(result: Result, names: Names | None) -> list[Json]:
         _media(file, options(file.provider_options, KEY), as_is=names is None)
         for file in result.attachments
     ]
-    raw = options(notes, RAW)
-    within = len(_files_within(options(raw, _field(raw)))) if raw else 0
-    held = {"functionResponse": {**inner, "parts": files[:within]} if within else inner}
-    came = as_it_came(held, notes, _said)
-    if came is held and within:
-        return [{"functionResponse": inner}, *files]
-    return [came, *files[within:]]
+    within = files[: as_number(notes.get(_WITHIN))]
+    if within and not any("text" in file for file in within):
+        inner["parts"], files = within, files[len(within) :]
+    return [as_it_came({"functionResponse": inner}, notes), *files]
 
 
 def _response(output: Output, form: object) -> Json:
@@ -544,4 +534,4 @@ def _media(block: Media, own: Json, *, as_is: bool) -> Json:
         written: Json = {"fileData": {**told, "fileUri": block.data}}
     else:
         written = {"inlineData": {**told, "data": data}}
-    return as_it_came(written | _fields(own), own, _said)
+    return as_it_came(written | _fields(own), own)

@@ -2,7 +2,7 @@
 
 Most of what a list says is told by the messages and what the codec keeps of each. What is odd
 beyond that (results in other messages than they belong, ids used twice) is read as well as it can
-be, and kept as it came beside the first message of the stretch: so whatever was read is written
+be, and what came is noted beside the first message of the stretch: so whatever was read is written
 back the same.
 """
 
@@ -43,11 +43,12 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.model.values import Frozen, Json
 
-from .codec import JOINED, Answer, Read, Reader, Wire, objects, opaque, options, without
+from .codec import JOINED, Answer, Read, Reader, Wire, opaque, options
+from .exactness import as_it_came, raw_unless
 from .pairing import Weaver
 
 M = TypeVar("M")
-VERBATIM, COVERS = "verbatim", "covers"
+COVERS = "covers"  # beside what came: how many of our messages that was
 
 
 class Decoded(Frozen):
@@ -214,10 +215,11 @@ class _ListReader(Generic[M]):
             alone = _written(wire, messages[first:last])
             place += len(alone)
             if alone != given:
-                kept[first] = _with_verbatim(messages[first], key, given, last - first)
+                note = raw_unless(alone, given)
+                kept[first] = _with_verbatim(messages[first], key, note, last - first)
         if write_list(wire, kept) != all_given:
-            kept = list(messages)
-            kept[0] = _with_verbatim(messages[0], key, all_given, len(messages))
+            note = raw_unless(_written(wire, messages), all_given)
+            kept = [_with_verbatim(messages[0], key, note, len(messages)), *messages[1:]]
         return kept
 
     def _stretches(self) -> list[tuple[int, int]]:
@@ -234,8 +236,8 @@ def _written(wire: Wire, messages: Iterable[Message]) -> list[Json]:
     return wire.write(shown, as_is=True)
 
 
-def _with_verbatim(message: Message, key: str, given: list[Json], covers: int) -> Message:
-    own = {**options(message.info.wire, key), VERBATIM: given, COVERS: covers}
+def _with_verbatim(message: Message, key: str, note: Json, covers: int) -> Message:
+    own = {**options(message.info.wire, key), **note, COVERS: covers}
     wire = {**(message.info.wire or {}), key: own}
     return replace(message, info=replace(message.info, wire=wire))
 
@@ -247,28 +249,14 @@ def orphan(answer: Answer, key: str) -> TextPart:
 
 
 def _verbatim(wire: Wire, messages: Sequence[Message], place: int) -> tuple[list[Json], int] | None:
-    """An odd stretch as it came, if the messages still say just that; and how many they are."""
+    """An odd stretch as it came, if it would still be written as it was; and how many it covers."""
     own = options(messages[place].info.wire, wire.key)
-    raw, covers = own.get(VERBATIM), own.get(COVERS)
-    if not isinstance(raw, list) or not isinstance(covers, int) or covers < 1:
+    covers = own.get(COVERS)
+    if not isinstance(covers, int) or covers < 1:
         return None
-    given = cast("list[Json]", raw)
-    try:
-        again = _taken(_ListReader(wire, prompts=False), objects(given, "a list")).messages()
-    except BadInput:
-        return None
-    found = messages[place : place + covers]
-    is_same = _said_by(again, wire.key) == _said_by(found, wire.key)
-    return (given, covers) if is_same else None
-
-
-def _said_by(messages: Iterable[Message], key: str) -> list[object]:
-    """All that is written of messages; not the ids and times that a store gives them."""
-    return [
-        (held.role, held.content, without(options(held.wire, key), VERBATIM, COVERS))
-        for message in messages
-        for held in as_shown(message)
-    ]
+    usual = _written(wire, messages[place : place + covers])
+    came = as_it_came(usual, own)
+    return None if came is usual else (came, covers)
 
 
 # --- writing -------------------------------------------------------------------------------

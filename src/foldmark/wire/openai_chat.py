@@ -45,7 +45,6 @@ from foldmark.model.values import Json
 from .breakpoints import with_breakpoints
 from .codec import (
     NOTHING_TO_READ,
-    RAW,
     RESULT,
     Answer,
     Names,
@@ -53,7 +52,6 @@ from .codec import (
     Reply,
     arguments_input,
     arguments_object,
-    as_it_came,
     as_number,
     compact,
     kept,
@@ -61,14 +59,13 @@ from .codec import (
     objects,
     opaque,
     options,
-    raw_unless,
-    said_by,
     text_at,
     unknown_role,
     whole_message,
     with_whole_messages,
     without,
 )
+from .exactness import as_it_came, exact, raw_unless
 from .openai_chat_files import (
     FILE_KINDS,
     KEY,
@@ -324,14 +321,14 @@ def _words_beside(fields: Json) -> list[TextPart]:
 def _calls(fields: Json) -> list[ToolPart]:
     parts: list[ToolPart] = []
     if fields.get("tool_calls") not in (None, []):
-        parts = [_read_call(held) for held in objects(fields.pop("tool_calls"), "'tool_calls'")]
+        parts = [read_call(held) for held in objects(fields.pop("tool_calls"), "'tool_calls'")]
     if fields.get(_OLD) is not None:
         parts.append(_read_old_call(object_at(fields, _OLD)))
         del fields[_OLD]
     return parts
 
 
-def _read_call(call: Json) -> ToolPart:
+def read_call(call: Json) -> ToolPart:
     """A call: of a function, whose arguments are JSON, or of a tool that takes any text."""
     kind, call_id = call.get("type"), text_at(call, "id")
     if kind == "custom":
@@ -347,7 +344,7 @@ def _read_call(call: Json) -> ToolPart:
         tool=name,
         call_id=call_id,
         state=Pending(input=given),
-        metadata=kept(KEY, raw_unless(_usual_call(name, call_id, given), call)),
+        metadata=kept(KEY, raw_unless(_usual_call(name, call_id, given), call, "id")),
     )
 
 
@@ -367,7 +364,8 @@ def _old_id(name: str) -> str:
 
 def _answer(message: Json) -> Answer:
     name = message.get("name")
-    if message["role"] == "function":
+    is_old = message["role"] == "function"
+    if is_old:
         call_id = _old_id(text_at(message, "name"))
     else:
         call_id = _noted_id(message) or text_at(message, "tool_call_id")
@@ -383,17 +381,15 @@ def _answer(message: Json) -> Answer:
                 texts.append(text)
             elif kind in FILE_KINDS and (file := read_file(block)) is not None:
                 files.append(file)
-    output = "\n".join(texts)
-    fields = without(message, "role", "content", "tool_call_id")
-    usual = {"role": "tool", "content": output, "tool_call_id": call_id, **fields}
-    return Answer(
+    answer = Answer(
         call_id=call_id,
-        output=output,
+        output="\n".join(texts),
         tool=name if isinstance(name, str) else "",
         files=tuple(files),
-        rest=_noted(fields) | raw_unless(usual, message),
+        rest=_noted(without(message, "role", "content", "tool_call_id")),
         raw=message,
     )
+    return exact(answer, _usual_result, KEY, {_OLD: True} if is_old else {}, "tool_call_id")
 
 
 def _noted_id(message: Json) -> str:
@@ -506,8 +502,7 @@ def _written_calls(calls: Sequence[Call], *, as_is: bool) -> Json:
     fields: Json = {}
     for call in old:
         usual = {"name": call.tool_name, "arguments": compact(call.input)}
-        own = options(call.provider_options, KEY)
-        fields[_OLD] = as_it_came(usual, own, lambda held: said_by(_read_old_call(held)))
+        fields[_OLD] = as_it_came(usual, options(call.provider_options, KEY))
     written = [_written_call(call, as_is=as_is) for call in calls if call not in old]
     return fields | ({"tool_calls": written} if written else {})
 
@@ -523,15 +518,15 @@ def _usual_call(name: str, call_id: str, given: Json) -> Json:
 
 
 def _written_call(call: Call, *, as_is: bool) -> Json:
-    name, call_id = call.tool_name, call.tool_call_id
-    if not as_is:
-        name, call_id = _TOOLS.tool(name), _fitting_id(call_id)
+    usual = _usual_call(call.tool_name, call.tool_call_id, call.input)
     own = {} if _is_old(call) else options(call.provider_options, KEY)
-    usual = _usual_call(name, call_id, call.input)
-    raw = {**options(own, RAW), "id": call_id} if RAW in own else {}
-    came = as_it_came(usual, {RAW: raw}, lambda held: said_by(_read_call(held)))
-    if as_is or came is usual:
+    came: Json = as_it_came(usual, own, "id")
+    if as_is:
         return came
+    name, call_id = _TOOLS.tool(call.tool_name), _fitting_id(call.tool_call_id)
+    if came is usual or name != call.tool_name:
+        return _usual_call(name, call_id, call.input)
+    came["id"] = usual["id"] = call_id
     fields = known_fields(came, _RETURNED)
     function = options(came, "function")
     if came.get("type") == "custom":
@@ -550,20 +545,25 @@ def _fitting_id(call_id: str) -> str:
     return call_id if _FITTING_ID.fullmatch(call_id) else _IDS.call_id(call_id)
 
 
+def _usual_result(result: Result) -> Json:
+    fields = options(options(options(result.provider_options, KEY), RESULT), FIELDS)
+    text = result.output.value
+    usual: Json = {"role": "tool", "content": text, "tool_call_id": result.tool_call_id, **fields}
+    if result.attachments:
+        files = [written_file(held, as_is=True) for held in result.attachments]
+        usual["content"] = [{"type": "text", "text": text}, *files]
+    if _is_old(result):
+        usual = {**without(usual, "tool_call_id"), "role": "function", "name": result.tool_name}
+    return usual
+
+
 def _result(result: Result, *, as_is: bool) -> Json:
     own = options(options(result.provider_options, KEY), RESULT)
     text = result.output.value
-    usual: Json = {"role": "tool", "content": text, "tool_call_id": result.tool_call_id}
-    usual |= options(own, FIELDS)
-    if as_is and result.attachments:
-        files = [written_file(held, as_is=True) for held in result.attachments]
-        usual["content"] = [{"type": "text", "text": text}, *files]
-    if as_is and _is_old(result):
-        usual = {**without(usual, "tool_call_id"), "role": "function", "name": result.tool_name}
-    came = as_it_came(usual, own, lambda message: said_by(_answer(message)))
+    came: Json = as_it_came(_usual_result(result), own, "tool_call_id")
     if as_is:
         return came
-    content = came.get("content")
+    content = None if result.attachments else came.get("content")
     parts = cast("list[Json]", content) if isinstance(content, list) and text.strip() else []
     found = [known_fields(part, MARKS | {"type", "text"}) for part in parts if _says(part)]
     shown = text if text.strip() or not result.attachments else _SEE_BELOW

@@ -9,7 +9,8 @@ from foldmark.model.messages import FilePart
 from foldmark.model.prompt_messages import Media
 from foldmark.model.values import Json
 
-from .codec import as_it_came, data_url, kept, options, raw_unless, url_parts
+from .codec import data_url, kept, options, url_parts
+from .exactness import as_it_came, raw_unless
 
 KEY = "openai-chat"
 # What may stand in a part of a request beside the part itself.
@@ -65,7 +66,7 @@ def file_note(media: Media) -> Json:
 def written_file(media: Media, *, as_is: bool) -> Json:
     """A file as a part of the content."""
     usual = _usual_file(media.data, media.media_type, media.filename)
-    file = as_it_came(usual, options(media.provider_options, KEY), _file_said)
+    file: Json = as_it_came(usual, options(media.provider_options, KEY))
     if as_is:
         return file
     kind = str(file["type"])
@@ -82,12 +83,6 @@ def _usual_file(url: str, mime: str, name: str | None) -> Json:
         return {"type": "input_audio", "input_audio": {"data": data, "format": form}}
     named = {"filename": name} if name else {}
     return {"type": "file", "file": {"file_data": url, **named}}
-
-
-def _file_said(block: Json) -> object:
-    """What a file is, whatever it is called to be: `image/*` where its address does not tell."""
-    file = read_file(block)
-    return (file.url, file.filename) if file is not None else None
 
 
 def known_fields(fields: Json, known: frozenset[str]) -> Json:

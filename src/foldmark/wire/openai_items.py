@@ -21,6 +21,7 @@ from foldmark.model.messages import (
     TextPart,
     ToolPart,
 )
+from foldmark.model.prompt_messages import Media, Result
 from foldmark.model.values import Json
 
 from .codec import (
@@ -34,12 +35,13 @@ from .codec import (
     kind_words,
     objects,
     opaque,
-    raw_unless,
+    options,
     text_at,
     unknown_role,
     url_parts,
     without,
 )
+from .exactness import exact
 
 KEY = "openai"
 ITEM, REST, KIND, INSIDE, ROLE = "item", "rest", "kind", "inside", "role"
@@ -54,8 +56,6 @@ TEXT_BLOCKS = frozenset(
     {"input_text", "output_text", "refusal", "text", "summary_text", "reasoning_text"}
 )
 _FILE_BLOCKS = frozenset({"input_image", "input_file", "computer_screenshot"})
-# Results whose kind follows from their call.
-USUAL_ANSWERS = frozenset({"function_call_output", "custom_tool_call_output"})
 # Items that the program sends, not the model.
 _FROM_PROGRAM = frozenset(
     {"additional_tools", "mcp_approval_response", "compaction_trigger", "configuration_update"}
@@ -177,7 +177,7 @@ def read_file(block: Json) -> FilePart | None:
             mime = "application/pdf"
         case _:
             return None
-    if kind != usual_file(mime):
+    if kind != _usual_file(mime):
         own[KIND] = kind
     name = block.get("filename") if kind == "input_file" else None
     if name is not None and not isinstance(name, str):
@@ -185,7 +185,19 @@ def read_file(block: Json) -> FilePart | None:
     return FilePart(mime=mime, url=url, filename=name or UNSET, metadata=kept(KEY, own))
 
 
-def usual_file(mime: str) -> str:
+def written_file(file: Media) -> Json:
+    """A file as a block."""
+    own = options(file.provider_options, KEY)
+    mime, data = url_parts(file.data)
+    kind = own.get(KIND) or _usual_file(mime or file.media_type)
+    if kind != "input_file":
+        return {"type": kind, "image_url": file.data, **options(own, REST)}
+    place = "file_url" if data is None else "file_data"
+    named = {"filename": file.filename} if file.filename else {}
+    return {"type": kind, place: file.data, **named, **options(own, REST)}
+
+
+def _usual_file(mime: str) -> str:
     """The kind of block that holds a file."""
     return "input_image" if mime.startswith("image/") else "input_file"
 
@@ -281,10 +293,24 @@ def read_answer(item: Json) -> Answer:
         text, files = joined_pieces(blocks, TEXT_BLOCKS, read_file)
     else:
         text = compact(carried)
-    kind = item["type"] if item["type"] in USUAL_ANSWERS else "function_call_output"
-    usual = {"type": kind, "call_id": item["call_id"], "output": text}
-    rest = raw_unless(usual, item)
-    return Answer(call_id=item["call_id"], output=text, files=files, rest=rest, raw=item)
+    answer = Answer(call_id=item["call_id"], output=text, files=files, raw=item)
+    is_custom = item["type"] == "custom_tool_call_output"
+    return exact(answer, usual_result, KEY, {KIND: CUSTOM} if is_custom else {}, "call_id")
+
+
+def usual_result(result: Result) -> Json:
+    """A result with what it carries: a text, or blocks where there are files."""
+    is_custom = options(result.provider_options, KEY).get(KIND) == CUSTOM
+    text = result.output.value
+    output: Any = text
+    if result.attachments:
+        output = [written_file(file) for file in result.attachments]
+        output = [{"type": "input_text", "text": text}, *output] if text.strip() else output
+    return {
+        "type": "custom_tool_call_output" if is_custom else "function_call_output",
+        "call_id": result.tool_call_id,
+        "output": output,
+    }
 
 
 def answer_blocks(carried: object) -> list[Json] | None:

@@ -6,7 +6,7 @@ encrypted and before the item it led to; the system prompt stands beside the ite
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 from foldmark.model.messages import BLOCK, AnyPart, Cache, Tokens, finish_of
 from foldmark.model.prompt_messages import (
@@ -24,23 +24,20 @@ from foldmark.model.values import Json
 
 from .codec import (
     ARGUMENTS,
-    RAW,
     RESULT,
     Names,
     Read,
     Reply,
     arguments_input,
     arguments_object,
-    as_it_came,
     as_number,
     compact,
     objects,
     opaque,
     options,
-    said_by,
-    url_parts,
     without,
 )
+from .exactness import as_it_came
 from .openai_items import (
     ABOVE,
     BARE,
@@ -59,10 +56,10 @@ from .openai_items import (
     UNTYPED,
     answer_blocks,
     is_answer,
-    read_answer,
     read_item,
-    usual_file,
+    usual_result,
     whole,
+    written_file,
 )
 from .openai_request import Request
 
@@ -323,28 +320,24 @@ class _Items:
         if result is None or kind == CUSTOM:
             return False
         usual = "tool_search_output" if kind == "tool_search_call" else f"{kind}_output"
-        return self._raw_result(result, call_id).get("type") == usual
-
-    def _raw_result(self, result: Result, call_id: str) -> Json:
-        """A result as it came, if it still says the same."""
-        kept = options(options(result.provider_options, KEY), RESULT)
-        raw = {**options(kept, RAW), "call_id": call_id} if RAW in kept else {}
-        usual = _usual_result("function_call_output", call_id, result)
-        found = as_it_came(usual, {RAW: raw}, lambda item: said_by(read_answer(item)))
-        return {} if found is usual else found
+        return _result_as_it_came(result)["type"] == usual
 
     def _result(self, result: Result) -> Json:
-        kind, call_id = options(result.provider_options, KEY).get(KIND), result.tool_call_id
-        if self._names is not None:
-            call_id = self._names.call_id(call_id)
-        raw = self._raw_result(result, call_id)
-        own_tool = isinstance(kind, str) and self._keeps_kind(result.tool_call_id, kind)
-        if raw and (self._names is None or own_tool):
-            return raw
-        usual = "custom_tool_call_output" if kind == CUSTOM else "function_call_output"
-        item = _usual_result(usual, call_id, result)
-        blocks = answer_blocks(raw.get("output")) if raw else None
-        return item if blocks is None else {**item, "output": blocks}
+        item = _result_as_it_came(result)
+        if self._names is None:
+            return item
+        call_id = self._names.call_id(result.tool_call_id)
+        kind = options(result.provider_options, KEY).get(KIND)
+        if isinstance(kind, str) and self._keeps_kind(result.tool_call_id, kind):
+            return {**item, "call_id": call_id}
+        blocks = answer_blocks(item.get("output"))
+        output = {} if blocks is None else {"output": blocks}
+        return {**usual_result(result), "call_id": call_id, **output}
+
+
+def _result_as_it_came(result: Result) -> Json:
+    kept = options(options(result.provider_options, KEY), RESULT)
+    return as_it_came(usual_result(result), kept, "call_id")
 
 
 def _is_item(block: Text | Media, own: Json) -> bool:
@@ -379,22 +372,12 @@ def _form(item: Json, form: object) -> None:
 def _block(block: Text | Media, own: Json, usual: str) -> Json:
     """A block of a message."""
     if isinstance(block, Media):
-        return _media(block, own)
+        return written_file(block)
     if isinstance(own.get(BLOCK), dict):
         return dict(own[BLOCK])
     kind = own.get(KIND, usual)
     name = "refusal" if kind == "refusal" else "text"
     return {"type": kind, name: block.text, **options(own, REST)}
-
-
-def _media(block: Media, own: Json) -> Json:
-    mime, data = url_parts(block.data)
-    kind = own.get(KIND) or usual_file(mime or block.media_type)
-    if kind != "input_file":
-        return {"type": kind, "image_url": block.data, **options(own, REST)}
-    place = "file_url" if data is None else "file_data"
-    named = {"filename": block.filename} if block.filename else {}
-    return {"type": kind, place: block.data, **named, **options(own, REST)}
 
 
 def _summary(text: str) -> list[Json]:
@@ -416,13 +399,3 @@ def _text_input(call: Call) -> str:
             return text
         case _:
             return compact(call.input)
-
-
-def _usual_result(kind: str, call_id: str, result: Result) -> Json:
-    """A result with what it carries: a text, or blocks where there are files."""
-    text = result.output.value
-    output: Any = text
-    if result.attachments:
-        files = [_media(held, options(held.provider_options, KEY)) for held in result.attachments]
-        output = [{"type": "input_text", "text": text}, *files] if text.strip() else files
-    return {"type": kind, "call_id": call_id, "output": output}

@@ -28,6 +28,7 @@ from foldmark.model.messages import (
     ToolPart,
 )
 from foldmark.model.prompt_messages import (
+    RAW,
     AssistantMessage,
     Call,
     Media,
@@ -44,7 +45,6 @@ from foldmark.session.history_mirror import VOLATILE
 from foldmark.tokens.sizes import EXPANDED
 from foldmark.wire.codec import (
     ARGUMENTS,
-    RAW,
     RESULT,
     Answer,
     Read,
