@@ -21,11 +21,11 @@ fitting = re.compile(r"[a-zA-Z0-9_.-]{1,40}")
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_names_are_made_to_fit_and_stay_different(one: str, other: str) -> None:
     names = Names(longest=40, also=".")
-    assert fitting.fullmatch(names.tool(one))
-    assert names.call_id(one) == names.tool(one) == Names(longest=40, also=".").tool(one)
-    assert not fitting.fullmatch(one) or names.tool(one) == one
+    assert fitting.fullmatch(names.fit(one))
+    assert names.fit(one) == Names(longest=40, also=".").fit(one)
+    assert not fitting.fullmatch(one) or names.fit(one) == one
     if one != other:
-        assert names.tool(one) != names.tool(other)
+        assert names.fit(one) != names.fit(other)
 
 
 @given(any_json(("a", "b"), ("", "x")))

@@ -326,3 +326,9 @@ def test_what_openai_encrypted_is_not_sent_to_anthropic() -> None:
     told = json.dumps(request(view(decode(items, wire=WIRE).messages), "anthropic"))
     assert not any(word in told for word in ("gAAA", "rs_1", "fc_1", "msg_1", "compaction"))
     assert "tool_use" in told
+
+
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_a_block_whose_type_is_no_text_passes_through(role: str) -> None:
+    block = {"type": ["output_text"], "text": "Hi"}
+    assert again([said(), asked(block, role=role, id="msg_1")])[-1]["content"] == [block]

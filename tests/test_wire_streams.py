@@ -15,7 +15,7 @@ from foldmark.errors import BadInput
 from foldmark.model.messages import Message, ReasoningPart, TextPart, ToolPart
 from foldmark.wire.codec import WIRES
 from foldmark.wire.formats import decode_reply
-from foldmark.wire.streams import Streamed, chunk_wire, joined
+from foldmark.wire.streams import Stream, Streamed, chunk_wire
 
 from .wire_answers import ANSWERS, Answer, Bit, Call, Json, Said, Thought
 
@@ -43,6 +43,13 @@ ERRORS: tuple[Json, ...] = (
 def answer(wire: str, bits: Sequence[Bit] = WHOLE) -> Answer:
     body = {"model": "mill-1", "stream_options": {"include_usage": True}}
     return ANSWERS[wire](Said(1, tuple(bits), 100, body))
+
+
+def joined(chunks: Sequence[object], wire: str | None = None) -> Streamed | None:
+    stream = Stream(wire)
+    for chunk in chunks:
+        stream.take(chunk)
+    return stream.streamed()
 
 
 def put_together(chunks: Sequence[object], wire: str | None = None) -> Streamed:

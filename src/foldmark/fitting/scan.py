@@ -10,15 +10,17 @@ from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from foldmark.errors import BadInput
 from foldmark.log.tool_targets import Target, target
 from foldmark.model.messages import AnyPart, Message, ToolPart, UserInfo
-from foldmark.model.prompt_messages import Output, Result, Text, ToolMessage, UserMessage
+from foldmark.model.prompt_messages import Text, ToolMessage, UserMessage
 from foldmark.model.values import Frozen, Json, encode
 from foldmark.tokens.counters import Counter
 from foldmark.tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD, part_size
-from foldmark.wire.codec import JOINED, RESULT, Answer, Wire
+from foldmark.wire.codec import JOINED, Answer, Wire
+from foldmark.wire.exactness import as_result
 from foldmark.wire.lists import as_shown
 from foldmark.wire.plain import plain, plain_object
 
@@ -208,7 +210,8 @@ class MessageScanner:
         if self._is_chat and isinstance(content := message.get("content"), str):
             return [{**message, "content": shown(content)}]
         read, key = self._wire.read(message), self._wire.key
-        results = tuple(_result(answer, _told(answer, shown), key) for answer in read.answers)
+        told = (replace(held, output=_told(held, shown), files=()) for held in read.answers)
+        results = tuple(as_result(answer, key, {}) for answer in told)
         held = as_shown(Message(info=UserInfo(id="msg"), parts=read.parts))
         if read.parts:
             held = [UserMessage(content=cast("Any", held[0].content), wire={JOINED: True})]
@@ -268,15 +271,6 @@ def _told(answer: Answer, shown: Callable[[str], str]) -> str:
     """An output as it is shown, and that files came with it, which are left out."""
     text = shown(answer.output) if answer.output else ""
     return "\n".join(filter(None, (text, *(_FILE for _ in answer.files))))
-
-
-def _result(answer: Answer, output: str, key: str) -> Result:
-    return Result(
-        tool_call_id=answer.call_id,
-        tool_name=answer.tool,
-        output=Output(type="error-text" if answer.is_error else "text", value=output),
-        provider_options={key: {RESULT: answer.rest}} if answer.rest else None,
-    )
 
 
 def _chat_input(call: Json) -> str:

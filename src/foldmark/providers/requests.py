@@ -166,9 +166,9 @@ def _said(block: Text | Media | Reasoning | Call, system: str) -> theirs.ModelRe
             return _thinking(block, system)
         case Call():
             return theirs.ToolCallPart(
-                tool_name=_NAMES.tool(block.tool_name),
+                tool_name=_NAMES.fit(block.tool_name),
                 args=block.input,
-                tool_call_id=_NAMES.call_id(block.tool_call_id),
+                tool_call_id=_NAMES.fit(block.tool_call_id),
                 **_signed(block, system),
             )
 
@@ -206,9 +206,9 @@ def _result_parts(result: Result, system: str) -> list[theirs.ModelRequestPart]:
     if system.startswith(_GOOGLE):  # as our own wire tells it
         content = {"error" if is_error else "output": content}
     returned = theirs.ToolReturnPart(
-        tool_name=_NAMES.tool(result.tool_name),
+        tool_name=_NAMES.fit(result.tool_name),
         content=content,
-        tool_call_id=_NAMES.call_id(result.tool_call_id),
+        tool_call_id=_NAMES.fit(result.tool_call_id),
         # Others would be told of it in words that the session's own requests do not have.
         outcome="failed" if is_error and system == _ANTHROPIC else "success",
     )

@@ -6,18 +6,17 @@ that is cached, four in a request at most; the system prompt stands beside the m
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import (
     BLOCK,
     AnyPart,
-    Cache,
     FilePart,
     Pending,
     ReasoningPart,
     TextPart,
-    Tokens,
     ToolPart,
     finish_of,
 )
@@ -42,11 +41,13 @@ from .codec import (
     Names,
     Read,
     Reply,
-    as_number,
+    UsageFields,
+    Wire,
     data_url,
     is_joined,
     joined_pieces,
     kept,
+    measured,
     object_at,
     objects,
     opaque,
@@ -72,6 +73,16 @@ _FINISH = {
     "model_context_window_exceeded": "length",
     "refusal": "content-filter",
 }
+usage_tokens = partial(
+    measured,
+    UsageFields(
+        given="input_tokens",
+        made="output_tokens",
+        read="cache_read_input_tokens",
+        written="cache_creation_input_tokens",
+        is_cached_apart=True,
+    ),
+)
 # Blocks by which a list is known to be OpenAI's.
 _OPENAI_BLOCKS = frozenset(
     {"image_url", "input_audio", "refusal", "file"}
@@ -84,7 +95,7 @@ _HALVES = ("tool_use", "tool_result")
 _NO_WORDS = "[The tool failed without a word.]"
 
 
-class Anthropic:
+class Anthropic(Wire):
     """The codec."""
 
     name = "anthropic"
@@ -174,11 +185,6 @@ class Anthropic:
         with_breakpoints(ours)
         return written
 
-    def system(self, text: str) -> list[Json]:
-        """None: it stands beside the messages."""
-        del text
-        return []
-
     def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
         """A response again."""
         written = self.write(shown[:1], as_is=True)
@@ -205,23 +211,6 @@ def finish_of_stop(reason: object, parts: Sequence[AnyPart]) -> str:
     if isinstance(reason, str):
         return _FINISH.get(reason, "other")
     return finish_of(parts)
-
-
-def usage_tokens(usage: object) -> Tokens | None:
-    """What was measured."""
-    if not isinstance(usage, dict):
-        return None
-    told = cast("Json", usage)
-    read = as_number(told.get("cache_read_input_tokens"))
-    write = as_number(told.get("cache_creation_input_tokens"))
-    given, made = as_number(told.get("input_tokens")), as_number(told.get("output_tokens"))
-    return Tokens(
-        input=given,
-        output=made,
-        reasoning=0,
-        total=given + made + read + write,
-        cache=Cache(read=read, write=write),
-    )
 
 
 def read_block(block: Json) -> AnyPart:
@@ -351,7 +340,7 @@ def _block(block: Text | Media | Reasoning | Call, names: Names | None, role: st
         case Call():
             call_id, name = block.tool_call_id, block.tool_name
             if names is not None:
-                call_id, name = names.call_id(call_id), names.tool(name)
+                call_id, name = names.fit(call_id), names.fit(name)
             rest = without(own, RESULT)
             return {"type": "tool_use", "id": call_id, "name": name, "input": block.input, **rest}
 
@@ -424,7 +413,7 @@ def _result(result: Result, names: Names | None) -> Json:
     if result.output.type == "error-text" and not content:
         content = _NO_WORDS  # an error must say something
     told = {} if content is None else {"content": content}
-    block[_ID] = names.call_id(result.tool_call_id)
+    block[_ID] = names.fit(result.tool_call_id)
     return {"type": block["type"], _ID: block[_ID], **told, **block}
 
 

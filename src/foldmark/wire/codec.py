@@ -8,6 +8,7 @@ a text whose metadata holds it whole. What is under another wire's key it never 
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
@@ -20,7 +21,7 @@ from msgspec import UNSET, UnsetType, field
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.model.messages import BLOCK, AnyPart, FilePart, TextPart, Tokens
+from foldmark.model.messages import BLOCK, AnyPart, Cache, FilePart, TextPart, Tokens
 from foldmark.model.prompt_messages import Block, PromptMessage, UserMessage
 from foldmark.model.values import Frozen, Json
 
@@ -34,6 +35,7 @@ Role = Literal["user", "assistant", "system", "other"]
 RESULT = "result"
 # In `info.wire`: that the results before it stood in the same message.
 JOINED = "joined"
+_CAPITAL = re.compile("([A-Z])")
 _WHOLE = "message"  # beside BLOCK: that it is a message, not a block of one
 
 
@@ -82,40 +84,41 @@ class Reader(Protocol[M_contra]):
         ...
 
 
-class Wire(Protocol):
+class Wire(ABC):
     """A codec."""
 
     name: str
     key: str
     provider: str  # who is meant where nobody is named
 
+    @abstractmethod
     def recognises(self, messages: Sequence[Json]) -> bool:
         """Whether this list can be of this wire."""
-        ...
 
+    @abstractmethod
     def read(self, message: Json) -> Read:
         """One message; BadInput where it is none."""
-        ...
 
+    @abstractmethod
     def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
         """Shown messages on this wire: just as they came, or so that a provider takes them."""
-        ...
 
     def system(self, text: str) -> list[Json]:
         """The messages that carry a system prompt; none where it stands beside them."""
-        ...
+        del text
+        return []
 
+    @abstractmethod
     def recognises_reply(self, response: Json) -> bool:
         """Whether this is a response of this wire."""
-        ...
 
+    @abstractmethod
     def read_reply(self, response: Json) -> Reply:
         """A whole response."""
-        ...
 
+    @abstractmethod
     def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
         """A response again, of its content and what was kept of it."""
-        ...
 
 
 # --- the codecs by their names -----------------------------------------------------------------
@@ -281,6 +284,48 @@ def as_number(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
+class UsageFields(Frozen):
+    """Where an API tells what was measured: names of fields, `a.b` for one within another."""
+
+    given: str
+    made: str
+    read: str  # from the cache
+    written: str = ""  # to the cache
+    thought: str = ""
+    total: str = ""
+    is_cached_apart: bool = False  # what is given does not include what was cached
+    is_thought_apart: bool = False  # what was made does not include what was thought
+
+
+def measured(fields: UsageFields, usage: object) -> Tokens | None:
+    """What was measured; None where nothing is told."""
+    if not isinstance(usage, dict):
+        return None
+
+    def count(name: str) -> int:
+        outer, _, inner = name.rpartition(".")
+        told = options(cast("object", usage), outer) if outer else cast("Json", usage)
+        return as_number(either(told, inner)) if name else 0
+
+    given, read, written = count(fields.given), count(fields.read), count(fields.written)
+    thought = count(fields.thought)
+    made = count(fields.made) + (thought if fields.is_thought_apart else 0)
+    cached = read + written
+    fresh = given if fields.is_cached_apart else max(given - cached, 0)
+    return Tokens(
+        input=fresh,
+        output=made,
+        reasoning=thought,
+        total=count(fields.total) or given + made + (cached if fields.is_cached_apart else 0),
+        cache=Cache(read=read, write=written),
+    )
+
+
+def either(data: Json, name: str) -> Any:
+    """A field by its name in JSON, or in snake_case, as Python's SDKs have it."""
+    return data[name] if name in data else data.get(_CAPITAL.sub(r"_\1", name).lower())
+
+
 # --- names that every provider takes ------------------------------------------------------------
 # A session may have come from another provider, whose ids are longer or hold other letters.
 
@@ -295,15 +340,8 @@ class Names:
         self._longest = longest
         self._refused = re.compile(f"[^a-zA-Z0-9_{re.escape(also)}-]")
 
-    def call_id(self, name: str) -> str:
-        """An id of a call."""
-        return self._fitting(name)
-
-    def tool(self, name: str) -> str:
-        """The name of a tool."""
-        return self._fitting(name)
-
-    def _fitting(self, name: str) -> str:
+    def fit(self, name: str) -> str:
+        """The id of a call or the name of a tool, as it is taken."""
         fitting = self._refused.sub("_", name)
         if name and fitting == name and len(name) <= self._longest:
             return name

@@ -16,6 +16,7 @@ from foldmark.model.values import Json
 
 from .codec import Wire, options, wire_named
 from .detect import recognised, recognised_reply
+from .exactness import as_it_came, raw_unless
 from .lists import Decoded, as_shown, read_list, write_list
 from .plain import plain_object, plain_objects
 
@@ -50,21 +51,18 @@ def decode_reply(response: object, wire: str | None = None) -> Message:
     given = plain_object(response)
     codec = wire_named(wire) if wire else recognised_reply(given)
     reply = codec.read_reply(given)
-    kept = {codec.key: {**reply.read.rest, _REPLY: reply.rest}}
+    own = {**reply.read.rest, _REPLY: reply.rest}
     info = AssistantInfo(
         id=reply.read.id or "msg_reply",
         provider_id=codec.provider,
         model_id=reply.model or UNSET,
         tokens=reply.tokens or UNSET,
         finish=reply.finish,
-        wire=kept,
+        wire={codec.key: own},
     )
     message = Message(info=info, parts=reply.read.parts)
-    if _written(codec, message, reply.rest) == given:
-        return message
-    # What is odd is kept whole beside it.
-    kept = {codec.key: {**reply.read.rest, _REPLY: given, "whole": True}}
-    return Message(info=replace(info, wire=kept), parts=reply.read.parts)
+    note = raw_unless(_written(codec, message, reply.rest), given)
+    return replace(message, info=replace(info, wire={codec.key: own | note})) if note else message
 
 
 def encode_reply(message: Message, wire: str) -> Json:
@@ -74,7 +72,7 @@ def encode_reply(message: Message, wire: str) -> Json:
     rest = options(own, _REPLY)
     if _REPLY not in own:
         raise BadInput(f"message {message.id!r} did not come from a response of {codec.name}")
-    return rest if own.get("whole") else _written(codec, message, rest)
+    return as_it_came(_written(codec, message, rest), own)
 
 
 def _written(codec: Wire, message: Message, rest: Json) -> Json:

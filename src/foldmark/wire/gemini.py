@@ -9,7 +9,8 @@ snake_case in the dicts of the Python SDK: each goes back as it came.
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, cast
+from functools import partial
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -17,12 +18,10 @@ from foldmark.errors import BadInput
 from foldmark.model.messages import (
     BLOCK,
     AnyPart,
-    Cache,
     FilePart,
     Pending,
     ReasoningPart,
     TextPart,
-    Tokens,
     ToolPart,
     finish_of,
 )
@@ -49,11 +48,15 @@ from .codec import (
     Names,
     Read,
     Reply,
+    UsageFields,
+    Wire,
     as_number,
     data_url,
+    either,
     is_joined,
     kept,
     kind_words,
+    measured,
     object_at,
     objects,
     opaque,
@@ -89,21 +92,17 @@ KINDS = {
     "codeExecutionResult": "other",
     "code_execution_result": "other",
 }
-# The SDK's names of what we look for.
-_SNAKE_CASE = {
-    "mimeType": "mime_type",
-    "fileUri": "file_uri",
-    "finishReason": "finish_reason",
-    "blockReason": "block_reason",
-    "modelVersion": "model_version",
-    "promptFeedback": "prompt_feedback",
-    "usageMetadata": "usage_metadata",
-    "promptTokenCount": "prompt_token_count",
-    "cachedContentTokenCount": "cached_content_token_count",
-    "candidatesTokenCount": "candidates_token_count",
-    "thoughtsTokenCount": "thoughts_token_count",
-    "totalTokenCount": "total_token_count",
-}
+usage_tokens = partial(
+    measured,
+    UsageFields(
+        given="promptTokenCount",
+        made="candidatesTokenCount",
+        read="cachedContentTokenCount",
+        thought="thoughtsTokenCount",
+        total="totalTokenCount",
+        is_thought_apart=True,
+    ),
+)
 _ROLES = ("user", "model", "function", None)
 _SIGNATURES = ("thoughtSignature", "thought_signature")
 _ANY_KIND = "application/octet-stream"
@@ -116,7 +115,7 @@ _REFUSALS = frozenset({
 })  # fmt: skip
 
 
-class Gemini:
+class Gemini(Wire):
     """The codec."""
 
     name = "gemini"
@@ -197,11 +196,6 @@ class Gemini:
             last = message
         return written
 
-    def system(self, text: str) -> list[Json]:
-        """None: it stands beside the contents."""
-        del text
-        return []
-
     def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
         """A response again."""
         content = self.write(shown[:1], as_is=True)[0]
@@ -209,11 +203,6 @@ class Gemini:
 
 
 # --- responses -----------------------------------------------------------------------------
-
-
-def either(data: Json, name: str) -> Any:
-    """A field by its name in JSON, or by the SDK's."""
-    return data[name] if name in data else data.get(_SNAKE_CASE[name])
 
 
 def _first(response: Json) -> Json:
@@ -239,24 +228,6 @@ def _finish(response: Json, first: Json, parts: Sequence[AnyPart]) -> str:
     feedback = either(response, "promptFeedback")
     is_refused = isinstance(feedback, dict) and either(cast("Json", feedback), "blockReason")
     return "content-filter" if is_refused or str(reason) in _REFUSALS else "other"
-
-
-def usage_tokens(usage: object) -> Tokens | None:
-    """What was measured; Gemini counts thoughts beside the output, and the cached in the prompt."""
-    if not isinstance(usage, dict):
-        return None
-    told = cast("Json", usage)
-    prompt = as_number(either(told, "promptTokenCount"))
-    cached = min(as_number(either(told, "cachedContentTokenCount")), prompt)
-    thought = as_number(either(told, "thoughtsTokenCount"))
-    made = as_number(either(told, "candidatesTokenCount")) + thought
-    return Tokens(
-        input=prompt - cached,
-        output=made,
-        reasoning=thought,
-        total=as_number(either(told, "totalTokenCount")) or prompt + made,
-        cache=Cache(read=cached, write=0),
-    )
 
 
 # --- reading -------------------------------------------------------------------------------
@@ -484,7 +455,7 @@ def _block(text: str, block: Json, *, as_is: bool) -> Json | None:
 def _named(tool: str, call_id: str, call: Json, names: Names | None) -> Json:
     """The name of a tool and, where its call had one, the id."""
     if names is not None:
-        tool, call_id = names.tool(tool), names.call_id(call_id)
+        tool, call_id = names.fit(tool), names.fit(call_id)
     is_named = call_id and not call.get(UNNAMED)
     return {"id": call_id, "name": tool} if is_named else {"name": tool}
 

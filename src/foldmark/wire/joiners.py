@@ -16,6 +16,7 @@ from foldmark.model.values import Json, parsed
 from .codec import (
     arguments_object,
     as_number,
+    either,
     kind_words,
     object_at,
     objects,
@@ -23,7 +24,6 @@ from .codec import (
     text_at,
     without,
 )
-from .gemini import either
 from .openai_chat import THOUGHTS
 
 # --- pieces of JSON, put together --------------------------------------------------------------

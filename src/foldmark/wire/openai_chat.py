@@ -20,12 +20,10 @@ from foldmark.errors import BadInput
 from foldmark.model.messages import (
     BLOCK,
     AnyPart,
-    Cache,
     FilePart,
     Pending,
     ReasoningPart,
     TextPart,
-    Tokens,
     ToolPart,
 )
 from foldmark.model.prompt_messages import (
@@ -50,11 +48,13 @@ from .codec import (
     Names,
     Read,
     Reply,
+    UsageFields,
+    Wire,
     arguments_input,
     arguments_object,
-    as_number,
     compact,
     kept,
+    measured,
     object_at,
     objects,
     opaque,
@@ -92,6 +92,17 @@ _FINISH = {
     "length": "length",
     "content_filter": "content-filter",
 }
+usage_tokens = partial(
+    measured,
+    UsageFields(
+        given="prompt_tokens",
+        made="completion_tokens",
+        read="prompt_tokens_details.cached_tokens",
+        written="cache_creation_input_tokens",  # as LiteLLM tells it
+        thought="completion_tokens_details.reasoning_tokens",
+        total="total_tokens",
+    ),
+)
 # Thinking that can be read, by the fields that vendors have for it.
 THOUGHTS = ("reasoning_content", "reasoning", "reasoning_text")
 # What else of a message or call its own server wants back; other fields are none of a request.
@@ -116,7 +127,7 @@ _FILES_BELOW = "[Files that the tools gave back:]"
 _SEE_BELOW = "[The file follows below.]"
 
 
-class OpenAIChat:
+class OpenAIChat(Wire):
     """The codec."""
 
     name = "openai-chat"
@@ -224,23 +235,6 @@ def _is_foreign(block: object) -> bool:
         return True
     kind = cast("Json", block).get("type")
     return not isinstance(kind, str) or kind in _FOREIGN or "source" in block
-
-
-def usage_tokens(usage: object) -> Tokens | None:
-    """What was measured; the prompt's tokens include those that the cache gave or took."""
-    if not isinstance(usage, dict):
-        return None
-    told = cast("Json", usage)
-    given, made = as_number(told.get("prompt_tokens")), as_number(told.get("completion_tokens"))
-    read = as_number(options(told, "prompt_tokens_details").get("cached_tokens"))
-    write = as_number(told.get("cache_creation_input_tokens"))  # as LiteLLM tells it
-    return Tokens(
-        input=max(given - read - write, 0),
-        output=made,
-        reasoning=as_number(options(told, "completion_tokens_details").get("reasoning_tokens")),
-        total=as_number(told.get("total_tokens")) or given + made,
-        cache=Cache(read=read, write=write),
-    )
 
 
 # --- reading -------------------------------------------------------------------------------
@@ -523,7 +517,7 @@ def _written_call(call: Call, *, as_is: bool) -> Json:
     came: Json = as_it_came(usual, own, "id")
     if as_is:
         return came
-    name, call_id = _TOOLS.tool(call.tool_name), _fitting_id(call.tool_call_id)
+    name, call_id = _TOOLS.fit(call.tool_name), _fitting_id(call.tool_call_id)
     if came is usual or name != call.tool_name:
         return _usual_call(name, call_id, call.input)
     came["id"] = usual["id"] = call_id
@@ -542,7 +536,7 @@ def _written_call(call: Call, *, as_is: bool) -> Json:
 
 def _fitting_id(call_id: str) -> str:
     """An id that is taken."""
-    return call_id if _FITTING_ID.fullmatch(call_id) else _IDS.call_id(call_id)
+    return call_id if _FITTING_ID.fullmatch(call_id) else _IDS.fit(call_id)
 
 
 def _usual_result(result: Result) -> Json:

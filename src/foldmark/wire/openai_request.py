@@ -185,7 +185,7 @@ def _content(blocks: list[Json]) -> list[Json]:
 
 
 def _heard(block: Json) -> Json | None:
-    kind = block.get("type")
+    kind = str(block.get("type"))
     text = block.get("refusal" if kind == "refusal" else "text")
     if kind in TEXT_BLOCKS:
         is_said = isinstance(text, str) and text.strip()
@@ -212,7 +212,7 @@ def _named(block: Json) -> Json:
 
 def _spoken(block: Json) -> Json | None:
     """A block of the model's own message."""
-    kind = block.get("type")
+    kind = str(block.get("type"))
     name = "refusal" if kind == "refusal" else "text"
     text = block.get(name)
     if kind in ("input_image", "input_file"):

@@ -6,9 +6,10 @@ encrypted and before the item it led to; the system prompt stands beside the ite
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
-from foldmark.model.messages import BLOCK, AnyPart, Cache, Tokens, finish_of
+from foldmark.model.messages import BLOCK, AnyPart, finish_of
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
@@ -28,10 +29,12 @@ from .codec import (
     Names,
     Read,
     Reply,
+    UsageFields,
+    Wire,
     arguments_input,
     arguments_object,
-    as_number,
     compact,
+    measured,
     objects,
     opaque,
     options,
@@ -82,11 +85,22 @@ _KINDS = frozenset(
     }
 )
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content-filter"}
+usage_tokens = partial(
+    measured,
+    UsageFields(
+        given="input_tokens",
+        made="output_tokens",
+        read="input_tokens_details.cached_tokens",
+        written="input_tokens_details.cache_write_tokens",
+        thought="output_tokens_details.reasoning_tokens",
+        total="total_tokens",
+    ),
+)
 # How OpenCode names fields of an item in the metadata of a part.
 _OPENCODE = {"itemId": "id", "reasoningEncryptedContent": "encrypted_content", "phase": "phase"}
 
 
-class OpenAIResponses:
+class OpenAIResponses(Wire):
     """The codec."""
 
     name = "openai-responses"
@@ -143,11 +157,6 @@ class OpenAIResponses:
             written += found if as_is else request.taken(found, message.role)
         return written
 
-    def system(self, text: str) -> list[Json]:
-        """None: it stands beside the items."""
-        del text
-        return []
-
     def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
         """A response again."""
         return {**rest, "output": self.write(shown[:1], as_is=True)}
@@ -165,25 +174,6 @@ def _can_be(item: Json) -> bool:
     return all(
         isinstance(block, dict) and cast("Json", block).get("type") in _BLOCKS
         for block in cast("list[object]", content)
-    )
-
-
-def usage_tokens(usage: object) -> Tokens | None:
-    """What was measured; what was cached is part of the input on this wire."""
-    if not isinstance(usage, dict):
-        return None
-    told = cast("Json", usage)
-    details = options(told, "input_tokens_details")
-    read = as_number(details.get("cached_tokens"))
-    write = as_number(details.get("cache_write_tokens"))
-    given, made = as_number(told.get("input_tokens")), as_number(told.get("output_tokens"))
-    thought = options(told, "output_tokens_details").get("reasoning_tokens")
-    return Tokens(
-        input=max(given - read - write, 0),
-        output=made,
-        reasoning=as_number(thought),
-        total=as_number(told.get("total_tokens")) or given + made,
-        cache=Cache(read=read, write=write),
     )
 
 
@@ -288,7 +278,7 @@ class _Items:
         kind = own.get(KIND)
         call_id, name = call.tool_call_id, call.tool_name
         if self._names is not None:
-            call_id, name = self._names.call_id(call_id), self._names.tool(name)
+            call_id, name = self._names.fit(call_id), self._names.fit(name)
         if kind == CUSTOM:
             item: Json = {"type": kind, "call_id": call_id, "name": name}
             item["input"] = _text_input(call)
@@ -326,7 +316,7 @@ class _Items:
         item = _result_as_it_came(result)
         if self._names is None:
             return item
-        call_id = self._names.call_id(result.tool_call_id)
+        call_id = self._names.fit(result.tool_call_id)
         kind = options(result.provider_options, KEY).get(KIND)
         if isinstance(kind, str) and self._keeps_kind(result.tool_call_id, kind):
             return {**item, "call_id": call_id}

@@ -5,7 +5,7 @@ an SDK adds of its own between them is passed over. Nothing is sent or awaited h
 to a stream gives what comes, and asks at any moment what was said so far.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import cast
 
 from foldmark.errors import BadInput
@@ -77,14 +77,6 @@ class Stream:
             return None
         ended = self._joiner.ended
         return Streamed(wire=self.wire, response=response, ended=ended, failure=self._failure)
-
-
-def joined(chunks: Iterable[object], wire: str | None = None) -> Streamed | None:
-    """What the chunks of a streamed answer say together; None where they say nothing."""
-    stream = Stream(wire)
-    for chunk in chunks:
-        stream.take(chunk)
-    return stream.streamed()
 
 
 def chunk_wire(chunk: Json) -> str | None:
