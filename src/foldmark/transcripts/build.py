@@ -8,9 +8,9 @@ opens a file or knows a store.
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
@@ -36,7 +36,6 @@ from foldmark.wire.pairing import Late, Weaver
 
 from .source import Head
 
-T = TypeVar("T")
 _LATEST = 2**53
 
 
@@ -63,14 +62,12 @@ class Reverted(Frozen):
 Step = Opened | Message | Late | Pruned | Reverted
 
 
-class Tally:
+class Tally(Struct):
     """How many messages, calls and results a file has by its own count."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
-        self.messages = 0
-        self.calls = 0
-        self.results = 0
+    messages: int = 0
+    calls: int = 0
+    results: int = 0
 
     def count_calls(self, parts: Iterable[AnyPart]) -> None:
         """Count the calls among these parts, and those of them that have a result."""
@@ -347,9 +344,11 @@ def _created(at: Number | None) -> Time | UnsetType:
 # --- records -------------------------------------------------------------------------------
 
 
-def read_each(items: Sequence[T], name: str, read: Callable[[T, int], object]) -> None:
+def read_each(items: Any, name: str, read: Callable[[Any, int], object]) -> None:
     """Read the items of a list with their numbers; what is refused is refused by its place."""
-    for number, item in enumerate(items):
+    if not isinstance(items, list):
+        raise BadInput(f"'{name}' is {kind_words(items)}, not a list")
+    for number, item in enumerate(cast("list[Any]", items)):
         try:
             read(item, number)
         except BadInput as error:
@@ -383,14 +382,6 @@ def named_model(name: object) -> tuple[str, str]:
         return "", ""
     provider, found, model = name.partition("/")
     return (provider, model) if found and provider and model else ("", name)
-
-
-def list_at(record: Json, name: str) -> list[Any]:
-    """The list of a field; BadInput if there is none."""
-    value = record.get(name)
-    if not isinstance(value, list):
-        raise BadInput(f"'{name}' is {kind_words(value)}, not a list")
-    return cast("list[Any]", value)
 
 
 def number_or_unset(value: object) -> Number | UnsetType:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
@@ -128,31 +128,23 @@ class Sessions:
     def __init__(self, format: str) -> None:
         """Take the format's name."""
         self._format = format
-        self._infos: dict[str, SessionInfo] = {}
-        self._extras: dict[str, Extra] = {}
-        self._told: dict[str, _Branch] = {}
+        self._all: dict[str, _Branch] = {}
         self._now = _Branch()
 
     def take(self, step: Step) -> None:
         """Take one step."""
-        match step:
-            case Opened(info=info, extra=extra):
-                self._infos[info.id] = with_origin(info, self._format)
-                if extra:
-                    self._extras[info.id] = extra
-                self._now = self._told.setdefault(info.id, _Branch())
-            case _:
-                tell(self._now, step)
+        if not isinstance(step, Opened):
+            tell(self._now, step)
+            return
+        self._now = self._all.setdefault(step.info.id, _Branch())
+        self._now.info = with_origin(step.info, self._format)
+        self._now.extra = step.extra or self._now.extra
 
     def transcripts(self) -> list[Transcript]:
         """The sessions so far."""
         return [
-            Transcript(
-                info=info,
-                messages=tuple(self._told[name].shown()),
-                extra=self._extras.get(name, UNSET),
-            )
-            for name, info in self._infos.items()
+            Transcript(info=held.info, messages=tuple(held.shown()), extra=held.extra)
+            for held in self._all.values()
         ]
 
 
@@ -173,6 +165,8 @@ class _Branch:
     """What was told of one session: messages in a tree, and the branch of it that is shown."""
 
     def __init__(self) -> None:
+        self.info = SessionInfo(id="")
+        self.extra: Extra | UnsetType = UNSET
         self._messages: list[Message] = []
         self._calls: dict[str, tuple[int, int]] = {}  # the newest of each id: message, part
         self._last = _Node(None, None, {})

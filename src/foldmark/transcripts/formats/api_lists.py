@@ -14,7 +14,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.model.messages import Message, Origin, SessionInfo, TextPart, finish_of
+from foldmark.model.messages import Message, Origin, SessionInfo, finish_of
 from foldmark.model.values import Extra, Json, parsed
 from foldmark.transcripts.build import (
     FormatReader,
@@ -22,16 +22,14 @@ from foldmark.transcripts.build import (
     Tally,
     as_list,
     as_object,
-    assistant_message,
     moment,
     named_model,
     session_time,
-    user_message,
     with_info,
 )
 from foldmark.transcripts.source import Head
 from foldmark.wire.anthropic import Anthropic
-from foldmark.wire.codec import JOINED, Read, Wire, objects, options, wire_named
+from foldmark.wire.codec import Wire, objects, options, wire_named
 from foldmark.wire.detect import reply_candidates
 from foldmark.wire.formats import decode_reply
 from foldmark.wire.lists import Decoded, read_list
@@ -75,7 +73,7 @@ class ApiLists(FormatReader):
         """Take the file's name, which names the sessions."""
         self.key = self.wire.key
         super().__init__(name)
-        self._lines: _Lines | None = None
+        self._lines: list[Json] = []  # messages on lines of their own, all of one session
 
     def decode(self, data: bytes) -> object:
         """A list, a request, or a message."""
@@ -95,18 +93,17 @@ class ApiLists(FormatReader):
         if messages is not None and "role" not in body:
             self._list(objects(messages, f"'{self.field}'"), body)
         else:
-            if self._lines is None:
-                self._lines = _Lines(self, SessionInfo(id=self.names.once(self.stem)), self.wire)
-            self._lines.read(body)
+            self.wire.read(body)  # what is none is refused by its line
+            self._lines.append(body)
 
     def finish(self) -> None:
         """Tell the messages of lines."""
-        lines, self._lines = self._lines, None
-        if lines is not None:
-            lines.begin()
-            lines.flush()
+        lines, self._lines = self._lines, []
+        if lines:
+            self._list(lines, {})
 
     def _list(self, messages: list[Json], body: Json) -> None:
+        self.finish()  # messages on lines before it
         decoded = decode_list(self.wire, messages, self.tally)
         answer = self._answer(body, len(messages))
         origin = with_prompt(decoded.origin, self.wire.name, body.get(self.prompt))
@@ -122,7 +119,6 @@ class ApiLists(FormatReader):
             time=session_time(moment(body.get("timestamp") or body.get("created"))),
             origin=replace(origin, tools=tools or UNSET),
         )
-        self.finish()  # messages on lines before it
         talk = Talk(self, info, Extra({self.wire.name: rest}) if rest else UNSET)
         talk.open()
         named, model = named_model(body.get("model"))
@@ -148,55 +144,6 @@ class ApiLists(FormatReader):
         self.tally.messages += 1
         self.tally.count_calls(reply.parts)
         return [with_info(reply, **about)]
-
-
-class _Lines(Talk):
-    """Messages line by line, all of one session."""
-
-    def __init__(self, reader: FormatReader, info: SessionInfo, wire: Wire) -> None:
-        super().__init__(reader, info)
-        self._tally = reader.tally
-        self._wire = wire
-        self._prompts: list[Json] = []
-        self._texts: list[str] = []
-        self._is_begun = False
-        self._count = 0
-        self._is_answering = False  # whether the last line is of an answer of the model
-
-    def read(self, line: Json) -> None:
-        """Tell what a line says; system prompts that lead are told apart."""
-        read = self._wire.read(line)
-        self._tally.messages += 1
-        if read.role == "system" and not self._is_begun:
-            self._prompts.append(line)
-            self._texts += [part.text for part in read.parts if isinstance(part, TextPart)]
-            return
-        self.begin()
-        for answer in read.answers:
-            self.answer(answer, None)
-        if read.joins and self._is_answering:
-            self.extend(read.parts)
-        elif read.parts or not read.answers:
-            self.add(self._message(read))
-        self._is_answering = read.role == "assistant"
-
-    def begin(self) -> None:
-        """Tell of the session."""
-        if not self._is_begun:
-            self._is_begun = True
-            wire = {self._wire.name: self._prompts}
-            origin = Origin(system="\n\n".join(self._texts), wire=wire)
-            self.open(origin=origin if self._prompts else UNSET)
-
-    def _message(self, read: Read) -> Message:
-        self._count += 1
-        name = f"msg_{self._count:06d}"
-        wire: Json = {self._wire.key: read.rest} if read.rest else {}
-        if read.answers:
-            wire[JOINED] = True
-        if read.role != "assistant":
-            return user_message(name, read.parts, None, wire=wire)
-        return assistant_message(name, read.parts, None, wire=wire or UNSET)
 
 
 # --- of which API a file is ----------------------------------------------------------------

@@ -31,7 +31,6 @@ from foldmark.transcripts.build import (
     UniqueNames,
     as_list,
     as_object,
-    list_at,
     moment,
     named_model,
     note,
@@ -83,8 +82,7 @@ class OpenHands(FormatReader):
         """Tell what a run says."""
         name = "history" if record.get("history") else "trajectory"
         events: list[Json] = []
-        entries = list_at(record, name) if record.get(name) else []
-        read_each(entries, name, lambda entry, number: events.extend(_in_a_row(entry, number)))
+        read_each(record.get(name) or [], name, lambda e, n: events.extend(_in_a_row(e, n)))
         session = self.names.once(str(record.get("instance_id") or self.stem))
         cost = options(record, "metrics").get("accumulated_cost")
         facts = {"error": record.get("error"), "accumulated_cost": cost}
