@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from foldmark.agent.tool import ToolRefusal
-from foldmark.agent.tools.paths import Places, inside
+from foldmark.agent.tools.paths import Places
 
 
 @pytest.fixture
@@ -62,10 +62,10 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_what_lies_inside_is_found_by_its_real_path(folder: Path, name: str, real: str) -> None:
     for writing in (False, True):
-        found = inside(folder, name, writing=writing)
+        found = Places(folder=folder).inside(name, writing=writing)
         assert found == folder / real
         assert Places(folder=folder).shown(found) == real
-    assert inside(folder, str(folder / "src" / "a.py")) == folder / "src" / "a.py"
+    assert Places(folder=folder).inside(str(folder / "src" / "a.py")) == folder / "src" / "a.py"
 
 
 ESCAPES = (
@@ -85,23 +85,23 @@ NONSENSE = (
 def test_what_leads_outside_or_nowhere_is_refused_in_one_line(folder: Path, name: str) -> None:
     for writing in (False, True):
         with pytest.raises(ToolRefusal) as caught:
-            inside(folder, name, writing=writing)
+            Places(folder=folder).inside(name, writing=writing)
         assert str(caught.value).isprintable()
         assert len(str(caught.value)) < 300
 
 
 def test_the_folder_itself_may_be_reached_by_a_link(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("work")
-    assert inside(tmp_path / "link", "src/a.py") == folder / "src" / "a.py"
+    assert Places(folder=tmp_path / "link").inside("src/a.py") == folder / "src" / "a.py"
     assert Places(folder=tmp_path / "link").shown(folder / "src") == "src"
 
 
 def test_other_folders_may_be_allowed(folder: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     for name in ("out/secret.txt", "../outside/secret.txt", str(outside / "secret.txt"), "chain1"):
-        assert inside(folder, name, allowed=[outside]).is_relative_to(outside)
+        assert Places(folder=folder, allowed=(outside,)).inside(name).is_relative_to(outside)
     with pytest.raises(ToolRefusal):
-        inside(folder, "../work-not/x", allowed=[outside])
+        Places(folder=folder, allowed=(outside,)).inside("../work-not/x")
     assert Places(folder=folder).shown(outside / "secret.txt") == str(outside / "secret.txt")
 
 
@@ -113,16 +113,16 @@ def test_other_folders_may_be_allowed(folder: Path, tmp_path: Path) -> None:
     ],
 )
 def test_nothing_is_written_in_a_git_folder(folder: Path, name: str) -> None:
-    assert inside(folder, name)
+    assert Places(folder=folder).inside(name)
     with pytest.raises(ToolRefusal, match="not written to"):
-        inside(folder, name, writing=True)
+        Places(folder=folder).inside(name, writing=True)
 
 
 def test_a_link_into_a_git_folder_is_no_way_around(folder: Path) -> None:
     (folder / ".git").mkdir()
     (folder / "innocent").symlink_to(".git")
     with pytest.raises(ToolRefusal, match="not written to"):
-        inside(folder, "innocent/config", writing=True)
+        Places(folder=folder).inside("innocent/config", writing=True)
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,10 @@ def test_the_last_rule_that_matches_counts(tool: str, subject: str, action: Acti
     assert Permissions(rules).decide(tool, subject) == action
 
 
-def test_what_no_rule_knows_is_as_the_default_says() -> None:
+def test_what_no_rule_knows_is_asked_about() -> None:
     assert Permissions().decide("x", "y") == "ask"
-    assert Permissions(default="deny").decide("shell", "ls") == "deny"
-    assert Permissions([("*", "allow")], "deny").decide("shell", "ls") == "allow"
+    assert Permissions().decide("shell", "ls") == "ask"
+    assert Permissions([("*", "allow")]).decide("shell", "ls") == "allow"
 
 
 def test_rules_that_make_no_sense_are_told() -> None:

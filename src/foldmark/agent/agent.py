@@ -93,7 +93,9 @@ class Agent:
         self.retry = retry or RetryPolicy()
         self.titles = titles
         others = _by_name(agents)
-        self._compactor = _without_tools(others.pop(COMPACTION, None))
+        self._compactor = others.pop(COMPACTION, None)
+        if self._compactor is not None and self._compactor.given_tools:
+            raise BadPolicy(f"the agent {COMPACTION} summarises, and takes no tools")
         self.given_tools = tuple(tools)
         handing = (_delegate(others),) if others else ()
         # What is folded can always be read again.
@@ -181,13 +183,6 @@ def _check_rules(rules: Iterable[str], tools: Iterable[str]) -> None:
         if wanted and not any(fnmatchcase(name, wanted) for name in known):
             near = get_close_matches(wanted, known, n=1) or sorted(known)
             raise BadPolicy(f"the rule {rule!r} is for no tool; there are {', '.join(near)}")
-
-
-def _without_tools(agent: Agent | None) -> Agent | None:
-    """The agent that summarises: it has no tools, so that it can do nothing but write."""
-    if agent is not None and agent.given_tools:
-        raise BadPolicy(f"the agent {agent.name} summarises, and takes no tools")
-    return agent
 
 
 # --- tasks for other agents ----------------------------------------------------------------

@@ -26,7 +26,6 @@ Patterns = list[tuple[str, bool]]  # of names, and whether it closes or opens th
 READ = "read"  # the tool whose rules are also held against what searches find
 SHELLS = frozenset({"shell"})  # tools whose subject is a command
 _STRICTEST: tuple[Action, ...] = ("deny", "ask", "allow")
-_ACTIONS: frozenset[str] = frozenset(_STRICTEST)
 _LONGEST = 200  # characters of a subject that are told
 _LOOK = 0.02  # seconds after which it is seen whether somebody else is still asked
 
@@ -123,20 +122,18 @@ def _without_folder(command: str) -> str:
 class Permissions:
     """Rules of the form `tool` or `tool:pattern`, in which * stands for anything, slashes too."""
 
-    def __init__(self, rules: Iterable[Rule] = (), default: Action = "ask") -> None:
-        """Take the rules, the weakest first, and what counts where none matches."""
-        self.rules = tuple(rules)
-        self.default: Action = _checked("default", default)
-        self._parsed = tuple(_parsed(rule, action) for rule, action in self.rules)
+    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+        """Take the rules, the weakest first; where none matches, somebody is asked."""
+        self._parsed = tuple(_parsed(rule, action) for rule, action in rules)
 
     def decide(self, tool: str, subject: str) -> Action:
         """What is to be done about a call of a tool on a subject."""
         rules = self._about(tool)
         if tool not in SHELLS:
-            return self._last(rules, subject)
+            return _last(rules, subject)
         plain = plain_commands(subject)
         commands = plain or [Command(subject, subject)]
-        found = {self._of_command(rules, subject, one, is_plain=bool(plain)) for one in commands}
+        found = {_of_command(rules, subject, one, is_plain=bool(plain)) for one in commands}
         return next(action for action in _STRICTEST if action in found)
 
     def closed(self, search: str) -> tuple[Patterns, Patterns]:
@@ -150,28 +147,28 @@ class Permissions:
     def _about(self, tool: str) -> list[_Parsed]:
         return [rule for rule in self._parsed if fnmatchcase(tool, rule.tool)]
 
-    def _last(self, rules: list[_Parsed], subject: str) -> Action:
-        for rule in reversed(rules):
-            if rule.pattern is None or fnmatchcase(subject, rule.pattern):
-                return rule.action
-        return self.default
 
-    def _of_command(
-        self, rules: list[_Parsed], subject: str, command: Command, *, is_plain: bool
-    ) -> Action:
-        """The same for one command of several; where it is in doubt, somebody is asked."""
-        action: Action = self.default
-        for rule in rules:
-            if rule.pattern is None:
-                action = rule.action
-            elif rule.action == "allow":
-                if is_plain and rule.allows(command):
-                    action = "allow"
-            elif rule.forbids(subject, command):
-                action = rule.action
-            elif action == "allow" and (not is_plain or rule.may_forbid(command)):
-                action = "ask"
-        return action
+def _last(rules: list[_Parsed], subject: str) -> Action:
+    for rule in reversed(rules):
+        if fnmatchcase(subject, rule.pattern or "*"):
+            return rule.action
+    return "ask"
+
+
+def _of_command(rules: list[_Parsed], subject: str, command: Command, *, is_plain: bool) -> Action:
+    """The same for one command of several; where it is in doubt, somebody is asked."""
+    action: Action = "ask"
+    for rule in rules:
+        if rule.pattern is None:
+            action = rule.action
+        elif rule.action == "allow":
+            if is_plain and rule.allows(command):
+                action = "allow"
+        elif rule.forbids(subject, command):
+            action = rule.action
+        elif action == "allow" and (not is_plain or rule.may_forbid(command)):
+            action = "ask"
+    return action
 
 
 def _closes(rule: _Parsed) -> bool:
@@ -188,13 +185,9 @@ def _parsed(rule: str, action: Action) -> _Parsed:
     tool, _, pattern = rule.partition(":")
     if not tool.strip():
         raise BadPolicy(f"the rule {rule!r} names no tool; write tool or tool:pattern")
-    return _Parsed(tool.strip(), None if pattern in ("", "*") else pattern, _checked(rule, action))
-
-
-def _checked(rule: str, action: Action) -> Action:
-    if action not in _ACTIONS:
+    if action not in _STRICTEST:
         raise BadPolicy(f"{rule}: {action!r} is none of allow, ask and deny")
-    return action
+    return _Parsed(tool.strip(), None if pattern in ("", "*") else pattern, action)
 
 
 # --- asking --------------------------------------------------------------------------------

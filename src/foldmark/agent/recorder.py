@@ -14,7 +14,6 @@ from foldmark.model.messages import (
     AssistantInfo,
     Cache,
     Message,
-    Number,
     Path,
     StepFinishPart,
     StepStartPart,
@@ -211,6 +210,8 @@ class TurnRecorder:
         return told
 
     def _tell(self, message: Message, stepped: Stepped) -> None:
+        tokens = stepped.tokens or Tokens()
+        cache = tokens.cache or Cache()
         self._session.publish(
             events.STEP_FINISHED,
             step=self.steps,
@@ -218,7 +219,12 @@ class TurnRecorder:
             finish=stepped.finish,
             calls=len(stepped.calls),
             cost=self.cost,
-            tokens=_figures(stepped.tokens),
+            tokens={
+                "input": tokens.input or 0,
+                "output": tokens.output or 0,
+                "cache_read": cache.read or 0,
+                "cache_write": cache.write or 0,
+            },
             used=self._session.tokens,
             usable=self._session.room,
         )
@@ -233,17 +239,6 @@ def _is_unfinished(message: Message) -> bool:
 def said_words(parts: Sequence[AnyPart]) -> str:
     """The words among some parts."""
     return "\n\n".join(part.text for part in parts if isinstance(part, TextPart) and part.text)
-
-
-def _figures(tokens: Tokens | None) -> dict[str, Number]:
-    """What was measured, as plain figures."""
-    cache = (tokens.cache if tokens else None) or Cache()
-    return {
-        "input": (tokens.input if tokens else None) or 0,
-        "output": (tokens.output if tokens else None) or 0,
-        "cache_read": cache.read or 0,
-        "cache_write": cache.write or 0,
-    }
 
 
 def _listed(diffs: tuple[FileDiff, ...]) -> Json:

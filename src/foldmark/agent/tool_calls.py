@@ -85,9 +85,7 @@ def begun(part: ToolPart, now: int) -> ToolPart:
     if getattr(state, "raw", None):
         return part
     running = Running(input=state.input or {}, time=Time(start=now))
-    return ToolPart(
-        id=part.id, tool=part.tool, call_id=part.call_id, state=running, metadata=part.metadata
-    )
+    return replace(part, state=running)
 
 
 class CallsOutcome(NamedTuple):
@@ -152,17 +150,9 @@ async def _close(
         await uncut(close_open, session, TOO_LONG, {cut})
     if any(not task.done() or task.cancelled() or task.exception() for task in tasks):
         named = {part.call_id or "": part.tool for part in parts}
+        stopped = ToolOutput(text="", error=True)
         for call in await uncut(close_open, session, CUT_OFF, set(named)):
-            session.publish(
-                events.TOOL_FINISHED,
-                call=call,
-                tool=named[call],
-                title="",
-                error=True,
-                told="stopped",
-                characters=0,
-                seconds=0.0,
-            )
+            _tell_end(session, call, named[call], stopped, told="stopped", seconds=0.0)
 
 
 async def unless_stopped(
@@ -191,26 +181,30 @@ async def _done(
     output = await called(tool, part, context, hands.gate, names=hands.tools)
     shown = _shown(tool, room)
     await uncut(_written, session, part.call_id or "", output, shown)
-    session.publish(
-        events.TOOL_FINISHED,
-        call=part.call_id,
-        tool=part.tool,
-        title=output.title,
-        error=output.error,
-        told=output.text.strip().partition("\n")[0][:_TOLD] if output.error else "",
-        characters=len(output.text),
-        seconds=round(monotonic() - start, 3),
-        **({"exit": output.metadata["exit"]} if "exit" in output.metadata else {}),
-    )
-    return _did(output)
-
-
-def _did(output: ToolOutput) -> CallsOutcome:
+    told = output.text.strip().partition("\n")[0][:_TOLD] if output.error else ""
+    seconds = round(monotonic() - start, 3)
+    _tell_end(session, part.call_id or "", part.tool, output, told=told, seconds=seconds)
     cost, files = output.metadata.get("cost"), output.metadata.get("files")
     named = cast("list[object]", files) if isinstance(files, list) else []
     return CallsOutcome(
         float(cost) if isinstance(cost, int | float) and 0 <= cost < _MOST_DOLLARS else 0.0,
         tuple(file for file in named if isinstance(file, str)),
+    )
+
+
+def _tell_end(
+    session: Session, call: str, tool: str, output: ToolOutput, *, told: str, seconds: float
+) -> None:
+    session.publish(
+        events.TOOL_FINISHED,
+        call=call,
+        tool=tool,
+        title=output.title,
+        error=output.error,
+        told=told,
+        characters=len(output.text),
+        seconds=seconds,
+        **({"exit": output.metadata["exit"]} if "exit" in output.metadata else {}),
     )
 
 

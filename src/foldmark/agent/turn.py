@@ -8,7 +8,7 @@ blocking form lets it run in the background.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -215,8 +215,17 @@ class Turn:
     async def _handed_on(self) -> Stepped | None:
         """What the user hands to other agents, done before the model is asked."""
         unseen, self._unseen = self._unseen, []
-        stepped = _handed_on(unseen)
-        return None if stepped is None else await self._done(StreamedAnswer(self.session), stepped)
+        tasks = [
+            {"agent": part.agent or "", "task": part.prompt or ""}
+            for message in unseen
+            for part in message.parts
+            if message.is_user and isinstance(part, SubtaskPart)
+        ]
+        if not tasks:
+            return None
+        parts = tuple(ToolPart(tool=DELEGATE, state=Pending(input=task)) for task in tasks)
+        stepped = Stepped(parts=parts, finish="tool-calls")
+        return await self._done(StreamedAnswer(self.session), stepped)
 
     async def _step(self) -> Stepped:
         """A request that fits, its answer, and what its calls did."""
@@ -338,17 +347,3 @@ class Turn:
             if hands.may_change(parts):
                 await uncut(self._record.finish, message, did.files)
         self._record.cost += did.cost
-
-
-def _handed_on(messages: Iterable[Message]) -> Stepped | None:
-    """The calls for what messages of the user hand to other agents; None where they do not."""
-    parts = tuple(
-        ToolPart(
-            tool=DELEGATE,
-            state=Pending(input={"agent": part.agent or "", "task": part.prompt or ""}),
-        )
-        for message in messages
-        for part in message.parts
-        if message.is_user and isinstance(part, SubtaskPart)
-    )
-    return Stepped(parts=parts, finish="tool-calls") if parts else None

@@ -157,16 +157,22 @@ async def end_tasks(tasks: Iterable["asyncio.Task[Any] | None"], grace: float | 
 async def uncut(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
     """What a call gives in a thread, which nobody can cancel: its end is waited for even then."""
     work = partial(copy_context().run, partial(call, *args, **named))
-    task = asyncio.get_running_loop().run_in_executor(_SHARED.threads(), work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait((task,))
-        if not task.cancelled():
-            task.exception()  # it is not what is raised here
-        raise
+    return await finished(asyncio.get_running_loop().run_in_executor(_SHARED.threads(), work))
+
+
+async def finished(work: asyncio.Future[T]) -> T:
+    """What work gives, waited for to its end; then a cancellation of the wait is raised."""
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait((work,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return work.result()
+    if not work.cancelled():
+        work.exception()  # it is not what is raised here
+    raise cancelled
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:

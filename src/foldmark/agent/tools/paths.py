@@ -33,11 +33,26 @@ class Places(Frozen):
     guarded: tuple[Path, ...] = ()
 
     def inside(self, name: str, *, writing: bool = False) -> Path:
-        """The real path of a name; ToolRefusal where it is not to be used."""
-        found = inside(self.folder, name, allowed=self.allowed, writing=writing)
+        """The real path of a name, if it lies in the folder or in an allowed one; ToolRefusal."""
+        _check_name(name)
+        try:
+            # Of a name that is not there, links in its parents count, and links to nowhere.
+            roots = self._roots()
+            found = (roots[0] / name).resolve()
+        except (OSError, RuntimeError, ValueError):  # a ring of links, or a name that is too long
+            raise ToolRefusal(f"{printed(name)} leads nowhere: no path can be made of it") from None
+        if not any(found.is_relative_to(root) for root in roots):
+            raise ToolRefusal(
+                f"{printed(name)} is outside the working folder; use a path inside it, such as ."
+            )
+        if writing and any(_is_git(part) for part in found.parts):
+            raise ToolRefusal(f"{printed(name)} is in a .git folder, which is not written to")
         if is_among(str(found), self.guarded_paths()):
             raise ToolRefusal(f"{printed(name)} is the session's own; it is not for tools")
         return found
+
+    def _roots(self) -> list[Path]:
+        return [Path(root).resolve() for root in (self.folder, *self.allowed)]
 
     def guarding(self, files: Iterable[Path]) -> "Places":
         """The same places, in which these are not touched either."""
@@ -64,10 +79,10 @@ class Places(Frozen):
 
     def parent(self, path: Path, *, make: bool = False) -> AbstractContextManager[int]:
         """The folder of a real path, opened without following any link on the way."""
-        roots = [Path(os.path.realpath(root)) for root in (self.folder, *self.allowed)]
-        base = max((root for root in roots if path.is_relative_to(root)), key=_depth, default=None)
-        if base is None:
+        bases = [root for root in self._roots() if path.is_relative_to(root)]
+        if not bases:
             raise ToolRefusal(f"{self.shown(path)} is outside the working folder")
+        base = max(bases, key=lambda root: len(root.parts))
         steps = path.relative_to(base).parts
         return open_folder(base if steps else base.parent, steps[:-1], make=make)
 
@@ -78,29 +93,6 @@ def working_folder(path: str | Path) -> Path:
     if not folder.is_dir():
         raise BadInput(f"there is no folder {harmless(str(folder))!r} to work in")
     return folder
-
-
-def _depth(path: Path) -> int:
-    return len(path.parts)
-
-
-def inside(folder: Path, name: str, *, allowed: Iterable[Path] = (), writing: bool = False) -> Path:
-    """The real path of a name from the working folder, if it lies in it or in an allowed one."""
-    _check_name(name)
-    try:
-        root = Path(folder).resolve()
-        # Also of a name that is not there yet: links in its parents, and links to nowhere, count.
-        found = (root / name).resolve()
-        roots = [root, *(Path(other).resolve() for other in allowed)]
-    except (OSError, RuntimeError, ValueError):  # a ring of links, or a name that is too long
-        raise ToolRefusal(f"{printed(name)} leads nowhere: no path can be made of it") from None
-    if not any(found.is_relative_to(one) for one in roots):
-        raise ToolRefusal(
-            f"{printed(name)} is outside the working folder; use a path inside it, such as ."
-        )
-    if writing and any(_is_git(part) for part in found.parts):
-        raise ToolRefusal(f"{printed(name)} is in a .git folder, which is not written to")
-    return found
 
 
 def _check_name(name: str) -> None:

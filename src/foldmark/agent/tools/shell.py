@@ -11,18 +11,17 @@ import re
 import shutil
 import signal
 import time
-from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from foldmark.agent.function_tools import tool
 from foldmark.agent.tool import Tool, ToolOutput, ToolRefusal
 from foldmark.files import size_text
 from foldmark.model.values import Frozen
+from foldmark.providers.background import finished
 
-T = TypeVar("T")
 DEFAULT_SECONDS, MOST_SECONDS = 120, 600
 MOST_BYTES = 16 * 2**20  # of an output that are kept: its first and its last half
 _CHUNK = 2**16
@@ -113,43 +112,14 @@ def clean_environment(given: Mapping[str, str]) -> dict[str, str]:
 # --- running -------------------------------------------------------------------------------
 
 
-class _Kept:
-    """The first and the last bytes of an output, however long it is."""
+class _Output:
+    """What a process writes, read as it comes; of a long output, the first and the last bytes."""
 
     def __init__(self, most: int) -> None:
-        self._half = most // 2
-        self._head = bytearray()
-        self._tail: deque[bytes] = deque()
-        self._held = 0  # bytes in the tail
         self.left_out = 0
-
-    def add(self, data: bytes) -> None:
-        room = self._half - len(self._head)
-        self._head += data[:room]
-        if rest := data[room:]:
-            self._tail.append(rest)
-            self._held += len(rest)
-        while (spare := self._held - self._half) > 0:
-            first = self._tail.popleft()
-            if len(first) > spare:
-                self._tail.appendleft(first[spare:])
-            self._held -= min(spare, len(first))
-            self.left_out += min(spare, len(first))
-
-    def whole(self) -> bytes:
-        tail = b"".join(self._tail)
-        if not self.left_out:
-            return bytes(self._head) + tail
-        note = f"\n[… {size_text(self.left_out)} left out …]\n".encode()
-        return bytes(self._head) + note + tail
-
-
-class _Pipe:
-    """What a process writes, read as it comes by the loop that waits for the process."""
-
-    def __init__(self, most: int) -> None:
-        self.kept = _Kept(most)
         self.ended = asyncio.Event()
+        self._half = most // 2
+        self._head, self._tail = bytearray(), bytearray()
         self._loop = asyncio.get_running_loop()
         self._end, self.writing = os.pipe()
         os.set_blocking(self._end, False)
@@ -160,11 +130,19 @@ class _Pipe:
             data = os.read(self._end, _CHUNK)
         except BlockingIOError:
             return
-        if data:
-            self.kept.add(data)
-        else:
+        if not data:
             self._loop.remove_reader(self._end)
             self.ended.set()
+        room = self._half - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        if (spare := len(self._tail) - self._half) > 0:
+            del self._tail[:spare]
+            self.left_out += spare
+
+    def whole(self) -> bytes:
+        note = f"\n[… {size_text(self.left_out)} left out …]\n" if self.left_out else ""
+        return bytes(self._head) + note.encode() + bytes(self._tail)
 
     async def drained(self) -> None:
         """Wait for the end; not long, as a child in the background may never close its side."""
@@ -183,16 +161,15 @@ async def ran(
     seconds: float,
     given: bytes = b"",
     most: int = MOST_BYTES,
-    environment: Mapping[str, str] | None = None,
 ) -> Ran:
     """Run a program in a group of its own; what it writes is kept, errors and all."""
-    pipe = _Pipe(most)
+    pipe = _Output(most)
     try:
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 cwd=folder,
-                env=clean_environment(os.environ if environment is None else environment),
+                env=clean_environment(os.environ),
                 stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL,
                 stdout=pipe.writing,
                 stderr=pipe.writing,
@@ -208,13 +185,13 @@ async def ran(
             if not late:
                 await pipe.drained()
         finally:  # also where the wait is cancelled
-            left = await _surely(_ended(process))
+            left = await finished(asyncio.ensure_future(_ended(process)))
         if late:
             await pipe.drained()
         return Ran(
-            output=pipe.kept.whole(),
+            output=pipe.whole(),
             code=process.returncode or 0,
-            left_out=pipe.kept.left_out,
+            left_out=pipe.left_out,
             late=late,
             left=left,
         )
@@ -279,19 +256,6 @@ def _running(session: int) -> dict[int, int]:
             if int(about[3]) == session and about[0] not in _DEAD:
                 found[number] = int(about[2])
     return found
-
-
-async def _surely(work: Coroutine[None, None, T]) -> T:
-    """Wait for work to its end, however often the wait is cancelled meanwhile."""
-    task, cut = asyncio.ensure_future(work), False
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            cut = True
-    if cut:
-        raise asyncio.CancelledError
-    return task.result()
 
 
 def _signal(group: int, number: int) -> bool:

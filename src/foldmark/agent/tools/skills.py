@@ -6,15 +6,15 @@ Which skills there are is found when the tool is made; what one says is read whe
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 from foldmark.agent.function_tools import tool
 from foldmark.agent.tool import Tool, ToolOutput, ToolRefusal
 from foldmark.files import open_regular
-from foldmark.model.values import Frozen
 
-from .paths import inside, printed
+from .paths import Places, printed
 
 HOME = Path(".foldmark", "skills")  # in the working folder
 FILE = "SKILL.md"
@@ -26,55 +26,43 @@ _MOST_SKILLS, _MOST_FILES = 100, 50
 _LONGEST = 200  # characters of a description
 
 
-class Skill(Frozen):
-    """A skill that is there."""
-
-    name: str
-    about: str
-    folder: Path
-
-
 def skill_tool(folder: Path, others: Iterable[Path] = ()) -> Tool | None:
     """The tool `skill` for a working folder and other folders of skills; None if there are none."""
-    known = {found.name: found for home in (*others, folder / HOME) for found in skills_in(home)}
+    known: dict[str, Path] = {}
+    about: dict[str, str] = {}
+    for home in (*others, folder / HOME):
+        for place, text in _skills_in(home):
+            known[place.name], about[place.name] = place, _about(text)
     if not known:
         return None
-    listed = "\n".join(f"- {one.name}: {one.about}" for one in sorted(known.values(), key=_name))
+    listed = "\n".join(f"- {name}: {about[name]}" for name in sorted(known))
 
     @tool(changes=False, description=f"Read how a kind of task is done here. There are:\n{listed}")
     def skill(name: Annotated[str, "The name of the skill."]) -> ToolOutput:
-        found = known.get(name)
-        if found is None:
+        place = known.get(name)
+        if place is None:
             raise ToolRefusal(f"there is no skill {printed(name)}; there are {', '.join(known)}")
-        text = _FRONT.sub("", _text(found.folder), count=1).strip()
-        return ToolOutput(text=f"{text}{_beside(found.folder, folder)}", title=name)
+        text = _FRONT.sub("", _text(place), count=1).strip()
+        return ToolOutput(text=f"{text}{_beside(place, folder)}", title=name)
 
     return skill
 
 
-def _name(skill: Skill) -> str:
-    return skill.name
-
-
-def skills_in(home: Path) -> Iterator[Skill]:
-    """The skills of a folder, by their names."""
+def _skills_in(home: Path) -> Iterator[tuple[Path, str]]:
+    """The folders of the skills in a folder, by their names, and what each says."""
     try:
         names = sorted(entry.name for entry in os.scandir(home))
     except OSError:
         return
     for name in names[:_MOST_SKILLS]:
-        if not _NAME.fullmatch(name):
-            continue
-        try:
-            text = _text(home / name)
-        except ToolRefusal:
-            continue
-        yield Skill(name=name, about=_about(text), folder=home / name)
+        if _NAME.fullmatch(name):
+            with suppress(ToolRefusal):
+                yield home / name, _text(home / name)
 
 
 def _text(folder: Path) -> str:
     """What a skill says; a file that leads out of the folder of skills is none."""
-    path = inside(folder.parent, f"{folder.name}/{FILE}")
+    path = Places(folder=folder.parent).inside(f"{folder.name}/{FILE}")
     try:
         with open_regular(path) as file:
             return file.read(_MOST_BYTES).decode("utf-8", "replace")
