@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.agent.function_tools import as_tool, tool
+from foldmark.agent.function_tools import as_tool, tool, toolset
 from foldmark.agent.permissions import Gate, Permissions
 from foldmark.agent.tool import Context, Tool, ToolOutput
-from foldmark.agent.tool_calls import called
+from foldmark.agent.tool_calls import Toolbox, called
 from foldmark.model.messages import FilePart, Pending, ToolPart
 from foldmark.model.values import Json
 
 from .sessions import opened
-from .tooling import OPEN, asked, context_of, run
+from .tooling import OPEN, asked, calling, context_of, run
 
 
 @pytest.fixture
@@ -36,7 +36,8 @@ def look(place: str = "") -> str:
 
 
 def test_an_unknown_tool_is_told_with_the_nearest_names(context: Context) -> None:
-    output = asyncio.run(called(None, asked("reed"), context, OPEN, names=["read", "write", "x"]))
+    tools = toolset([tool(name=name)(look) for name in ("read", "write", "x")])
+    output = asyncio.run(called(Toolbox(tools, OPEN), asked("reed"), context))
     assert output.error
     assert "'reed'" in output.text
     assert "read" in output.text
@@ -56,7 +57,7 @@ def test_an_unknown_tool_is_told_with_the_nearest_names(context: Context) -> Non
 def test_an_input_that_came_as_text_is_read_if_it_can_be(
     context: Context, raw: str, text: str, *, error: bool
 ) -> None:
-    output = asyncio.run(called(as_tool(look), asked("look", raw=raw), context, OPEN))
+    output = asyncio.run(calling(as_tool(look), asked("look", raw=raw), context, OPEN))
     assert text in output.text
     assert output.error == error
 
@@ -69,7 +70,7 @@ def test_a_call_that_is_not_permitted_is_not_made(context: Context) -> None:
 
     gate = Gate(Permissions([("look", "allow"), ("look:*secret*", "deny")]))
     for where in ("a", "b/secret/c"):
-        asyncio.run(called(as_tool(look), asked("look", {"where": where}), context, gate))
+        asyncio.run(calling(as_tool(look), asked("look", {"where": where}), context, gate))
     assert made == ["a"]
 
 
@@ -127,7 +128,7 @@ def test_a_cancelled_call_cancels_its_tool_and_raises(context: Context) -> None:
             ends.append("ended")
 
     async def cut() -> None:
-        task = asyncio.create_task(called(sleep, asked("sleep"), context, OPEN))
+        task = asyncio.create_task(calling(sleep, asked("sleep"), context, OPEN))
         await began.wait()
         task.cancel()
         await task
@@ -179,7 +180,7 @@ def test_a_tool_that_wants_to_end_the_program_ends_its_own_call_alone(
     about = as_tool(look)._replace(subject=subject)
 
     async def told() -> list[str]:
-        found = [await called(one, asked("x"), context, OPEN) for one in made]
+        found = [await calling(one, asked("x"), context, OPEN) for one in made]
         assert all(output.error for output in found)
         return [output.text for output in found]
 
@@ -242,7 +243,7 @@ def test_an_input_that_is_nested_deeply_ends_with_an_output(context: Context, de
 
     raw = '{"x":' + '{"a":' * depth + "1" + "}" * depth + "}"
     for part in (asked("take", {"x": held}), asked("take", raw=raw)):
-        output = asyncio.run(called(as_tool(take), part, context, OPEN))
+        output = asyncio.run(calling(as_tool(take), part, context, OPEN))
         assert output.text == "taken" or output.error
         assert len(output.text) < 1_000
 

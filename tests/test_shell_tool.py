@@ -12,11 +12,11 @@ import pytest
 
 from foldmark.agent.permissions import Gate, Permissions
 from foldmark.agent.tool import Context, ToolOutput, ToolRefusal
-from foldmark.agent.tool_calls import called
 from foldmark.agent.tools.shell import Ran, clean_environment, ran, shell_tool
 from foldmark.model.messages import Pending, ToolPart
 
 from .sessions import opened
+from .tooling import calling
 
 PYTHON = sys.executable
 
@@ -34,7 +34,7 @@ def shell(tmp_path: Path) -> Callable[..., ToolOutput]:
         with opened(str(tmp_path / "store.db"), "s") as session:
             context = Context(session, folder, "c", "agent", asyncio.Event())
             gate = Gate(Permissions([("*", "allow")]))
-            return asyncio.run(called(made, part, context, gate))
+            return asyncio.run(calling(made, part, context, gate))
 
     return run
 

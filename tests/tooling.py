@@ -8,7 +8,7 @@ import foldmark
 from foldmark.agent.file_changes import changed_trees
 from foldmark.agent.permissions import Gate, Permissions
 from foldmark.agent.tool import Context, Tool, ToolOutput
-from foldmark.agent.tool_calls import called
+from foldmark.agent.tool_calls import Toolbox, called
 from foldmark.model.messages import Pending, ToolPart
 from foldmark.model.operations import FileDiff
 from foldmark.model.values import Json
@@ -29,7 +29,12 @@ def asked(name: str, given: Json | None = None, raw: str = "") -> ToolPart:
 
 def run(made: Tool, context: Context, gate: Gate = OPEN, /, **given: Any) -> ToolOutput:
     """What a tool gives for this input."""
-    return asyncio.run(called(made, asked(made.name, given), context, gate))
+    return asyncio.run(calling(made, asked(made.name, given), context, gate))
+
+
+async def calling(made: Tool, part: ToolPart, context: Context, gate: Gate = OPEN) -> ToolOutput:
+    """What a call gives that is meant for this tool."""
+    return await called(Toolbox({part.tool: made}, gate), part, context)
 
 
 def session_diff(

@@ -5,7 +5,7 @@ start to the last finish, so edits of others between them are told too. How tree
 elsewhere. A revert hides messages, and what they did, from all of these.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from foldmark.errors import BadInput
 from foldmark.log.log import marker_part
@@ -28,27 +28,21 @@ def span(messages: Iterable[Message]) -> Trees | None:
 
 def changed_trees(session: Session, message_id: str | None = None) -> Trees | None:
     """The trees before and after what a message came to, or the whole session; None: no step."""
-    messages = session.export(reverted=False).messages
     if message_id is None:
-        return span(messages)
-    return span(messages[_extent(messages, session.id, message_id)])
+        return span(session.export(reverted=False).messages)
+    return _around(session, message_id)[1]
 
 
 def tree_before(session: Session, message_id: str) -> str:
     """The files as they were before a message and what answers it."""
-    messages = session.export(reverted=False).messages
-    extent = _extent(messages, session.id, message_id)
-    own, earlier = span(messages[extent]), span(messages[: extent.start])
-    later = span(messages[extent.stop :])
+    earlier, own, later = _around(session, message_id)
     return _known(own and own[0], earlier and earlier[1], later and later[0], name=message_id)
 
 
 def tree_after(session: Session, message_id: str) -> str:
     """The files as they were after a message and what answers it."""
-    messages = session.export(reverted=False).messages
-    extent = _extent(messages, session.id, message_id)
-    until, later = span(messages[: extent.stop]), span(messages[extent.stop :])
-    return _known(until and until[1], later and later[0], name=message_id)
+    earlier, own, later = _around(session, message_id)
+    return _known(own and own[1], earlier and earlier[1], later and later[0], name=message_id)
 
 
 def _known(*trees: str | None, name: str) -> str:
@@ -57,16 +51,21 @@ def _known(*trees: str | None, name: str) -> str:
     return tree
 
 
-def _extent(messages: Sequence[Message], session_id: str, message_id: str) -> slice:
-    """A message and, after one of the user, what answers it; of equal ids the newest counts."""
+def _around(session: Session, message_id: str) -> tuple[Trees | None, Trees | None, Trees | None]:
+    """What was before a message, its own with, after one of the user, what answers it, and after.
+
+    Of messages with equal ids, the newest counts.
+    """
+    messages = session.export(reverted=False).messages
     places = (place for place in reversed(range(len(messages))) if messages[place].id == message_id)
     first = next(places, None)
     if first is None:
-        raise BadInput(f"there is no message {message_id!r} in session {session_id}")
-    if not messages[first].is_user:
-        return slice(first, first + 1)
-    after = range(first + 1, len(messages))
-    return slice(first, next((place for place in after if _asks(messages[place])), len(messages)))
+        raise BadInput(f"there is no message {message_id!r} in session {session.id}")
+    end = first + 1
+    if messages[first].is_user:
+        after = (place for place in range(end, len(messages)) if _asks(messages[place]))
+        end = next(after, len(messages))
+    return span(messages[:first]), span(messages[first:end]), span(messages[end:])
 
 
 def _asks(message: Message) -> bool:

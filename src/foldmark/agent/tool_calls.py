@@ -177,9 +177,8 @@ async def _done(
         events.TOOL_STARTED, call=part.call_id, tool=part.tool, input=part.state.input or {}
     )
     start = monotonic()
-    tool = hands.tools.get(part.tool)
-    output = await called(tool, part, context, hands.gate, names=hands.tools)
-    shown = _shown(tool, room)
+    output = await called(hands, part, context)
+    shown = _shown(hands.tools.get(part.tool), room)
     await uncut(_written, session, part.call_id or "", output, shown)
     told = output.text.strip().partition("\n")[0][:_TOLD] if output.error else ""
     seconds = round(monotonic() - start, 3)
@@ -240,22 +239,16 @@ def close_open(session: Session, words: str, among: set[str] | None = None) -> l
 # --- one call ------------------------------------------------------------------------------
 
 
-async def called(
-    tool: Tool | None,
-    part: ToolPart,
-    context: Context,
-    gate: Gate,
-    *,
-    names: Iterable[str] = (),
-) -> ToolOutput:
-    """What a call gives, whatever happens; `names` are those of the tools that there are."""
+async def called(hands: Toolbox, part: ToolPart, context: Context) -> ToolOutput:
+    """What a call gives, whatever happens."""
+    tool = hands.tools.get(part.tool)
     if tool is None:
-        return _kept(ToolOutput(text=_unknown(part.tool, names), error=True))
+        return _kept(ToolOutput(text=_unknown(part.tool, hands.tools), error=True))
     try:
         given = _input(part)
-        refusal = await gate.refusal(tool.name, tool.subject(given), given)
+        refusal = await hands.gate.refusal(tool.name, tool.subject(given), given)
         if refusal is None:
-            output = await _timed(tool, given, context._replace(gate=gate))
+            output = await _timed(tool, given, context._replace(gate=hands.gate))
         else:
             output = ToolOutput(text=refusal, error=True)
     except asyncio.CancelledError:

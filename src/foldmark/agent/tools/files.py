@@ -7,11 +7,12 @@ is written as a whole or not at all. Which paths may be used is told in `paths`.
 import base64
 import mimetypes
 import os
+import re
 import stat
 import threading
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 from foldmark.agent.function_tools import tool
 from foldmark.agent.tool import Context, Tool, ToolOutput, ToolRefusal
@@ -31,11 +32,12 @@ _MOST_LISTED = 500
 _HEAD = 8_192  # bytes in which a zero says that a file is no text
 _MOST_COMPARED = 4_000  # lines that are looked at for one that is like another
 _BOM = "\ufeff"
-_IMAGES = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-)
+_IMAGES = {
+    "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "image/jpeg": re.compile(rb"\xff\xd8\xff"),
+    "image/gif": re.compile(rb"GIF8"),
+    "image/webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
+}
 
 # Calls of one answer run at the same time: none shall write over what another just changed.
 _WRITING = threading.Lock()
@@ -114,26 +116,23 @@ def _lines(count: int) -> str:
 # --- opening -------------------------------------------------------------------------------
 
 
-def _opened(places: Places, path: Path) -> BinaryIO:
-    """A regular file to be read; anything else could hang or never end."""
-    shown = places.shown(path)
+def _data(places: Places, path: Path) -> bytes:
+    """The bytes of a regular file; anything else could hang or never end."""
+    shown = printed(places.shown(path))
     try:
-        with places.parent(path) as folder:
-            file = open_regular(path.name, folder=folder)
+        with places.parent(path) as folder, open_regular(path.name, folder=folder) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size <= _MOST_BYTES:
+                return file.read(_MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
-        raise ToolRefusal(f"there is no file {printed(shown)}{_near(path)}") from None
+        raise ToolRefusal(f"there is no file {shown}{_near(path)}") from None
     except PermissionError:
-        raise ToolRefusal(f"{printed(shown)}: no permission to read it") from None
+        raise ToolRefusal(f"{shown}: no permission to read it") from None
     except NotRegular:
-        raise ToolRefusal(f"{printed(shown)} is no regular file, and is not read") from None
+        raise ToolRefusal(f"{shown} is no regular file, and is not read") from None
     except OSError as error:
-        raise ToolRefusal(f"{printed(shown)} cannot be opened: {error.strerror}") from None
-    if (size := os.fstat(file.fileno()).st_size) > _MOST_BYTES:
-        file.close()
-        raise ToolRefusal(
-            f"{printed(shown)} has {size_text(size)}, which is too much to read; use grep"
-        )
-    return file
+        raise ToolRefusal(f"{shown} cannot be opened: {error.strerror}") from None
+    raise ToolRefusal(f"{shown} has {size_text(size)}, which is too much to read; use grep")
 
 
 def _near(path: Path) -> str:
@@ -159,14 +158,11 @@ def _check_text(head: bytes, size: int, path: Path, shown: str) -> None:
 
 
 def _read(places: Places, path: Path, offset: int, limit: int) -> ToolOutput:
-    shown = places.shown(path)
-    with _opened(places, path) as file:
-        head = file.read(_HEAD)
-        size = os.fstat(file.fileno()).st_size
-        if kind := _image(head):
-            return _pictured(head + file.read(_MOST_IMAGE), kind, path.name, shown)
-        _check_text(head, size, path, shown)
-        text = (head + file.read(_MOST_BYTES)).decode("utf-8", "replace").removeprefix(_BOM)
+    shown, data = places.shown(path), _data(places, path)
+    if kind := next((kind for kind, head in _IMAGES.items() if head.match(data)), None):
+        return _pictured(data, kind, path.name, shown)
+    _check_text(data[:_HEAD], len(data), path, shown)
+    text = data.decode("utf-8", "replace").removeprefix(_BOM)
     return ToolOutput(text=_page(text, offset, limit, shown), title=shown)
 
 
@@ -195,12 +191,6 @@ def _page(text: str, offset: int, limit: int, shown: str) -> str:
 def _bounded(line: str) -> str:
     more = len(line) - _LONGEST_LINE
     return line if more <= 0 else f"{line[:_LONGEST_LINE]} [{more} characters more in this line]"
-
-
-def _image(head: bytes) -> str | None:
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for magic, kind in _IMAGES if head.startswith(magic)), None)
 
 
 def _pictured(data: bytes, kind: str, name: str, shown: str) -> ToolOutput:
@@ -271,8 +261,7 @@ def _whole(places: Places, path: Path) -> str:
     shown = places.shown(path)
     if path.is_dir():
         raise ToolRefusal(f"{printed(shown)} is a folder")
-    with _opened(places, path) as file:
-        data = file.read(_MOST_BYTES)
+    data = _data(places, path)
     _check_text(data, len(data), path, shown)
     return data.decode("utf-8", "surrogateescape")
 
