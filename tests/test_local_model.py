@@ -19,7 +19,7 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.providers.driver import adrive, drive
 from foldmark.providers.models import model_named as summarizer
-from foldmark.refusals import overflow_figures
+from foldmark.refusals import stated_window
 from foldmark.summary.protocol import (
     ModelDialogue,
     ModelFailure,
@@ -108,15 +108,13 @@ def test_a_session_with_calls_results_and_tools_is_taken(model: Summarizer) -> N
     assert answer.text
 
 
-def test_what_is_too_long_for_the_window_is_an_overflow_with_its_figures(
+def test_what_is_too_long_for_the_window_is_an_overflow_that_states_the_window(
     model: Summarizer,
 ) -> None:
     (outcome,) = drive(once(said("sheep " * 2 * WINDOW)), model, delta=lambda _: None)
     assert isinstance(outcome, ModelFailure)
     assert outcome.cause == "overflow"
-    figures = overflow_figures(outcome.message)
-    assert figures is not None
-    assert figures.limit == WINDOW
+    assert stated_window(outcome.message) == WINDOW
 
 
 def test_an_answer_that_takes_too_long_is_cancelled_and_the_server_goes_on(

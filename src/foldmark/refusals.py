@@ -1,4 +1,4 @@
-"""Whether a provider's error says that the context was too long, and the figures it states.
+"""Whether a provider's error says that the context was too long, and the window it states.
 
 One table of refusals, and one of their look-alikes (rate limits, quotas, the output parameter);
 each row carries a message as its provider sends it. This module reads what was said: it does
@@ -6,7 +6,7 @@ not know HTTP clients, models, or what is to be done about a refusal.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from typing import cast
@@ -24,44 +24,36 @@ class Refusal(msgspec.Struct, frozen=True):
     example: str
 
 
-class Figures(msgspec.Struct, frozen=True):
-    """What a refusal states: the tokens held against the limit, reserved output included."""
-
-    used: int | None
-    limit: int | None
-
-
-# A number in a pattern is written by its meaning: <used>, <more> (to add to it), <limit>, <over>
-# (used beyond the limit), <n> (none of these). The first row that states a figure gives it.
+# A number in a pattern is written <limit> if it is the window, and <n> if it is any other.
 # The formatter is off so that a row stays a pattern with its message below it.
 # fmt: off
 REFUSALS = (
     Refusal("openai",
-            r"context length is <limit> tokens\. however, your messages resulted in <used> tokens",
+            r"context length is <limit> tokens\. however, your messages resulted in <n> tokens",
             "This model's maximum context length is 128000 tokens. However, your messages resulted "
             "in 130005 tokens. Please reduce the length of the messages."),
     Refusal("openai", r"input tokens exceed the configured limit of <limit> tokens"
-            r"(?:\. your messages resulted in <used> tokens)?",
+            r"(?:\. your messages resulted in <n> tokens)?",
             "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in "
             "289650 tokens. Please reduce the length of the messages."),
     Refusal("openai responses", r"input exceeds the context window of this model",
             "Your input exceeds the context window of this model. Please adjust your input and try "
             "again."),
     Refusal("openai code", r"context[_ ]length[_ ]exceeded", "context_length_exceeded"),
-    Refusal("azure", r"context length is <limit> tokens, however you requested <used> tokens",
+    Refusal("azure", r"context length is <limit> tokens, however you requested <n> tokens",
             "This model's maximum context length is 8191 tokens, however you requested 8238 tokens "
             "(8238 in your prompt; 0 for the completion)."),
-    Refusal("deepseek", r"context length is <limit> tokens\. however, you requested <used> tokens",
+    Refusal("deepseek", r"context length is <limit> tokens\. however, you requested <n> tokens",
             "This model's maximum context length is 65536 tokens. However, you requested 66343 "
             "tokens (62247 in the messages, 4096 in the completion)."),
     Refusal("openrouter",
-            r"context length is <limit> tokens\. however, you requested about <used> tokens",
+            r"context length is <limit> tokens\. however, you requested about <n> tokens",
             "This endpoint's maximum context length is 131072 tokens. However, you requested about "
             "141607 tokens (10535 of text input, 131072 in the output)."),
-    Refusal("anthropic", r"prompt is too long(?:: <used> tokens > <limit> maximum)?",
+    Refusal("anthropic", r"prompt is too long(?:: <n> tokens > <limit> maximum)?",
             "prompt is too long: 214676 tokens > 200000 maximum"),
     Refusal("anthropic", r"input length and .?max_tokens.? exceed context limit"
-            r"(?:: <used> \+ <more> > <limit>)?",
+            r"(?:: <n> \+ <n> > <limit>)?",
             "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, decrease "
             "input length or `max_tokens` and try again"),
     Refusal("anthropic", r"request size exceeds model context window",
@@ -72,90 +64,92 @@ REFUSALS = (
             "ValidationException: Input is too long for requested model."),
     Refusal("bedrock nova", r"number of input tokens exceeds maximum length",
             "Input Tokens Exceeded: Number of input tokens exceeds maximum length."),
-    Refusal("gemini", r"input token count(?: \(<used>\))? exceeds the maximum number of tokens"
+    Refusal("gemini", r"input token count(?: \(<n>\))? exceeds the maximum number of tokens"
             r" allowed(?: \(<limit>\))?",
             "The input token count (1200293) exceeds the maximum number of tokens allowed "
             "(1048576)."),
-    Refusal("vertex", r"input token count is <used> but model only supports up to <limit>",
+    Refusal("vertex", r"input token count is <n> but model only supports up to <limit>",
             "Unable to submit request because the input token count is 32825 but model only "
             "supports up to 32768. Reduce the input token count and try again."),
-    Refusal("xai", r"maximum prompt length is <limit> but the request contains <used> tokens",
+    Refusal("xai", r"maximum prompt length is <limit> but the request contains <n> tokens",
             "This model's maximum prompt length is 131072 but the request contains 136973 tokens."),
     Refusal("xai code", r"\binput_too_large\b"
-            r"(?:\] current message \(<used> tokens\) exceeds budget \(<limit> tokens\))?",
+            r"(?:\] current message \(<n> tokens\) exceeds budget \(<limit> tokens\))?",
             "Failed to start sampling: [input_too_large] Current message (1149677 tokens) exceeds "
             "budget (975424 tokens)"),
     Refusal("groq", r"reduce the length of the messages or completion",
             "Please reduce the length of the messages or completion."),
-    Refusal("cerebras", r"messages or completion\. current length is <used> while limit is <limit>",
+    Refusal("cerebras", r"messages or completion\. current length is <n> while limit is <limit>",
             "Please reduce the length of the messages or completion. Current length is 42328 while "
             "limit is 40000"),
     # A bare 413 can only be about size. A bare 400 is any bad request (gateways answer so to a
     # passing fault), and to fold a session for it would lose history: it is not in this table.
     Refusal("cerebras", r"\b413 status code \(no body\)", "413 status code (no body)"),
     Refusal("http", r"\b(?:request entity|payload) too large", "413 Request Entity Too Large"),
-    Refusal("mistral", r"prompt contains <used> tokens.{0,40} too large for model"
+    Refusal("mistral", r"prompt contains <n> tokens.{0,40} too large for model"
             r" with <limit> maximum context length",
             "Prompt contains 40687 tokens and 0 draft tokens, too large for model with 32768 "
             "maximum context length"),
-    Refusal("cohere", r"too many tokens: size limit exceeded by <over> tokens"
+    Refusal("cohere", r"too many tokens: size limit exceeded by <n> tokens"
             r"(?:\..{0,60} the limit for this model is <limit> tokens)?",
             "too many tokens: size limit exceeded by 19296 tokens. Try using shorter or fewer "
             "inputs. The limit for this model is 132000 tokens."),
-    Refusal("together", r"input \(<used> tokens\) is longer than the model.{1,3}s context length"
+    Refusal("together", r"input \(<n> tokens\) is longer than the model.{1,3}s context length"
             r" \(<limit> tokens\)",
             "The input (61709 tokens) is longer than the model's context length (40960 tokens)."),
     Refusal("sglang", r"requested token count exceeds the model.{1,3}s maximum context length"
-            r" of <limit> tokens(?:\. you requested a total of <used> tokens)?",
+            r" of <limit> tokens(?:\. you requested a total of <n> tokens)?",
             "Requested token count exceeds the model's maximum context length of 202752 tokens. "
             "You requested a total of 202941 tokens: 170941 tokens from the input messages"),
-    Refusal("sglang", r"input length \(?<used>(?: tokens\))? exceeds the maximum allowed"
+    Refusal("sglang", r"input length \(?<n>(?: tokens\))? exceeds the maximum allowed"
             r" (?:input )?length (?:of |\()<limit> tokens",
             "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)."),
-    Refusal("fireworks", r"prompt is too long: <used>, model maximum context length: <limit>",
+    Refusal("fireworks", r"prompt is too long: <n>, model maximum context length: <limit>",
             "The prompt is too long: 40177, model maximum context length: 32767"),
-    Refusal("github copilot", r"prompt token count of <used> exceeds the limit of <limit>",
+    Refusal("github copilot", r"prompt token count of <n> exceeds the limit of <limit>",
             "prompt token count of 146270 exceeds the limit of 128000"),
+    Refusal("github copilot code", r"model_max_prompt_tokens_exceeded",
+            "model_max_prompt_tokens_exceeded"),
     Refusal("lm studio", r"tokens to keep from the initial prompt is greater than the context"
-            r" length(?: \(n_keep: <used> ?>= n_ctx: <limit>\))?",
+            r" length(?: \(n_keep: <n> ?>= n_ctx: <limit>\))?",
             "The number of tokens to keep from the initial prompt is greater than the context "
             "length (n_keep: 13055>= n_ctx: 4096)."),
-    Refusal("llama.cpp", r"request(?: \(<used> tokens\))? exceeds the available context size"
+    Refusal("llama.cpp", r"request(?: \(<n> tokens\))? exceeds the available context size"
             r"(?: \(<limit> tokens\))?",
             "request (4031 tokens) exceeds the available context size (2048 tokens), try "
             "increasing it"),
     Refusal("llama.cpp code", r"exceed_context_size_error"
-            r"(?:\W{1,9}n_prompt_tokens\W{1,6}<used>\W{1,9}n_ctx\W{1,6}<limit>)?",
+            r"(?:\W{1,9}n_prompt_tokens\W{1,6}<n>\W{1,9}n_ctx\W{1,6}<limit>)?",
             '"type":"exceed_context_size_error","n_prompt_tokens":14429,"n_ctx":8192'),
     Refusal("ollama", r"prompt too long; exceeded (?:max )?context length",
             "prompt too long; exceeded max context length by 100918 tokens"),
     Refusal("ollama", r"input length exceeds the context length",
             "the input length exceeds the context length"),
-    Refusal("vllm", r"is too large: <more>\. this model.{1,3}s maximum context length is <limit>"
-            r" tokens and your request has <used> input tokens",
+    Refusal("vllm", r"is too large: <n>\. this model.{1,3}s maximum context length is <limit>"
+            r" tokens and your request has <n> input tokens",
             "'max_tokens' or 'max_completion_tokens' is too large: 8192. This model's maximum "
             "context length is 65536 tokens and your request has 57879 input tokens"),
     Refusal("vllm", r"context length is <limit> tokens\. however, you requested <n> output tokens"
-            r".{0,80} for a total of (?:at least )?<used> tokens",
+            r".{0,80} for a total of (?:at least )?<n> tokens",
             "This model's maximum context length is 262144 tokens. However, you requested 128000 "
             "output tokens and your prompt contains at least 134145 input tokens, for a total of "
             "at least 262145 tokens."),
-    Refusal("vllm", r"prompt \(length <used>\) is longer than the maximum model length of <limit>",
+    Refusal("vllm", r"prompt \(length <n>\) is longer than the maximum model length of <limit>",
             "The decoder prompt (length 12324) is longer than the maximum model length of 8192."),
     Refusal("tgi", r"inputs.? tokens \+ .?max_new_tokens.? must be <= <limit>"
-            r"(?:\. given: <used> .?inputs.? tokens and <more>)?",
+            r"(?:\. given: <n> .?inputs.? tokens and <n>)?",
             "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 2048. Given: "
             "3474 `inputs` tokens and 60 `max_new_tokens`"),
     # The 2013 is MiniMax's own code for invalid parameters, not a number of tokens.
     Refusal("minimax", r"context window exceeds limit",
             "invalid params, context window exceeds limit (2013)"),
-    Refusal("kimi", r"exceeded model token limit(?:: <limit> \(requested: <used>\))?",
+    Refusal("kimi", r"exceeded model token limit(?:: <limit> \(requested: <n>\))?",
             "Your request exceeded model token limit: 262144 (requested: 269030)"),
     Refusal("zhipu", r"\bprompt exceeds max length", "1261: Prompt exceeds max length"),
     Refusal("z.ai", r"model_context_window_exceeded", "model_context_window_exceeded"),
     Refusal("qwen", r"range of input length should be \[<n>, <limit>\]",
             "InternalError.Algo.InvalidParameter: Range of input length should be [1, 204800]"),
-    Refusal("ds4", r"prompt has <used> tokens?, but the configured context size is <limit> tokens?",
+    Refusal("ds4", r"prompt has <n> tokens?, but the configured context size is <limit> tokens?",
             "prompt has 12,000 tokens, but the configured context size is 8,192 tokens"),
 )
 
@@ -199,16 +193,6 @@ THROTTLES = (
 )
 # fmt: on
 
-OVERFLOW_CODES = frozenset(
-    {
-        "context_length_exceeded",
-        "exceed_context_size_error",
-        "input_too_large",
-        "model_context_window_exceeded",
-        "model_max_prompt_tokens_exceeded",
-        "request_too_large",
-    }
-)
 # As libraries that recognise a refusal by themselves name their error.
 OVERFLOW_ERRORS = frozenset(
     {
@@ -218,14 +202,12 @@ OVERFLOW_ERRORS = frozenset(
         "ModelContextWindowExceededError",
     }
 )
-THROTTLE_CODES = frozenset({"insufficient_quota", "rate_limit_error", "rate_limit_exceeded"})
 
 # Every message above ends long before this; beyond it lies an echoed request, not an error.
 READ_CHARS = 8_000
 
 # Bounded, as every repetition in the tables is: no text can make a search slow.
 _NUMBER = r"\d{1,3}(?:[,_]\d{3}){1,4}|\d{1,12}"
-_NAMED = re.compile("<(used|more|limit|over|n)>")
 
 
 def is_context_overflow(
@@ -245,45 +227,32 @@ def is_context_overflow(
 
 
 def _is_overflow(message: str, status: int | None, code: str | None) -> bool:
-    kind = (code or "").lower()
-    if status == 429 or kind in THROTTLE_CODES:
-        return False
-    if kind in OVERFLOW_CODES:
-        return True
-    text = _text(message)
-    if _stated(THROTTLES, text):
-        return False
-    return status == 413 or _stated(REFUSALS, text)
-
-
-def overflow_figures(error: str | BaseException) -> Figures | None:
-    """The tokens used and allowed, where the refusal states at least one of them."""
-    if isinstance(error, str):
-        return _stated_figures(error)
-    found = (_stated_figures(error_text(one)) for one in errors_within(error))
-    return next((figures for figures in found if figures), None)
+    for text in (code or "", message):  # the provider's own code decides before its words
+        if status == 429 or matches(THROTTLES, text):
+            return False
+        if matches(REFUSALS, text):
+            return True
+    return status == 413
 
 
 def stated_window(error: str | BaseException) -> int | None:
     """The tokens that a refusal says are allowed, if it does."""
-    figures = overflow_figures(error)
-    return figures.limit if figures else None
+    messages = (error,) if isinstance(error, str) else map(error_text, errors_within(error))
+    return next(filter(None, map(_stated_limit, messages)), None)
 
 
-def _stated_figures(message: str) -> Figures | None:
-    text = _text(message)
-    if _stated(THROTTLES, text):
+def _stated_limit(message: str) -> int | None:
+    if matches(THROTTLES, message):
         return None
-    for row in REFUSALS:
-        found = _compiled(row.pattern).search(text)
-        if found and (figures := _figures(found)):
-            return figures
-    return None
+    found = (_compiled(row.pattern).search(_text(message)) for row in REFUSALS)
+    limits = (match.groupdict().get("limit") for match in found if match)
+    return next((int(limit.replace(",", "")) for limit in limits if limit), None)
 
 
-def matches(row: Refusal, message: str) -> bool:
-    """Whether this one row recognises the message."""
-    return _compiled(row.pattern).search(_text(message)) is not None
+def matches(rows: Iterable[Refusal], message: str) -> bool:
+    """Whether one of these rows recognises the message."""
+    text = _text(message)
+    return any(_compiled(row.pattern).search(text) for row in rows)
 
 
 def _text(message: str) -> str:
@@ -291,32 +260,11 @@ def _text(message: str) -> str:
     return " ".join(message[:READ_CHARS].lower().split())
 
 
-def _stated(table: tuple[Refusal, ...], text: str) -> bool:
-    return any(_compiled(row.pattern).search(text) for row in table)
-
-
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     """The pattern with its numbers spelled out; compiled at first use, so that import is cheap."""
-    return re.compile(_NAMED.sub(_number, pattern), re.ASCII)
-
-
-def _number(name: re.Match[str]) -> str:
-    return f"(?:{_NUMBER})" if name[1] == "n" else f"(?P<{name[1]}>{_NUMBER})"
-
-
-def _figures(found: re.Match[str]) -> Figures | None:
-    stated = {
-        name: int(digits.replace(",", ""))
-        for name, digits in found.groupdict().items()
-        if digits is not None
-    }
-    used, limit = stated.get("used"), stated.get("limit")
-    if used is not None:
-        used += stated.get("more", 0)
-    elif limit is not None and "over" in stated:
-        used = limit + stated["over"]
-    return None if used is None and limit is None else Figures(used=used, limit=limit)
+    spelled = pattern.replace("<limit>", f"(?P<limit>{_NUMBER})").replace("<n>", f"(?:{_NUMBER})")
+    return re.compile(spelled, re.ASCII)
 
 
 # --- errors as clients and frameworks raise them: often wrapped, sometimes twice, or in groups ---

@@ -272,7 +272,7 @@ def _is_busy(error: ModelAPIError) -> bool:
     """Whether it says so in words alone, as gateways do, or under another status, as Groq does."""
     text = f"{error.body}"
     rates = (row for row in THROTTLES if not row.provider.endswith(" output"))
-    return "overloaded" in text.lower() or any(matches(row, text) for row in rates)
+    return "overloaded" in text.lower() or matches(rates, text)
 
 
 def _is_overflow(error: ModelAPIError) -> bool:

@@ -73,7 +73,7 @@ def _refused(error: Exception) -> ModelFailure:
     status = getattr(error, "status_code", None)
     if status in {401, 403, 404}:
         return ModelFailure(cause="unavailable", message=text)
-    if status in {429, 529} or any(matches(row, text) for row in THROTTLES):
+    if status in {429, 529} or matches(THROTTLES, text):
         return ModelFailure(cause="throttled", message=text)
     late = isinstance(error, TimeoutError) or "timeout" in type(error).__name__.lower()
     return ModelFailure(cause="timeout" if late else "failed", message=text)
