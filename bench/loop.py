@@ -19,8 +19,7 @@ from foldmark.agent.agent import Agent
 from foldmark.agent.function_tools import tool
 from foldmark.agent.tool import Tool
 from foldmark.model.messages import Pending, TextPart, Tokens, ToolPart
-from foldmark.summary.protocol import Delta, ModelReply, ModelRequest
-from foldmark.summary.steps import Stepped, Tell
+from foldmark.summary.protocol import Delta, ModelReply, ModelRequest, Stepped, Tell
 from foldmark.testing import plausible
 
 from .measure import millis

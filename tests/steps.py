@@ -13,7 +13,7 @@ from foldmark.log.view import Viewer
 from foldmark.model.messages import AssistantInfo, Completed, Message, TextPart, ToolPart, UserInfo
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.policy import FOLDMARK
-from foldmark.summary.steps import Stepped
+from foldmark.summary.protocol import Stepped
 from foldmark.tokens.counters import counter
 
 from .providers import Sent, stream

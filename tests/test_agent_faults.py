@@ -15,8 +15,7 @@ from foldmark.errors import BadInput, ModelFailed
 from foldmark.model import events
 from foldmark.model.messages import Failed, Message, SubtaskPart, TextPart, ToolPart
 from foldmark.session.session import Session
-from foldmark.summary.protocol import Delta, ModelFailure, ModelRequest, Outcome
-from foldmark.summary.steps import Stepped, Tell
+from foldmark.summary.protocol import Delta, ModelFailure, ModelRequest, Outcome, Stepped, Tell
 from foldmark.testing import ScriptedModel, call
 
 AT_ONCE = RetryPolicy(retries=0, pause=0.0)

@@ -21,8 +21,7 @@ from foldmark.model.messages import Message, Pending, StepStartPart, TextPart, T
 from foldmark.model.prompt_messages import Text, UserMessage
 from foldmark.model.values import encode
 from foldmark.session.session import Session
-from foldmark.summary.protocol import ModelFailure, ModelRequest
-from foldmark.summary.steps import STEP
+from foldmark.summary.protocol import STEP, ModelFailure, ModelRequest
 from foldmark.testing import Bit, Said, ScriptedModel, asked_tokens, call, plausible, thought
 
 from .hostile import LOOKALIKES, Hostile

@@ -29,8 +29,7 @@ from foldmark.model.messages import (
 )
 from foldmark.model.prompt_messages import ToolMessage, UserMessage
 from foldmark.session.session import Session
-from foldmark.summary.protocol import ModelFailure, ModelRequest
-from foldmark.summary.steps import STEP, Stepped
+from foldmark.summary.protocol import STEP, ModelFailure, ModelRequest, Stepped
 from foldmark.testing import ScriptedModel, call, thought
 
 WINDOW = 64_000

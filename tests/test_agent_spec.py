@@ -10,7 +10,7 @@ from foldmark.log.log import marker_part
 from foldmark.model import events
 from foldmark.model.messages import Cache, TextPart, Tokens
 from foldmark.model.prompt_messages import UserMessage
-from foldmark.summary.steps import STEP, Stepped
+from foldmark.summary.protocol import STEP, Stepped
 from foldmark.testing import ScriptedModel, call
 
 PRESETS = ("opencode-2025", "opencode-buffer", "opencode", "codelet", "codelet-usable", "foldmark")

@@ -15,8 +15,16 @@ from foldmark.agent.agent import Agent
 from foldmark.model.messages import AssistantInfo, Pending, StepFinishPart, ToolPart
 from foldmark.policy import FOLDMARK
 from foldmark.providers.models import model_named
-from foldmark.summary.protocol import Delta, ModelFailure, ModelReply, ModelRequest, Outcome
-from foldmark.summary.steps import Model, Stepped, Tell
+from foldmark.summary.protocol import (
+    Delta,
+    Model,
+    ModelFailure,
+    ModelReply,
+    ModelRequest,
+    Outcome,
+    Stepped,
+    Tell,
+)
 
 from .localmodel import model_server
 from .test_invariants import assert_valid

@@ -19,8 +19,16 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.providers.local import local_model
 from foldmark.providers.models import kept_open
-from foldmark.summary.protocol import ModelFailure, ModelReply, ModelRequest
-from foldmark.summary.steps import STEP, Model, Piece, Stepped, Words
+from foldmark.summary.protocol import (
+    STEP,
+    Model,
+    ModelFailure,
+    ModelReply,
+    ModelRequest,
+    Piece,
+    Stepped,
+    Words,
+)
 
 from .localmodel import weights
 

@@ -16,10 +16,19 @@ from foldmark.model.prompt_messages import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.summary.ladder import Demand, flaw
+from foldmark.summary.ladder import flaw
 from foldmark.summary.prompting import SECTIONS
-from foldmark.summary.protocol import ModelFailure, ModelReply, ModelRequest, Outcome
-from foldmark.summary.steps import STEP, Calling, Piece, Stepped, Words
+from foldmark.summary.protocol import (
+    STEP,
+    Calling,
+    ModelFailure,
+    ModelReply,
+    ModelRequest,
+    Outcome,
+    Piece,
+    Stepped,
+    Words,
+)
 from foldmark.testing import ScriptedModel, asked_tokens, call, thought
 from foldmark.tokens.counters import counter
 
@@ -134,7 +143,7 @@ def test_a_script_for_steps_answers_asks_with_a_summary_that_is_accepted(
 ) -> None:
     said = summary(model)
     assert isinstance(said, ModelReply)
-    assert flaw(said, Demand(most=200, sections=SECTIONS), counter("classes")) is None
+    assert flaw(said, counter("classes"), most=200, sections=SECTIONS) is None
     title = summary(model, "title")
     assert isinstance(title, ModelReply)
     assert "\n" not in title.text

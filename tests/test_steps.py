@@ -24,8 +24,16 @@ from foldmark.model.messages import Pending, ReasoningPart, TextPart, ToolPart
 from foldmark.model.prompt_messages import AssistantMessage, Declared, Text, UserMessage
 from foldmark.providers.calls import CalledModel
 from foldmark.providers.models import kept_open, model_named
-from foldmark.summary.protocol import ModelFailure, ModelRequest
-from foldmark.summary.steps import STEP, Calling, Model, Piece, Stepped, Words
+from foldmark.summary.protocol import (
+    STEP,
+    Calling,
+    Model,
+    ModelFailure,
+    ModelRequest,
+    Piece,
+    Stepped,
+    Words,
+)
 from foldmark.testing import ScriptedModel
 from foldmark.wire.formats import request
 

@@ -15,8 +15,18 @@ from .model.messages import Pending, ReasoningPart, TextPart, Tokens, ToolPart
 from .model.prompt_messages import Call, Media, PromptMessage, Reasoning, Result, Text
 from .model.values import encode
 from .summary.prompting import SECTIONS
-from .summary.protocol import Delta, ModelFailure, ModelReply, ModelRequest, Outcome
-from .summary.steps import Calling, Piece, Stepped, Tell, Words
+from .summary.protocol import (
+    Calling,
+    Delta,
+    ModelFailure,
+    ModelReply,
+    ModelRequest,
+    Outcome,
+    Piece,
+    Stepped,
+    Tell,
+    Words,
+)
 from .tokens.counters import counter
 from .tokens.media import media_tokens
 from .tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD

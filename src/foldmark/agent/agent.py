@@ -21,7 +21,7 @@ from foldmark.session.maker import Content
 from foldmark.session.opening import open as open_session
 from foldmark.session.session import Session
 from foldmark.summary.prompting import prompt as prompt_named
-from foldmark.summary.steps import Model
+from foldmark.summary.protocol import Model
 
 from .function_tools import tool, toolset
 from .permissions import Action, Asker, Gate, Permissions

@@ -22,13 +22,12 @@ from foldmark.model.messages import (
     ToolPart,
 )
 from foldmark.model.operations import FileDiff
-from foldmark.model.values import Json
+from foldmark.model.values import Json, summed
 from foldmark.session.loop_support import LoopSupport
 from foldmark.session.maker import Content
 from foldmark.session.session import Session
 from foldmark.snapshots.snapshots import NoGit, Snapshots
-from foldmark.summary.ladder import added
-from foldmark.summary.steps import Stepped
+from foldmark.summary.protocol import Stepped
 
 from .step import StreamedAnswer
 from .titles import first_words
@@ -115,7 +114,7 @@ class TurnRecorder:
         )
         self.text = said_words(stepped.parts) or self.text
         self.cost += stepped.cost or 0.0
-        self.tokens = added(self.tokens, stepped.tokens) or self.tokens
+        self.tokens = summed([self.tokens, stepped.tokens or Tokens()])
         message = self._session.record(
             (*answer.retried, self._start(), *parts, finish),
             tokens=stepped.tokens,

@@ -19,9 +19,17 @@ from foldmark.providers.background import end_tasks
 from foldmark.providers.driver import heard_out, jittered
 from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
-from foldmark.summary.protocol import Cause, ModelFailure, ModelRequest
-from foldmark.summary.retry import retry_pause
-from foldmark.summary.steps import Calling, Model, Piece, Stepped, Words
+from foldmark.summary.protocol import (
+    Calling,
+    Cause,
+    Model,
+    ModelFailure,
+    ModelRequest,
+    Piece,
+    Stepped,
+    Words,
+    retry_pause,
+)
 
 _AGAIN: tuple[Cause, ...] = ("throttled", "timeout", "failed")
 _LONGEST_WAIT = 120.0  # seconds between two tries, whatever a provider says

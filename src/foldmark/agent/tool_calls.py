@@ -21,7 +21,7 @@ from foldmark.model.messages import SHOWN, Completed, FilePart, Pending, Running
 from foldmark.model.values import Json, decoder, encode, parsed
 from foldmark.providers.background import end_tasks, uncut
 from foldmark.session.session import Session
-from foldmark.summary.steps import Stepped
+from foldmark.summary.protocol import Stepped
 
 from .function_tools import failure
 from .permissions import Gate

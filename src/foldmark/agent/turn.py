@@ -23,8 +23,7 @@ from foldmark.session.loop_support import LoopSupport
 from foldmark.session.maker import Content
 from foldmark.session.session import Session
 from foldmark.snapshots.snapshots import stopped_by
-from foldmark.summary.protocol import ModelFailure, ModelRequest
-from foldmark.summary.steps import STEP, Model, Stepped
+from foldmark.summary.protocol import STEP, Model, ModelFailure, ModelRequest, Stepped
 
 from . import tool_calls as calls
 from .recorder import FolderSnapshots, TurnRecorder

@@ -19,8 +19,16 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
 
 from foldmark.errors import BadPolicy
-from foldmark.summary.protocol import Delta, ModelFailure, ModelRequest, Outcome
-from foldmark.summary.steps import Piece, Stepped, Tell, Words
+from foldmark.summary.protocol import (
+    Delta,
+    ModelFailure,
+    ModelRequest,
+    Outcome,
+    Piece,
+    Stepped,
+    Tell,
+    Words,
+)
 
 from .driver import error_line
 from .requests import model_request, spoken_wire

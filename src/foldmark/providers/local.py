@@ -14,7 +14,7 @@ from pathlib import Path
 from secrets import token_urlsafe
 
 from foldmark.errors import BadPolicy
-from foldmark.summary.steps import Model
+from foldmark.summary.protocol import Model
 
 from .models import model_named
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import cast
 
 from foldmark.errors import BadPolicy
-from foldmark.summary.steps import Model
+from foldmark.summary.protocol import Model
 from foldmark.tokens.limits import known_limits, known_models
 
 # The words of pydantic-ai for what the snapshot of limits has under another name.

@@ -28,8 +28,7 @@ from foldmark.model.prompt_messages import (
     UserMessage,
 )
 from foldmark.model.values import Json
-from foldmark.summary.protocol import ModelRequest
-from foldmark.summary.steps import STEP
+from foldmark.summary.protocol import STEP, ModelRequest
 from foldmark.wire.breakpoints import MARK
 from foldmark.wire.codec import NOTHING_TO_READ, Names, options, url_parts
 from foldmark.wire.formats import request

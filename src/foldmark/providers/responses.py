@@ -36,8 +36,16 @@ from foldmark.model.messages import (
 )
 from foldmark.model.values import Json
 from foldmark.refusals import THROTTLES, is_context_overflow, matches
-from foldmark.summary.protocol import Cause, Finish, ModelFailure, ModelReply
-from foldmark.summary.steps import Calling, Stepped, Tell, Words
+from foldmark.summary.protocol import (
+    Calling,
+    Cause,
+    Finish,
+    ModelFailure,
+    ModelReply,
+    Stepped,
+    Tell,
+    Words,
+)
 from foldmark.wire.codec import ARGUMENTS, arguments_object, compact, kept
 from foldmark.wire.exactness import raw_unless
 from foldmark.wire.openai_chat import THOUGHTS, UNDER

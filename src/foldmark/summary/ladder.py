@@ -6,22 +6,22 @@ bounded: the calls, the time, the cost. Where no rung holds, the digest stands a
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from foldmark.compaction.plan import LEAST_SUMMARY
 from foldmark.compaction.situation import Situation
 from foldmark.compaction.tail import Fold
-from foldmark.model.messages import Cache, Tokens
+from foldmark.model.messages import Tokens
 from foldmark.model.prompt_messages import Call, Declared, PromptMessage
-from foldmark.model.values import Frozen, encode
+from foldmark.model.values import Frozen, encode, summed
 from foldmark.policy import CompactRules, Rung
 from foldmark.tokens.counters import Counter
 from foldmark.tokens.limits import Limit
 
 from .prompting import (
-    asked_sections,
+    SECTIONS,
     fenced,
     filled,
     final_request,
@@ -31,9 +31,16 @@ from .prompting import (
     system_prompt,
     with_request,
 )
-from .protocol import AT_ONCE, ModelDialogue, ModelFailure, ModelReply, ModelRequest, Outcome
+from .protocol import (
+    AT_ONCE,
+    ModelDialogue,
+    ModelFailure,
+    ModelReply,
+    ModelRequest,
+    Outcome,
+    retry_pause,
+)
 from .redaction import masked
-from .retry import retry_pause
 from .transcript import Cutting, chunks, record
 
 # A window of which nothing is known is taken to be of this size.
@@ -49,13 +56,6 @@ _AGAIN = frozenset({"throttled", "failed"})
 
 
 How = Rung | Literal["digest"]
-
-
-class Demand(Frozen):
-    """What is asked of an answer."""
-
-    most: int  # tokens
-    sections: Sequence[str] = ()
 
 
 class SummarizerLimits(Frozen):
@@ -92,10 +92,9 @@ def summarize(situation: Situation, limits: SummarizerLimits) -> ModelDialogue[S
     """A summary of what is folded: a model's if one can be had, and the digest's in any case."""
     most, rules = situation.max_summary_tokens, limits.rules
     share = most // 2 if rules.digest else int(most / SLACK)
-    if share < LEAST_SUMMARY // 2:  # too little for what a model would write
-        limits = replace(limits, rules=replace(rules, rungs=()))
     ladder = Ladder(situation, limits, share)
-    written = yield from ladder.climb()
+    is_enough = share >= LEAST_SUMMARY // 2  # for what a model would write
+    written = yield from ladder.climb(rules.rungs if is_enough else ())
     if written is None:
         text, how = limits.digest(situation, most), "digest"
     else:
@@ -127,15 +126,19 @@ class Ladder:
         self._situation = situation
         self._limits = limits
         self._rules = limits.rules
-        self._wish = situation.request.wish
-        self._demand = Demand(most=most, sections=asked_sections(limits.rules, self._wish))
+        self._most = most
         self._count: Counter = situation.log.count
+        wish = situation.request.wish
+        self._request = final_request(limits.rules, wish, most)
+        # Where another prompt stands for ours, no headings are asked for.
+        ours = limits.rules.prompts == "foldmark" and wish.prompt is None
+        self._sections = SECTIONS if ours else ()
         self._window = limits.limit.input or limits.limit.context or USUAL_WINDOW
         self._deadline = limits.clock() + limits.rules.seconds
         self._gone = False  # no further ask makes sense
         self.spent = ModelUsage()
 
-    def climb(self) -> ModelDialogue[tuple[str, Rung] | None]:
+    def climb(self, rungs: Sequence[Rung]) -> ModelDialogue[tuple[str, Rung] | None]:
         """The first summary that is accepted; None where none is."""
         ways = {
             "prefix": self._prefix,
@@ -143,7 +146,7 @@ class Ladder:
             "chunks": self._chunks,
             "tight": self._tight,
         }
-        for rung in self._rules.rungs:
+        for rung in rungs:
             text = yield from ways[rung]()
             if text is not None:
                 return text.strip(), rung
@@ -155,23 +158,24 @@ class Ladder:
 
     def _prefix(self) -> ModelDialogue[str | None]:
         """The session's own request with one message more, so that the cache is read."""
-        asked, request, view = self._situation.request, self._request(), self._situation.view
-        bare = not asked.tools and any(_has_calls(message) for message in view.messages)
+        asked, view = self._situation.request, self._situation.view
+        blocks = (block for message in view.messages for block in message.content)
+        bare = not asked.tools and any(isinstance(block, Call) for block in blocks)
         # Some providers refuse calls in a request that declares no tools.
         if not self._limits.own or self._limits.overflowed or bare or not view.messages:
             return None
-        tokens = self._situation.view_tokens + asked.fixed + self._count(request)
+        tokens = self._situation.view_tokens + asked.fixed + self._count(self._request)
         if tokens + self._answer_room() > self._window:
             return None
-        ask = self._ask(with_request(view.messages, request), system=asked.system)
-        return (yield from self._answer(replace(ask, tools=asked.tools), self._demand))
+        ask = self._ask(with_request(view.messages, self._request), system=asked.system)
+        return (yield from self._answer(replace(ask, tools=asked.tools)))
 
     def _serial(self) -> ModelDialogue[str | None]:
         """The record as text, its outputs cut."""
         blocks = self._record(self._cutting())
         if not blocks or self._tokens(blocks) > self._room():
             return None
-        return (yield from self._answer(self._about(blocks), self._demand))
+        return (yield from self._answer(self._about(blocks, self._request)))
 
     def _chunks(self) -> ModelDialogue[str | None]:
         """Notes on each part of the record, then notes on these notes."""
@@ -186,24 +190,17 @@ class Ladder:
             notes = yield from self._notes(groups)
         if not notes:
             return None
-        ask = self._about(notes, about=prompt("merge"))
-        return (yield from self._answer(ask, self._demand))
+        return (yield from self._answer(self._about(notes, prompt("merge"), self._request)))
 
     def _tight(self) -> ModelDialogue[str | None]:
         """The digest in place of the record: what is left out was chosen with care."""
-        room = min(self._room(), max(4 * self._demand.most, _LEAST_ROOM)) // 2
+        room = min(self._room(), max(4 * self._most, _LEAST_ROOM)) // 2
         if room < _LEAST_ROOM // 2:
             return None
-        return (
-            yield from self._answer(
-                self._about([self._limits.digest(self._situation, room)]), self._demand
-            )
-        )
+        digest = self._limits.digest(self._situation, room)
+        return (yield from self._answer(self._about([digest], self._request)))
 
     # --- what they are made of ---
-
-    def _request(self) -> str:
-        return final_request(self._rules, self._wish, self._demand.most)
 
     def _cutting(self) -> Cutting:
         return Cutting(output=self._rules.cut, both_ends=self._rules.both_ends)
@@ -218,32 +215,27 @@ class Ladder:
     def _groups(self) -> list[list[str]]:
         """The record in parts, cut until there are few enough of them."""
         most = self._calls_left() - 2  # one puts them together, one may mend that
-        room = self._room()
+        room, cutting = self._room(), self._cutting()
         if most < 2 or room < _LEAST_ROOM:
             return []
-        cutting = self._cutting()
-        while True:
+        while cutting is not None:
             groups = chunks(self._record(cutting), room, self._count)
             if len(groups) <= most:
                 return groups
-            if cutting.tightest:
-                return []
             cutting = cutting.tighter()
+        return []
 
     def _notes(self, groups: Sequence[Sequence[str]]) -> ModelDialogue[list[str]]:
         """Notes on each group, asked for at the same time; nothing where one is missing."""
-        share = min(self._room() // (2 * len(groups)), 2 * self._demand.most)
-        demand = Demand(most=max(share, 100))
+        most = max(min(self._room() // (2 * len(groups)), 2 * self._most), 100)
+        fields = {"total": len(groups), "words": in_words(most)}
         asks = tuple(
-            self._about(group, request=self._chunk_request(number, len(groups), demand.most))
+            replace(self._about(group, filled("chunk", number=number, **fields)), purpose="chunk")
             for number, group in enumerate(groups, 1)
         )
-        asks = tuple(replace(ask, purpose="chunk") for ask in asks)
         if not self._may_ask(len(asks)):
             return []
-        outcomes = yield self._sent(asks)
-        for outcome in outcomes:  # all were paid for, whichever of them is of use
-            self._note(outcome)
+        outcomes = yield from self._send(*asks)
         notes: list[str] = []
         for ask, outcome in zip(asks, outcomes, strict=True):
             again = yield from self._again(ask, outcome)
@@ -252,20 +244,14 @@ class Ladder:
                 return []
             text = again.text.strip()
             # Notes that were cut are notes still: what stands in them was read.
-            if not text or self._count(text) > 4 * demand.most:
-                self._flawed(f"notes on a part: {flaw(again, demand, self._count)}")
+            if not text or self._count(text) > 4 * most:
+                self._flawed(f"notes on a part: {flaw(again, self._count, most=most)}")
                 return []
             notes.append(text)
         return notes
 
-    def _chunk_request(self, number: int, total: int, tokens: int) -> str:
-        return filled("chunk", number=number, total=total, words=in_words(tokens))
-
-    def _about(
-        self, blocks: Sequence[str], request: str | None = None, about: str = ""
-    ) -> ModelRequest:
-        asked = self._request() if request is None else request
-        text = "\n\n".join(piece for piece in (fenced(blocks), about, asked) if piece)
+    def _about(self, blocks: Sequence[str], *requests: str) -> ModelRequest:
+        text = "\n\n".join(filter(None, (fenced(blocks), *requests)))
         return self._ask(with_request((), text), system=system_prompt(self._rules))
 
     def _ask(self, messages: tuple[PromptMessage, ...], system: str) -> ModelRequest:
@@ -276,12 +262,12 @@ class Ladder:
 
     def _answer_room(self) -> int:
         """Tokens for an answer: several times what is asked for, as some models think first."""
-        most = max(1_000, 4 * self._demand.most)
+        most = max(1_000, 4 * self._most)
         return max(64, min(most, self._limits.limit.output or most, self._window // 4))
 
     def _room(self) -> int:
         """Tokens of the record that a request can hold."""
-        overhead = self._count(self._request()) + self._count(system_prompt(self._rules)) + 200
+        overhead = self._count(self._request) + self._count(system_prompt(self._rules)) + 200
         return int(self._window * (1 - _MARGIN)) - self._answer_room() - overhead
 
     def _tokens(self, blocks: Sequence[str]) -> int:
@@ -289,25 +275,24 @@ class Ladder:
 
     # --- asking ---
 
-    def _answer(self, ask: ModelRequest, demand: Demand) -> ModelDialogue[str | None]:
+    def _answer(self, ask: ModelRequest) -> ModelDialogue[str | None]:
         """An answer that is accepted, at once or after one repair."""
         for last in (False, True):
             if not self._may_ask():
                 self._flawed("no calls, seconds or dollars were left to go on")
                 return None
-            (outcome,) = yield self._sent((ask,))
-            self._note(outcome)
+            (outcome,) = yield from self._send(ask)
             outcome = yield from self._again(ask, outcome)
             if isinstance(outcome, ModelFailure):
                 self._learn(outcome)
                 return None
-            wrong = flaw(outcome, demand, self._count)
+            wrong = flaw(outcome, self._count, most=self._most, sections=self._sections)
             if wrong is None:
                 return outcome.text
             self._flawed(wrong)
             if not last:
                 # What is far too long is not sent back: it would not fit.
-                said = outcome.text[: 4 * max(demand.most, 100)]
+                said = outcome.text[: 4 * max(self._most, 100)]
                 ask = replace(ask, messages=repair(ask.messages, said, wrong), purpose="repair")
         return None
 
@@ -320,8 +305,7 @@ class Ladder:
             if not self._may_ask() or wait > min(_LONGEST_PAUSE, self._seconds_left()):
                 break
             self._flawed(outcome.message)
-            (outcome,) = yield self._sent((replace(ask, after=wait),))
-            self._note(outcome)
+            (outcome,) = yield from self._send(replace(ask, after=wait))
         return outcome
 
     def _learn(self, refused: ModelFailure) -> None:
@@ -333,26 +317,26 @@ class Ladder:
         elif refused.cause != "timeout":
             self._gone = True
 
-    def _sent(self, asks: tuple[ModelRequest, ...]) -> tuple[ModelRequest, ...]:
-        self.spent = replace(self.spent, calls=self.spent.calls + len(asks))
+    def _send(self, *asks: ModelRequest) -> ModelDialogue[tuple[Outcome, ...]]:
+        """Send requests at the same time; all are paid for, whichever of them is of use."""
+        self._use(calls=len(asks))
         # Those that wait for others, or before they are sent, have what is left then.
         left = self._seconds_left() / -(-len(asks) // AT_ONCE)
-        return tuple(
+        outcomes = yield tuple(
             replace(ask, seconds=max(0.1, min(ask.seconds, left - 1.25 * ask.after)))
             for ask in asks
         )
-
-    def _note(self, outcome: Outcome) -> None:
-        if isinstance(outcome, ModelReply):
-            self.spent = replace(
-                self.spent,
-                tokens=added(self.spent.tokens, outcome.tokens),
-                cost=self.spent.cost + (outcome.cost or 0.0),
-            )
+        for outcome in outcomes:
+            if isinstance(outcome, ModelReply):
+                self._use(tokens=outcome.tokens, cost=outcome.cost or 0.0)
+        return outcomes
 
     def _flawed(self, what: str) -> None:
         line = masked(" ".join(what.split()))[:200]  # a provider may repeat what it was sent
-        self.spent = replace(self.spent, flaws=(*self.spent.flaws, line))
+        self._use(flaws=(line,))
+
+    def _use(self, **used: Any) -> None:
+        self.spent = summed((self.spent, ModelUsage(**used)))
 
     def _may_ask(self, times: int = 1) -> bool:
         cost = self._rules.cost
@@ -369,33 +353,15 @@ class Ladder:
         return self._deadline - self._limits.clock()
 
 
-def added(one: Tokens | None, other: Tokens | None) -> Tokens | None:
-    """The tokens of two answers together."""
-    if one is None or other is None:
-        return one or other
-    first, second = one.cache or Cache(), other.cache or Cache()
-    return Tokens(
-        input=(one.input or 0) + (other.input or 0),
-        output=(one.output or 0) + (other.output or 0),
-        reasoning=(one.reasoning or 0) + (other.reasoning or 0),
-        cache=Cache(
-            read=(first.read or 0) + (second.read or 0),
-            write=(first.write or 0) + (second.write or 0),
-        ),
-    )
-
-
 def declared_tokens(system: str, tools: Sequence[Declared], count: Counter) -> int:
     """What a system prompt and tools cost in each request."""
     said = count(system) if system else 0
     return said + sum(count(encode(tool).decode()) for tool in tools)
 
 
-def _has_calls(message: PromptMessage) -> bool:
-    return any(isinstance(block, Call) for block in message.content)
-
-
-def flaw(answer: ModelReply, demand: Demand, count: Counter) -> str | None:
+def flaw(
+    answer: ModelReply, count: Counter, *, most: int, sections: Sequence[str] = ()
+) -> str | None:
     """What is wrong with an answer; None where it is good."""
     text = answer.text.strip()
     if answer.calls or answer.finish == "tool-calls":
@@ -404,11 +370,11 @@ def flaw(answer: ModelReply, demand: Demand, count: Counter) -> str | None:
         return "it is empty."
     if answer.finish == "length":
         return "it was cut off before its end; write less."
-    if (wrong := _shape_flaw(text, demand.sections)) is not None:
+    if (wrong := _shape_flaw(text, sections)) is not None:
         return wrong
     tokens = count(text)
-    if tokens > demand.most * SLACK:
-        return f"it has {tokens} tokens, and {demand.most} is the most; write less."
+    if tokens > most * SLACK:
+        return f"it has {tokens} tokens, and {most} is the most; write less."
     return None
 
 

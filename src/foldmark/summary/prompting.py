@@ -11,7 +11,7 @@ from pathlib import Path
 
 from foldmark.compaction.situation import SummaryInstructions
 from foldmark.model.prompt_messages import AssistantMessage, PromptMessage, Text, UserMessage
-from foldmark.policy import QUESTION, CompactRules, Prompts
+from foldmark.policy import QUESTION, CompactRules
 
 # What a summary under our own prompt must have.
 SECTIONS = (
@@ -25,8 +25,6 @@ SECTIONS = (
     "Files",
     "Identifiers",
 )
-_SYSTEM: dict[Prompts, str] = {"foldmark": "agent", "000": "agent-000", "001": "agent-001"}
-_REQUEST: dict[Prompts, str] = {"foldmark": "request", "000": "request-001", "001": "request-001"}
 _WORDS_PER_TOKEN = 0.7
 
 
@@ -47,22 +45,16 @@ def filled(name: str, **fields: object) -> str:
 
 def system_prompt(rules: CompactRules) -> str:
     """What the compaction agent is."""
-    return prompt(_SYSTEM[rules.prompts])
-
-
-def asked_sections(rules: CompactRules, wish: SummaryInstructions) -> tuple[str, ...]:
-    """The headings that an answer must have; none where another prompt stands for ours."""
-    ours = rules.prompts == "foldmark" and wish.prompt is None
-    return SECTIONS if ours else ()
+    return prompt("agent" if rules.prompts == "foldmark" else f"agent-{rules.prompts}")
 
 
 def final_request(rules: CompactRules, wish: SummaryInstructions, tokens: int) -> str:
     """What is asked at the end, with the user's focus and what hooks add."""
+    ours = rules.prompts == "foldmark"
     text = wish.prompt
     if text is None:
-        text = filled(_REQUEST[rules.prompts], words=in_words(tokens))
-    if rules.prompts != "foldmark":
-        text = f"{QUESTION}\n\n{text}"
+        text = filled("request" if ours else "request-001", words=in_words(tokens))
+    text = text if ours else f"{QUESTION}\n\n{text}"
     focus = f"The user asks for this focus: {wish.instructions}" if wish.instructions else ""
     return "\n\n".join(piece for piece in (text, *wish.context, focus) if piece.strip())
 
@@ -75,17 +67,11 @@ def in_words(tokens: int) -> int:
 def fenced(blocks: Sequence[str]) -> str:
     """Recorded texts between two fences that none of them contains."""
     record = "\n\n".join(blocks)
-    fence = _fence(record)
+    digest, fence = record.encode("utf-8", "surrogatepass"), ""
+    while not fence or fence in record:  # whoever can foretell a hash shall not gain by it
+        digest = sha256(digest).hexdigest().encode()
+        fence = f"=== record {digest[:12].decode()} ==="
     return f"{filled('fenced', fence=fence)}\n\n{fence}\n{record}\n{fence}"
-
-
-def _fence(record: str) -> str:
-    digest = sha256(record.encode("utf-8", "surrogatepass")).hexdigest()
-    fence = f"=== record {digest[:12]} ==="
-    while fence in record:  # whoever can foretell a hash shall not gain by it
-        digest = sha256(digest.encode()).hexdigest()
-        fence = f"=== record {digest[:12]} ==="
-    return fence
 
 
 def with_request(messages: Sequence[PromptMessage], text: str) -> tuple[PromptMessage, ...]:

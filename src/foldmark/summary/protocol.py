@@ -1,13 +1,14 @@
 """What a compaction asks of a model, what comes back, and what a model must be able to do.
 
-The flow yields asks and is sent their outcomes; it never calls anybody. Who waits, sends and
-retries is a driver (`io.driving`); who talks to a provider is a summarizer (`io.models`).
+The flow yields asks and is sent their outcomes; it never calls anybody. `providers.driver` sends
+them, waits and retries; who talks to a provider is a summarizer, or a model that also steps for
+an agent.
 """
 
 from collections.abc import Callable, Generator
 from typing import Literal, Protocol, TypeVar
 
-from foldmark.model.messages import Tokens
+from foldmark.model.messages import ReasoningPart, TextPart, Tokens, ToolPart
 from foldmark.model.prompt_messages import Declared, PromptMessage
 from foldmark.model.values import Frozen
 
@@ -66,3 +67,65 @@ class Summarizer(Protocol):
     async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
         """The outcome of one ask; `delta` is told each piece of the answer as it comes."""
         ...
+
+
+# --- one step of an agent ---------------------------------------------------------------------
+
+STEP = "step"  # the purpose of an ask whose tools may be called
+
+
+class Words(Frozen):
+    """Some more of a text or of a thought."""
+
+    text: str
+    kind: Literal["text", "reasoning"] = "text"
+
+
+class Calling(Frozen):
+    """A call of a tool begins; its input is still being written."""
+
+    call_id: str
+    tool: str
+
+
+Piece = Words | Calling
+Tell = Callable[[Piece], None]
+
+
+class Stepped(Frozen):
+    """What a model answered: words, thoughts and calls in their order, calls as pending.
+
+    What its provider wants back of a part is in the part's metadata, where the wire's codec looks
+    for it. An input that is no JSON object is kept as it came in `raw`.
+    """
+
+    parts: tuple[TextPart | ReasoningPart | ToolPart, ...]
+    finish: Finish = "stop"
+    tokens: Tokens | None = None  # as the provider measured them
+    cost: float | None = None  # in dollars, where the price is known
+
+    @property
+    def calls(self) -> tuple[ToolPart, ...]:
+        """The calls of tools."""
+        return tuple(part for part in self.parts if isinstance(part, ToolPart))
+
+
+class Model(Summarizer, Protocol):
+    """Who answers an agent. It tells what goes wrong as `ModelFailure`."""
+
+    async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
+        """The outcome of one ask; `tell` is told each piece of the answer as it comes."""
+        ...
+
+
+FIRST_PAUSE = 1.0  # seconds
+
+
+def retry_pause(
+    attempt: int, retry_after: float | None = None, *, first: float = FIRST_PAUSE
+) -> float:
+    """Seconds to wait after the failed attempt of this number, counted from 1.
+
+    Each pause is twice the one before; a longer wait that the provider asks for is respected.
+    """
+    return max(first * 2.0 ** (attempt - 1), retry_after or 0.0)

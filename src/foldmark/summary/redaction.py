@@ -96,12 +96,8 @@ def _is_secret(value: str, *, quoted: bool, name: str) -> bool:
     if any(mark in value for mark in (".get", "process.", "os.", "::", "->", "/", "==")):
         return False
     if "passw" in name.lower() or "passphrase" in name.lower():
-        return quoted or not _WORDY.fullmatch(value) or _is_setting(name)
+        # Shells and connection strings write it without a space, with one equals sign.
+        return quoted or not _WORDY.fullmatch(value) or name.endswith("=")
     if len(value) < _SHORTEST_TOKEN or _WORDY.fullmatch(value):
         return False
     return any(letter.isdigit() for letter in value) and any(map(str.isalpha, value))
-
-
-def _is_setting(name: str) -> bool:
-    """Whether it is written as shells and connection strings do: no space, one equals sign."""
-    return name.endswith("=")

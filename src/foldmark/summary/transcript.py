@@ -35,15 +35,12 @@ class Cutting(Frozen):
     said: int | None = None  # of what the user and the model said; None: all
     both_ends: bool = False
 
-    def tighter(self) -> "Cutting":
-        """A quarter of the outputs, and at most so much of what was said."""
+    def tighter(self) -> "Cutting | None":
+        """A quarter of the outputs, and at most so much of what was said; None: all is cut."""
+        if self.output <= 100 and self.said is not None and self.said <= 200:
+            return None
         said = 8_000 if self.said is None else max(200, self.said // 4)
         return Cutting(output=max(100, self.output // 4), said=said, both_ends=self.both_ends)
-
-    @property
-    def tightest(self) -> bool:
-        """Whether nothing more can be cut."""
-        return self.output <= 100 and self.said is not None and self.said <= 200
 
 
 def record(log: Log, places: Iterable[int], cutting: Cutting) -> list[str]:

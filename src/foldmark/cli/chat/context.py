@@ -29,7 +29,7 @@ from foldmark.session.session import Session
 from foldmark.session.settings import DIGEST
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store
-from foldmark.summary.steps import Model
+from foldmark.summary.protocol import Model
 
 from ..commands.diff import checked_folder
 from ..groups import flag, option
