@@ -5,7 +5,7 @@ terminal takes anything in it for a command.
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -188,6 +188,12 @@ def _quote(line: str) -> Text:
     text = Text.assemble(("│ ", "cyan"), (line, QUIET))
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
+
+
+def labelled(held: object, names: Mapping[str, tuple[str, str]]) -> list[tuple[str, int, str]]:
+    """The fields of a value that are not 0, each with its label and its colour, for `bars`."""
+    rows = ((label, int(getattr(held, name)), colour) for name, (label, colour) in names.items())
+    return [row for row in rows if row[1]]
 
 
 def bars(rows: Iterable[tuple[str, int, str]], whole: int) -> Table:

@@ -23,13 +23,11 @@ from foldmark.model.messages import (
     ToolPart,
 )
 from foldmark.model.prompt_messages import (
-    AssistantMessage,
     Call,
     Media,
     PromptMessage,
     Reasoning,
     Result,
-    UserMessage,
 )
 from foldmark.model.prompt_messages import Text as Words
 from foldmark.model.values import encode
@@ -56,13 +54,7 @@ class MessagePrinter:
 
     def shown(self, message: PromptMessage, sign: str = "", style: str = "") -> RenderableType:
         """A message as a model is shown it; a sign and its style tell what became of it."""
-        match message:
-            case UserMessage():
-                role = "user"
-            case AssistantMessage():
-                role = "assistant"
-            case _:
-                role = "tool"
+        role = str(message.__struct_config__.tag)
         head = Text.assemble((sign, style), (role, _ROLES[role]))
         return _under(head, (piece for block in message.content for piece in self._block(block)))
 

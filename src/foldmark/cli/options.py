@@ -7,7 +7,6 @@ import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -159,17 +158,17 @@ class StoreOptions:
         """The store, which must be there."""
         return opened_store(store_settings(store=self.store))
 
-    def session(self, name: str) -> "AbstractContextManager[tuple[Session, Store, SessionRow]]":
+    @contextmanager
+    def session(self, name: str) -> Generator[tuple[Session, Store, SessionRow]]:
         """A session that is in the store, by its name, with the store and its row."""
-        return opened_session(self.store, name)
+        settings = store_settings(store=self.store)
+        with opened_store(settings) as store:
+            row = store.named(name)
+            with make_session(row, store, settings, settings.rules()) as session:
+                yield session, store, row
 
 
 # --- stores --------------------------------------------------------------------------------
-
-
-def user_store() -> Path:
-    """The user's own store, outside of any project; `Store.open` makes it private."""
-    return user_data() / "foldmark.db"
 
 
 def store_settings(**given: Any) -> Settings:
@@ -179,33 +178,24 @@ def store_settings(**given: Any) -> Settings:
 
 
 def store_place(settings: Settings) -> str:
-    """The path or the address of a command's store."""
-    return settings.store or str(user_store())
+    """A command's store: a path or an address; else the user's own, outside of any project."""
+    return settings.store or str(user_data() / "foldmark.db")
 
 
 @contextmanager
-def opened_store(settings: Settings, *, make: bool = False) -> Generator[Store]:
+def opened_store(
+    settings: Settings, *, make: bool = False, missing: str = "begin with: foldmark import FILE"
+) -> Generator[Store]:
     """The store that the settings name; only a command that fills it may make it."""
     wait = max(settings.wait_seconds, 1.0)
     try:
         store = Store.open(store_place(settings), durable=settings.durable, wait=wait, make=make)
     except NoStore as error:
-        cause = f"no store at {error.store}; begin with: foldmark import FILE"
-        raise BadInput(cause) from None
+        raise BadInput(f"no store at {error.store}; {missing}") from None
     try:
         yield store
     finally:
         store.close()
-
-
-@contextmanager
-def opened_session(where: str | None, name: str) -> Generator[tuple[Session, Store, SessionRow]]:
-    """A session that is in the store, by its name, with the store and its row."""
-    settings = store_settings(store=where)
-    with opened_store(settings) as store:
-        row = store.named(name)
-        with make_session(row, store, settings, settings.rules()) as session:
-            yield session, store, row
 
 
 def new_name(name: str | None) -> str | None:

@@ -18,7 +18,7 @@ from foldmark.agent.agent import STEPS, Agent
 from foldmark.agent.permissions import Action, Asker
 from foldmark.agent.tool import Tool
 from foldmark.agent.tools.workspace import workspace_tools
-from foldmark.errors import BadInput, NoSession, NoStore
+from foldmark.errors import BadInput, NoSession
 from foldmark.files import harmless
 from foldmark.model.messages import AssistantInfo, Origin
 from foldmark.providers.local import LOCAL, is_local, local_model
@@ -34,7 +34,7 @@ from foldmark.summary.protocol import Model
 from ..commands.diff import checked_folder
 from ..groups import flag, option
 from ..layout import QUIET
-from ..options import BASE_URL, STORE, WINDOW, store_place, store_settings
+from ..options import BASE_URL, STORE, WINDOW, opened_store, store_place, store_settings
 from ..text import error_line, plain
 from .lines import Line
 from .screen import Gauge, TerminalScreen
@@ -211,28 +211,16 @@ class RunContext:
 
     def _known_session(self) -> tuple[SessionRow | None, str | None]:
         """The session that is to go on, and its model; nothing where a new one is wanted."""
-        options, wait = self.options, max(self.settings.wait_seconds, 1.0)
-        if options.session is None and not options.goes_on:
+        name = self.options.session
+        if name is None and not self.options.goes_on:
             return None, None
-        try:
-            store = Store.open(self.where, durable=self.settings.durable, wait=wait, make=False)
-        except NoStore:
-            if options.session is None:
-                raise BadInput(_NO_SESSION) from None
-            where = harmless(self.where)
-            cause = f"there is no session {options.session!r}, as there is no store {where}"
-            raise BadInput(cause) from None
-        with store:
-            row = self._row_in(store)
+        missing = _NO_SESSION if name is None else f"there is no session {name!r}"
+        with opened_store(self.settings, missing=missing) as store:
+            try:
+                row = _newest(store, self.folder) if name is None else store.named(name)
+            except NoSession as error:
+                raise BadInput(f"{error_line(error)}; for a new one leave --session out") from None
             return row, _model_of(store, row)
-
-    def _row_in(self, store: Store) -> SessionRow:
-        if self.options.session is None:
-            return _newest(store, self.folder)
-        try:
-            return store.named(self.options.session)
-        except NoSession as error:
-            raise BadInput(f"{error_line(error)}; for a new one leave --session out") from None
 
 
 def _newest(store: Store, folder: Path) -> SessionRow:

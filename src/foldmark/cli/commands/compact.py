@@ -26,16 +26,16 @@ from ..groups import flag, option
 from ..layout import (
     QUIET,
     Row,
+    answer,
     bars,
     count,
     facts,
     gauge,
+    labelled,
     listing,
     pressure_colour,
     quoted,
     section,
-    show,
-    show_json,
     titled,
     words,
 )
@@ -166,12 +166,9 @@ def _answer(report: FitReport, wire: str, output: str | None, *, json: bool) -> 
         return
     if output is not None:
         write_file(output, encode(messages))
-    if json:
-        more: Json = {"wire": wire, "out": output, "messages": messages}
-        show_json(_as_json(report) | more)
-    else:
-        told = number(len(messages), f"{wire} message")
-        show(*_pieces(report, wire), _where(told, output))
+    value: Json = _as_json(report) | {"wire": wire, "out": output, "messages": messages}
+    told = number(len(messages), f"{wire} message")
+    answer(value, *_pieces(report, wire), _where(told, output), json=json)
 
 
 def _as_json(report: FitReport) -> Json:
@@ -248,7 +245,7 @@ def _result(report: FitReport) -> Iterator[RenderableType]:
     before, after = fitted.before, fitted.after
     full = pressure(after.tokens + report.fixed, report.usable)
     fill = gauge(full) if limit else Text("This model has no limit.")
-    now = bars(_rows(report.shares, _SHARES), after.tokens)
+    now = bars(labelled(report.shares, _SHARES), after.tokens)
     if not fitted.pruned and not fitted.folded:
         text = f"{number(after.tokens, 'token')} in {number(after.messages, 'message')}"
         yield section("It fits already: nothing was done", fill, Text(text))
@@ -265,31 +262,21 @@ def _result(report: FitReport) -> Iterator[RenderableType]:
     yield section(
         "Where each token went",
         Text("before", style=QUIET),
-        bars(_rows(report.gone, _GONE), before.tokens),
+        bars(labelled(report.gone, _GONE), before.tokens),
         Text("in the view now", style=QUIET),
         now,
         note="The model is shown the second; the transcript keeps all of the first.",
     )
 
 
-def _rows(held: object, names: dict[str, tuple[str, str]]) -> list[tuple[str, int, str]]:
-    rows = [(label, int(getattr(held, name)), colour) for name, (label, colour) in names.items()]
-    return [row for row in rows if row[1]]
-
-
 def _pruned(report: FitReport) -> RenderableType:
     calls = report.viewer.log.calls
     tools = sorted((calls[held] for held in report.fitted.pruned), key=lambda tool: -tool.tokens)
     folder = report.info.directory or ""
-    rows: list[Row] = [
-        (
-            handle(tool.ordinal),
-            tool.part.tool,
-            within(tool.target.label, folder),
-            count(tool.tokens, "yellow"),
-        )
-        for tool in tools[:_MOST_ROWS]
-    ]
+    rows: list[Row] = []
+    for tool in tools[:_MOST_ROWS]:
+        about, tokens = within(tool.target.label, folder), count(tool.tokens, "yellow")
+        rows.append((handle(tool.ordinal), tool.part.tool, about, tokens))
     if rest := tools[_MOST_ROWS:]:
         more = Text(f"and {len(rest):,} more", style=QUIET)
         rows.append((words("…", QUIET), "", more, sum(tool.tokens for tool in rest)))
@@ -339,16 +326,12 @@ def _how(report: FitReport) -> Iterator[tuple[str, RenderableType]]:
 
 def _took(spent: ModelUsage) -> str:
     parts = [number(spent.calls, "call")]
-    if spent.tokens is not None:
-        cache = spent.tokens.cache or None
-        read = int(cache.read or 0) if cache else 0
-        parts.append(f"{number(int(spent.tokens.input or 0), 'token')} in")
-        if read:
-            parts.append(f"{number(read, 'token')} from the cache")
-        parts.append(f"{number(int(spent.tokens.output or 0), 'token')} out")
-    if spent.cost:
-        parts.append(f"${spent.cost:,.4f}")
-    return ", ".join(parts)
+    if (tokens := spent.tokens) is not None:
+        read = int(tokens.cache.read or 0) if tokens.cache else 0
+        parts.append(f"{number(int(tokens.input or 0), 'token')} in")
+        parts += [f"{number(read, 'token')} from the cache"] if read else []
+        parts.append(f"{number(int(tokens.output or 0), 'token')} out")
+    return ", ".join([*parts, f"${spent.cost:,.4f}"] if spent.cost else parts)
 
 
 def _where(messages: str, output: str | None) -> RenderableType:

@@ -16,7 +16,7 @@ from foldmark.transcripts.import_files import BatchImport, ImportTarget
 from foldmark.transcripts.store import Imported
 
 from ..groups import flag, option
-from ..layout import QUIET, answer, listing, words
+from ..layout import QUIET, Row, answer, listing, words
 from ..options import (
     FORMAT,
     LENIENT,
@@ -101,14 +101,8 @@ def import_(files: Files, *, reading: ImportOptions, options: StoreOptions) -> N
 def _answer(
     importer: BatchImport, store: str | None, names: Mapping[str, str], *, json: bool
 ) -> None:
-    value = {
-        "store": store,
-        "imported": importer.imported,
-        "unchanged": importer.unchanged,
-        "passed_over": importer.passed_over,
-        "skipped": importer.skipped,
-        "refused": importer.refused,
-    }
+    lists = ("imported", "unchanged", "passed_over", "skipped", "refused")
+    value = {"store": store, **{name: getattr(importer, name) for name in lists}}
     report = list(_report(importer, store, names))
     if json or report:
         answer(value, *report, json=json)
@@ -128,7 +122,11 @@ def _report(
     kept = [held for held in importer.imported if held.state != "same"]
     same = len(importer.imported) - len(kept)
     if kept:
-        yield Group(_table(kept, names), words(f"{_sum(kept)} in {store}", QUIET, most=300))
+        files = number(len({held.file for held in kept}), "file")
+        messages = number(sum(held.messages for held in kept), "message")
+        tokens = number(sum(held.tokens for held in kept), "token")
+        text = f"{number(len(kept), 'session')} of {files}: {messages}, {tokens}, in {store}"
+        yield Group(_table(kept, names), words(text, QUIET, most=300))
     told: list[str] = []
     if importer.unchanged:
         told.append(f"{number(len(importer.unchanged), 'file')} unchanged since the last import.")
@@ -143,29 +141,11 @@ def _report(
         yield Group(*(words(line, QUIET, most=300) for line in told))
 
 
-def _sum(kept: Sequence[Imported]) -> str:
-    messages, tokens = (
-        sum(getattr(held, name) for held in kept) for name in ("messages", "tokens")
-    )
-    files = len({held.file for held in kept})
-    told = f"{number(len(kept), 'session')} of {number(files, 'file')}: "
-    return f"{told}{number(messages, 'message')}, {number(tokens, 'token')},"
-
-
 def _table(kept: Sequence[Imported], names: Mapping[str, str]) -> RenderableType:
-    rows = (
-        (
-            names.get(held.id, held.id),
-            held.title or "",
-            held.format or "",
-            held.state,
-            held.messages,
-            held.tokens,
-        )
-        for held in kept[:_MOST_ROWS]
-    )
-    table = listing("id title format _ messages tokens", rows)
+    rows: list[Row] = []
+    for held in kept[:_MOST_ROWS]:
+        name, told = names.get(held.id, held.id), (held.title or "", held.format or "")
+        rows.append((name, *told, held.state, held.messages, held.tokens))
     rest = len(kept) - _MOST_ROWS
-    if rest <= 0:
-        return table
-    return Group(table, Text(f"… and {number(rest, 'more session')}", style=QUIET))
+    more = [Text(f"… and {number(rest, 'more session')}", style=QUIET)] if rest > 0 else []
+    return Group(listing("id title format _ messages tokens", rows), *more)

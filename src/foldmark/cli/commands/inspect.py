@@ -1,10 +1,9 @@
 """`foldmark inspect` and `formats`: where the tokens of a session are, and what became of them."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import asdict, replace
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from foldmark.analysis.history import (
@@ -16,7 +15,15 @@ from foldmark.analysis.history import (
     growth,
     rehearsal,
 )
-from foldmark.analysis.inspection import Inspection, inspected_together, inspection, newest_model
+from foldmark.analysis.inspection import (
+    Inspection,
+    Needless,
+    NeedlessOutput,
+    Piece,
+    inspected_together,
+    inspection,
+    newest_model,
+)
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.policy import Policy
@@ -24,14 +31,16 @@ from foldmark.tokens.budget import pressure
 from foldmark.tokens.counters import counter
 from foldmark.tokens.limits import limits_or_usual, narrowed
 from foldmark.transcripts.format import formats as known_formats
-from foldmark.transcripts.read import ReadFile, picked
+from foldmark.transcripts.read import picked
 
 from ..layout import (
     QUIET,
+    Cell,
     Row,
     answer,
     bars,
     facts,
+    labelled,
     listing,
     pressure_colour,
     pressure_text,
@@ -50,6 +59,19 @@ _KINDS = {
     "tool_input": ("tool calls", "blue"),
     "tool_output": ("tool outputs", "yellow"),
     "file": ("files", "white"),
+}
+# What could be left out: by its field, with its name, its columns, and what it is.
+_NEEDLESS = {
+    "duplicated": (
+        "repeated output",
+        "handle what about times tokens",
+        "the same, word for word, as another one of the same tool",
+    ),
+    "superseded": (
+        "superseded output",
+        "handle about tokens since_then",
+        "read, and stale since: the file was written, or read again as far",
+    ),
 }
 _MOST_TOOLS, _MOST_FILES, _MOST_NEEDLESS, _MOST_FOLDED = 10, 10, 5, 6
 _LONGEST_NAME = 40
@@ -76,69 +98,46 @@ def inspect(
 
     Example: foldmark inspect session.jsonl --policy opencode --window 200000
     """
-    read = reading.read(file)
-    place = picked(read, reading.pick, file)
-    is_alone = reading.pick is not None
-    found = _inspected(read, place, policy_named(models.policy), is_alone=is_alone)
-    replay = _replay(found, models)
-    grown = {"session": found.number, "growth": found.grown.points, "rehearsal": replay}
-    pieces = () if json else (*_overview(found.figures, models.policy), *_report(found, replay))
-    answer(asdict(found.figures) | grown, *pieces, json=json)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileInspection:
-    """A file's figures, and one of its sessions with its own, by its number."""
-
-    figures: Inspection
-    viewer: Viewer
-    own: Inspection
-    number: int
-    grown: Growth
-
-    @property
-    def name(self) -> str:
-        """The session that growth is told of."""
-        return f"session {self.number}" if self.figures.sessions > 1 else "the session"
-
-
-def _inspected(read: ReadFile, place: int, policy: Policy, *, is_alone: bool) -> FileInspection:
-    """The figures of a file's sessions, or of one alone, and how that one grew."""
-    count, held = counter(policy.estimate), read.sessions
-    viewers = {
-        number: Viewer(Log(count, held[number].messages), policy)
-        for number in ((place,) if is_alone else range(len(held)))
-    }
-    folder = held[place].info.directory or ""
-    grown = growth(viewers[place].log, policy, session=place + 1, folder=folder)
+    read, policy = reading.read(file), policy_named(models.policy)
+    place, held = picked(read, reading.pick, file), read.sessions
+    numbers = range(len(held)) if reading.pick is None else (place,)
+    count = counter(policy.estimate)
+    viewers = {at: Viewer(Log(count, held[at].messages), policy) for at in numbers}
+    log, folder = viewers[place].log, held[place].info.directory or ""
+    grown = growth(log, policy, session=place + 1, folder=folder)
     found = {
-        number: inspection(
-            viewer,
-            held[number].info,
-            session=number + 1,
-            grown=grown if number == place else None,
-        )
-        for number, viewer in viewers.items()
+        at: inspection(viewer, held[at].info, session=at + 1, grown=grown if at == place else None)
+        for at, viewer in viewers.items()
     }
     figures = inspected_together(list(found.values()))
     if len(found) == len(held):
         counts = {"tool_calls": read.calls, "tool_results": read.results}
         figures = replace(figures, format=read.format, messages=read.messages, **counts)
-    return FileInspection(
-        figures=figures, viewer=viewers[place], own=found[place], number=place + 1, grown=grown
+    fixed = found[place].tokens.fixed
+    replay = _replay(log, policy, models, max(grown.unseen, fixed.system + fixed.tools))
+    value = {"session": place + 1, "growth": grown.points, "rehearsal": replay}
+    name = f"session {place + 1}" if figures.sessions > 1 else "the session"
+    pieces = (
+        *_overview(figures, models.policy),
+        *_files(figures),
+        *_largest(figures),
+        *_needless(figures),
+        *_growth(grown, name, figures.sessions, len(log)),
+        *_compactions(figures),
+        *_prunes(figures),
+        _replayed(replay, name),
     )
+    answer(asdict(figures) | value, *pieces, json=json)
 
 
-def _replay(found: FileInspection, models: ModelOptions) -> Rehearsal:
+def _replay(log: Log, policy: Policy, models: ModelOptions, fixed: int) -> Rehearsal:
     """What the policy would have done with the session."""
-    log, fixed = found.viewer.log, found.own.tokens.fixed
     name = models.model or newest_model(log) or ""
     if models.window is None:
         limit = limits_or_usual(name, is_given=models.model is not None)
     else:
         limit = narrowed(name, models.window)
-    beside = max(found.grown.unseen, fixed.system + fixed.tools)
-    return rehearsal(log, found.viewer.policy, limit, model=name, fixed=beside)
+    return rehearsal(log, policy, limit, model=name, fixed=fixed)
 
 
 # --- the head of the report, and where the tokens are --------------------------------------
@@ -149,10 +148,16 @@ def _overview(figures: Inspection, policy: str) -> Iterator[RenderableType]:
     if figures.sessions > 1:
         title = f"{figures.sessions:,} sessions, summed up"
     yield titled(title or "", _head(figures, policy))
-    if figures.tokens.total:
-        yield section("Tokens by kind", _by_kind(figures), *_fixed(figures))
-    if figures.tokens.by_tool:
-        yield section("Tokens by tool", _by_tool(figures), note="its calls and outputs together")
+    tokens = figures.tokens
+    if tokens.total:
+        kinds = sorted(labelled(tokens.by_kind, _KINDS), key=lambda row: -row[1])
+        yield section("Tokens by kind", bars(kinds, tokens.total), *_fixed(figures))
+    if tools := list(tokens.by_tool.items()):
+        rows = [(name, held, "blue") for name, held in tools[:_MOST_TOOLS]]
+        if rest := [held for _, held in tools[_MOST_TOOLS:]]:
+            rows.append((f"… {number(len(rest), 'other')}", sum(rest), "blue"))
+        note = "its calls and outputs together"
+        yield section("Tokens by tool", bars(rows, tokens.total), note=note)
 
 
 def _head(figures: Inspection, policy: str) -> Iterator[tuple[str, str]]:
@@ -172,13 +177,6 @@ def _head(figures: Inspection, policy: str) -> Iterator[tuple[str, str]]:
     yield "policy", policy
 
 
-def _by_kind(figures: Inspection) -> RenderableType:
-    kinds = figures.tokens.by_kind
-    rows = [(label, int(getattr(kinds, kind)), colour) for kind, (label, colour) in _KINDS.items()]
-    rows.sort(key=lambda row: -row[1])
-    return bars([row for row in rows if row[1]], figures.tokens.total)
-
-
 def _fixed(figures: Inspection) -> Iterator[RenderableType]:
     """What is no part of the log, and in every request."""
     fixed = figures.tokens.fixed
@@ -187,26 +185,6 @@ def _fixed(figures: Inspection) -> Iterator[RenderableType]:
     if parts:
         where = "every request" if figures.sessions == 1 else "one request of each session"
         yield Text(f"and in {where}: {' and '.join(parts)}", style=QUIET)
-
-
-def _by_tool(figures: Inspection) -> RenderableType:
-    tools = list(figures.tokens.by_tool.items())
-    rows = [(name, tokens, "blue") for name, tokens in tools[:_MOST_TOOLS]]
-    if rest := tools[_MOST_TOOLS:]:
-        others = f"… {number(len(rest), 'other')}"
-        rows.append((others, sum(tokens for _, tokens in rest), "blue"))
-    return bars(rows, figures.tokens.total)
-
-
-def _report(found: FileInspection, replay: Rehearsal) -> Iterator[RenderableType]:
-    figures = found.figures
-    yield from _files(figures)
-    yield from _largest(figures)
-    yield from _needless(figures)
-    yield from _growth(found)
-    yield from _compactions(figures)
-    yield from _prunes(figures)
-    yield _replayed(replay, found.name)
 
 
 def _files(figures: Inspection) -> Iterator[RenderableType]:
@@ -228,72 +206,53 @@ def _largest(figures: Inspection) -> Iterator[RenderableType]:
     if not figures.largest:
         yield Text("Nothing in this session has any tokens.", style=QUIET)
         return
-    rows = [
-        (one.session, one.handle, one.name, _about(one.target, figures), one.tokens, one.state)
-        for one in figures.largest
-    ]
-    table = _numbered(figures, "handle what about tokens state", rows)
-    yield section("The largest parts", table)
+    yield section(
+        "The largest parts", _parts(figures, "handle what about tokens state", figures.largest)
+    )
 
 
-def _about(target: str, figures: Inspection) -> str:
-    return within(target, figures.directory)
+def _parts(
+    figures: Inspection, columns: str, parts: Sequence[Piece | NeedlessOutput]
+) -> RenderableType:
+    """A table of parts, with the numbers of their sessions where there are several."""
+    columns = columns if figures.sessions == 1 else f"session {columns}"
 
+    def cell(part: Piece | NeedlessOutput, column: str) -> Cell:
+        if column == "about":
+            return within(part.target, figures.directory)
+        if column == "what":
+            return part.name if isinstance(part, Piece) else part.tool
+        if column == "since_then" and isinstance(part, NeedlessOutput):
+            return words(part.reason.rpartition(" was ")[2], QUIET)
+        return getattr(part, column)
 
-def _numbered(figures: Inspection, columns: str, rows: Iterable[Row]) -> RenderableType:
-    """A table whose rows begin with the number of their session; shown where there are several."""
-    if figures.sessions == 1:
-        return listing(columns, (row[1:] for row in rows))
-    return listing(f"session {columns}", rows)
+    return listing(columns, ([cell(part, name) for name in columns.split()] for part in parts))
 
 
 def _needless(figures: Inspection) -> Iterator[RenderableType]:
     """What is repeated, and what is stale."""
-    twice, stale = figures.duplicated, figures.superseded
-    if not twice.outputs and not stale.outputs:
+    if not figures.duplicated.outputs and not figures.superseded.outputs:
         yield Text("No tool output is repeated, and none was made stale by a later one.", QUIET)
-    if twice.outputs:
-        rows: list[Row] = [
-            (one.session, one.handle, one.tool, _about(one.target, figures), one.times, one.tokens)
-            for one in twice.largest[:_MOST_NEEDLESS]
-        ]
-        yield section(
-            f"{number(twice.outputs, 'repeated output')} ({number(twice.tokens, 'token')})",
-            _numbered(figures, "handle what about times tokens", rows),
-            note="the same, word for word, as another one of the same tool",
-        )
-    if stale.outputs:
-        rows = [
-            (
-                one.session,
-                one.handle,
-                _about(one.target, figures),
-                one.tokens,
-                words(one.reason.rpartition(" was ")[2], QUIET),
-            )
-            for one in stale.largest[:_MOST_NEEDLESS]
-        ]
-        yield section(
-            f"{number(stale.outputs, 'superseded output')} ({number(stale.tokens, 'token')})",
-            _numbered(figures, "handle about tokens since_then", rows),
-            note="read, and stale since: the file was written, or read again as far",
-        )
+    for name, (what, columns, note) in _NEEDLESS.items():
+        held: Needless = getattr(figures, name)
+        if held.outputs:
+            title = f"{number(held.outputs, what)} ({number(held.tokens, 'token')})"
+            table = _parts(figures, columns, held.largest[:_MOST_NEEDLESS])
+            yield section(title, table, note=note)
 
 
 # --- how it grew, and what was folded ------------------------------------------------------
 
 
-def _growth(found: FileInspection) -> Iterator[RenderableType]:
-    grown = found.grown
+def _growth(grown: Growth, name: str, sessions: int, last: int) -> Iterator[RenderableType]:
     if len(grown.points) > 1:
         plot = GrowthPlot(
             grown.points,
             pivots=[held.message for held in grown.compactions],
-            prunes=[held.message or len(found.viewer.log) for held in grown.prunes],
+            prunes=[held.message or last for held in grown.prunes],
         )
-        several = found.figures.sessions
-        note = f"the longest of {several:,}; another one: --pick N" if several > 1 else ""
-        yield section(f"How {found.name} grew", plot, note=note)
+        note = f"the longest of {sessions:,}; another one: --pick N" if sessions > 1 else ""
+        yield section(f"How {name} grew", plot, note=note)
 
 
 def _compactions(figures: Inspection) -> Iterator[RenderableType]:
@@ -301,23 +260,23 @@ def _compactions(figures: Inspection) -> Iterator[RenderableType]:
     if not held:
         yield Text("No pivots: no messages were folded into a summary yet.", style=QUIET)
         return
-    pieces = [_compaction(figures, one) for one in held[:_MOST_FOLDED]]
-    pieces = [piece for one in pieces for piece in (Text(), one)][1:]  # a line between them
+    pieces: list[RenderableType] = []
+    for one in held[:_MOST_FOLDED]:
+        title = f"{_where(figures, one)}message {one.message:,}: {_change(one.before, one.after)}"
+        rows = _compaction_rows(one, figures.directory)
+        shown = ((name, words(value, most=400)) for name, value in rows if value)
+        pieces += [Text(), Text(title, style="magenta"), facts(shown)]
     note = "where earlier messages were folded into a summary"
-    yield section("Recorded compactions", *pieces, *_more(held), note=note)
+    yield section("Recorded compactions", *pieces[1:], *_more(held), note=note)
+
+
+def _where(figures: Inspection, held: RecordedCompaction | RecordedPrune) -> str:
+    return f"session {held.session}, " if figures.sessions > 1 else ""
 
 
 def _more(held: Sequence[object]) -> Iterator[RenderableType]:
     if len(held) > _MOST_FOLDED:
         yield Text(f"… and {len(held) - _MOST_FOLDED:,} more; --json tells all", QUIET)
-
-
-def _compaction(figures: Inspection, held: RecordedCompaction) -> RenderableType:
-    where = f"session {held.session}, " if figures.sessions > 1 else ""
-    title = f"{where}message {held.message:,}: {_change(held.before, held.after)}"
-    rows = _compaction_rows(held, figures.directory)
-    shown = ((name, words(value, most=400)) for name, value in rows if value)
-    return Group(Text(title, style="magenta"), facts(shown))
 
 
 def _compaction_rows(held: RecordedCompaction, folder: str) -> Iterator[tuple[str, str]]:
@@ -333,7 +292,12 @@ def _compaction_rows(held: RecordedCompaction, folder: str) -> Iterator[tuple[st
     costs = [f"{tokens:,} tokens {way}" for tokens, way in ways if tokens is not None]
     yield "cost", ", ".join([*costs, f"${held.cost:,.4f}"] if held.cost else costs)
     if held.input is None:
-        yield "recorded", ", ".join(_recorded(held))
+        told = (  # what the transcript itself says in figures, and what set it off
+            f"{name} {value}" if name == "trigger" else f"{name} {value:,}"
+            for name, value in held.told.items()
+            if name == "trigger" or type(value) in (int, float)
+        )
+        yield "recorded", ", ".join(told)
 
 
 def _lost(held: RecordedCompaction, folder: str) -> str:
@@ -356,15 +320,6 @@ def _short(path: str) -> str:
     return path if len(path) <= _LONGEST_NAME or len(ends) < 3 else f"…/{ends[1]}/{ends[2]}"
 
 
-def _recorded(held: RecordedCompaction) -> Iterator[str]:
-    """What the transcript itself says in figures, and what set it off."""
-    for name, value in held.told.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{name} {value:,}"
-        elif name == "trigger":
-            yield f"{name} {value}"
-
-
 def _prunes(figures: Inspection) -> Iterator[RenderableType]:
     held = figures.prunes
     if held:
@@ -374,10 +329,9 @@ def _prunes(figures: Inspection) -> Iterator[RenderableType]:
 
 
 def _pruning(figures: Inspection, held: RecordedPrune) -> RenderableType:
-    where = f"session {held.session}, " if figures.sessions > 1 else ""
     outputs = f"{number(held.outputs, 'output')} of {number(held.tokens, 'token')}"
     when = f"before message {held.message:,}" if held.message else "after the last message"
-    title = Text(f"{where}{when}: ", style="yellow")
+    title = Text(f"{_where(figures, held)}{when}: ", style="yellow")
     change = _change(held.before, held.after)
     return title.append(f"{outputs}; the view went {change}", style="default")
 

@@ -2,29 +2,34 @@
 
 import signal
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import Annotated, BinaryIO
 
 import typer
 
+from foldmark.adapters.mcp.sources import (
+    Fill,
+    FolderSource,
+    SessionSource,
+    StoreSource,
+    TranscriptSource,
+    opened_within,
+    read_only_store,
+)
 from foldmark.errors import BadInput, FoldmarkError, NoStore
 from foldmark.files import MOST_BYTES, STANDARD_INPUT, harmless
 from foldmark.session.settings import Settings
 from foldmark.store.store import Store
 from foldmark.transcripts.format import format_named, recognised
-from foldmark.transcripts.import_files import folder_files
+from foldmark.transcripts.import_files import folder_files, is_folder
 from foldmark.transcripts.read import Reading, opened_reading
 from foldmark.transcripts.source import Source
 from foldmark.transcripts.store import store_reading
 
 from ..groups import option
 from ..options import FORMAT, STORE, store_place, store_settings
-
-if TYPE_CHECKING:
-    from foldmark.adapters.mcp.sources import Fill, SessionSource
 
 _EXTRA = frozenset({"mcp", "mcp_types", "anyio"})
 _WAITING = "foldmark: an MCP server; it waits for a client on standard input (Ctrl-C ends it)\n"
@@ -73,13 +78,18 @@ def mcp(path: Served = None, *, options: ServeOptions) -> None:
     shelf = opened_source(path, **vars(options))
     if sys.stdin is not None and sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison] - closed by a shell
         sys.stderr.write(_WAITING)
-    with _ended_by_interrupts():
+    # Ctrl-C ends the process at once: Python would wait for a line of input, which may not come.
+    # Nothing is open that could be left half done.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
         serve(shelf)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def opened_source(
     path: str | None, *, store: str | None, session: str | None, format: str | None
-) -> "SessionSource":
+) -> SessionSource:
     """The sessions that the command was pointed at."""
     settings = store_settings(store=store)
     if path is None:
@@ -91,25 +101,9 @@ def opened_source(
     return _transcripts(path, settings, format)
 
 
-@contextmanager
-def _ended_by_interrupts() -> Generator[None]:
-    """Ctrl-C ends the process at once: Python would wait for a line of input, which may not come.
-
-    Nothing is open that could be left half done.
-    """
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+def _stored(settings: Settings, session: str | None) -> SessionSource:
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _stored(settings: Settings, session: str | None) -> "SessionSource":
-    from foldmark.adapters.mcp.sources import StoreSource, read_only_store  # noqa: PLC0415
-
-    place = store_place(settings)
-    try:
-        store = read_only_store(place, wait=max(settings.wait_seconds, 1.0))
+        store = read_only_store(store_place(settings), wait=max(settings.wait_seconds, 1.0))
     except NoStore as error:
         cause = f"no store at {error.store}; give a transcript, a folder of them, or --store FILE"
         raise BadInput(cause) from None
@@ -120,13 +114,7 @@ def _stored(settings: Settings, session: str | None) -> "SessionSource":
         raise
 
 
-def _transcripts(path: str, settings: Settings, format: str | None) -> "SessionSource":
-    from foldmark.adapters.mcp.sources import (  # noqa: PLC0415
-        FolderSource,
-        TranscriptSource,
-        opened_within,
-    )
-
+def _transcripts(path: str, settings: Settings, format: str | None) -> SessionSource:
     if path == STANDARD_INPUT:
         raise BadInput("standard input is where the client speaks; give the path of a transcript")
     found = Path(path)
@@ -143,7 +131,7 @@ def _transcripts(path: str, settings: Settings, format: str | None) -> "SessionS
     def files() -> list[Path]:
         return list(map(Path, folder_files(str(found))))
 
-    if not _is_folder(found):
+    if not is_folder(str(found)):
         with opened_reading(found, format=format):
             return TranscriptSource(found, settings, fill)
     folder = FolderSource(found, settings, fill, files)
@@ -152,13 +140,7 @@ def _transcripts(path: str, settings: Settings, format: str | None) -> "SessionS
     return folder
 
 
-def _is_folder(path: Path) -> bool:
-    with suppress(OSError, ValueError):
-        return path.is_dir()
-    return False
-
-
-def filler(format: str | None, estimate: str) -> "Fill":
+def filler(format: str | None, estimate: str) -> Fill:
     """What takes what is new of an open file into a store; lines it cannot read are left out."""
 
     def fill(store: Store, file: BinaryIO, name: str) -> int:

@@ -14,7 +14,6 @@ from foldmark.files import harmless
 from foldmark.log.log import handle
 from foldmark.log.render import message_text
 from foldmark.log.view import Viewer
-from foldmark.model.messages import SessionInfo
 from foldmark.model.values import Json
 from foldmark.tokens.budget import exceeds, is_overflow, pressure, usable
 from foldmark.tokens.limits import Limit, model_limits, narrowed
@@ -33,17 +32,11 @@ from ..layout import (
     titled,
     words,
 )
-from ..options import (
-    AsJson,
-    File,
-    ModelOptions,
-    ReadOptions,
-    fraction_or_tokens,
-    policy_named,
-)
+from ..options import AsJson, File, ModelOptions, ReadOptions, fraction_or_tokens, policy_named
 from ..text import number, within
 
 _MOST_ROWS, _FIRST_WORDS = 15, 120
+_RECALL = "The model sees one line in place of each; its handle recalls it from the log."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,60 +68,43 @@ def plan(
     policy = policy_named(models.policy).adjusted(**vars(rules))
     transcript, log = reading.open(file, policy)
     name = models.model or newest_model(log) or ""
-    limit = narrowed(name, models.window) if models.window else _limits(name, file)
-    viewer = Viewer(log, policy, model=name, usable=usable(policy, limit, name))
-    report = PlanReport.made(viewer, limit, transcript.info, model=name)
-    answer(report.as_json(), *report.pieces(), json=json)
-
-
-def _limits(model: str, file: str) -> Limit:
-    if not model:
+    if not name and not models.window:
         cause = "no message names a model; give --model PROVIDER:NAME or --window N"
         raise BadInput(cause, source=harmless(file))
-    return model_limits(model)
+    limit = narrowed(name, models.window) if models.window else model_limits(name)
+    viewer = Viewer(log, policy, model=name, usable=usable(policy, limit, name))
+    report = PlanReport(viewer, limit, name, session_plan(viewer, limit, model=name, explain=True))
+    info = transcript.info
+    pieces = report.pieces(info.title or "", info.directory or "")
+    answer(report.as_json(), *(() if json else pieces), json=json)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PlanReport:
     """A plan with what it was made for, and the tokens that pruning alone would leave."""
 
-    plan: Plan
-    viewer: Viewer
-    info: SessionInfo
-    model: str
-    limit: Limit
-    pruned_tokens: int
-
-    @classmethod
-    def made(cls, viewer: Viewer, limit: Limit, info: SessionInfo, *, model: str) -> "PlanReport":
-        """The plan for a session as it is now."""
-        plan = session_plan(viewer, limit, model=model, explain=True)
-        after = _tokens_after(viewer, plan) if plan.prune.prune else plan.tokens
-        return cls(
-            plan=plan, viewer=viewer, info=info, model=model, limit=limit, pruned_tokens=after
-        )
-
-    @property
-    def pruned_pressure(self) -> float:
-        """How full the window would be after pruning alone."""
-        return pressure(self.pruned_tokens, self.plan.usable) if self.limit.context else 0.0
+    def __init__(self, viewer: Viewer, limit: Limit, model: str, plan: Plan) -> None:
+        """Take the plan for a session as it is now; the prune is tried, and taken back."""
+        self._viewer, self._policy, self._log = viewer, viewer.policy, viewer.log
+        self._limit, self._model, self._plan = limit, model, plan
+        self._left = _tokens_after(viewer, plan) if plan.prune.prune else plan.tokens
+        self._left_pressure = pressure(self._left, plan.usable) if limit.context else 0.0
 
     def as_json(self) -> Json:
         """The plan as `--json` prints it."""
-        plan, policy, after = self.plan, self.viewer.policy, self.pruned_tokens
+        plan, policy = self._plan, self._policy
         return {
             "policy": policy.name,
-            "model": self.model or None,
-            "window": self.limit.context,
+            "model": self._model or None,
+            "window": self._limit.context,
             "overflow": plan.overflow,
             "usable": plan.usable,
             "tokens": plan.tokens,
             "pressure": plan.pressure,
             "freed": plan.prune.tokens,
             "after_prune": {
-                "tokens": after,
-                "pressure": self.pruned_pressure,
-                "overflow": is_overflow(policy, after, self.limit, self.model),
+                "tokens": self._left,
+                "pressure": self._left_pressure,
+                "overflow": is_overflow(policy, self._left, self._limit, self._model),
             },
             "auto": policy.auto,
             "folded": len(plan.fold.head) if plan.fold else 0,
@@ -137,44 +113,37 @@ class PlanReport:
             "tail_start": plan.tail_start,
         }
 
-    def pieces(self) -> Iterator[RenderableType]:
+    def pieces(self, title: str, folder: str) -> Iterator[RenderableType]:
         """The whole report, piece by piece."""
-        window = number(self.limit.context, "token") if self.limit.context else "without limit"
+        limit, prune = self._limit.context, self._plan.prune
         yield titled(
-            self.info.title or "",
+            title,
             [
-                ("policy", self.viewer.policy.name),
-                ("model", self.model or "not named"),
-                ("window", window),
+                ("policy", self._policy.name),
+                ("model", self._model or "not named"),
+                ("window", number(limit, "token") if limit else "without limit"),
             ],
         )
         yield section("How full the window is", *self._fill())
-        yield from self._prune()
-        yield self._compaction()
-
-    def _prune(self) -> Iterator[RenderableType]:
-        prune = self.plan.prune
         if prune.prune:
-            yield section(
-                f"Prune would hide {number(len(prune.prune), 'old tool output')} "
-                f"({number(prune.tokens, 'token')})",
-                listing("handle tool about tokens reason", self._pruned()),
-                self._after_prune(),
-                note="The model sees one line in place of each; its handle recalls it "
-                "from the log.",
-            )
+            hidden = f"{number(len(prune.prune), 'old tool output')}"
+            head = f"Prune would hide {hidden} ({number(prune.tokens, 'token')})"
+            table = listing("handle tool about tokens reason", self._pruned(folder))
+            yield section(head, table, self._after_prune(), note=_RECALL)
         else:
             yield section("Prune would hide nothing")
         if prune.keep:
             rows = ((outputs, tokens, reason) for reason, outputs, tokens in by_reason(prune.keep))
-            yield section(
-                f"{number(len(prune.keep), 'tool output')} would stay in full, and why",
-                listing("outputs tokens reason", rows),
-            )
+            head = f"{number(len(prune.keep), 'tool output')} would stay in full, and why"
+            yield section(head, listing("outputs tokens reason", rows))
+        yield self._compaction()
+
+    def _exceeds(self, tokens: int) -> bool:
+        return exceeds(self._policy, tokens, self._limit, self._model)
 
     def _fill(self) -> Iterator[RenderableType]:
-        plan, policy = self.plan, self.viewer.policy
-        if not self.limit.context:
+        plan = self._plan
+        if not self._limit.context:
             yield Text(f"{number(plan.tokens, 'token')} used; this model has no limit.")
             return
         yield gauge(plan.pressure)
@@ -182,7 +151,7 @@ class PlanReport:
         if plan.overflow:
             text = "It overflows: the session must be made smaller before the next request."
             yield Text(text, style="bold red")
-        elif exceeds(policy, plan.tokens, self.limit, self.model):
+        elif self._exceeds(plan.tokens):
             text = "It is too full, but automatic compaction is off: compact it by hand."
             yield Text(text, style="bold yellow")
         elif not plan.tokens:
@@ -191,44 +160,40 @@ class PlanReport:
             left = number(plan.usable - plan.tokens, "token")
             yield Text(f"It fits: {left} are left before it must be compacted.", style="green")
 
-    def _pruned(self) -> Iterator[Row]:
-        decisions = sorted(self.plan.prune.prune, key=lambda held: -held.tokens)
+    def _pruned(self, folder: str) -> Iterator[Row]:
+        decisions = sorted(self._plan.prune.prune, key=lambda held: -held.tokens)
         for held in decisions[:_MOST_ROWS]:
             about = held.output.target.label
             reason = held.reason.replace(about, "its file", 1) if about else held.reason
-            shown = within(about, self.info.directory or "")
-            yield handle(held.ordinal), held.tool, shown, count(held.tokens, "yellow"), reason
+            tokens = count(held.tokens, "yellow")
+            yield handle(held.ordinal), held.tool, within(about, folder), tokens, reason
         if rest := decisions[_MOST_ROWS:]:
-            tokens = sum(held.tokens for held in rest)
-            yield words("…", QUIET), "", "", count(tokens, QUIET), f"and {len(rest):,} more"
+            tokens = count(sum(held.tokens for held in rest), QUIET)
+            yield words("…", QUIET), "", "", tokens, f"and {len(rest):,} more"
 
     def _after_prune(self) -> Text:
-        left = f"That would leave {number(self.pruned_tokens, 'token')}"
-        if not self.limit.context:
+        left = f"That would leave {number(self._left, 'token')}"
+        if not self._limit.context:
             return Text(f"{left}.")
-        share = pressure_text(self.pruned_pressure)
-        policy = self.viewer.policy
-        too_full = exceeds(policy, self.pruned_tokens, self.limit, self.model)
-        verdict = "still too many." if too_full else "it fits, without a summary."
-        text = f"{left} ({share} of what is usable): {verdict}"
-        return Text(text, style=pressure_colour(self.pruned_pressure))
+        verdict = "still too many" if self._exceeds(self._left) else "it fits, without a summary"
+        text = f"{left} ({pressure_text(self._left_pressure)} of what is usable): {verdict}."
+        return Text(text, style=pressure_colour(self._left_pressure))
 
     def _compaction(self) -> RenderableType:
-        plan, log = self.plan, self.viewer.log
-        title = "A compaction now would fold nothing"
-        if plan.fold and plan.fold.head:
-            folded = number(len(plan.fold.head), "message")
-            title = f"A compaction now would fold {folded} into one summary"
-        note = "The model sees the summary in their place; the log keeps every message."
+        plan, log = self._plan, self._log
+        head = plan.fold.head if plan.fold else ()
+        what = f"{number(len(head), 'message')} into one summary" if head else "nothing"
+        kept = [Text("No message would be kept word for word after it.")]
         place = log.place(plan.tail_start) if plan.tail_start else None
-        if place is None:
-            text = Text("No message would be kept word for word after it.")
-            return section(title, text, note=note)
-        message = log.entries[place].message
-        who = "user" if message.is_user else "assistant"
-        first = words(message_text(message) or "(calls tools)", most=_FIRST_WORDS)
-        kept = f"Kept word for word: from message {place + 1} of {len(log)} on, which begins so:"
-        return section(title, Text(kept), Text.assemble((f"{who}: ", QUIET), first), note=note)
+        if place is not None:
+            message = log.entries[place].message
+            who = "user" if message.is_user else "assistant"
+            first = words(message_text(message) or "(calls tools)", most=_FIRST_WORDS)
+            where = f"from message {place + 1} of {len(log)} on"
+            kept = [Text(f"Kept word for word: {where}, which begins so:")]
+            kept.append(Text.assemble((f"{who}: ", QUIET), first))
+        note = "The model sees the summary in their place; the log keeps every message."
+        return section(f"A compaction now would fold {what}", *kept, note=note)
 
 
 def _tokens_after(viewer: Viewer, made: Plan) -> int:

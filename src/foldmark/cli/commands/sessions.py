@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from os.path import commonprefix
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -18,7 +19,7 @@ from foldmark.store.store import Store
 
 from ..groups import flag, option
 from ..layout import QUIET, Cell, Row, answer, listing, words
-from ..options import STORE, SessionName, StoreOptions, opened_session
+from ..options import SessionName, StoreOptions
 from ..text import ago, escaped, number, percent, plain
 
 _WIDE = 110  # columns from which on there is room for whole ids
@@ -27,12 +28,11 @@ _MOST_TEXT = 300
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventOptions:
+class EventOptions(StoreOptions):
     """Which events are told, and how."""
 
     after: int = option("--after N", "Only those after this one.", min=0, max=2**62, default=0)
     follow: bool = flag("--follow", "Go on as they come, until Ctrl-C.")
-    store: str | None = option(*STORE, show_default=False)
     json: bool = flag("--json", "Print one JSON object per line.")
 
 
@@ -102,14 +102,9 @@ def short_names(rows: Sequence[SessionRow]) -> list[str]:
     ids = sorted(row.id for row in rows)
     lengths: dict[str, int] = {}
     for before, own, after in zip(["", *ids], ids, [*ids[1:], ""], strict=False):
-        lengths[own] = 1 + max(_common(before, own), _common(own, after))
+        common = (commonprefix([own, other]) for other in (before, after))  # noqa: RUF071 - ids
+        lengths[own] = 1 + max(map(len, common))
     return [row.id[: max(_SHORTEST, lengths[row.id])] for row in rows]
-
-
-def _common(one: str, other: str) -> int:
-    """How many characters two ids begin with alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _total(rows: Sequence[SessionRow], whole: int, size: int) -> Text:
@@ -128,7 +123,7 @@ def events(session: SessionName, *, options: EventOptions) -> None:
 
     Example: foldmark events latest --follow --json
     """
-    with opened_session(options.store, session) as (opened, _, _):
+    with options.session(session) as (opened, _, _):
         for event in opened.follow(options.after, seconds=None if options.follow else 0):
             line = escaped(encode(event).decode()) if options.json else _line(event)
             sys.stdout.write(f"{line}\n")
