@@ -69,9 +69,10 @@ def user_data() -> Path:
     return data / "foldmark"
 
 
-def harmless(name: str) -> str:
+def harmless(name: str, most: int | None = None) -> str:
     """A file's name as it can be printed: what steers a terminal is shown as U+FFFD."""
-    return "".join(ch if ch.isprintable() else "\N{REPLACEMENT CHARACTER}" for ch in name)
+    short = name if most is None or len(name) <= most else f"{name[: most - 1]}…"
+    return "".join(ch if ch.isprintable() else "\N{REPLACEMENT CHARACTER}" for ch in short)
 
 
 def size_text(size: int) -> str:

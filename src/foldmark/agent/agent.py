@@ -213,25 +213,21 @@ def _delegate(agents: Mapping[str, Agent]) -> Tool:
             raise ToolRefusal("`task` must say what is to be done")
         if agent not in agents:
             raise ToolRefusal(f"there is no agent {agent!r}; these are there: {', '.join(agents)}")
-        return await _worked(agents[agent], task, context)
+        title = first_words(task)
+        session = await uncut(LoopSupport(context.session).child, title)
+        turn = agents[agent].turn(task, session)
+        told = {"session": session.id}
+        try:
+            ended = await turn.arun()
+        except FoldmarkError as error:  # what it cost until then counts all the same
+            return ToolOutput(text=str(error), metadata={**told, "cost": turn.cost}, error=True)
+        finally:
+            await uncut(session.close)
+        return ToolOutput(
+            text=ended.text or f"[It ended without a word: {ended.ended}]",
+            title=f"{agent}: {title}",
+            metadata={**told, "ended": ended.ended, "steps": ended.steps, "cost": ended.cost},
+            error=ended.ended != "stop",
+        )
 
     return delegate
-
-
-async def _worked(agent: Agent, task: str, context: Context) -> ToolOutput:
-    title = first_words(task)
-    session = await uncut(LoopSupport(context.session).child, title)
-    turn = agent.turn(task, session)
-    told = {"session": session.id}
-    try:
-        ended = await turn.arun()
-    except FoldmarkError as error:  # what it cost until then counts all the same
-        return ToolOutput(text=str(error), metadata={**told, "cost": turn.cost}, error=True)
-    finally:
-        await uncut(session.close)
-    return ToolOutput(
-        text=ended.text or f"[It ended without a word: {ended.ended}]",
-        title=f"{agent.name}: {title}",
-        metadata={**told, "ended": ended.ended, "steps": ended.steps, "cost": ended.cost},
-        error=ended.ended != "stop",
-    )

@@ -38,13 +38,14 @@ class _Parsed(NamedTuple):
     def allows(self, command: "Command") -> bool:
         """Whether a command matches both as it is written and as the shell runs it."""
         pattern = self.pattern or "*"
-        runs = fnmatchcase(command.runs, _without_quotes(pattern))
+        runs = fnmatchcase(command.runs, re.sub("""['"]""", "", pattern))
         return runs and fnmatchcase(command.written, pattern)
 
     def forbids(self, subject: str, command: "Command") -> bool:
         """Whether the command or the whole text matches, the program with its folder or without."""
         pattern = self.pattern or "*"
-        forms = (subject, command.written, command.runs, _without_folder(command.runs))
+        without_folder = re.sub("^[^ ]*/", "", command.runs)
+        forms = (subject, command.written, command.runs, without_folder)
         return any(fnmatchcase(form, pattern) for form in forms)
 
     def may_forbid(self, command: "Command") -> bool:
@@ -105,15 +106,6 @@ def plain_commands(text: str) -> list[Command] | None:
     written = (" ".join(words) for words in commands if words)
     found = [Command(one, _QUOTES.sub(r"\2", one)) for one in written]
     return None if any(one.runs.split(" ")[0] in _KEYWORDS for one in found) else found
-
-
-def _without_quotes(pattern: str) -> str:
-    return pattern.replace("'", "").replace('"', "")
-
-
-def _without_folder(command: str) -> str:
-    program, blank, rest = command.partition(" ")
-    return program.rpartition("/")[2] + blank + rest
 
 
 # --- rules ---------------------------------------------------------------------------------
@@ -282,6 +274,4 @@ async def _asked(ask: Asker, question: Question) -> Reply:
 
 
 def _rule(tool: str, subject: str) -> str:
-    line = harmless(subject[: _LONGEST + 1])
-    short = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
-    return f'"{tool}:{short}"' if short else f'"{tool}"'
+    return f'"{tool}:{harmless(subject, _LONGEST)}"' if subject else f'"{tool}"'

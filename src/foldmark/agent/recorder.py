@@ -49,9 +49,7 @@ class FolderSnapshots:
 
     def of(self, session: Session) -> Snapshots | None:
         """The snapshots, without the store of a session; None where none can be taken."""
-        if self.folder is None:
-            return None
-        if not self._is_made:
+        if self.folder is not None and not self._is_made:
             self._is_made = True
             try:
                 self._snapshots = Snapshots(self.folder, leave_out=session.files)

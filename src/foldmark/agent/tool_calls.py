@@ -60,13 +60,12 @@ class Toolbox(NamedTuple):
 
     def may_change(self, parts: Sequence[ToolPart]) -> bool:
         """Whether one of these calls may change files."""
-        found = (self.tools.get(part.tool) for part in parts)
-        return any(tool is not None and tool.changes for tool in found)
+        return any(self.tools[part.tool].changes for part in parts if part.tool in self.tools)
 
     def named(self, parts: Sequence[ToolPart]) -> list[str]:
         """The files that these calls may change, as far as their tools can tell."""
-        found = ((self.tools.get(part.tool), part) for part in parts)
-        return [path for tool, part in found if tool for path in _touched(tool, part)]
+        known = ((self.tools[part.tool], part) for part in parts if part.tool in self.tools)
+        return [path for tool, part in known for path in _touched(tool, part)]
 
 
 def _touched(tool: Tool, part: ToolPart) -> Sequence[str]:
@@ -108,19 +107,13 @@ def cut_call(stepped: Stepped) -> str | None:
 
 
 async def done(
-    session: Session,
-    parts: Sequence[ToolPart],
-    hands: Toolbox,
-    context: Context,
-    *,
-    cut: str | None = None,
+    parts: Sequence[ToolPart], hands: Toolbox, context: Context, *, cut: str | None = None
 ) -> CallsOutcome:
     """Run calls, and write their results; one that was `cut` is not run."""
+    session = context.session
     room = int(session.room * _SHARE) // max(len(parts), 1)
     tasks = [
-        asyncio.create_task(
-            _done(session, part, hands, context._replace(call_id=part.call_id), room)
-        )
+        asyncio.create_task(_done(part, hands, context._replace(call_id=part.call_id), room))
         for part in parts
         if part.call_id != cut
     ]
@@ -170,15 +163,17 @@ async def unless_stopped(
         await end_tasks((task,), grace)
 
 
-async def _done(
-    session: Session, part: ToolPart, hands: Toolbox, context: Context, room: int
-) -> CallsOutcome:
+async def _done(part: ToolPart, hands: Toolbox, context: Context, room: int) -> CallsOutcome:
+    session = context.session
     session.publish(
         events.TOOL_STARTED, call=part.call_id, tool=part.tool, input=part.state.input or {}
     )
     start = monotonic()
     output = await called(hands, part, context)
-    shown = _shown(hands.tools.get(part.tool), room)
+    tool = hands.tools.get(part.tool)
+    shown = tool.shown if tool else _LEAST
+    if room:
+        shown = max(min(shown, room), _LEAST)
     await uncut(_written, session, part.call_id or "", output, shown)
     told = output.text.strip().partition("\n")[0][:_TOLD] if output.error else ""
     seconds = round(monotonic() - start, 3)
@@ -205,11 +200,6 @@ def _tell_end(
         seconds=seconds,
         **({"exit": output.metadata["exit"]} if "exit" in output.metadata else {}),
     )
-
-
-def _shown(tool: Tool | None, room: int) -> int:
-    wished = tool.shown if tool else _LEAST
-    return max(min(wished, room), _LEAST) if room else wished
 
 
 def _written(session: Session, call_id: str, output: ToolOutput, shown: int) -> None:

@@ -341,7 +341,7 @@ class Turn:
         parts = [part for part in message.parts if isinstance(part, ToolPart)]
         did = calls.CallsOutcome()
         try:
-            did = await calls.done(self.session, parts, hands, context, cut=cut)
+            did = await calls.done(parts, hands, context, cut=cut)
         finally:
             if hands.may_change(parts):
                 await uncut(self._record.finish, message, did.files)

@@ -90,8 +90,6 @@ class Rules:
         parts = path.rstrip(b"/").split(b"/")
         if any(part.lower() == b".git" or part in {b"", b".", b".."} for part in parts):
             return False
-        if not self._left:
-            return True
         return all(b"/".join(parts[: n + 1]) not in self._left for n in range(len(parts)))
 
     def sort(self, listed: bytes, included: set[bytes]) -> ScanResult:

@@ -116,5 +116,4 @@ def _is_git(part: str) -> bool:
 
 def printed(name: str) -> str:
     """A name as one short line that holds nothing but what can be printed."""
-    line = harmless(name)
-    return repr(line if len(line) <= 120 else f"{line[:119]}…")
+    return repr(harmless(name, 120))
