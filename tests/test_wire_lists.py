@@ -411,7 +411,7 @@ def test_a_result_that_comes_too_late_is_told_as_such() -> None:
 
 
 def test_the_last_message_may_grow_in_two_ways() -> None:
-    weaver = Weaver("key", remembers=True)
+    weaver = Weaver("key")
     weaver.add(calling(1, "a"))
     weaver.join(calling(1, "b").parts)
     weaver.answer(Answer(call_id="a", output="1"))

@@ -322,8 +322,13 @@ def measured(fields: UsageFields, usage: object) -> Tokens | None:
 
 
 def either(data: Json, name: str) -> Any:
-    """A field by its name in JSON, or in snake_case, as Python's SDKs have it."""
-    return data[name] if name in data else data.get(_CAPITAL.sub(r"_\1", name).lower())
+    """A field by its name in JSON or in Python's SDKs."""
+    return data[name] if name in data else data.get(in_snake_case(name))
+
+
+def in_snake_case(name: str) -> str:
+    """A name of a field as Python's SDKs have it."""
+    return _CAPITAL.sub(r"_\1", name).lower()
 
 
 # --- names that every provider takes ------------------------------------------------------------
@@ -372,14 +377,14 @@ ARGUMENTS = "arguments"  # as they came, where compact JSON would not give the s
 _MOST_BRACKETS = 100  # a text with fewer cannot be nested too deeply
 
 
-def compact(value: object) -> str:
+def compact(value: object, *, is_sorted: bool = False) -> str:
     """JSON as models write arguments."""
     try:
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode(value, order="deterministic" if is_sorted else None).decode()
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
         pass
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=is_sorted)
     except (ValueError, RecursionError):
         raise BadInput("nested too deeply, or a number too long") from None
 

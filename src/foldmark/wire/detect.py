@@ -33,12 +33,7 @@ def candidates(messages: Sequence[Json]) -> list[Wire]:
 
 def recognised(messages: Sequence[Json]) -> Wire:
     """The one wire that a list can be of; BadInput where there is none, or more than one."""
-    found = candidates(messages)
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise BadInput(f"this list is of no wire that is known ({', '.join(WIRES)}); give wire=…")
-    raise BadInput(f"this list can be of {_names(found)}; say which: wire=…")
+    return _only(candidates(messages), "list", "this list is of no wire")
 
 
 def reply_candidates(response: Json) -> list[Wire]:
@@ -55,17 +50,16 @@ def reply_candidates(response: Json) -> list[Wire]:
 
 def recognised_reply(response: Json) -> Wire:
     """The one wire that a response can be of; BadInput where there is none, or more than one."""
-    found = reply_candidates(response)
+    return _only(reply_candidates(response), "response", "this is no response of a wire")
+
+
+def _only(found: Sequence[Wire], what: str, of_none: str) -> Wire:
     if len(found) == 1:
         return found[0]
     if not found:
-        cause = f"this is no response of a wire that is known ({', '.join(WIRES)}); give wire=…"
-        raise BadInput(cause)
-    raise BadInput(f"this response can be of {_names(found)}; say which: wire=…")
-
-
-def _names(wires: Sequence[Wire]) -> str:
-    return " or ".join(wire.name for wire in wires)
+        raise BadInput(f"{of_none} that is known ({', '.join(WIRES)}); give wire=…")
+    names = " or ".join(wire.name for wire in found)
+    raise BadInput(f"this {what} can be of {names}; say which: wire=…")
 
 
 def wire_of(messages: Sequence[object]) -> Wire:

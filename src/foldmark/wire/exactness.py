@@ -72,7 +72,8 @@ def as_result(answer: Answer, key: str, of_call: Json) -> Result:
 
 
 def _mark(usual: object) -> str:
-    return blake2b(compact(usual).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    text = compact(usual, is_sorted=True)
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
 def _texts(usual: object) -> list[str]:
@@ -84,7 +85,7 @@ def _all_texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        yield from _all_texts(list(cast("Json", value).values()))
+        yield from _all_texts([held for _, held in sorted(cast("Json", value).items())])
     elif isinstance(value, list):
         for held in cast("list[object]", value):
             yield from _all_texts(held)

@@ -53,6 +53,7 @@ from .codec import (
     as_number,
     data_url,
     either,
+    in_snake_case,
     is_joined,
     kept,
     kind_words,
@@ -72,26 +73,19 @@ from .exactness import as_it_came, exact, raw_unless
 
 KEY = "google"
 UNNAMED = "unnamed"  # noted of a call that has no id: the one that we made is not sent
-_FORM = "form"  # noted of a result: how it told its text, where not in the usual way
 _WITHIN = "within"  # noted of a result: how many of its files stand inside of it
-_AS_JSON = "json"
 _TEXTS = ("output", "result", "content")
 # Fields that say what a part is; one that has another, or several, stays as it is.
-KINDS = {
+_KINDS = {
     "text": "text",
     "functionCall": "call",
-    "function_call": "call",
     "functionResponse": "result",
-    "function_response": "result",
     "inlineData": "inline",
-    "inline_data": "inline",
     "fileData": "address",
-    "file_data": "address",
     "executableCode": "other",
-    "executable_code": "other",
     "codeExecutionResult": "other",
-    "code_execution_result": "other",
 }
+KINDS = {form: kind for name, kind in _KINDS.items() for form in (name, in_snake_case(name))}
 usage_tokens = partial(
     measured,
     UsageFields(
@@ -288,7 +282,7 @@ class _PartsReader:
     def _answer(self, part: Json, field: str) -> Answer:
         inner = object_at(part, field)
         name, call_id, named = self._named(inner)
-        output, form = _output(inner)
+        output = _output(inner)
         files = _files_within(inner)
         answer = Answer(
             call_id=call_id,
@@ -296,7 +290,7 @@ class _PartsReader:
             tool=name,
             is_error=output.type == "error-text",
             files=files,
-            rest=({_FORM: form} if form else {}) | ({_WITHIN: len(files)} if files else {}),
+            rest={_WITHIN: len(files)} if files else {},
             raw=part,
         )
         of_call = {} if "id" in named else {UNNAMED: True}
@@ -346,22 +340,19 @@ def _readable(part: Json, field: str) -> str:
     return ""
 
 
-def _output(inner: Json) -> tuple[Output, str]:
-    """What a result says, and how it told it, where that is not the usual way."""
+def _output(inner: Json) -> Output:
+    """What a result says."""
     if inner.get("response") is None:
-        return Output(type="text", value=""), ""
+        return Output(type="text", value="")
     response = object_at(inner, "response")
     name, text = next(iter(response.items()), ("", None))
-    if len(response) == 1 and isinstance(text, str):
-        if name in _TEXTS:
-            return Output(type="text", value=text), "" if name == _TEXTS[0] else name
-        if name == "error":
-            return Output(type="error-text", value=text), ""
+    if len(response) == 1 and isinstance(text, str) and name in (*_TEXTS, "error"):
+        return Output(type="error-text" if name == "error" else "text", value=text)
     try:
         text = json.dumps(response, ensure_ascii=False, separators=(",", ":"))
     except (ValueError, TypeError, RecursionError):
         raise BadInput("the 'response' of a functionResponse cannot be written as JSON") from None
-    return Output(type="text", value=text), _AS_JSON
+    return Output(type="text", value=text)
 
 
 def _files_within(inner: Json) -> tuple[FilePart, ...]:
@@ -465,7 +456,8 @@ def _result(result: Result, names: Names | None) -> list[Json]:
     own = options(result.provider_options, KEY)
     notes = options(own, RESULT)
     named = _named(result.tool_name, result.tool_call_id, own, names)
-    inner = {**named, "response": _response(result.output, notes.get(_FORM))}
+    name = "error" if result.output.type == "error-text" else _TEXTS[0]
+    inner = {**named, "response": {name: result.output.value}}
     files = [
         _media(file, options(file.provider_options, KEY), as_is=names is None)
         for file in result.attachments
@@ -474,24 +466,6 @@ def _result(result: Result, names: Names | None) -> list[Json]:
     if within and not any("text" in file for file in within):
         inner["parts"], files = within, files[len(within) :]
     return [as_it_came({"functionResponse": inner}, notes), *files]
-
-
-def _response(output: Output, form: object) -> Json:
-    text = output.value
-    if output.type == "error-text":
-        return {"error": text}
-    if form == _AS_JSON and (held := _parsed(text)) is not None:
-        return held
-    return {str(form) if form in _TEXTS else _TEXTS[0]: text}
-
-
-def _parsed(text: str) -> Json | None:
-    """The object that a text stands for; None where the output was replaced by other words."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return cast("Json", found) if isinstance(found, dict) else None
 
 
 def _media(block: Media, own: Json, *, as_is: bool) -> Json:

@@ -139,7 +139,7 @@ class _ListReader(Generic[M]):
         self._system: list[M] = []
         self._texts: list[str] = []
         self._given: list[M] = []
-        self._weaver = Weaver(wire.key, remembers=True)
+        self._weaver = Weaver(wire.key)
         # Where a stretch may begin: its first message as given, as ours, and the answers so far.
         self._starts: list[tuple[int, int, int]] = [(0, 0, 0)]
         self._count = 0

@@ -41,13 +41,11 @@ from .codec import (
     url_parts,
     without,
 )
-from .exactness import exact
+from .exactness import exact, raw_unless
 
 KEY = "openai"
 ITEM, REST, KIND, INSIDE, ROLE = "item", "rest", "kind", "inside", "role"
 FIELD = "field"  # which field of an item holds the input of a call
-FORM = "form"  # how a message was given, where not as usual
-BARE, UNTYPED, EASY = "bare", "untyped", "easy"  # a message: its content a text, no type, both
 
 CUSTOM = "custom_tool_call"
 ABOVE = ("system", "developer")  # roles above the user's
@@ -62,7 +60,6 @@ _FROM_PROGRAM = frozenset(
 )
 # Where a call that is neither a function's nor a custom tool's has its input.
 _INPUTS = ("arguments", "action", "operation", "input")
-_FORMS = {(True, False): BARE, (False, True): UNTYPED, (False, False): EASY}
 
 
 def read_item(item: Json) -> Read:
@@ -129,10 +126,9 @@ def _message(item: Json) -> Read:
     else:
         blocks = objects(content, "'content'")
     parts = tuple(_block(block, usual) for block in blocks)
-    own: Json = {ITEM: without(item, "type", "role", "content")}
-    form = _FORMS.get(("type" in item, isinstance(content, list)))
-    if form is not None:
-        own[FORM] = form
+    fields = without(item, "type", "role", "content")
+    written = {"type": "message", "role": role, "content": blocks, **fields}
+    own: Json = {ITEM: fields, **raw_unless(written, item)}
     if by_model and not parts:
         return Read(role="assistant", parts=(whole(item),), joins=True)
     if by_model:

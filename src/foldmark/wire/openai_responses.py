@@ -43,11 +43,8 @@ from .codec import (
 from .exactness import as_it_came
 from .openai_items import (
     ABOVE,
-    BARE,
     CUSTOM,
-    EASY,
     FIELD,
-    FORM,
     INSIDE,
     ITEM,
     KEY,
@@ -56,7 +53,6 @@ from .openai_items import (
     ROLE,
     ROLES,
     TEXT_BLOCKS,
-    UNTYPED,
     answer_blocks,
     is_answer,
     read_item,
@@ -199,22 +195,22 @@ class _Items:
         self._results: dict[str, Result] = {}  # of the last calls
         self._written: list[Json] = []
         self._open: Json | None = None  # the message that blocks go into
-        self._forms: list[tuple[Json, Json]] = []  # messages, and what is kept of them
+        self._begun: list[tuple[int, Json]] = []  # places of messages, and what is kept of them
 
     def of(self, message: PromptMessage, results: Sequence[Result]) -> list[Json]:
         """The items of a message; `results` are those that come after it."""
         if isinstance(message, ToolMessage):
             return [self._result(result) for result in message.content]
         self._results = {result.tool_call_id: result for result in results}
-        self._written, self._open, self._forms = [], None, []
+        self._written, self._open, self._begun = [], None, []
         match message:
             case UserMessage():
                 self._user(message)
             case AssistantMessage():
                 self._assistant(message)
         if self._names is None:
-            for item, own in self._forms:
-                _form(item, own.get(FORM))
+            for place, own in self._begun:
+                self._written[place] = as_it_came(self._written[place], own)
         return self._written
 
     def _user(self, message: UserMessage) -> None:
@@ -255,8 +251,8 @@ class _Items:
 
     def _begin(self, role: str, own: Json) -> None:
         item: Json = {"type": "message", "role": role, "content": [], **options(own, ITEM)}
+        self._begun.append((len(self._written), own))
         self._add(item)
-        self._forms.append((item, own))
         self._open = item
 
     def _say(self, block: Text | Media, own: Json, usual: str) -> None:
@@ -345,18 +341,6 @@ def _fields(own: Json) -> Json:
 
 def _other_id(item: Json, fields: Json) -> bool:
     return "id" in fields and item.get("id") != fields["id"]
-
-
-def _form(item: Json, form: object) -> None:
-    """Give a message the form in which it came."""
-    usual = "output_text" if item["role"] == "assistant" else "input_text"
-    match item["content"]:
-        case [{"type": kind, "text": str(text)}] if form in (BARE, EASY) and kind == usual:
-            item["content"] = text
-        case _:
-            pass
-    if form in (UNTYPED, EASY):
-        del item["type"]
 
 
 def _block(block: Text | Media, own: Json, usual: str) -> Json:

@@ -30,8 +30,8 @@ class Late(Frozen):
 class Weaver:
     """Holds messages back until their calls are answered."""
 
-    def __init__(self, key: str, most: int = _MOST_HELD, *, remembers: bool = False) -> None:
-        """Take the codec's key, how many to hold at most, and whether to remember who answered."""
+    def __init__(self, key: str, most: int = _MOST_HELD) -> None:
+        """Take the codec's key, and how many to hold at most."""
         self._key = key
         self._most = most
         self._held: deque[Message] = deque()
@@ -40,7 +40,6 @@ class Weaver:
         self._open: dict[str, tuple[int, int]] = {}  # calls by their ids: message, part
         self._waiting: dict[int, int] = {}  # how many calls of a message are open
         self._handed_on: set[str] = set()  # calls that were not answered in time
-        self._remembers = remembers
         self.answered: list[tuple[int, int]] = []  # in the order in which results came
 
     @property
@@ -120,8 +119,7 @@ class Weaver:
         assert isinstance(part, ToolPart)  # noqa: S101 - only calls are open
         parts[offset] = settled(part, answer, self._key, at)
         self._close(number)
-        if self._remembers:
-            self.answered.append(place)
+        self.answered.append(place)
         return True
 
     def ready(self) -> Iterator[Message]:
@@ -133,15 +131,7 @@ class Weaver:
 
     def rest(self) -> list[Message]:
         """All that is held."""
-        found = list(self._held)
-        for number, parts in self._newer.items():
-            place = number - self._first
-            found[place] = replace(found[place], parts=tuple(parts))
-        self._handed_on |= self._open.keys()
-        self._first += len(found)
-        for held in (self._held, self._newer, self._open, self._waiting):
-            held.clear()
-        return found
+        return [self._hand_on() for _ in range(len(self._held))]
 
     def _hand_on(self) -> Message:
         number = self._first
@@ -149,10 +139,11 @@ class Weaver:
         if number in self._newer:
             message = replace(message, parts=tuple(self._newer.pop(number)))
         if self._waiting.pop(number, 0):
-            late = [call for call, place in self._open.items() if place[0] == number]
+            calls = {part.call_id or "" for part in message.parts if isinstance(part, ToolPart)}
+            late = {call for call in calls if self._open.get(call, (-1,))[0] == number}
             for call in late:
                 del self._open[call]
-            self._handed_on.update(late)
+            self._handed_on |= late
         self._first += 1
         return message
 
