@@ -1,7 +1,7 @@
-"""Aider's chat histories: what is said in them, of which nothing is lost."""
+"""Aider's chat histories: what is said in them, and the same file put together again."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ REAL = "aider/aider_chat-history_first.md"
 HEADER = "\n# aider chat started at 2026-01-02 03:04:05\n\n"
 BANNER = "> Aider v1  \n> Main model: claude-x with diff edit format  \n"
 TURN = "\n#### fix the bug  \n\nDone:\n\n```\nx = 1\n```\n\n> Applied edit to a.py  \n"
-TITLE = r"# aider chat started at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*"
+NOTHING = re.compile(r"[>\s]*")
 
 
 def read(text: str, name: str = "notes.md") -> list[Transcript]:
@@ -38,17 +38,29 @@ def read(text: str, name: str = "notes.md") -> list[Transcript]:
     return sessions.transcripts()
 
 
-def words(text: str) -> list[str]:
-    """The lines of a history that say something, without their marks and headers."""
-    lines = [line for line in text.split("\n") if not re.fullmatch(TITLE, line)]
-    bare = (re.sub(r"^((####|>)\s*)+", "", line).strip() for line in lines)
-    return [line for line in bare if line]
+def assert_put_together(sessions: Sequence[Transcript], whole: str) -> None:
+    """The file again, line by line and with its marks; all but spaces and blank lines at ends."""
+    said = [line.strip() for line in whole.split("\n") if not NOTHING.fullmatch(line)]
+    pieces = [piece for session in sessions for piece in written(session)]
+    assert len(said) == len(pieces)
+    for line, piece in zip(said, pieces, strict=True):
+        assert line in {form.strip() for form in piece}
+    for session in sessions:
+        answers = [message for message in session.messages if kind(message) == "answer"]
+        assert all(text(answer) in whole for answer in answers)
 
 
-def spoken(sessions: Iterable[Transcript]) -> list[str]:
-    """The same of what was read."""
-    texts = (text(message) for session in sessions for message in session.messages)
-    return [line for said in texts for line in words(said)]
+def written(session: Transcript) -> Iterator[tuple[str, ...]]:
+    """How each line may stand in a file: of an output only the first must be marked."""
+    if session.info.title:
+        yield (f"# {session.info.title}",)
+    for message in session.messages:
+        first = True
+        for line in text(message).split("\n"):
+            forms = {"user": (f"#### {line}",), "output": (f"> {line}", line), "answer": (line,)}
+            if not NOTHING.fullmatch(forms[kind(message)][0]):
+                yield forms[kind(message)][: 1 if first else 2]
+                first = False
 
 
 def kind(message: Message) -> Kind:
@@ -150,7 +162,7 @@ def test_a_file_whose_spaces_were_taken_away_is_read_by_its_marks() -> None:
     assert [kind for kind, _ in told(session)] == ["output", "user", "answer", "output"]
 
 
-# --- nothing is lost ------------------------------------------------------------------------
+# --- the same file again --------------------------------------------------------------------
 
 PIECES = (
     *(HEADER, BANNER, TURN, "\n", "  \n", "    \n", "word\n", "word  \n", "#### ask  \n"),
@@ -161,11 +173,11 @@ PIECES = (
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12), st.sampled_from(["", "end", "> end", "  "]))
-def test_every_line_is_read_once_and_in_its_order(pieces: list[str], end: str) -> None:
+def test_the_file_can_be_put_together_again(pieces: list[str], end: str) -> None:
     whole = "".join(pieces) + end
     sessions = read(whole)
     if sessions:
-        assert spoken(sessions) == words(whole)
+        assert_put_together(sessions, whole)
     else:
         assert not whole.strip()
     for session in sessions:
@@ -174,8 +186,8 @@ def test_every_line_is_read_once_and_in_its_order(pieces: list[str], end: str) -
 
 
 @given(st.text(max_size=60))
-def test_every_line_of_any_text_is_read(whole: str) -> None:
-    assert spoken(read(whole)) == words(whole)
+def test_any_text_can_be_put_together_again(whole: str) -> None:
+    assert_put_together(read(whole), whole)
 
 
 # --- files ----------------------------------------------------------------------------------
@@ -216,9 +228,9 @@ def test_a_real_file_has_as_many_messages_as_are_counted(corpus: Path) -> None:
         assert_acceptable(session.messages)
 
 
-def test_every_line_of_a_real_file_is_read(corpus: Path) -> None:
+def test_a_real_file_can_be_put_together_again(corpus: Path) -> None:
     sessions = read_sessions(corpus / REAL)
-    assert spoken(sessions) == words((corpus / REAL).read_bytes().decode())
+    assert_put_together(sessions, (corpus / REAL).read_bytes().decode())
     assert read_sessions(corpus / REAL) == sessions
 
 

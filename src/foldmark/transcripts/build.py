@@ -135,6 +135,8 @@ class FormatReader:
         self.finish()
         for talk in self.talks.values():
             talk.flush()
+            if talk.opened not in (None, talk.info):
+                self.tell(talk)
         return self._told()
 
     def tell(self, talk: "Talk", *steps: Step) -> None:

@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
-from typing import TypeGuard
 
 from foldmark.errors import BadInput
 
@@ -51,14 +50,12 @@ def _installed(taken: set[str]) -> Iterator[Format]:
             loaded = found.load()
         except Exception as error:
             raise BadInput(f"the format {found.name!r} cannot be loaded: {error}") from error
-        if not _is_format(loaded) or loaded.name in taken:
+        if not isinstance(loaded, type) or not issubclass(loaded, FormatReader):
+            loaded = None
+        if loaded is None or loaded.name in taken:
             raise BadInput(f"{found.value} is no new format: {found.name!r}")
         taken.add(loaded.name)
         yield loaded
-
-
-def _is_format(loaded: object) -> TypeGuard[Format]:
-    return isinstance(loaded, type) and issubclass(loaded, FormatReader)
 
 
 def format_named(name: str) -> Format:

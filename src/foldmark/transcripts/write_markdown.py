@@ -20,7 +20,6 @@ from foldmark.model.messages import (
     FilePart,
     Message,
     ReasoningPart,
-    SessionInfo,
     SubtaskPart,
     TextPart,
     ToolPart,
@@ -43,7 +42,8 @@ def _lines(transcript: Transcript) -> Iterator[str]:
     info = transcript.info
     yield f"# {escaped(info.title or '') or f'Session {label(info.id)}'}"
     yield ""
-    told = {"session": info.id, "folder": info.directory or "", "format": _format(info)}
+    format = info.origin.format if info.origin else "opencode"
+    told = {"session": info.id, "folder": info.directory, "format": format}
     for name, value in told.items():
         if value:
             yield f"- {name}: {label(value)}"
@@ -53,10 +53,6 @@ def _lines(transcript: Transcript) -> Iterator[str]:
     for number, message in enumerate(transcript.messages, 1):
         yield ""
         yield from _message(number, message)
-
-
-def _format(info: SessionInfo) -> str:
-    return (info.origin.format or "") if info.origin else "opencode"
 
 
 def _message(number: int, message: Message) -> Iterator[str]:

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, SessionInfo, TextPart
-from foldmark.model.values import Json, decoder, encode
+from foldmark.model.values import Json, decoder, encode, parsed
 from foldmark.transcripts.build import (
     FormatReader,
     Talk,
@@ -25,6 +25,7 @@ from foldmark.transcripts.build import (
     moment,
     note,
     session_time,
+    text_or_empty,
 )
 from foldmark.transcripts.source import Head
 from foldmark.wire.anthropic import Anthropic, finish_of_stop, usage_tokens
@@ -79,13 +80,7 @@ class ClaudeLine(Struct, gc=False, rename="camel"):
     custom_title: Any = UNSET
 
 
-class _LineKind(Struct, gc=False):
-    type: str
-    uuid: Any = UNSET
-
-
 _decode_line = decoder(ClaudeLine)
-_decode_kind = decoder(_LineKind)
 
 
 class ClaudeCode(FormatReader):
@@ -112,11 +107,11 @@ class ClaudeCode(FormatReader):
         try:
             return _decode_line(data)
         except BadInput:
-            kind = _decode_kind(data)
-            if kind.type in _TAKEN:
+            other = as_object(parsed(data))
+            kind, uuid = (text_or_empty(other.get(name)) for name in ("type", "uuid"))
+            if not kind or kind in _TAKEN:
                 raise
-            uuid = kind.uuid if isinstance(kind.uuid, str) else UNSET
-            return ClaudeLine(type=kind.type, uuid=uuid)
+            return ClaudeLine(type=kind, uuid=uuid)
 
     def read(self, record: ClaudeLine) -> None:
         """Tell what a line says."""

@@ -13,7 +13,7 @@ import json
 import re
 from collections import OrderedDict, deque
 from contextlib import suppress
-from operator import eq
+from operator import eq, itemgetter
 from typing import cast
 
 from msgspec import UNSET, Struct
@@ -92,7 +92,7 @@ class ClaudeTrace(FormatReader):
     def __init__(self, name: str) -> None:
         """Take the file's name, which names the sessions."""
         super().__init__(name)
-        self._sessions = 0
+        self._has_told = False
         self._open: OrderedDict[str, _TracedTalk] = OrderedDict()  # the newest last
         # Without tools, and not yet gone on with.
         self._waiting: deque[_Exchange] = deque(maxlen=_MOST_WAITING)
@@ -121,7 +121,7 @@ class ClaudeTrace(FormatReader):
 
     def finish(self) -> None:
         """What waits is told if it is all there is."""
-        if not self._sessions:
+        if not self._has_told:
             for exchange in self._waiting:
                 self._tell(self._new(exchange), exchange)
 
@@ -172,11 +172,8 @@ class ClaudeTrace(FormatReader):
                 talk.fold_into(exchange)
             return talk or self._new(exchange)
         for waiting in self._waiting:
-            size = len(waiting.fingerprints)
-            if (
-                size < len(exchange.fingerprints)
-                and waiting.fingerprints == exchange.fingerprints[:size]
-            ):
+            more = exchange.fingerprints[len(waiting.fingerprints) :]
+            if more and [*waiting.fingerprints, *more] == exchange.fingerprints:
                 self._waiting.remove(waiting)
                 talk = self._new(waiting)
                 self._tell(talk, waiting)
@@ -186,14 +183,13 @@ class ClaudeTrace(FormatReader):
 
     def _folding(self, exchange: _Exchange) -> "_TracedTalk | None":
         """The conversation that goes on with a summary: one that was asked for it, if any."""
-        newest = list(reversed(self._open.values()))
-        asked = [talk for talk in newest if talk.is_folding]
-        alike = [talk for talk in newest if talk.kind == exchange.kind]
-        return next(iter([*asked, *alike]), None)
+        newest = [(talk.is_folding, talk) for talk in reversed(self._open.values())]
+        alike = [held for held in newest if held[0] or held[1].kind == exchange.kind]
+        return max(alike, key=itemgetter(0), default=(False, None))[1]
 
     def _new(self, exchange: _Exchange) -> "_TracedTalk":
-        self._sessions += 1
-        name = self.stem if self._sessions == 1 else f"{self.stem}-{self._sessions}"
+        name = self.names.once(self.stem)
+        self._has_told = True
         tools, system = exchange.body.get("tools"), exchange.body.get("system")
         origin = with_prompt(Origin(tools=tools or UNSET), _wire.name, system)
         info = SessionInfo(id=name, time=session_time(exchange.at), origin=origin)
@@ -221,7 +217,6 @@ class _TracedTalk(Talk):
         self.is_folding = False  # whether a summary of it was asked for
         self.fingerprints: list[str] = []
         self._summary: Reply | None = None
-        self._tally = reader.tally
         self._last_ids: list[str | None] = []  # the newest message at each print
         self._outputs: dict[str, int] = {}  # of calls, as hashes
         self._names = UniqueNames()
@@ -244,7 +239,7 @@ class _TracedTalk(Talk):
             self._keep(exchange.fingerprints[place], is_answer=False)
         if is_fold:
             self.is_folding, self._summary = True, exchange.reply
-            self._tally.messages += 1
+            self.reader.tally.messages += 1
         elif exchange.reply is not None:
             self._reply(exchange.reply, exchange.replied)
             self._keep(print_of(exchange.reply.read).said, is_answer=True)
@@ -280,7 +275,7 @@ class _TracedTalk(Talk):
     # --- messages ---
 
     def _say(self, read: Read, at: int | None) -> None:
-        self._tally.messages += 1
+        self.reader.tally.messages += 1
         for answer in read.answers:
             self._outputs[answer.call_id] = hash(answer.output)
             self.answer(answer, at)
@@ -294,7 +289,7 @@ class _TracedTalk(Talk):
                 self.user(self._name(""), parts, at, wire)
 
     def _reply(self, reply: Reply, at: int | None) -> None:
-        self._tally.messages += 1
+        self.reader.tally.messages += 1
         self.assistant(
             self._name(text_or_empty(reply.rest.get("id"))),
             reply.read.parts,
@@ -312,15 +307,12 @@ class _TracedTalk(Talk):
 
     def fold_into(self, exchange: _Exchange) -> None:
         """Fold the conversation into the summary with which a request begins anew."""
-        first = exchange.messages[0]
-        blocks = first["content"]
-        if isinstance(blocks, str):
-            blocks = [{"type": "text", "text": blocks}]
+        first, reply = exchange.messages[0], self._summary
+        blocks = as_list(first["content"]) or [{"type": "text", "text": first["content"]}]
         texts = [text_or_empty(block.get("text")) for block in blocks]
         place = next(n for n, text in enumerate(texts) if text.startswith(_CONTINUED))
         summary = texts.pop(place)
         exchange.messages[0] = {**first, "content": [*blocks[:place], *blocks[place + 1 :]]}
-        reply = self._summary
         about: Json = {}
         if reply is not None:
             about = {"provider_id": _wire.provider, "model_id": reply.model or UNSET}

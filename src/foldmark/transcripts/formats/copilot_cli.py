@@ -110,8 +110,7 @@ class _Thread(Talk):
     def __init__(self, reader: FormatReader, info: SessionInfo) -> None:
         super().__init__(reader, info)
         self._names = UniqueNames()
-        self._announced: set[str] = set()  # calls of messages that have no result yet
-        self._begun: dict[str, Json] = {}  # calls that no message announced
+        self._begun: dict[str, Json] = {}  # calls as they are told again, and perhaps only then
         self._is_folding = False
         self._tail: str | None = None  # the first message since a compaction began
 
@@ -126,7 +125,8 @@ class _Thread(Talk):
             case "assistant.message":
                 self._reply(data, name, at, model)
             case "tool.execution_start":
-                self._begin(text_at(data, "toolCallId"), data)
+                told = {name: data.get(name) for name in ("toolName", "arguments")}
+                self._begun[text_at(data, "toolCallId")] = told
             case "tool.execution_complete":
                 self.answer(self._result(text_at(data, "toolCallId"), data), at)
             case "session.compaction_start":
@@ -151,16 +151,14 @@ class _Thread(Talk):
             self._note_tail()
 
     def _reply(self, data: Json, name: str, at: int | None, model: str) -> None:
-        parts = tuple(_reply_parts(data))
         model, made = optional_text(data, "model") or model, as_number(data.get("outputTokens"))
         self.assistant(
             self._names.once(optional_text(data, "messageId") or name or self.info.id),
-            parts,
+            _reply_parts(data),
             at,
             model=(_PROVIDER, model) if model else ("", ""),
             tokens=Tokens(output=made) if made else None,
         )
-        self._announced |= {part.call_id or "" for part in parts if isinstance(part, ToolPart)}
         self._note_tail()
 
     def _note_tail(self) -> None:
@@ -169,18 +167,12 @@ class _Thread(Talk):
 
     # --- calls ---
 
-    def _begin(self, call: str, data: Json) -> None:
-        """A call is told again as it begins; one that no message announced is told only here."""
-        if call not in self._announced:
-            self._begun[call] = {name: data.get(name) for name in ("toolName", "arguments")}
-
     def _result(self, call: str, data: Json) -> Answer:
         result, is_error = options(data, "result"), data.get("success") is False
         output = optional_text(result, "content")
         if is_error and not output:
             output = optional_text(options(data, "error"), "message")
         files = tuple(_files(result.get("contents")))
-        self._announced.discard(call)
         return Answer(
             call_id=call,
             output=output,

@@ -30,6 +30,7 @@ from foldmark.model.messages import (
 from foldmark.model.values import Frozen, Json
 from foldmark.transcripts.build import (
     FormatReader,
+    UniqueNames,
     as_list,
     as_object,
     assistant_message,
@@ -110,11 +111,10 @@ class GeminiCli(FormatReader):
     def __init__(self, name: str) -> None:
         """Take the file's name, for a history that names no session."""
         super().__init__(name)
-        self._is_open = False
         self._drafts: dict[str, _Draft] = {}
         # The records of the history as it stands: their messages, and the newest after each.
         self._history: dict[str, tuple[str | None, str | None]] = {}
-        self._ids: set[str] = set()
+        self._names = UniqueNames()
         self._answered: set[str] = set()
         self._masked: set[str] = set()
         self._folds = 0
@@ -138,19 +138,12 @@ class GeminiCli(FormatReader):
     def finish(self) -> None:
         """Tell the messages that are held."""
         self._settle_all()
-        self.talk.flush()
-        if self._is_open:
-            self.talk.open()
 
     # --- sessions ---
 
-    def _open(self) -> None:
-        self._is_open = True
-        self.talk.open()
-
     def _begin(self, record: Json, session: str) -> None:
         drafts = _drafts(record.get("messages"), session)
-        if not self._is_open:
+        if self.talk.opened is None:
             created, updated = moment(record.get("startTime")), moment(record.get("lastUpdated"))
             self.talk.info = SessionInfo(
                 id=session,
@@ -158,17 +151,15 @@ class GeminiCli(FormatReader):
                 title=optional_text(record, "summary") or UNSET,
                 time=Time(created=created or UNSET, updated=updated or created or UNSET),
             )
-            self._open()
+            self.talk.open()
         for draft in drafts:
             self._say(draft)
 
     def _patch(self, patch: Json) -> None:
         drafts, info = _drafts(patch.get("messages"), self.talk.info.id), self.talk.info
         if updated := moment(patch.get("lastUpdated")):
-            self.talk.info = replace(info, time=replace(info.time or Time(), updated=updated))
-        if title := optional_text(patch, "summary"):
-            self.talk.info = replace(self.talk.info, title=title)
-            self._open()
+            info = replace(info, time=replace(info.time or Time(), updated=updated))
+        self.talk.info = replace(info, title=optional_text(patch, "summary") or info.title)
         if "messages" in patch:
             self._replace(drafts)
 
@@ -181,7 +172,7 @@ class GeminiCli(FormatReader):
             text = "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
             origin = replace(origin, system=text, wire={_wire.name: {"system": system}})
         self.talk.info = SessionInfo(id=self.names.once(self.stem), origin=origin)
-        self._open()
+        self.talk.open()
         self.tally.messages += len(contents)
         parts = [part for content in contents for part in content.get("parts") or ()]
         kinds = Counter(KINDS.get(field) for part in parts for field in part)
@@ -192,8 +183,8 @@ class GeminiCli(FormatReader):
     # --- messages ---
 
     def _say(self, draft: _Draft) -> None:
-        if not self._is_open:
-            self._open()
+        if self.talk.opened is None:
+            self.talk.open()
         name = draft.message.id
         if name in self._drafts and draft.masked:
             self._settle_all()  # as it was before
@@ -214,9 +205,7 @@ class GeminiCli(FormatReader):
         draft = self._drafts.pop(name)
         if draft.message.parts or not draft.answers:
             # One that was folded or taken back may be told again.
-            own = name if name not in self._ids else f"{name}-{len(self._ids) + 1}"
-            self._ids.add(own)
-            self.talk.add(with_info(draft.message, id=own))
+            self.talk.add(with_info(draft.message, id=self._names.once(name)))
         self._history[name] = (self.talk.last_id, self.talk.last_id)
         self._answered -= draft.calls
         self._masked -= draft.calls

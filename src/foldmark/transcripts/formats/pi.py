@@ -106,6 +106,7 @@ class Pi(FormatReader):
         own = optional_text(record, "id")
         name, at = own or f"{self.talk.info.id}-{self.line}", _time(record)
         said = self._said(record, kind, name, at)  # first of all: it may be unreadable
+        summary = text_at(record, "summary") if kind == "compaction" else ""
         self.tally.messages += kind == "message"
         if "parentId" in record:
             self._go_to(optional_text(record, "parentId") or None)
@@ -114,7 +115,7 @@ class Pi(FormatReader):
         elif isinstance(said, Answer):
             self.talk.answer(said, at)
         elif kind == "compaction":
-            self._fold(record, name, at)
+            self._fold(record, summary, name, at)
         elif kind == "session_info" and isinstance(record.get("name"), str):
             self.talk.open(title=record["name"] or UNSET)
         # In version 1 entries have no names, and are told by where they stand in the file.
@@ -122,34 +123,25 @@ class Pi(FormatReader):
 
     def _said(self, record: Json, kind: str, name: str, at: int | None) -> Message | Answer | None:
         """The message or result of an entry; None where the model sees none."""
-        match kind:
-            case "message":
-                return self._message(object_at(record, "message"), name, at)
-            case "custom_message":
-                return user_message(name, by_program(_parts(record, {})), at)
-            case "branch_summary":
-                left = f"What was done on a branch that was left:\n\n{text_at(record, 'summary')}"
-                return user_message(name, (note(left),), at)
-            case "compaction":
-                text_at(record, "summary")
-                return None
-            case _:
-                return None
-
-    def _message(self, said: Json, name: str, at: int | None) -> Message | Answer | None:
-        match text_at(said, "role"):
-            case "user":
-                return user_message(name, _parts(said, said), at)
-            case "assistant":
-                return self._answer(said, name, at)
-            case "toolResult":
-                return _result(said)
-            case "bashExecution":
-                return user_message(name, (_ran(said),), at)
-            case "custom" | "hookMessage":
-                return user_message(name, by_program(_parts(said, {})), at)
-            case _:
-                return None  # an extension's, for the screen: the model never sees it
+        said = object_at(record, "message") if kind == "message" else record
+        match kind, text_at(said, "role") if kind == "message" else "":
+            case "message", "user":
+                found = user_message(name, _parts(said, said), at)
+            case "message", "assistant":
+                found = self._answer(said, name, at)
+            case "message", "toolResult":
+                found = _result(said)
+            case "message", "bashExecution":
+                found = user_message(name, (_ran(said),), at)
+            case ("message", "custom" | "hookMessage") | ("custom_message", _):
+                found = user_message(name, by_program(_parts(said, {})), at)
+            case "branch_summary", _:
+                left = text_at(record, "summary")
+                words = note(f"What was done on a branch that was left:\n\n{left}")
+                found = user_message(name, (words,), at)
+            case _:  # of an extension, for the screen: the model never sees it
+                found = None
+        return found
 
     def _answer(self, said: Json, name: str, at: int | None) -> Message:
         stop, usage = optional_text(said, "stopReason"), options(said, "usage")
@@ -171,12 +163,12 @@ class Pi(FormatReader):
 
     # --- what changes the past ---
 
-    def _fold(self, record: Json, name: str, at: int | None) -> None:
+    def _fold(self, record: Json, summary: str, name: str, at: int | None) -> None:
         first = record.get("firstKeptEntryId", record.get("firstKeptEntryIndex", UNSET))
         told = {field: record[field] for field in _COMPACTION if field in record}
         self.talk.fold(
             name,
-            (TextPart(text=text_at(record, "summary")),),
+            (TextPart(text=summary),),
             at,
             auto=False,  # it is not told
             tail=self._message_from(str(first)),
