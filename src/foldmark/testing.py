@@ -7,13 +7,14 @@ clock but that of the event loop it is asked in.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from .model.messages import Pending, ReasoningPart, TextPart, Tokens, ToolPart
-from .model.prompt_messages import Call, Media, PromptMessage, Reasoning, Result, Text
+from .model.prompt_messages import Call, Media, Reasoning, Result, Text
 from .model.values import encode
+from .summary.ladder import declared_tokens
 from .summary.prompting import SECTIONS
 from .summary.protocol import (
     Calling,
@@ -29,7 +30,7 @@ from .summary.protocol import (
 )
 from .tokens.counters import counter
 from .tokens.media import media_tokens
-from .tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD
+from .tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD, part_size
 
 # What an answer is made of: words, `call(…)` and `thought(…)`.
 Bit = str | TextPart | ReasoningPart | ToolPart
@@ -92,8 +93,7 @@ class ScriptedModel:
         self._measured = measured
         self._window = window
         self._steps_only = summaries is not None or any(_is_for_steps(held) for held in replies)
-        self._asked = 0
-        self._stepped = 0
+        self._taken = {"ask": 0, "step": 0}  # replies of the script
         self.asks: list[ModelRequest] = []  # all that it was asked, steps as well, the oldest first
 
     @property
@@ -103,7 +103,7 @@ class ScriptedModel:
 
     async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
         """What the script says next, its text told in pieces."""
-        said = self._next_answer(ask)
+        said = self._next(ask, "ask")
         outcome = await self._told(ask, said, _words_to(delta))
         if isinstance(outcome, ModelFailure):
             return outcome
@@ -119,28 +119,23 @@ class ScriptedModel:
 
     async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
         """What the script says next: words and thoughts in pieces, each call when it begins."""
-        return await self._told(ask, self._next_step(ask), tell)
+        return await self._told(ask, self._next(ask, "step"), tell)
 
-    def _next_answer(self, ask: ModelRequest) -> Said:
-        if self._steps_only:
-            self.asks.append(ask)
-            return _said(plausible if self._summaries is None else self._summaries, ask)
-        place, self._asked = self._asked, self._asked + 1
-        return self._next(ask, place)
-
-    def _next_step(self, ask: ModelRequest) -> Said:
-        self._steps_only = True
-        place, self._stepped = self._stepped, self._stepped + 1
-        return self._next(ask, place)
-
-    def _next(self, ask: ModelRequest, place: int) -> Said:
+    def _next(self, ask: ModelRequest, kind: Literal["ask", "step"]) -> Said:
         """Taken at once, so that asks of the same time get replies of their own."""
         self.asks.append(ask)
-        if self._repeat and self._replies:
-            place = min(place, len(self._replies) - 1)
-        if place >= len(self._replies):
-            return ModelFailure(cause="unavailable", message="the script has no more replies")
-        return _said(self._replies[place], ask)
+        self._steps_only |= kind == "step"
+        if self._steps_only and kind == "ask":
+            reply = plausible if self._summaries is None else self._summaries
+        else:
+            place = self._taken[kind]
+            self._taken[kind] += 1
+            if self._repeat and self._replies:
+                place = min(place, len(self._replies) - 1)
+            if place >= len(self._replies):
+                return ModelFailure(cause="unavailable", message="the script has no more replies")
+            reply = self._replies[place]
+        return reply(ask) if callable(reply) else reply
 
     async def _told(self, ask: ModelRequest, said: Said, tell: Tell) -> Stepped | ModelFailure:
         given = asked_tokens(ask) if self._measured or self._window is not None else 0
@@ -154,7 +149,8 @@ class ScriptedModel:
             return said
         answer = _named(_stepped(said), ask, len(self.asks))
         if self._measured and answer.tokens is None:
-            answer = replace(answer, tokens=_measured(given, answer))
+            made = sum(part_size(part, _count).total for part in answer.parts)
+            answer = replace(answer, tokens=Tokens(input=given, output=made, total=given + made))
         pieces = list(_pieces(answer))
         for piece in pieces:
             await asyncio.sleep(self._delay / len(pieces))
@@ -176,10 +172,6 @@ def _is_for_steps(reply: Reply) -> bool:
     return not (isinstance(reply, str | ModelReply | ModelFailure | Exception) or callable(reply))
 
 
-def _said(reply: Reply, ask: ModelRequest) -> Said:
-    return reply(ask) if callable(reply) else reply
-
-
 # --- answers -------------------------------------------------------------------------------
 
 
@@ -191,12 +183,9 @@ def _stepped(said: Bit | Sequence[Bit] | ModelReply | Stepped) -> Stepped:
             parts = (TextPart(text=said.text),) if said.text else ()
             return Stepped(parts=parts, finish=said.finish, tokens=said.tokens, cost=said.cost)
         case str() | TextPart() | ReasoningPart() | ToolPart():
-            return _of_bits((said,))
+            bits: Sequence[Bit] = (said,)
         case _:
-            return _of_bits(said)
-
-
-def _of_bits(bits: Iterable[Bit]) -> Stepped:
+            bits = said
     parts = tuple(TextPart(text=bit) if isinstance(bit, str) else bit for bit in bits)
     calls = any(isinstance(part, ToolPart) for part in parts)
     return Stepped(parts=parts, finish="tool-calls" if calls else "stop")
@@ -231,12 +220,10 @@ def _pieces(answer: Stepped) -> Iterable[Piece]:
 
 def asked_tokens(ask: ModelRequest) -> int:
     """The tokens of a request by estimate: system prompt, tools and messages."""
-    fixed = _count(ask.system) + sum(_count(encode(tool).decode()) for tool in ask.tools)
-    return fixed + sum(_message_tokens(message) for message in ask.messages)
-
-
-def _message_tokens(message: PromptMessage) -> int:
-    return MESSAGE_OVERHEAD + sum(_block_tokens(block) for block in message.content)
+    wrapping = MESSAGE_OVERHEAD * len(ask.messages)
+    blocks = (block for message in ask.messages for block in message.content)
+    fixed = declared_tokens(ask.system, ask.tools, _count)
+    return fixed + wrapping + sum(map(_block_tokens, blocks))
 
 
 def _block_tokens(block: Text | Media | Reasoning | Call | Result) -> int:
@@ -249,13 +236,3 @@ def _block_tokens(block: Text | Media | Reasoning | Call | Result) -> int:
             return CALL_OVERHEAD + (_count(encode(block.input).decode()) if block.input else 0)
         case Result():
             return _count(block.output.value) + sum(map(_block_tokens, block.attachments))
-
-
-def _measured(given: int, answer: Stepped) -> Tokens:
-    made = sum(
-        CALL_OVERHEAD + _count(encode(part.state.input or {}).decode())
-        if isinstance(part, ToolPart)
-        else _count(part.text)
-        for part in answer.parts
-    )
-    return Tokens(input=given, output=made, total=given + made)
