@@ -27,6 +27,7 @@ from .summary.protocol import (
     Stepped,
     Tell,
     Words,
+    words_to,
 )
 from .tokens.counters import counter
 from .tokens.media import media_tokens
@@ -104,18 +105,12 @@ class ScriptedModel:
     async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
         """What the script says next, its text told in pieces."""
         said = self._next(ask, "ask")
-        outcome = await self._told(ask, said, _words_to(delta))
+        outcome = await self._told(ask, said, words_to(delta))
         if isinstance(outcome, ModelFailure):
             return outcome
         if isinstance(said, ModelReply):
             return replace(said, tokens=outcome.tokens)
-        return ModelReply(
-            text="".join(part.text for part in outcome.parts if isinstance(part, TextPart)),
-            finish=outcome.finish,
-            tokens=outcome.tokens,
-            cost=outcome.cost,
-            calls=len(outcome.calls),
-        )
+        return outcome.reply()
 
     async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
         """What the script says next: words and thoughts in pieces, each call when it begins."""
@@ -158,14 +153,6 @@ class ScriptedModel:
         if not pieces:
             await asyncio.sleep(self._delay)
         return answer
-
-
-def _words_to(delta: Delta) -> Tell:
-    def told(piece: Piece) -> None:
-        if isinstance(piece, Words) and piece.kind == "text":
-            delta(piece.text)
-
-    return told
 
 
 def _is_for_steps(reply: Reply) -> bool:

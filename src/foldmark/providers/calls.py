@@ -24,15 +24,14 @@ from foldmark.summary.protocol import (
     ModelFailure,
     ModelRequest,
     Outcome,
-    Piece,
     Stepped,
     Tell,
-    Words,
+    words_to,
 )
 
 from .driver import error_line
 from .requests import model_request, spoken_wire
-from .responses import StreamReporter, refused, reply, stepped
+from .responses import StreamReporter, refused, stepped
 
 # Which of them a misspelt name may mean; pydantic-ai has no list of its own.
 _PROVIDERS = (
@@ -73,13 +72,8 @@ class CalledModel:
 
     async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
         """The outcome of one request; only words are told, and neither thoughts nor calls."""
-
-        def told(piece: Piece) -> None:
-            if isinstance(piece, Words) and piece.kind == "text":
-                delta(piece.text)
-
-        outcome = await self.step(ask, told)
-        return outcome if isinstance(outcome, ModelFailure) else reply(outcome)
+        outcome = await self.step(ask, words_to(delta))
+        return outcome if isinstance(outcome, ModelFailure) else outcome.reply()
 
     async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
         """The outcome of one step; each piece of it is told as it comes."""

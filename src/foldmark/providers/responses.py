@@ -41,7 +41,6 @@ from foldmark.summary.protocol import (
     Cause,
     Finish,
     ModelFailure,
-    ModelReply,
     Stepped,
     Tell,
     Words,
@@ -136,17 +135,6 @@ def _parts(response: ModelResponse, wire: str) -> list[TextPart | ReasoningPart 
             case _:
                 pass
     return [part for part in parts if isinstance(part, ToolPart) or part.text or part.metadata]
-
-
-def reply(step: Stepped) -> ModelReply:
-    """A step's answer as one that was asked for in words."""
-    return ModelReply(
-        text="".join(part.text for part in step.parts if isinstance(part, TextPart)),
-        finish=step.finish,
-        tokens=step.tokens,
-        cost=step.cost,
-        calls=sum(isinstance(part, ToolPart) for part in step.parts),
-    )
 
 
 # --- what goes back with a part ------------------------------------------------------------

@@ -92,6 +92,16 @@ Piece = Words | Calling
 Tell = Callable[[Piece], None]
 
 
+def words_to(delta: Delta) -> Tell:
+    """Tell of words alone, and neither of thoughts nor of calls."""
+
+    def tell(piece: Piece) -> None:
+        if isinstance(piece, Words) and piece.kind == "text":
+            delta(piece.text)
+
+    return tell
+
+
 class Stepped(Frozen):
     """What a model answered: words, thoughts and calls in their order, calls as pending.
 
@@ -108,6 +118,16 @@ class Stepped(Frozen):
     def calls(self) -> tuple[ToolPart, ...]:
         """The calls of tools."""
         return tuple(part for part in self.parts if isinstance(part, ToolPart))
+
+    def reply(self) -> ModelReply:
+        """The same as an answer in words."""
+        return ModelReply(
+            text="".join(part.text for part in self.parts if isinstance(part, TextPart)),
+            finish=self.finish,
+            tokens=self.tokens,
+            cost=self.cost,
+            calls=len(self.calls),
+        )
 
 
 class Model(Summarizer, Protocol):
