@@ -9,7 +9,7 @@ import msgspec
 
 from bench.lab.generate import generate
 from foldmark.compaction.pivot import Made, marker_message, summary_message
-from foldmark.compaction.plan import session_plan
+from foldmark.compaction.prune import view_prune
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import Message, Transcript, decode_transcript
@@ -32,7 +32,7 @@ def first_pass(data: bytes, policy: Policy) -> tuple[Log, Viewer]:
     """Decode, count, plan and show a whole session."""
     log = Log(counter(policy.estimate), decode_transcript(data).messages)
     viewer = Viewer(log, policy, usable=168_000)
-    session_plan(viewer, LIMIT, explain=False)
+    view_prune(viewer, 168_000, explain=False)
     viewer.view()
     return log, viewer
 
@@ -95,7 +95,7 @@ def flat_steps() -> Iterator[Row]:
     for before in (100, 1_000, 10_000, 100_000):
         log = Log(counter(FOLDMARK.estimate), [*made.messages[:before], *pivot(), *after])
         viewers[before] = Viewer(log, FOLDMARK, usable=168_000)
-        session_plan(viewers[before], LIMIT, explain=False)
+        view_prune(viewers[before], 168_000, explain=False)
     times: dict[int, list[float]] = {before: [] for before in viewers}
     turns = list(viewers.items())
     for step in steps(new):  # in turns, so that a busy moment hits all alike
@@ -119,7 +119,6 @@ def _step(log: Log, viewer: Viewer, data: bytes) -> float:
     start = process_time()
     for message in _decode_step(data):
         log.append(message)
-    plan = session_plan(viewer, LIMIT, explain=False)
-    log.mark(plan.prune.ordinals, at=1)
+    log.mark(view_prune(viewer, 168_000, explain=False).ordinals, at=1)
     viewer.view()
     return process_time() - start

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from foldmark.compaction.situation import CompactionRequest, Situation, SummaryInstructions, prepare
+from foldmark.compaction.situation import CompactionRequest, Situation, prepare
 from foldmark.digest.digest import digest_of
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
@@ -115,7 +115,3 @@ class Trial:
     @property
     def purposes(self) -> list[str]:
         return [ask.purpose for ask in self.asks]
-
-
-def wished(**wishes: Any) -> SummaryInstructions:
-    return SummaryInstructions(**wishes)

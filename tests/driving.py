@@ -270,11 +270,11 @@ class Driver:
     # --- other objects ---
 
     def do_reopen(self, _: int) -> None:
-        view, plan = self.session.view(), self.session.plan(explain=False)
+        view, plan = self.session.view(), self.session.plan()
         self.session.close()
         self.session = self._opened(self.session.id)
         assert told(self.session.view()) == told(view)
-        assert self.session.plan(explain=False) == plan
+        assert self.session.plan() == plan
 
     def do_fork(self, _: int) -> None:
         """What is done to a fork is not done to its origin."""

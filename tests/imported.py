@@ -118,7 +118,7 @@ def told(where: str, session: str, *, searching: bool = True) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for policy in (FOLDMARK, OPENCODE):
         with opened(where, session, policy=policy) as held:
-            view, plan = held.view(), held.plan(explain=False)
+            view, plan = held.view(), held.plan()
             found[policy.name] = (bytes_of(view), view.places, view.tokens, plan)
             found["export"] = plain(held.export())
             found["hits"] = [held.search(word) for word in _WORDS if searching]

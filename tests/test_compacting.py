@@ -9,6 +9,7 @@ import pytest
 
 import foldmark
 from foldmark.compaction.prune import Prune
+from foldmark.compaction.situation import CompactionRequest
 from foldmark.errors import BadInput, BadPolicy, CompactionStopped, WindowTooSmall
 from foldmark.log.log import marker_part
 from foldmark.model import events
@@ -17,7 +18,7 @@ from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import AssistantMessage
 from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK
-from foldmark.session.hooks import Compaction, CompactionChange
+from foldmark.session.hooks import CompactionChange
 from foldmark.summary.protocol import ModelFailure, ModelReply
 from foldmark.testing import ScriptedModel
 
@@ -187,9 +188,9 @@ class Wishes:
 
     def __init__(self, **change: Any) -> None:
         self.change = CompactionChange(**change)
-        self.seen: list[Compaction] = []
+        self.seen: list[CompactionRequest] = []
 
-    def before_compact(self, compaction: Compaction) -> CompactionChange:
+    def before_compact(self, compaction: CompactionRequest) -> CompactionChange:
         self.seen.append(compaction)
         return self.change
 

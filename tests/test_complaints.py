@@ -215,7 +215,7 @@ def test_a_share_or_a_figure_for_each_model(
         assert session.room == room
         session.user("Mend the mill")
         while session.tokens < room:
-            assert not session.plan(explain=False).overflow
+            assert not session.plan().overflow
             session.record("word " * 1_500)
             session.user("On.")
         session.messages()

@@ -160,7 +160,6 @@ class Compacted:
             rules=RULES,
             limit=case.limit,
             own=case.own,
-            overflowed=case.overflowed,
         )
         return self.driven.run(summarize(ready, means), case.chosen())
 

@@ -14,13 +14,13 @@ import pytest
 from msgspec.structs import replace
 
 from foldmark.compaction.prune import Prune
+from foldmark.compaction.situation import CompactionRequest
 from foldmark.log.log import Log, handle
 from foldmark.log.view import View, Viewer
 from foldmark.policy import FOLDMARK
 from foldmark.session import hooks as module
 from foldmark.session.hooks import (
     POINTS,
-    Compaction,
     CompactionChange,
     HookRunner,
 )
@@ -29,10 +29,9 @@ from foldmark.tokens.counters import round4
 SOON = 20.0  # seconds in which a loaded machine does what takes a millisecond
 SHORT = 0.05  # seconds after which a hook counts as hung
 NOTHING = Prune(prune=(), keep=(), tokens=0)
-COMPACTION = Compaction(
-    session="s", auto=True, overflow=False, tokens=9, context=("a",), prompt="p"
-)
-VIEW = Viewer(Log(round4), FOLDMARK).view()
+VIEWER = Viewer(Log(round4), FOLDMARK)
+COMPACTION = CompactionRequest(viewer=VIEWER, session="s", auto=True, context=("a",), prompt="p")
+VIEW = VIEWER.view()
 # How a runner asks at each point, and what it gives where there are no hooks.
 ASKED: dict[str, tuple[Callable[[HookRunner], object], object]] = {
     "before_prune": (lambda runner: runner.kept(NOTHING), set()),
@@ -172,7 +171,7 @@ def test_one_object_may_have_all_methods_async_or_not() -> None:
             await asyncio.sleep(0)
             return [7, *prune.ordinals]
 
-        async def before_compact(self, compaction: Compaction) -> CompactionChange | None:
+        async def before_compact(self, compaction: CompactionRequest) -> CompactionChange | None:
             await asyncio.sleep(0)
             return CompactionChange(prompt=f"{compaction.prompt}!")
 
@@ -272,10 +271,10 @@ WRONG: list[tuple[str, Any, str]] = [
     ("before_continue", "False", "'False'"),
     ("on_view", VIEW.messages, "not a View"),
     ("on_view", replace(VIEW, messages=[]), "fields"),
-    ("on_view", replace(VIEW, messages=("hello",)), "fields"),
-    ("on_view", replace(VIEW, places=("1",)), "fields"),
-    ("on_view", replace(VIEW, tokens=None), "fields"),
-    ("on_view", replace(VIEW, pivot=1), "fields"),
+    ("on_view", replace(VIEW, messages=("hello",)), "messages"),
+    ("on_view", replace(VIEW, places=("1",)), "places"),
+    ("on_view", replace(VIEW, tokens=None), "tokens"),
+    ("on_view", replace(VIEW, pivot=1), "pivot"),
 ]
 
 

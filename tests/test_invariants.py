@@ -4,14 +4,14 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldmark.compaction.pivot import Made, marker_message, summary_message
-from foldmark.compaction.plan import (
+from foldmark.analysis.plan import session_plan
+from foldmark.compaction.fold import (
     check_window,
     least_view,
     session_fold,
-    session_plan,
     tokens_used,
 )
+from foldmark.compaction.pivot import Made, marker_message, summary_message
 from foldmark.compaction.prune import prune_plan
 from foldmark.errors import WindowTooSmall
 from foldmark.log.log import Log

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from foldmark.compaction.pivot import Made, marker_message, summary_message
-from foldmark.compaction.situation import SummaryInstructions
 from foldmark.digest.digest import digest_of
 from foldmark.model.messages import Message
 from foldmark.model.prompt_messages import AssistantMessage, Declared, UserMessage
@@ -51,7 +50,7 @@ def test_a_request_that_ends_with_the_user_is_asked_in_one_message_with_it() -> 
     ("messages", "means"),
     [
         (talked(), {"own": False}),
-        (talked(), {"own": True, "overflowed": True}),
+        (talked(), {"own": True, "overflow": True}),
         (worked(5), {"own": True}),  # providers refuse calls where no tools are declared
         (talked(60), {"own": True, "limit": SMALL}),
     ],
@@ -60,7 +59,7 @@ def test_a_request_that_ends_with_the_user_is_asked_in_one_message_with_it() -> 
 def test_the_prefix_is_left_alone_where_it_cannot_help(
     messages: list[Message], means: dict[str, object]
 ) -> None:
-    trial = Trial(messages)
+    trial = Trial(messages, overflow=bool(means.pop("overflow", False)))
     made = trial.run("good", **means)
     assert made.how not in {"prefix", "digest"}
     assert all(len(ask.messages) == 1 for ask in trial.asks)
@@ -388,8 +387,8 @@ def test_an_answer_that_obeys_the_record_is_refused_and_the_digest_stands(*, own
 
 
 def test_the_users_focus_and_the_lines_of_hooks_come_last() -> None:
-    wish = SummaryInstructions(instructions="the water wheel", context=("The pond is deep.",))
-    trial = Trial(worked(10), wish=wish)
+    context = ("The pond is deep.",)
+    trial = Trial(worked(10), instructions="the water wheel", context=context)
     trial.run("good")
     text = ask_text(trial.asks[0])
     assert text.endswith("this focus: the water wheel")
@@ -397,7 +396,7 @@ def test_the_users_focus_and_the_lines_of_hooks_come_last() -> None:
 
 
 def test_a_prompt_of_a_hook_stands_for_ours_and_no_headings_are_asked_for() -> None:
-    trial = Trial(worked(10), wish=SummaryInstructions(prompt="Tell the tale of {words} wheels."))
+    trial = Trial(worked(10), prompt="Tell the tale of {words} wheels.")
     made = trial.run(ModelReply(text="There was a wheel."))
     assert made.how == "serial"
     text = ask_text(trial.asks[0])
@@ -406,7 +405,7 @@ def test_a_prompt_of_a_hook_stands_for_ours_and_no_headings_are_asked_for() -> N
 
 
 def test_braces_in_the_users_focus_mean_nothing() -> None:
-    trial = Trial(worked(10), wish=SummaryInstructions(instructions="{words} {number} {flaw}"))
+    trial = Trial(worked(10), instructions="{words} {number} {flaw}")
     trial.run("good")
     assert "{words} {number} {flaw}" in ask_text(trial.asks[0])
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
+from foldmark.compaction.fold import session_fold, tokens_used
 from foldmark.compaction.pivot import Made, marker_message, summary_message
-from foldmark.compaction.plan import session_fold, tokens_used
 from foldmark.log.log import Log, handle, ordinal_of
 from foldmark.log.marks import marked_messages
 from foldmark.log.tool_targets import Span, target

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foldmark.compaction.plan import tokens_used
+from foldmark.compaction.fold import tokens_used
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import AssistantInfo, Cache, Message, TextPart, Tokens, UserInfo

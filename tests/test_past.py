@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldmark.compaction.plan import session_plan, tokens_used
+from foldmark.analysis.plan import session_plan
+from foldmark.compaction.fold import tokens_used
 from foldmark.log.log import Log, LogCheckpoint
 from foldmark.log.view import View, Viewer, view_start
 from foldmark.model.messages import (
@@ -49,7 +50,7 @@ def second_half(whole: Log, policy: Policy, settled: int) -> Log:
 
 def told_plan(viewer: Viewer) -> tuple[object, ...]:
     """A plan as it can be compared."""
-    plan = session_plan(viewer, LIMIT, explain=True)
+    plan = session_plan(viewer, LIMIT)
     fold = plan.fold
     assert fold is not None
     return (

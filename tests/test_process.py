@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 import foldmark
+from foldmark.compaction.situation import CompactionRequest
 from foldmark.model.messages import AssistantInfo, Pending, TextPart, Tokens, ToolPart, UserInfo
 from foldmark.model.prompt_messages import message_texts
 from foldmark.policy import PRESETS, QUESTION
-from foldmark.session.hooks import Compaction, CompactionChange
+from foldmark.session.hooks import CompactionChange
 from foldmark.session.session import Session
 from foldmark.summary.prompting import prompt
 from foldmark.summary.protocol import ModelReply, ModelRequest
@@ -109,9 +110,9 @@ class Change:
 
     def __init__(self, **fields: Any) -> None:
         self.change = CompactionChange(**fields)
-        self.seen: list[Compaction] = []
+        self.seen: list[CompactionRequest] = []
 
-    def before_compact(self, compaction: Compaction) -> CompactionChange:
+    def before_compact(self, compaction: CompactionRequest) -> CompactionChange:
         self.seen.append(compaction)
         return self.change
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from foldmark.analysis.history import MOST_DEEDS, Rehearsal, rehearsal
-from foldmark.compaction.plan import session_plan
+from foldmark.analysis.plan import session_plan
 from foldmark.log.log import Log
 from foldmark.log.marks import marked_messages
 from foldmark.log.view import Viewer
@@ -53,7 +53,7 @@ def test_the_first_prune_comes_before_the_first_answer_that_would_have_overflown
     for log, full in ((before, False), (then, True)):
         room = usable(FOLDMARK, WINDOW)
         viewer = Viewer(log, FOLDMARK, usable=room)
-        assert session_plan(viewer, WINDOW, explain=False).overflow is full
+        assert session_plan(viewer, WINDOW).overflow is full
     assert first.after < first.before
     assert first.outputs > 0
 

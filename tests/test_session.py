@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import foldmark
+from foldmark.compaction.situation import CompactionRequest
 from foldmark.model.messages import Pending, TextPart, ToolPart
 from foldmark.model.values import Frozen
-from foldmark.session.hooks import Compaction, CompactionChange
+from foldmark.session.hooks import CompactionChange
 from foldmark.session.loop_support import LoopSupport
 from foldmark.tokens.limits import Limit
 
@@ -58,10 +59,10 @@ def test_what_is_opened_again_is_what_was_closed(where: str) -> None:
         session.prune()
         session.compact("The wheels turn.")
         session.user("And now?")
-        view, plan = session.view(), session.plan(explain=False)
+        view, plan = session.view(), session.plan()
     with opened(where, session="mill") as again:
         assert again.view() == view
-        assert again.plan(explain=False) == plan
+        assert again.plan() == plan
 
 
 def test_async_forms_do_the_same(where: str) -> None:
@@ -99,7 +100,7 @@ def test_an_automatic_compaction_is_none_where_the_policy_is_not(where: str) -> 
 
 
 class Wishes:
-    def before_compact(self, compaction: Compaction) -> CompactionChange:
+    def before_compact(self, compaction: CompactionRequest) -> CompactionChange:
         return CompactionChange(context=(f"{compaction.tokens} tokens",), prompt="Be brief.")
 
 

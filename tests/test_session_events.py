@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 import foldmark
 from foldmark.compaction.prune import Prune
+from foldmark.compaction.situation import CompactionRequest
 from foldmark.errors import SessionOvertaken
 from foldmark.log.log import part_text
 from foldmark.log.view import View
@@ -19,7 +20,7 @@ from foldmark.model import events
 from foldmark.model.events import Event
 from foldmark.model.messages import Message, SessionInfo, TextPart
 from foldmark.model.prompt_messages import Text, UserMessage
-from foldmark.session.hooks import Compaction, CompactionChange
+from foldmark.session.hooks import CompactionChange
 from foldmark.session.loop_support import LoopSupport
 from foldmark.store.store import Store
 
@@ -405,7 +406,7 @@ def test_a_hook_spares_parts_of_a_prune(where: str) -> None:
 
 def test_a_hook_vetoes_a_compaction(where: str) -> None:
     class Vetoes:
-        def before_compact(self, compaction: Compaction) -> CompactionChange | None:
+        def before_compact(self, compaction: CompactionRequest) -> CompactionChange | None:
             return CompactionChange(veto="not now") if compaction.auto else None
 
     with opened(where, "s", hooks=[Vetoes()]) as session:
@@ -440,7 +441,7 @@ def test_a_hook_that_raises_or_hangs_is_skipped_and_told(where: str) -> None:
         def before_prune(self, prune: Prune) -> None:
             raise RuntimeError(f"no {len(prune.prune)}")
 
-        def before_compact(self, compaction: Compaction) -> str:
+        def before_compact(self, compaction: CompactionRequest) -> str:
             return f"nonsense of {compaction.session}"
 
         def on_view(self, view: View) -> None:
@@ -449,7 +450,7 @@ def test_a_hook_that_raises_or_hangs_is_skipped_and_told(where: str) -> None:
     gate = threading.Event()
 
     class Hangs:
-        def before_compact(self, _: Compaction) -> None:
+        def before_compact(self, _: CompactionRequest) -> None:
             gate.wait(20)
 
     with opened(where, "s", hooks=[Broken(), Hangs()], hook_seconds=0.2) as session:

@@ -54,7 +54,7 @@ def test_a_fork_begins_as_its_origin_and_goes_its_own_way(where: str) -> None:
         with session.fork(session="f") as fork:
             assert bytes_of(fork.view()) == bytes_of(session.view())
             assert fork.view().tokens == session.view().tokens
-            assert fork.plan(explain=False).tokens == session.plan(explain=False).tokens
+            assert fork.plan().tokens == session.plan().tokens
             assert fork.info.info.parent_id == "s"
             assert [act.state for act in fork.acts()] == ["done", "done"]
             assert plain(fork.export())["messages"] == plain(session.export())["messages"]

@@ -6,8 +6,8 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from foldmark.compaction.fold import session_fold
 from foldmark.compaction.pivot import Made, marker_message, summary_message
-from foldmark.compaction.plan import session_fold
 from foldmark.compaction.tail import (
     Fold,
     replayed,

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from foldmark.compaction.fold import session_fold
 from foldmark.compaction.pivot import Made, marker_message, summary_message
-from foldmark.compaction.plan import session_fold
 from foldmark.compaction.prune import prune_plan
 from foldmark.compaction.tail import Fold
 from foldmark.log.log import Log

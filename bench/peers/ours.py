@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 import foldmark
 from bench.measure import seconds
-from foldmark.compaction.plan import tokens_used
+from foldmark.compaction.fold import tokens_used
 from foldmark.compaction.situation import CompactionRequest
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer

@@ -24,6 +24,7 @@ from foldmark.session.maker import Content
 from foldmark.session.session import Session
 from foldmark.snapshots.snapshots import stopped_by
 from foldmark.summary.protocol import STEP, Model, ModelFailure, ModelRequest, Stepped
+from foldmark.tokens.budget import is_overflow
 
 from . import tool_calls as calls
 from .recorder import FolderSnapshots, TurnRecorder
@@ -240,10 +241,8 @@ class Turn:
 
     async def _answer(self, answer: StreamedAnswer) -> Stepped | ModelFailure:
         """The model's answer to a view that fits."""
-        shown = await uncut(self._fitting)
-        if shown is None:
-            self._count_fold(await self._unless_stopped(self.session.afit()))
-            shown = await self._view()
+        self._count_fold(await self._unless_stopped(self.session.afit()))
+        shown = await self._view()
         self._record.steps += 1
         self.session.publish(
             events.STEP_STARTED, step=self._record.steps, tokens=self.session.tokens
@@ -254,16 +253,6 @@ class Turn:
         except (Aborted, asyncio.CancelledError):
             await uncut(self._record.cut_off, answer)
             raise
-
-    def _fitting(self) -> tuple[PromptMessage, ...] | None:
-        """What the model is shown, where that fits as it is; as it does most of the time."""
-        session = self.session
-        if session.pending() is not None or (
-            session.limit is not None and session.plan(explain=False).overflow
-        ):
-            return None
-        shown = session.view().messages
-        return None if not shown or isinstance(shown[-1], AssistantMessage) else shown
 
     async def _view(self) -> tuple[PromptMessage, ...]:
         """What the model is shown, which ends with words that are not its own."""
@@ -293,9 +282,10 @@ class Turn:
         failed = ModelFailed(self.agent.model.name, refused.cause, refused.message)
         if not session.policy.auto:
             raise failed
-        plan = await uncut(session.plan, explain=False)
+        tokens, limit = await uncut(lambda: session.tokens), session.limit
         # By our own count it was not too much: then our count, or the window, is not the model's.
-        target = None if plan.overflow else max(plan.tokens - session.fixed, 2) // 2
+        fits = limit is None or not is_overflow(session.policy, tokens, limit, session.model)
+        target = max(tokens - session.fixed, 2) // 2 if fits else None
         folding = session.acompact(auto=True, overflow=True, target=target)
         try:
             folded = await self._unless_stopped(folding)

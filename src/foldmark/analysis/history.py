@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from foldmark.compaction.fit import fit
 from foldmark.compaction.pivot import append_pivot
 from foldmark.compaction.prune import Prune
-from foldmark.compaction.situation import CompactionRequest
+from foldmark.compaction.situation import CompactionRequest, prepare
 from foldmark.errors import CompactionStopped, WindowTooSmall
 from foldmark.log.log import Entry, Log, Pivot
 from foldmark.log.marks import unmarked
@@ -27,7 +27,7 @@ from foldmark.model.messages import AssistantInfo, Message, Tokens, ToolPart, is
 from foldmark.model.prompt_messages import message_texts
 from foldmark.model.values import Frozen, Json
 from foldmark.policy import Policy, WindowRules
-from foldmark.tokens.budget import is_overflow, usable, used
+from foldmark.tokens.budget import usable, used
 from foldmark.tokens.limits import Limit
 from foldmark.tokens.sizes import MESSAGE_OVERHEAD
 
@@ -360,7 +360,7 @@ def rehearsal(
     room = usable(policy, limit, model)
     log = Log(recorded.count)
     viewer = Viewer(log, policy, model=model, usable=room)
-    request = CompactionRequest(viewer=viewer, limit=limit, model=model, fixed=fixed)
+    request = CompactionRequest(viewer=viewer, limit=limit, model=model, fixed=fixed, auto=True)
     deeds: list[SimulatedStep] = []
     peak, stuck = (0, 0), None
     for entry in recorded.entries.values():
@@ -368,7 +368,7 @@ def rehearsal(
             continue
         if not entry.message.is_user:
             number = entry.index + 1
-            if stuck is None and not _simulate(request, limit, number, deeds):
+            if stuck is None and not _simulate(request, number, deeds):
                 stuck = number
             peak = max(peak, (viewer.tokens + fixed, number), key=itemgetter(0))
         log.append(unmarked(entry.message), entry.sizes)
@@ -392,26 +392,26 @@ def rehearsal(
     )
 
 
-def _simulate(
-    request: CompactionRequest, limit: Limit, message: int, deeds: list[SimulatedStep]
-) -> bool:
+def _simulate(request: CompactionRequest, message: int, deeds: list[SimulatedStep]) -> bool:
     """Make room before the message of this number, and note what is done; False if none can be."""
     viewer, log = request.viewer, request.viewer.log
 
-    def is_full() -> bool:
-        return is_overflow(viewer.policy, viewer.tokens + request.fixed, limit, request.model)
+    def look() -> tuple[CompactionRequest, int]:
+        return request, viewer.tokens + request.fixed
 
     try:
-        for step in fit(request, is_full=is_full, may_prune=lambda _: True, passes=1):
+        for step in fit(look, prune="always", passes=1):
             before = viewer.tokens
             if isinstance(step, Prune):
                 log.mark(step.ordinals, at=1)
                 deed = SimulatedStep(kind="prune", message=message, outputs=len(step.prune))
             else:
-                tokens = 10 * min(SUMMARY, step.max_summary_tokens)
+                ready = prepare(step)
+                tokens = 10 * min(SUMMARY, ready.max_summary_tokens)
                 text = _SENTENCE * max(1, tokens // max(1, log.count(_SENTENCE * 10)))
-                append_pivot(log, text, tail_start=step.fold.tail_start)
-                deed = SimulatedStep(kind="compact", message=message, messages=len(step.fold.head))
+                append_pivot(log, text, tail_start=ready.fold.tail_start)
+                folded = len(ready.fold.head)
+                deed = SimulatedStep(kind="compact", message=message, messages=folded)
             deeds.append(replace(deed, before=before, after=viewer.tokens))
     except (WindowTooSmall, CompactionStopped):
         return False

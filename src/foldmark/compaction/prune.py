@@ -1,9 +1,10 @@
 """Which old tool outputs to hide, and why each is hidden or kept. Decides; changes nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from foldmark.log.log import CompletedCall, Log, handle
+from foldmark.log.view import Viewer, view_start
 from foldmark.model.values import Frozen
 from foldmark.policy import PruneRules
 
@@ -109,6 +110,24 @@ class NewerCalls:
         """The decision to prune an output that a newer call of the same tool repeats."""
         other = self._outputs.get((call.part.tool, call.state.output))
         return None if other is None else Decision("prune", call, "the same as {other}", other)
+
+
+def view_prune(viewer: Viewer, usable: int, *, explain: bool = True) -> Prune:
+    """What to prune of a view; `prune_plan` otherwise."""
+    start = view_start(viewer.log, viewer.policy.view)
+    rules = viewer.policy.prune
+    return prune_plan(viewer.log, rules, start=start, usable=usable, explain=explain)
+
+
+def tokens_after(viewer: Viewer, prune: Prune, used: Callable[[], int]) -> int:
+    """The tokens that the next request uses after a prune: tried on the log, and taken back."""
+    log, now, shown, measured = viewer.log, used(), viewer.tokens, viewer.log.measured
+    log.mark(prune.ordinals, at=1)
+    after, freed = used(), shown - viewer.tokens
+    log.unmark(prune.ordinals)
+    log.measured = measured  # marks make the log forget it
+    # A policy that only measures knows nothing until the next answer.
+    return after if viewer.policy.window.preflight else max(0, now - freed)
 
 
 def prune_plan(

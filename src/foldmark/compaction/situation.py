@@ -19,7 +19,7 @@ from foldmark.policy import CompactRules
 from foldmark.tokens.budget import exceeds, usable
 from foldmark.tokens.limits import Limit
 
-from .plan import LEAST_SUMMARY, check_window, session_fold, tokens_used
+from .fold import LEAST_SUMMARY, check_window, session_fold, tokens_used
 from .tail import Fold
 
 # Where no limit is known, a pivot keeps what it would keep in a window of this size.
@@ -31,27 +31,30 @@ _MANY = 5
 Read = Callable[[int], Message | None]
 
 
-class SummaryInstructions(Frozen):
-    """What is wanted of a summary beside what the policy says."""
-
-    instructions: str = ""  # the user's own focus
-    context: tuple[str, ...] = ()  # lines that hooks add
-    prompt: str | None = None  # in place of the policy's
-
-
 class CompactionRequest(Frozen):
-    """A session that is to be compacted, and what is wished for."""
+    """A session that is to be compacted, and what is asked for; hooks are shown it."""
 
     viewer: Viewer
+    session: str = ""  # its id
     limit: Limit | None = None
     model: str = ""
     fixed: int = 0
-    marker: int | None = None  # the place of the queued marker, if it is in the log
-    overflow: bool = False
-    target: int | None = None  # tokens that the view shall have after it
-    wish: SummaryInstructions = SummaryInstructions()
     system: str = ""
     tools: tuple[Declared, ...] = ()
+    auto: bool = False  # it comes by itself, and nobody asked for it
+    overflow: bool = False
+    target: int | None = None  # tokens that the view shall have after it
+    instructions: str = ""  # the user's own focus
+    context: tuple[str, ...] = ()  # lines that hooks add to what is asked of a model
+    prompt: str | None = None  # in place of the policy's
+    marker: int | None = None  # the place of the queued marker, if it is in the log
+    act: int | None = None  # the queued compaction that is meant; None: whichever waits
+    seen: int = 0  # the newest pivot when it was asked for: a newer one is taken in its stead
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the next request as it is now."""
+        return tokens_used(self.viewer, fixed=self.fixed)
 
     @property
     def room(self) -> int:
@@ -124,7 +127,7 @@ def prepare(request: CompactionRequest) -> Situation:
         previous=previous,
         beside=[text for message in after.messages() for text in message_texts(message)],
         view=view,
-        view_tokens=max(view.tokens, tokens_used(viewer, fixed=request.fixed) - request.fixed),
+        view_tokens=max(view.tokens, request.tokens - request.fixed),
         max_summary_tokens=most,
         min_freed_share=(view.tokens - tokens - most) / max(view.tokens + request.fixed, 1),
         words=request.words if request.target else None,

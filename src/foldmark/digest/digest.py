@@ -529,5 +529,5 @@ def digest_of(situation: Situation, tokens: int) -> str:
         shown=situation.beside,
         previous=situation.previous,
         mask=situation.request.viewer.policy.compact.mask,
-        focus=situation.request.wish.instructions,
+        focus=situation.request.instructions,
     )

@@ -10,17 +10,19 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from foldmark.compaction.plan import session_plan, tokens_used
+from foldmark.compaction.fit import FitStep, is_full
+from foldmark.compaction.fit import fit as fit_steps
+from foldmark.compaction.fold import check_window, session_fold, tokens_used
+from foldmark.compaction.prune import Prune
 from foldmark.compaction.situation import (
     CompactionRequest,
     Situation,
-    SummaryInstructions,
     prepare,
     stop_reason,
     stopped,
@@ -41,26 +43,25 @@ from foldmark.log.log import marker_part
 from foldmark.log.view import Viewer
 from foldmark.model import events
 from foldmark.model.events import Event
-from foldmark.model.messages import Message
+from foldmark.model.messages import Message, Tokens
 from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import Json
-from foldmark.policy import CompactRules
 from foldmark.providers.background import uncut
 from foldmark.providers.driver import adrive, drive
 from foldmark.providers.models import limits_name, model_named
 from foldmark.refusals import is_context_overflow, stated_window
 from foldmark.store.transaction import Change
-from foldmark.summary.ladder import USUAL_WINDOW, SummarizerLimits, Summary, summarize
+from foldmark.summary.ladder import USUAL_WINDOW, ModelUsage, SummarizerLimits, Summary, summarize
 from foldmark.summary.protocol import Delta, ModelDialogue, Summarizer
 from foldmark.summary.redaction import masked
-from foldmark.tokens.budget import exceeds, is_overflow, usable
+from foldmark.tokens.budget import usable
 from foldmark.tokens.limits import Limit, model_limits
-from foldmark.wire.formats import request
+from foldmark.wire.formats import request as encode
 
 from . import operations, reader
-from .hooks import Compaction
-from .operations import Completion, pending
+from .operations import pending
+from .operations import prune as _prune
 from .settings import DIGEST, Settings
 from .state import SessionState
 
@@ -69,37 +70,24 @@ T = TypeVar("T")
 
 _GLANCE = 0.02  # seconds between two looks at a lock
 _LESS = 0.9  # of a window, after a refusal that states no smaller one
-_PASSES = 4  # in which a session is brought into a smaller window
 _log = logging.getLogger("foldmark")
 
 
-class Wanted(NamedTuple):
-    """What the caller of `compact` asked for."""
-
-    auto: bool = False
-    overflow: bool = False
-    instructions: str = ""
-    act: int | None = None
-    target: int | None = None
-    seen: int = 0  # the newest pivot when it was asked for: a newer one is taken in its stead
-    into: tuple[Limit, str] | None = None  # the window of another model that it shall fit
-
-
-# A procedure that yields the compactions it needs, and is sent what came of each.
-Steps = Generator[Wanted, Operation | None, T]
+# A procedure that yields what is to be done, and is sent what came of each.
+Steps = Generator[FitStep, Operation | None, T]
 
 
 def run(state: SessionState, steps: Steps[T]) -> T:
-    """What a procedure returns, its compactions made in this thread."""
+    """What a procedure returns, its prunes and compactions made in this thread."""
     try:
-        wanted = steps.send(None)
+        step = steps.send(None)
         while True:
             try:
-                act = _compact(state, wanted)
+                act = _prune(state) if isinstance(step, Prune) else _compact(state, step)
             except CompactionStopped as error:
-                wanted = steps.throw(error)
+                step = steps.throw(error)
             else:
-                wanted = steps.send(act)
+                step = steps.send(act)
     except StopIteration as end:
         return end.value
 
@@ -107,9 +95,12 @@ def run(state: SessionState, steps: Steps[T]) -> T:
 async def arun(state: SessionState, steps: Steps[T]) -> T:
     """`run`, async: models are asked in the caller's own event loop."""
     step = await uncut(_step, steps.send, None)
-    while isinstance(step, Wanted):
+    while not isinstance(step, StopIteration):
         try:
-            act = await _acompact(state, step)
+            if isinstance(step, Prune):
+                act = await uncut(_prune, state)
+            else:
+                act = await _acompact(state, step)
         except CompactionStopped as error:
             step = await uncut(_step, steps.throw, error)
         else:
@@ -117,7 +108,7 @@ async def arun(state: SessionState, steps: Steps[T]) -> T:
     return step.value
 
 
-def _step(advance: Callable[[A], Wanted], value: A) -> Wanted | StopIteration:
+def _step(advance: Callable[[A], FitStep], value: A) -> FitStep | StopIteration:
     """What a procedure needs next, or its end: no thread can raise that to another."""
     try:
         return advance(value)
@@ -128,62 +119,88 @@ def _step(advance: Callable[[A], Wanted], value: A) -> Wanted | StopIteration:
 # --- bringing a session into its window ---
 
 
+def request(state: SessionState, **wishes: Any) -> CompactionRequest:
+    """A compaction of the session as it is now, with what is wished for."""
+    asked = CompactionRequest(
+        viewer=state.viewer,
+        session=state.id,
+        limit=state.limit,
+        model=state.model,
+        fixed=state.fixed,
+        system=state.system,
+        tools=state.tools,
+    )
+    return replace(asked, **wishes)
+
+
 def fit(state: SessionState) -> Steps[Operation | None]:
     """Bring the view into the window: prune, and compact only where that is not enough."""
     if (waiting := pending(state)) is not None:
         # One that is given up, as it frees nothing, does no harm where all fits without it.
         with suppress(CompactionStopped):
-            act = yield Wanted(act=waiting.number, seen=newest_pivot(state))
-            if act is not None and act.in_force:
-                return act
-    act, wanted = _prune_to_fit(state)
-    return act if wanted is None else (yield wanted)
+            made = yield request(state, act=waiting.number, seen=newest_pivot(state))
+            if made is not None and made.in_force:
+                return made
+    act, asked = None, request(state, auto=True)
+
+    def look() -> tuple[CompactionRequest, int]:
+        viewer = state.fresh()
+        return replace(asked, viewer=viewer), tokens_used(viewer, fixed=asked.fixed)
+
+    for step in _each(state, fit_steps(look, passes=1)):
+        act = yield step
+        if isinstance(step, Prune) and act is not None and not state.policy.window.preflight:
+            return act  # where only answers are measured, the next tells
+    return act
 
 
-def _prune_to_fit(state: SessionState) -> tuple[Operation | None, Wanted | None]:
-    """Prune where that is enough; the prune, and the compaction that is still needed."""
-    with state.lock:
-        viewer, limit = state.fresh(), state.limit
-        # At most steps there is room: a plan is made only where something must be done.
-        if limit is None or not _is_full(state, viewer, limit):
-            return None, None
-        plan = session_plan(viewer, limit, model=state.model, fixed=state.fixed, explain=False)
-        act = operations.prune(state) if plan.prune_is_enough else None
-        if act is not None:
-            # Hooks may have kept what was to go. Where only answers are measured, the next tells.
-            preflight = state.policy.window.preflight
-            if not preflight or not _is_full(state, state.fresh(), limit):
-                return act, None
-        return act, Wanted(auto=True, seen=newest_pivot(state))
-
-
-def _is_full(state: SessionState, viewer: Viewer, limit: Limit) -> bool:
-    used = tokens_used(viewer, fixed=state.fixed)
-    return is_overflow(state.policy, used, limit, state.model)
+def _each(state: SessionState, steps: Iterator[FitStep]) -> Iterator[FitStep]:
+    """These steps; the session is looked at under its lock, which nobody holds between them."""
+    while True:
+        with state.lock:
+            step = next(steps, None)
+            if isinstance(step, CompactionRequest):
+                step = replace(step, seen=newest_pivot(state))
+        if step is None:
+            return
+        yield step
 
 
 def sent(state: SessionState, wire: str | None) -> tuple[PromptMessage, ...] | list[Json]:
     """The view as it is sent to a model, on a provider's wire if one is given."""
     shown, origin = reader.view(state).messages, state.row.info.origin
-    return shown if wire is None else request(shown, wire, (origin.system or "") if origin else "")
+    return shown if wire is None else encode(shown, wire, (origin.system or "") if origin else "")
 
 
-def compact(state: SessionState, wanted: Wanted) -> Steps[Operation | None]:
-    """One compaction, as the caller asked for it."""
-    if wanted.target is not None and wanted.target < 1:
-        raise BadInput(f"the target is {wanted.target}; it must be a number of tokens")
-    return (yield wanted._replace(seen=newest_pivot(state)))
+def compact(
+    state: SessionState, text: str | None, tokens: Tokens | None, **wishes: Any
+) -> Steps[Operation | None]:
+    """One compaction, as the caller asked for it; with this text, that is its summary."""
+    asked = request(state, **wishes)
+    if text is not None:
+        return _complete(state, asked, text, tokens)
+    if asked.target is not None and asked.target < 1:
+        raise BadInput(f"the target is {asked.target}; it must be a number of tokens")
+    return (yield replace(asked, seen=newest_pivot(state)))
 
 
-def complete(
-    state: SessionState, made: Completion, *, auto: bool, overflow: bool
+def _complete(
+    state: SessionState, asked: CompactionRequest, text: str, tokens: Tokens | None
 ) -> Operation | None:
     """A pivot with the caller's own summary."""
-    if not made.text.strip():
+    if not text.strip():
         raise BadInput("a summary must not be empty")
+
+    def summary(marker: int | None) -> Summary:
+        viewer, room, fixed = state.viewer, asked.room, state.fixed
+        if state.limit is not None and state.policy.tail.capped:
+            check_window(viewer, room, fixed=fixed)
+        fold = session_fold(viewer, room, fixed=fixed, overflow=asked.overflow, before=marker)
+        return Summary(text=text, fold=fold, spent=ModelUsage(tokens=tokens))
+
     with state.lock:
-        wanted = operations.allowed(state, auto=auto, overflow=overflow)
-        return None if wanted is None else operations.complete(state, made, wanted)
+        wanted = operations.allowed(state, asked)
+        return None if wanted is None else operations.complete(state, wanted, summary)
 
 
 def switch(
@@ -192,17 +209,24 @@ def switch(
     """Go on with another model; where its window is too small, the old one compacts first."""
     settings = _switched(state.settings, model, window, output)
     limit, name = settings.limit(), settings.model or ""
+    room = 0 if limit is None else usable(state.policy, limit, name)
     done: list[Operation] = []
-    while limit is not None and _is_too_large_for(state, limit, name):
-        if len(done) == _PASSES:
-            room = usable(state.policy, limit, name)
-            raise WindowTooSmall(usable=room, fixed=state.tokens, largest="the view")
-        made = yield Wanted(seen=newest_pivot(state), into=(limit, name))
+
+    def look() -> tuple[CompactionRequest, int]:
+        state.fresh()  # the view, as the other model would be shown it
+        viewer = Viewer(state.log, state.policy, model=name, usable=room)
+        asked = request(state, limit=limit, model=name)
+        return asked, tokens_used(viewer, fixed=state.fixed)
+
+    for step in _each(state, fit_steps(look, prune="never")):
+        made = yield step
         if made is None:
             reason = "a hook forbids the compaction that another window needs"
             raise stopped(reason, state.viewer, usable=state.room, fixed=state.fixed)
         done.append(made)
     with state.lock:
+        if is_full(*look()):
+            raise WindowTooSmall(usable=room, fixed=state.tokens, largest="the view")
         state.settings, state.limit, state.model = settings, limit, name
         state.show(state.log)
     return done
@@ -214,7 +238,7 @@ def recover(state: SessionState, error: str | BaseException) -> Steps[bool]:
         return False
     window = _smaller_window(state.limit, error)
     if window is None or not (yield from switch(state, None, window, None)):
-        yield Wanted(auto=True, overflow=True, seen=newest_pivot(state))
+        yield request(state, auto=True, overflow=True, seen=newest_pivot(state))
     return True
 
 
@@ -236,29 +260,20 @@ def _switched(now: Settings, model: str | None, window: int | None, output: int 
     return replace(now, model=model, window=window, output=output, input=None, base_url=base_url)
 
 
-def _is_too_large_for(state: SessionState, limit: Limit, model: str) -> bool:
-    """Whether the view, as another model would be shown it, exceeds that one's window."""
-    with state.lock:
-        state.fresh()
-        room = usable(state.policy, limit, model)
-        viewer = Viewer(state.log, state.policy, model=model, usable=room)
-        return exceeds(state.policy, tokens_used(viewer, fixed=state.fixed), limit, model)
-
-
 # --- one compaction, from its marker to its summary ---
 
 
 class _Begun(NamedTuple):
     """A compaction whose marker is queued and claimed."""
 
-    act: Operation
+    asked: CompactionRequest
     flow: ModelDialogue[Summary]
     model: Summarizer | None
     delta: "WordStream"
     mid_work: bool  # the turn was cut, and may go on by itself
 
 
-def _compact(state: SessionState, wanted: Wanted) -> Operation | None:
+def _compact(state: SessionState, wanted: CompactionRequest) -> Operation | None:
     if state.is_at_it:
         # A subscriber, or another task of a loop: to wait here would be to wait for ever.
         raise BadInput(
@@ -273,7 +288,7 @@ def _compact(state: SessionState, wanted: Wanted) -> Operation | None:
         return _end(state, begun, made)
 
 
-async def _acompact(state: SessionState, wanted: Wanted) -> Operation | None:
+async def _acompact(state: SessionState, wanted: CompactionRequest) -> Operation | None:
     async with _held(state.compacting):
         with state.at_it(), _given_up(state):
             begun = await uncut(_begin, state, wanted)
@@ -332,7 +347,7 @@ def _own(state: SessionState) -> list[Operation]:
     return [act for act in acts if act.state == "claimed" and act.claimed == state.holder]
 
 
-def _begin(state: SessionState, wanted: Wanted) -> _Begun | Operation | None:
+def _begin(state: SessionState, wanted: CompactionRequest) -> _Begun | Operation | None:
     """The marker queued and claimed; or what else there is to return."""
     with state.at_it(), state.lock:
         state.fresh()
@@ -340,19 +355,15 @@ def _begin(state: SessionState, wanted: Wanted) -> _Begun | Operation | None:
             return state.act(number)  # another thread or process was quicker
         if pending(state) is None and (state.policy.auto or not wanted.auto):
             # Refused before anything is written, where it makes no sense to compact.
-            ready = prepare(_request(state, None, SummaryInstructions(), wanted))
-            if wanted.auto:
-                _refuse_thrash(state, ready)
-        asked = operations.allowed(
-            state, auto=wanted.auto, overflow=wanted.overflow, instructions=wanted.instructions
-        )
+            _prepare(state, wanted)
+        asked = operations.allowed(state, wanted)
         if asked is None:
             return None
-        act = state.act(state.write(lambda change: _claim(state, change, asked, wanted)))
-        return _begin_on(state, act, asked, wanted) if act.state == "claimed" else act
+        act = state.act(state.write(lambda change: _claim(state, change, asked)))
+        return _begin_on(state, act, asked) if act.state == "claimed" else act
 
 
-def _superseded(state: SessionState, wanted: Wanted) -> int | None:
+def _superseded(state: SessionState, wanted: CompactionRequest) -> int | None:
     """The number of the compaction that is taken in the stead of the one that is wanted."""
     waiting = pending(state)
     if wanted.act is not None and (waiting is None or waiting.number != wanted.act):
@@ -367,8 +378,10 @@ def newest_pivot(state: SessionState) -> int:
     return max((act.number for act in acts if act.in_force), default=0)
 
 
-def _refuse_thrash(state: SessionState, ready: Situation) -> None:
-    reason = stop_reason(
+def _prepare(state: SessionState, asked: CompactionRequest) -> Situation:
+    """What a compaction knows; CompactionStopped for an automatic one that frees nothing again."""
+    ready = prepare(replace(asked, viewer=state.viewer))
+    reason = asked.auto and stop_reason(
         [act for act in state.store.acts(state.key) if _was_automatic(state, act)],
         state.log,
         state.policy.compact,
@@ -376,8 +389,9 @@ def _refuse_thrash(state: SessionState, ready: Situation) -> None:
         foreseen=ready.min_freed_share,
         read=lambda place: _folded_message(state, place),
     )
-    if reason is not None:
+    if reason:
         raise stopped(reason, state.viewer, usable=state.room, fixed=state.fixed)
+    return ready
 
 
 def _was_automatic(state: SessionState, act: Operation) -> bool:
@@ -395,9 +409,9 @@ def _folded_message(state: SessionState, place: int) -> Message | None:
     return None if held is None else held.message
 
 
-def _claim(state: SessionState, change: Change, asked: Compaction, wanted: Wanted) -> int:
+def _claim(state: SessionState, change: Change, asked: CompactionRequest) -> int:
     """The compaction that is to be made now, or the one that was made meanwhile."""
-    if (number := _superseded(state, wanted)) is not None:
+    if (number := _superseded(state, asked)) is not None:
         return number
     number = operations.queued(state, change, asked)
     change.claim(number, state.holder)
@@ -405,61 +419,33 @@ def _claim(state: SessionState, change: Change, asked: Compaction, wanted: Wante
     return number
 
 
-def _begin_on(state: SessionState, act: Operation, asked: Compaction, wanted: Wanted) -> _Begun:
-    wish, asked = _instructions(state, act, asked)
-    marker = act.marker or 0
-    ready = prepare(_request(state, marker, wish, wanted._replace(overflow=asked.overflow)))
-    if asked.auto:  # one that was queued has not been held against the breaker yet
-        _refuse_thrash(state, ready)
-    model = summarizer(state)
-    limits = summarizer_limits(
-        state.policy.compact,
-        model,
-        model=state.model,
-        limit=state.limit,
-        overflowed=asked.overflow,
-    )
+def _begin_on(state: SessionState, act: Operation, asked: CompactionRequest) -> _Begun:
+    asked = _as_queued(state, act, asked)
+    # One that was queued has not been held against the breaker yet.
+    ready, model = _prepare(state, asked), summarizer(state)
     return _Begun(
-        act=act,
-        flow=summarize(ready, limits),
+        asked=asked,
+        flow=summarize(ready, summarizer_limits(asked, model)),
         model=model,
         delta=_word_stream(state, act),
-        mid_work=asked.auto and open_request(state.log, marker) is not None,
+        mid_work=asked.auto and open_request(state.log, act.marker or 0) is not None,
     )
 
 
-def _instructions(
-    state: SessionState, act: Operation, asked: Compaction
-) -> tuple[SummaryInstructions, Compaction]:
-    """What was wished for when the compaction was queued, here or by another process."""
+def _as_queued(state: SessionState, act: Operation, asked: CompactionRequest) -> CompactionRequest:
+    """With what was wished for when the compaction was queued, here or by another process."""
     entry = state.log.entries.get(act.marker or 0)
     part = marker_part(entry.message) if entry else None
     if part is not None:
         asked = replace(asked, auto=bool(part.auto), overflow=bool(part.overflow))
     data = state.store.wishes(state.key, act.number)
-    wish = SummaryInstructions(
+    return replace(
+        asked,
+        act=act.number,
+        marker=act.marker or 0,
         instructions=asked.instructions or str(data.get("instructions") or ""),
         context=tuple(map(str, data.get("context") or asked.context)),
         prompt=data.get("prompt") or asked.prompt,
-    )
-    return wish, asked
-
-
-def _request(
-    state: SessionState, marker: int | None, wish: SummaryInstructions, wanted: Wanted
-) -> CompactionRequest:
-    limit, model = wanted.into or (state.limit, state.model)
-    return CompactionRequest(
-        viewer=state.viewer,
-        limit=limit,
-        model=model,
-        fixed=state.fixed,
-        marker=marker,
-        overflow=wanted.overflow,
-        target=wanted.target,
-        wish=wish,
-        system=state.system,
-        tools=state.tools,
     )
 
 
@@ -469,22 +455,8 @@ def _end(state: SessionState, begun: _Begun, made: Summary) -> Operation:
     if state.aborted.is_set():
         raise Aborted
     resume = begun.mid_work and state.hooks.may_continue(state.id)
-    by_model = made.how != DIGEST and begun.model is not None
-    completion = Completion(
-        text=made.text,
-        tokens=made.spent.tokens,
-        cost=made.spent.cost,
-        model=begun.model.name if by_model and begun.model else "",
-        act=begun.act.number,
-        claimed=True,
-        fold=made.fold,
-        words=made.words,
-        resume=resume,
-        told={"how": made.how, "calls": made.spent.calls, "flaws": list(made.spent.flaws)},
-    )
-    asked = Compaction(session=state.id, auto=False, overflow=False, tokens=0)
     with state.at_it(), state.lock:
-        return operations.complete(state, completion, asked)
+        return operations.complete(state, begun.asked, lambda _: made, resume=resume)
 
 
 # --- who is asked ---
@@ -512,24 +484,18 @@ def _reach(name: str, base_url: str | None) -> Summarizer | None:
         return None
 
 
-def summarizer_limits(
-    rules: CompactRules,
-    asked: Summarizer | None,
-    *,
-    model: str,
-    limit: Limit | None,
-    overflowed: bool = False,
-) -> SummarizerLimits:
+def summarizer_limits(asked: CompactionRequest, model: Summarizer | None) -> SummarizerLimits:
     """Within which bounds a model is asked; without rungs where nobody can be asked."""
-    own = asked is not None and asked.name == model
-    known = limit if own or asked is None else _known_limit(asked.name)
+    rules = asked.viewer.policy.compact
+    own = model is not None and model.name == asked.model
+    known = asked.limit if own or model is None else _known_limit(model.name)
     return SummarizerLimits(
         digest=digest_of,
-        rules=rules if asked is not None else replace(rules, rungs=()),
-        limit=known or limit or Limit(context=USUAL_WINDOW),
+        rules=rules if model is not None else replace(rules, rungs=()),
+        limit=known or asked.limit or Limit(context=USUAL_WINDOW),
         own=own,
-        overflowed=overflowed,
         clock=time.monotonic,
+        name="" if model is None else model.name,
     )
 
 

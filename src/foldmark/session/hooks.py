@@ -3,10 +3,10 @@
 A hook is any object with one or more of these methods, plain or async. An answer of None changes
 nothing:
 
-    before_prune(Prune)          names the parts to keep, by their ordinals or handles
-    before_compact(Compaction)   vetoes the compaction or changes it, by a CompactionChange
-    before_continue(session id)  vetoes with False that a session goes on by itself
-    on_view(View)                puts another view in place of the one a model is about to be shown
+    before_prune(Prune)                names the parts to keep, by their ordinals or handles
+    before_compact(CompactionRequest)  vetoes the compaction or changes it, by a CompactionChange
+    before_continue(session id)        vetoes with False that a session goes on by itself
+    on_view(View)                      gives another view in place of the one for the model
 
 Each call runs in a thread of its own and within a time limit; a hook that raises, hangs or answers
 nonsense is reported and passed over, as if it were not there. What is done with the answers is not
@@ -27,14 +27,15 @@ from queue import Empty, SimpleQueue
 from traceback import format_exception_only
 from typing import Any, TypeVar, cast
 
+from msgspec import ValidationError, convert
 from msgspec.structs import asdict, replace
 
 from foldmark.compaction.prune import Prune
+from foldmark.compaction.situation import CompactionRequest
 from foldmark.errors import BadInput, BadPolicy
-from foldmark.log.log import Pivot, ordinal_of
+from foldmark.log.log import ordinal_of
 from foldmark.log.view import View
-from foldmark.model.prompt_messages import PromptMessage
-from foldmark.model.values import Frozen, from_plain
+from foldmark.model.values import Frozen
 
 GROUP = "foldmark.hooks"  # of entry points
 MOST_KEPT = 1_000_000  # parts that one hook may name: what it answers could be without end
@@ -43,18 +44,6 @@ T = TypeVar("T")
 Report = Callable[[str, str, str], None]  # takes the names of hook and point, and the problem
 
 _log = logging.getLogger("foldmark")
-
-
-class Compaction(Frozen):
-    """A compaction that is about to be made."""
-
-    session: str
-    auto: bool
-    overflow: bool
-    tokens: int
-    context: tuple[str, ...] = ()
-    prompt: str | None = None
-    instructions: str = ""  # the user's own focus
 
 
 class CompactionChange(Frozen):
@@ -84,20 +73,17 @@ class HookRunner:
             kept |= self._ask(hook, "before_prune", prune) or set()
         return kept
 
-    def compaction(self, compaction: Compaction) -> tuple[Compaction, str | None]:
+    def compaction(self, asked: CompactionRequest) -> tuple[CompactionRequest, str | None]:
         """The compaction with the changes of all hooks, and the reason of the first veto."""
         for hook in self._at["before_compact"]:
-            change: CompactionChange | None = self._ask(hook, "before_compact", compaction)
+            change: CompactionChange | None = self._ask(hook, "before_compact", asked)
             if change is None:
                 continue
             if change.veto is not None:
-                return compaction, change.veto or f"{hook.name} gives no reason"
-            compaction = replace(
-                compaction,
-                context=(*compaction.context, *change.context),
-                prompt=compaction.prompt if change.prompt is None else change.prompt,
-            )
-        return compaction, None
+                return asked, change.veto or f"{hook.name} gives no reason"
+            prompt = asked.prompt if change.prompt is None else change.prompt
+            asked = replace(asked, context=(*asked.context, *change.context), prompt=prompt)
+        return asked, None
 
     def may_continue(self, session: str) -> bool:
         """Whether no hook vetoes that a session goes on by itself."""
@@ -239,39 +225,21 @@ def _of(answer: object, kind: type[T], words: str) -> T:
     return answer
 
 
-def _change(answer: object) -> CompactionChange:
-    change = _of(answer, CompactionChange, "a CompactionChange")
-    return from_plain(asdict(change), CompactionChange)  # fields are not checked when it is made
-
-
-def _yes_or_no(answer: object) -> bool:
-    return _of(answer, bool, "True, False or None")
-
-
-def _view(answer: object) -> View:
-    view = _of(answer, View, "a View")
-    fields: dict[str, Any] = asdict(view)
-    sound = (
-        _is_tuple_of(fields["messages"], PromptMessage)
-        and _is_tuple_of(fields["places"], int)
-        and isinstance(fields["tokens"], int)
-        and isinstance(fields["pivot"], Pivot | None)
-    )
-    if not sound:
-        raise BadInput("answered a View whose fields are not what they must be")
-    return view
-
-
-def _is_tuple_of(held: object, kind: Any) -> bool:
-    return isinstance(held, tuple) and all(
-        isinstance(item, kind) for item in cast("tuple[object, ...]", held)
-    )
+def _struct(answer: object, kind: type[T]) -> T:
+    held: Any = _of(answer, kind, f"a {kind.__name__}")
+    try:  # fields are not checked when it is made
+        is_sound = convert(asdict(held), kind) == held
+    except ValidationError as error:
+        raise BadInput(f"answered a {kind.__name__} with wrong fields: {error}") from None
+    if not is_sound:
+        raise BadInput(f"answered a {kind.__name__} with wrong fields")
+    return held
 
 
 # The names of the points, and how an answer at each is read.
 POINTS: dict[str, Callable[[object], object]] = {
     "before_prune": _ordinals,
-    "before_compact": _change,
-    "before_continue": _yes_or_no,
-    "on_view": _view,
+    "before_compact": lambda answer: _struct(answer, CompactionChange),
+    "before_continue": lambda answer: _of(answer, bool, "True, False or None"),
+    "on_view": lambda answer: _struct(answer, View),
 }

@@ -7,16 +7,16 @@ messages stay as they are.
 
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
 from foldmark.analysis.inspection import ViewSize, fixed_tokens, newest_model, view_size
-from foldmark.compaction.fit import fit
+from foldmark.compaction.fit import fit, is_full
+from foldmark.compaction.fold import tokens_used
 from foldmark.compaction.pivot import append_pivot
-from foldmark.compaction.plan import tokens_used
 from foldmark.compaction.prune import Prune
-from foldmark.compaction.situation import CompactionRequest, SummaryInstructions
+from foldmark.compaction.situation import CompactionRequest, prepare
 from foldmark.digest.previous import BEGINNING
 from foldmark.errors import BadInput, WindowTooSmall
 from foldmark.log.log import Log
@@ -31,7 +31,7 @@ from foldmark.providers.driver import drive
 from foldmark.providers.models import limits_name
 from foldmark.summary.ladder import ModelUsage, Summary, summarize
 from foldmark.summary.protocol import Delta, Summarizer
-from foldmark.tokens.budget import exceeds, usable
+from foldmark.tokens.budget import usable
 from foldmark.tokens.limits import Limit, limits_or_usual, narrowed
 from foldmark.wire.tools import declared
 
@@ -42,7 +42,7 @@ _NOTES = {(NO_REPLY,), (GO_ON,), (FIRST,)}
 _SHORT_DIGEST = re.compile(r"\[[^\n\]]*\]")  # a digest that had no room
 
 
-class Fitted(Frozen):
+class CompactionOutcome(NamedTuple):
     """What was done to make a view fit; nothing, where it did."""
 
     before: ViewSize
@@ -56,7 +56,7 @@ def fit_view(
     summarizer: Summarizer | None = None,
     *,
     delta: Delta = lambda _: None,
-) -> Fitted:
+) -> CompactionOutcome:
     """Prune a view, and fold where that is not enough; WindowTooSmall where nothing is.
 
     Without a summarizer a digest is made.
@@ -65,40 +65,24 @@ def fit_view(
     before = view_size(viewer)
     pruned: tuple[int, ...] = ()
     folded: list[Summary] = []
+    limits = summarizer_limits(request, summarizer)
 
-    def is_full() -> bool:
-        if request.target is not None and viewer.tokens > request.target:
-            return True
+    def look() -> tuple[CompactionRequest, int]:
         # What another program measured held its own prompt and tools: it tells nothing here.
-        tokens = viewer.tokens + request.fixed
-        limit = request.limit
-        return limit is not None and exceeds(viewer.policy, tokens, limit, request.model)
+        return request, viewer.tokens + request.fixed
 
-    def is_enough(prune: Prune) -> bool:
-        log.mark(prune.ordinals, at=1)  # tried on the log, and taken back
-        fits = not is_full()
-        log.unmark(prune.ordinals)
-        return fits
-
-    for step in fit(request, is_full=is_full, may_prune=is_enough):
+    for step in fit(look):
         if isinstance(step, Prune):
             pruned = tuple(step.ordinals)
             log.mark(pruned, at=1)
-            continue
-        limits = summarizer_limits(
-            viewer.policy.compact,
-            summarizer,
-            model=request.model,
-            limit=request.limit,
-            overflowed=request.overflow,
-        )
-        made = drive(summarize(step, limits), summarizer, delta=delta)
-        append_pivot(log, made.text, tail_start=made.fold.tail_start, words=made.words)
-        folded.append(made)
-    if is_full():
+        else:
+            made = drive(summarize(prepare(step), limits), summarizer, delta=delta)
+            append_pivot(log, made.text, tail_start=made.fold.tail_start, words=made.words)
+            folded.append(made)
+    if is_full(*look()):
         room = request.target or request.room
         raise WindowTooSmall(usable=room, fixed=viewer.tokens + request.fixed, largest="the view")
-    return Fitted(before=before, after=view_size(viewer), pruned=pruned, folded=tuple(folded))
+    return CompactionOutcome(before, view_size(viewer), pruned, tuple(folded))
 
 
 # --- a transcript, and where its tokens went -----------------------------------------------
@@ -145,7 +129,7 @@ class FitReport(Frozen):
     usable: int
     fixed: int
     used: int  # tokens of the next request, as they were
-    fitted: Fitted
+    fitted: CompactionOutcome
     folded_places: tuple[int, ...]  # of messages that said something
     gone: TokenFates
     shares: ViewShares
@@ -184,7 +168,7 @@ def fit_transcript(
         model=model,
         fixed=fixed,
         target=goal.target,
-        wish=SummaryInstructions(instructions=goal.instructions),
+        instructions=goal.instructions,
         system=(info.origin.system or "") if info.origin else "",
         tools=_tools(info),
     )

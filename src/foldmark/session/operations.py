@@ -1,45 +1,27 @@
 """Pruning and pivoting a session, and taking that back. Each call is one transaction."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.compaction.pivot import marker_message, summary_message
-from foldmark.compaction.plan import check_window, session_fold
-from foldmark.compaction.prune import Prune, prune_plan
-from foldmark.compaction.situation import USUAL_ROOM
-from foldmark.compaction.tail import Fold
+from foldmark.compaction.prune import view_prune
+from foldmark.compaction.situation import CompactionRequest
 from foldmark.errors import BadInput
 from foldmark.log.log import marker_part
-from foldmark.log.view import view_start
 from foldmark.model import events
-from foldmark.model.messages import AnyPart, FilePart, Message, TextPart, Tokens, file_name
+from foldmark.model.messages import AnyPart, FilePart, Message, TextPart, file_name
 from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import AssistantMessage, UserMessage
-from foldmark.model.values import Frozen, encode
+from foldmark.model.values import encode
 from foldmark.store.transaction import Change
+from foldmark.summary.ladder import Summary
 from foldmark.tokens.sizes import message_sizes
 
-from .hooks import Compaction
 from .state import SessionState
 from .writer import write_message
-
-
-class Completion(Frozen):
-    """A summary with which a pivot is to be completed."""
-
-    text: str
-    tokens: Tokens | None = None
-    cost: float = 0.0
-    model: str = ""
-    act: int | None = None  # the queued compaction that it is for; None: whichever waits, or none
-    claimed: bool = False  # that one was claimed when its summary was begun
-    fold: Fold | None = None  # what it was made of; None: what would be folded now
-    words: int | None = None  # tokens of the user's words after it
-    resume: bool = False  # whether the session may go on by itself
-    told: Mapping[str, object] = {}  # for the event
-
 
 # --- prune ---
 
@@ -48,7 +30,7 @@ def prune(state: SessionState) -> Operation | None:
     """Hide old tool outputs by marks; None where there is nothing to hide."""
     with state.lock:
         state.fresh()
-        planned = _planned(state)
+        planned = view_prune(state.viewer, state.room, explain=False)
         if not planned.prune:
             return None
         kept = state.hooks.kept(planned)  # before the transaction: others need not wait for it
@@ -56,14 +38,9 @@ def prune(state: SessionState) -> Operation | None:
         return None if number is None else state.act(number)
 
 
-def _planned(state: SessionState) -> Prune:
-    start = view_start(state.log, state.policy.view)
-    rules = state.policy.prune
-    return prune_plan(state.log, rules, start=start, usable=state.room, explain=False)
-
-
 def _prune(state: SessionState, change: Change, kept: set[int]) -> int | None:
-    ordinals = [ordinal for ordinal in _planned(state).ordinals if ordinal not in kept]
+    planned = view_prune(state.viewer, state.room, explain=False)
+    ordinals = [ordinal for ordinal in planned.ordinals if ordinal not in kept]
     if not ordinals:
         return None
     before = state.viewer.tokens
@@ -77,12 +54,10 @@ def _prune(state: SessionState, change: Change, kept: set[int]) -> int | None:
 # --- a compaction that is queued ---
 
 
-def queue(
-    state: SessionState, *, auto: bool, overflow: bool, instructions: str
-) -> Operation | None:
+def queue(state: SessionState, asked: CompactionRequest) -> Operation | None:
     """Queue a compaction by a marker; the one that is queued already, if one is."""
     with state.lock:
-        wanted = allowed(state, auto=auto, overflow=overflow, instructions=instructions)
+        wanted = allowed(state, asked)
         if wanted is None:
             return None
         return state.act(state.write(lambda change: queued(state, change, wanted)))
@@ -116,38 +91,31 @@ def cancel(state: SessionState, reason: str) -> Operation | None:
         return None if number is None else state.act(number)
 
 
-def allowed(
-    state: SessionState, *, auto: bool, overflow: bool, instructions: str = ""
-) -> Compaction | None:
+def allowed(state: SessionState, asked: CompactionRequest) -> CompactionRequest | None:
     """The compaction as hooks leave it; one that is queued already is not asked for again.
 
     None where a hook forbids it, or where it is automatic and the policy is not.
     """
-    wanted = Compaction(
-        session=state.id,
-        auto=auto,
-        overflow=overflow,
-        tokens=state.tokens,
-        instructions=instructions or state.focus,
-    )
+    state.fresh()
+    asked = replace(asked, viewer=state.viewer, instructions=asked.instructions or state.focus)
     if pending(state) is not None:
-        return wanted
-    if auto and not state.policy.auto:
+        return asked
+    if asked.auto and not state.policy.auto:
         return None
-    changed, veto = state.hooks.compaction(wanted)
+    changed, veto = state.hooks.compaction(asked)
     if veto is None:
         return changed
     state.write(lambda change: change.event(events.FAILED, reason=f"vetoed: {veto}"))
     return None
 
 
-def queued(state: SessionState, change: Change, wanted: Compaction) -> int:
+def queued(state: SessionState, change: Change, wanted: CompactionRequest) -> int:
     """The compaction that is queued, by another process perhaps, or a new one."""
     waiting = pending(state)
     return waiting.number if waiting else _queue(state, change, wanted)
 
 
-def _queue(state: SessionState, change: Change, wanted: Compaction) -> int:
+def _queue(state: SessionState, change: Change, wanted: CompactionRequest) -> int:
     marker = marker_message(
         state.maker.made(state.id),
         auto=wanted.auto,
@@ -177,62 +145,75 @@ def _queue(state: SessionState, change: Change, wanted: Compaction) -> int:
 # --- a pivot ---
 
 
-def complete(state: SessionState, made: Completion, wanted: Compaction) -> Operation:
-    """Complete the queued compaction, or a new one: marker, summary and tail at once."""
-    return state.act(state.write(lambda change: _pivot(state, change, made, wanted)))
+def complete(
+    state: SessionState,
+    asked: CompactionRequest,
+    summary: Callable[[int | None], Summary],
+    *,
+    resume: bool = False,
+) -> Operation:
+    """Complete the queued compaction, or a new one: marker, summary and tail at once.
+
+    `summary` is given the place of the marker that waits, if one does. A request that names a
+    marker has been claimed already.
+    """
+    job = partial(_pivot, state, asked=asked, summary=summary, resume=resume)
+    return state.act(state.write(job))
 
 
-def _pivot(state: SessionState, change: Change, made: Completion, wanted: Compaction) -> int:
-    before = state.viewer.tokens
+def _pivot(
+    state: SessionState,
+    change: Change,
+    *,
+    asked: CompactionRequest,
+    summary: Callable[[int | None], Summary],
+    resume: bool,
+) -> int:
+    before, is_claimed = state.viewer.tokens, asked.marker is not None
     waiting = pending(state)  # asked here, where no other process can change it
-    if made.act is not None and (waiting is None or waiting.number != made.act):
-        raise BadInput(f"compaction {made.act} of session {state.id} is not waiting any more")
-    fold = made.fold or _fold(state, wanted, None if waiting is None else waiting.marker)
+    if asked.act is not None and (waiting is None or waiting.number != asked.act):
+        raise BadInput(f"compaction {asked.act} of session {state.id} is not waiting any more")
+    made = summary(None if waiting is None else waiting.marker)
     if waiting is None:
-        number = _queue(state, change, wanted)
+        number = _queue(state, change, asked)
         marker = change.places - 1
     else:
         number, marker = waiting.number, waiting.marker or 0
-    if not change.claim(number, state.holder, anew=not made.claimed):
+    if not change.claim(number, state.holder, anew=not is_claimed):
         raise BadInput(f"compaction {number} of session {state.id} is another's, or done")
-    if not made.claimed:
+    if not is_claimed:
         change.event(events.STARTED, act=number)
-    message, place = _fold_away(state, change, (number, marker), fold, made)
-    if fold.replay is not None:
+    message, place = _fold_away(state, change, (number, marker), made)
+    if made.fold.replay is not None:
         # The request that overflowed, once more, its files named and not shown.
         write_message(
-            state, change, state.maker.user(tuple(map(_named_only, fold.replay.parts)), {})
+            state, change, state.maker.user(tuple(map(_named_only, made.fold.replay.parts)), {})
         )
     after = state.load_changed(change)
-    if made.resume and _must_resume(state):
+    if resume and _must_resume(state):
         # In the user's place, marked as not theirs.
         part = TextPart(text=state.policy.compact.resume, synthetic=True)
         write_message(state, change, state.maker.user((part,), {}))
         after = state.load_changed(change)
     change.change_act(number, summary=place, before=before, after=after)
-    told = {name: held for name, held in made.told.items() if held}
+    told = {"how": made.how, "calls": made.spent.calls, "flaws": list(made.spent.flaws)}
     change.event(
-        events.COMPACTED, act=number, message=message.id, before=before, after=after, **told
+        events.COMPACTED,
+        act=number,
+        message=message.id,
+        before=before,
+        after=after,
+        **{name: held for name, held in told.items() if held},
     )
     return number
 
 
-def _fold(state: SessionState, wanted: Compaction, marker: int | None) -> Fold:
-    """What a pivot with the caller's own summary folds."""
-    room = state.room or USUAL_ROOM
-    if state.limit is not None and state.policy.tail.capped:
-        check_window(state.viewer, room, fixed=state.fixed)
-    return session_fold(
-        state.viewer, room, fixed=state.fixed, overflow=wanted.overflow, before=marker
-    )
-
-
 def _fold_away(
-    state: SessionState, change: Change, act: tuple[int, int], fold: Fold, made: Completion
+    state: SessionState, change: Change, act: tuple[int, int], made: Summary
 ) -> tuple[Message, int]:
     """Write the summary of an act and where its tail begins; the message and its place."""
     number, marker = act
-    tail_id = fold.tail_start
+    tail_id = made.fold.tail_start
     tail = None if tail_id is None else state.log.place(tail_id, below=marker)
     tail_id = None if tail is None else tail_id
     _note_pivot(state, change, marker, tail_id, made.words)
@@ -242,8 +223,8 @@ def _fold_away(
         made.text,
         marker=state.log.entries[marker].message.id,
         model=state.maker.model_ref(made.model or state.model),
-        tokens=made.tokens,
-        cost=made.cost,
+        tokens=made.spent.tokens,
+        cost=made.spent.cost,
     )
     place = write_message(state, change, message).index
     change.change_act(number, memory, marker=marker, summary=place, tail=tail, tail_id=tail_id)

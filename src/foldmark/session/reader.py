@@ -5,7 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from foldmark.compaction.plan import Plan, session_plan, tokens_used
+from foldmark.analysis.plan import Plan, session_plan
+from foldmark.compaction.fold import tokens_used
 from foldmark.errors import BadInput, BadPolicy, StoreError
 from foldmark.log.log import ordinal_of, part_text
 from foldmark.log.marks import marked_messages, with_reverts
@@ -52,11 +53,11 @@ def view(state: SessionState, act: int | None = None, *, after: bool = False) ->
         return state.viewing(state.built(loaded)).view()
 
 
-def plan(state: SessionState, *, explain: bool) -> Plan:
+def plan(state: SessionState) -> Plan:
     """What prune and compact would do, and why."""
     with state.lock:
         viewer, limit = state.fresh(), _window(state)
-        return session_plan(viewer, limit, model=state.model, fixed=state.fixed, explain=explain)
+        return session_plan(viewer, limit, model=state.model, fixed=state.fixed)
 
 
 def pressure(state: SessionState) -> float:

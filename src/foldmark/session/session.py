@@ -21,7 +21,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from foldmark.compaction.plan import Plan
+from foldmark.analysis.plan import Plan
 from foldmark.log.view import View
 from foldmark.model.events import Event, known_kinds
 from foldmark.model.messages import FilePart, Message, Tokens, Transcript
@@ -39,10 +39,8 @@ from foldmark.wire.codec import wire_named
 from . import compactor, operations, reader, streaming, writer
 from .bus import Subscriber
 from .closing import AsyncClosing, Closing
-from .compactor import Wanted
 from .diff import ViewDiff, view_diff
 from .maker import Content
-from .operations import Completion
 from .reader import Found
 from .state import SessionSetup, SessionState
 from .writer import OpenCall
@@ -246,9 +244,9 @@ class Session(Closing, AsyncClosing):
         """What the model is shown now, or was shown right before or after an act."""
         return reader.view(self._state, after or before, after=after is not None)
 
-    def plan(self, *, explain: bool = True) -> Plan:
+    def plan(self) -> Plan:
         """What prune and compact would do, and why."""
-        return reader.plan(self._state, explain=explain)
+        return reader.plan(self._state)
 
     def pressure(self) -> float:
         """Used ÷ usable; over 1 is too much."""
@@ -306,11 +304,17 @@ class Session(Closing, AsyncClosing):
         the queued compaction of that number is completed. `target` is the tokens that the view
         shall have. None where a hook forbids it, or where it is automatic and the policy is not.
         """
-        if summary is not None:
-            made = Completion(text=summary, tokens=tokens, act=act)
-            return compactor.complete(self._state, made, auto=auto, overflow=overflow)
-        wanted = Wanted(auto, overflow, instructions, act, target)
-        return compactor.run(self._state, compactor.compact(self._state, wanted))
+        steps = compactor.compact(
+            self._state,
+            summary,
+            tokens,
+            auto=auto,
+            overflow=overflow,
+            instructions=instructions,
+            act=act,
+            target=target,
+        )
+        return compactor.run(self._state, steps)
 
     def queue(
         self, *, auto: bool = False, overflow: bool = False, instructions: str = ""
@@ -471,13 +475,17 @@ class Session(Closing, AsyncClosing):
         target: int | None = None,
     ) -> Operation | None:
         """`compact`, async: the model is asked in the caller's own event loop."""
-        if summary is not None:
-            made = Completion(text=summary, tokens=tokens, act=act)
-            return await asyncio.to_thread(
-                compactor.complete, self._state, made, auto=auto, overflow=overflow
-            )
-        wanted = Wanted(auto, overflow, instructions, act, target)
-        return await compactor.arun(self._state, compactor.compact(self._state, wanted))
+        steps = compactor.compact(
+            self._state,
+            summary,
+            tokens,
+            auto=auto,
+            overflow=overflow,
+            instructions=instructions,
+            act=act,
+            target=target,
+        )
+        return await compactor.arun(self._state, steps)
 
     async def aswitch(
         self, model: str | None = None, *, window: int | None = None, output: int | None = None

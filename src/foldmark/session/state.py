@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from foldmark.compaction.plan import tokens_used
+from foldmark.compaction.fold import tokens_used
 from foldmark.errors import BadInput, FoldmarkError, SessionOvertaken, StoreError
 from foldmark.log.log import Log, ordinal_of
 from foldmark.log.view import Viewer

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from foldmark.compaction.plan import LEAST_SUMMARY
+from foldmark.compaction.fold import LEAST_SUMMARY
 from foldmark.compaction.situation import Situation
 from foldmark.compaction.tail import Fold
 from foldmark.model.messages import Tokens
@@ -65,8 +65,8 @@ class SummarizerLimits(Frozen):
     limit: Limit  # of the model that summarises
     digest: Callable[[Situation, int], str]  # of what is folded, in so many tokens
     own: bool  # whether it is the session's own model, whose cache holds the session's prefix
-    overflowed: bool = False  # the provider has just refused the view for its length
     clock: Callable[[], float] = lambda: 0.0
+    name: str = ""  # of the model
 
 
 class ModelUsage(Frozen):
@@ -82,10 +82,11 @@ class Summary(Frozen):
     """A summary, and how it came about."""
 
     text: str
-    how: How
     fold: Fold
-    spent: ModelUsage
+    how: How | Literal[""] = ""  # "": the caller wrote it
+    spent: ModelUsage = ModelUsage()
     words: int | None = None  # tokens of the user's words, where a target says so
+    model: str = ""  # that wrote it
 
 
 def summarize(situation: Situation, limits: SummarizerLimits) -> ModelDialogue[Summary]:
@@ -101,7 +102,12 @@ def summarize(situation: Situation, limits: SummarizerLimits) -> ModelDialogue[S
         text, how = masked(written[0]) if rules.mask else written[0], written[1]
         text = _with_digest(text, situation, limits) if rules.digest else text
     return Summary(
-        text=text, how=how, fold=situation.fold, spent=ladder.spent, words=situation.words
+        text=text,
+        fold=situation.fold,
+        how=how,
+        spent=ladder.spent,
+        words=situation.words,
+        model="" if written is None else limits.name,
     )
 
 
@@ -128,7 +134,7 @@ class Ladder:
         self._rules = limits.rules
         self._most = most
         self._count: Counter = situation.log.count
-        wish = situation.request.wish
+        wish = situation.request
         self._request = final_request(limits.rules, wish, most)
         # Where another prompt stands for ours, no headings are asked for.
         ours = limits.rules.prompts == "foldmark" and wish.prompt is None
@@ -162,7 +168,8 @@ class Ladder:
         blocks = (block for message in view.messages for block in message.content)
         bare = not asked.tools and any(isinstance(block, Call) for block in blocks)
         # Some providers refuse calls in a request that declares no tools.
-        if not self._limits.own or self._limits.overflowed or bare or not view.messages:
+        # What a provider has just refused for its length is not sent once more.
+        if not self._limits.own or asked.overflow or bare or not view.messages:
             return None
         tokens = self._situation.view_tokens + asked.fixed + self._count(self._request)
         if tokens + self._answer_room() > self._window:

@@ -9,7 +9,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from foldmark.compaction.situation import SummaryInstructions
+from foldmark.compaction.situation import CompactionRequest
 from foldmark.model.prompt_messages import AssistantMessage, PromptMessage, Text, UserMessage
 from foldmark.policy import QUESTION, CompactRules
 
@@ -48,7 +48,7 @@ def system_prompt(rules: CompactRules) -> str:
     return prompt("agent" if rules.prompts == "foldmark" else f"agent-{rules.prompts}")
 
 
-def final_request(rules: CompactRules, wish: SummaryInstructions, tokens: int) -> str:
+def final_request(rules: CompactRules, wish: CompactionRequest, tokens: int) -> str:
     """What is asked at the end, with the user's focus and what hooks add."""
     ours = rules.prompts == "foldmark"
     text = wish.prompt

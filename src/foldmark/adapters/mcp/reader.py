@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 
 from foldmark.analysis.history import RecordedCompaction
 from foldmark.analysis.inspection import Inspection, by_reason, inspection, newest_model
-from foldmark.compaction.plan import Plan, session_plan
+from foldmark.analysis.plan import Plan, session_plan
 from foldmark.compaction.prune import Decision
 from foldmark.errors import BadInput, UnknownModel
 from foldmark.files import harmless
@@ -166,14 +166,13 @@ class SessionReader:
         assumed = "" if limit else " (assumed, as no model tells it; give `window`)"
         hidden = made.prune.prune
         largest = "; the largest are below" if len(hidden) > _MOST_ROWS else ""
-        folded = len(made.fold.head) if made.fold else 0
         head = (
             f"The next request of session {self.name}, with system prompt and tools as far as they "
             f"were measured: {made.tokens:,} of {made.usable:,} usable tokens "
             f"({round(made.pressure * 100)} %) in a window of {window.context:,}{assumed}. "
             f"{_verdict(made, is_full=is_full)}\n"
             f"Prune would hide {len(hidden):,} tool outputs ({made.prune.tokens:,} tokens)"
-            f"{largest}.\nA compaction now would fold {folded:,} messages."
+            f"{largest}.\nA compaction now would fold {len(made.fold.head):,} messages."
         )
         return _answer(head, [*_hidden_lines(hidden), *_kept_lines(made.prune.keep)])
 

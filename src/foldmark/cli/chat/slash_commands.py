@@ -141,16 +141,15 @@ def _plan(context: RunContext, _: str) -> None:
     plan = context.session.plan()
     used = f"{short(plan.tokens)} of {short(plan.usable)} usable tokens"
     outputs = number(len(plan.prune.prune), "old output")
-    most = number(len(plan.fold.head), "message") if plan.fold else ""
-    # Whether that is worth a summary, and how much of it, is known to who makes one.
-    folded = f"at most {most}, if that frees enough" if most else "nothing"
+    most = number(len(plan.fold.head), "message")
     auto = "It overflows: that comes with the next step." if plan.overflow else "It fits."
     show(
         gauge(plan.pressure),
         Text(
             f"{used}. {auto}\n"
             f"Prune would hide {outputs} ({number(plan.prune.tokens, 'token')}).\n"
-            f"A compaction would fold {folded}."
+            # Whether that is worth a summary, and how much of it, is known to who makes one.
+            f"A compaction would fold at most {most}, if that frees enough."
         ),
     )
 

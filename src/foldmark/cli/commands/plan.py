@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from foldmark.analysis.inspection import by_reason, newest_model
-from foldmark.compaction.plan import Plan, session_plan, tokens_used
+from foldmark.analysis.plan import Plan, session_plan
 from foldmark.compaction.prune import Decision
 from foldmark.errors import BadInput
 from foldmark.files import harmless
@@ -73,20 +73,20 @@ def plan(
         raise BadInput(cause, source=harmless(file))
     limit = narrowed(name, models.window) if models.window else model_limits(name)
     viewer = Viewer(log, policy, model=name, usable=usable(policy, limit, name))
-    report = PlanReport(viewer, limit, name, session_plan(viewer, limit, model=name, explain=True))
+    report = PlanReport(viewer, limit, name, session_plan(viewer, limit, model=name))
     info = transcript.info
     pieces = report.pieces(info.title or "", info.directory or "")
     answer(report.as_json(), *(() if json else pieces), json=json)
 
 
 class PlanReport:
-    """A plan with what it was made for, and the tokens that pruning alone would leave."""
+    """A plan with what it was made for."""
 
     def __init__(self, viewer: Viewer, limit: Limit, model: str, plan: Plan) -> None:
-        """Take the plan for a session as it is now; the prune is tried, and taken back."""
+        """Take the plan for a session as it is now."""
         self._viewer, self._policy, self._log = viewer, viewer.policy, viewer.log
         self._limit, self._model, self._plan = limit, model, plan
-        self._left = _tokens_after(viewer, plan) if plan.prune.prune else plan.tokens
+        self._left = plan.pruned_tokens
         self._left_pressure = pressure(self._left, plan.usable) if limit.context else 0.0
 
     def as_json(self) -> Json:
@@ -107,7 +107,7 @@ class PlanReport:
                 "overflow": is_overflow(policy, self._left, self._limit, self._model),
             },
             "auto": policy.auto,
-            "folded": len(plan.fold.head) if plan.fold else 0,
+            "folded": len(plan.fold.head),
             "prune": [_decision(held) for held in plan.prune.prune],
             "keep": [_decision(held) for held in plan.prune.keep],
             "tail_start": plan.tail_start,
@@ -181,7 +181,7 @@ class PlanReport:
 
     def _compaction(self) -> RenderableType:
         plan, log = self._plan, self._log
-        head = plan.fold.head if plan.fold else ()
+        head = plan.fold.head
         what = f"{number(len(head), 'message')} into one summary" if head else "nothing"
         kept = [Text("No message would be kept word for word after it.")]
         place = log.place(plan.tail_start) if plan.tail_start else None
@@ -194,17 +194,6 @@ class PlanReport:
             kept.append(Text.assemble((f"{who}: ", QUIET), first))
         note = "The model sees the summary in their place; the log keeps every message."
         return section(f"A compaction now would fold {what}", *kept, note=note)
-
-
-def _tokens_after(viewer: Viewer, made: Plan) -> int:
-    """What the session would have once the plan's outputs are hidden: tried, and taken back."""
-    log, before, measured = viewer.log, viewer.tokens, viewer.log.measured
-    log.mark(made.prune.ordinals, at=1)
-    freed, tokens = before - viewer.tokens, tokens_used(viewer)
-    log.unmark(made.prune.ordinals)
-    log.measured = measured  # marks make the log forget it
-    # A policy that only measures knows nothing until the next answer.
-    return tokens if viewer.policy.window.preflight else max(0, made.tokens - freed)
 
 
 def _decision(held: Decision) -> Json:

@@ -1,4 +1,4 @@
-"""The plan: what prune and compact would do to a session now, and why, before it is done."""
+"""What a pivot would fold and keep of a session, and whether any pivot could make it fit."""
 
 from collections.abc import Sequence
 
@@ -6,43 +6,17 @@ from foldmark.errors import WindowTooSmall
 from foldmark.log.carryover import REPEATED, words_room
 from foldmark.log.log import Log
 from foldmark.log.render import Cell
-from foldmark.log.view import NOTE_TOKENS, Viewer, view_start
+from foldmark.log.view import NOTE_TOKENS, Viewer
 from foldmark.model.messages import AssistantInfo
 from foldmark.model.prompt_messages import ToolMessage, neutral_json
-from foldmark.model.values import Frozen
 from foldmark.policy import Policy
-from foldmark.tokens.budget import is_overflow, pressure, usable, used
+from foldmark.tokens.budget import used
 from foldmark.tokens.counters import correction, round4_length, utf16_length
-from foldmark.tokens.limits import Limit
 
-from .prune import Prune, prune_plan
 from .tail import Fold, Measure, replayed, suffix_measure, tail_budget, tail_start
 
 # Less than this is no summary.
 LEAST_SUMMARY = 100
-PLACEHOLDER_TOKENS = 30  # about, of what stands in place of a pruned output
-
-
-class Plan(Frozen):
-    """What would be done: figures, outputs to prune and keep, and where the tail would begin."""
-
-    overflow: bool
-    usable: int
-    tokens: int
-    pressure: float
-    prune: Prune
-    fold: Fold | None  # what a pivot would fold, where that was to be explained
-
-    @property
-    def tail_start(self) -> str | None:
-        """The first message that a pivot would keep verbatim."""
-        return self.fold.tail_start if self.fold else None
-
-    @property
-    def prune_is_enough(self) -> bool:
-        """Whether what can be pruned brings the view into its window."""
-        freed = self.prune.tokens - PLACEHOLDER_TOKENS * len(self.prune.prune)
-        return bool(self.prune) and self.tokens - freed < self.usable
 
 
 def tokens_used(viewer: Viewer, *, fixed: int = 0) -> int:
@@ -74,36 +48,6 @@ def _measured(log: Log, place: int | None, policy: Policy) -> int:
     if not isinstance(info, AssistantInfo) or info.summary or not info.tokens:
         return 0
     return used(info.tokens, policy.window)
-
-
-def session_plan(
-    viewer: Viewer, limit: Limit, *, model: str = "", fixed: int = 0, explain: bool = True
-) -> Plan:
-    """What prune and compact would do to a session with this model.
-
-    Without `explain` it says neither why outputs are kept nor what a pivot would fold: that is
-    for loops, which ask at every step. Raises WindowTooSmall where no pivot could help.
-    """
-    log, policy = viewer.log, viewer.policy
-    room = usable(policy, limit, model)
-    count = tokens_used(viewer, fixed=fixed)
-    overflow = is_overflow(policy, count, limit, model)
-    if overflow and policy.tail.capped:
-        check_window(viewer, room, fixed=fixed)
-    return Plan(
-        overflow=overflow,
-        usable=room,
-        tokens=count,
-        pressure=pressure(count, room) if limit.context else 0.0,
-        prune=prune_plan(
-            log,
-            policy.prune,
-            start=view_start(log, policy.view),
-            usable=room,
-            explain=explain,
-        ),
-        fold=session_fold(viewer, room, fixed=fixed) if explain else None,
-    )
 
 
 def session_fold(
