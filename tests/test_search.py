@@ -5,6 +5,7 @@ import sqlite3
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import foldmark
 from foldmark.model.messages import (
@@ -17,7 +18,8 @@ from foldmark.model.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.session.loop_support import LoopSupport
+from foldmark.session import writer
+from foldmark.session.session import Session, state_of
 from foldmark.store.maintenance import collect
 from foldmark.store.search import words
 from foldmark.store.store import Store
@@ -150,19 +152,24 @@ def test_a_late_result_is_found_by_its_words(where: str) -> None:
             assert handles(session, "heron") == set()
 
 
+def rewrite(session: Session, old: Message, text: str) -> None:
+    parts = (TextPart(text=text),)
+    writer.amend(state_of(session), old.id, lambda held: replace(held, parts=parts))
+
+
 def test_a_fork_finds_its_own_words_whatever_becomes_of_its_origin(where: str) -> None:
     with opened(where, "s") as session:
         old = session.record("a walrus sleeps")
         forks = [session.fork(session=f"f{number}") for number in range(2)]
         forks.append(forks[0].fork(session="f2"))
         for text in ("a heron wakes", "a stork flies"):
-            LoopSupport(session).update(Message(info=old.info, parts=(TextPart(text=text),)))
+            rewrite(session, old, text)
         assert handles(session, "stork") == {"h0"}
         assert handles(session, "walrus") == handles(session, "heron") == set()
         for fork in forks:
             assert handles(fork, "walrus") == {"h0"}
             assert handles(fork, "heron") == handles(fork, "stork") == set()
-        LoopSupport(forks[1]).update(Message(info=old.info, parts=(TextPart(text="a crane"),)))
+        rewrite(forks[1], old, "a crane")
         assert handles(forks[1], "crane") == {"h0"}
         assert handles(forks[1], "walrus") == set()
         assert handles(forks[0], "walrus") == handles(forks[2], "walrus") == {"h0"}

@@ -11,7 +11,7 @@ from foldmark.compaction.situation import CompactionRequest
 from foldmark.model.messages import Pending, TextPart, ToolPart
 from foldmark.model.values import Frozen
 from foldmark.session.hooks import CompactionChange
-from foldmark.session.loop_support import LoopSupport
+from foldmark.session.session import state_of
 from foldmark.tokens.limits import Limit
 
 
@@ -122,7 +122,7 @@ class Stops:
 def test_a_hook_decides_whether_a_loop_goes_on(where: str) -> None:
     for name, expected in (("go", True), ("stop", False)):
         with opened(where, session=name, hooks=[Stops()]) as session:
-            assert LoopSupport(session).may_continue() is expected
+            assert state_of(session).hooks.may_continue(name) is expected
 
 
 VALUES = (str, int, tuple, Frozen, Limit, type(None))

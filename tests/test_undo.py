@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
 from foldmark.policy import Policy
-from foldmark.session.loop_support import LoopSupport
 
 from .driving import POLICIES, Driver, operations
 from .sessions import bytes_of, call, opened, step, work
@@ -136,8 +135,6 @@ def test_a_result_that_comes_after_a_revert_moves_no_handle(where: str) -> None:
         session.user("Hidden")
         session.revert(called.id)
         session.result("c", "done\n" * 10)
-        with pytest.raises(BadInput, match="only the last message"):
-            LoopSupport(session).update(called)
         session.user("Two")
         step(session, "d", "more\n" * 10)
         view = session.view()

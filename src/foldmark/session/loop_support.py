@@ -8,20 +8,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.model.messages import (
-    AssistantInfo,
-    Message,
-    SessionInfo,
-    StepFinishPart,
-    Time,
-    UserInfo,
-)
+from foldmark.model.messages import AssistantInfo, Message, StepFinishPart, UserInfo
 from foldmark.model.operations import Operation
 from foldmark.model.values import Json
 from foldmark.wire.codec import Reader
 
 from . import compactor, writer
 from .maker import Maker
+from .opening import new_session
 from .session import Session, open_beside, state_of
 
 M = TypeVar("M")
@@ -63,10 +57,6 @@ class LoopSupport:
         """
         self._state.acquire()
 
-    def may_continue(self) -> bool:
-        """Whether hooks let a loop go on by itself after a compaction."""
-        return self._state.hooks.may_continue(self._state.id)
-
     def newest(self) -> Message | None:
         """The newest message that is shown."""
         state = self._state
@@ -83,21 +73,12 @@ class LoopSupport:
 
     def child(self, title: str = "") -> Session:
         """A new session in the same store for a part of the work of this one."""
-        state, now = self._state, self.maker.now()
-        info = SessionInfo(
-            id=self.maker.session_id(),
-            parent_id=state.id,
-            title=title or UNSET,
-            time=Time(created=now, updated=now),
-        )
+        state = self._state
+        info = new_session(parent_id=state.id, title=title or UNSET)
         row = state.store.create(info, estimate=state.policy.estimate)
         return open_beside(self._session, row)
 
     # --- what is written ---
-
-    def update(self, message: Message) -> Message:
-        """Put a newer state of the last message in its place, as a stream goes on."""
-        return writer.update(self._state, message)
 
     def extend_read(self, messages: Sequence[M], reader: Reader[M]) -> list[Message]:
         """Take messages of a framework as they are, by who reads them."""

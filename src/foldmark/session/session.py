@@ -323,9 +323,8 @@ class Session(Closing, AsyncClosing):
 
         None where a hook forbids it, or where it is automatic and the policy is not.
         """
-        return operations.queue(
-            self._state, auto=auto, overflow=overflow, instructions=instructions
-        )
+        wishes = {"auto": auto, "overflow": overflow, "instructions": instructions}
+        return operations.queue(self._state, compactor.request(self._state, **wishes))
 
     def pending(self) -> Operation | None:
         """The compaction that is queued, if one is."""

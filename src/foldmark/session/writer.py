@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from foldmark.errors import BadInput
 from foldmark.log.log import Entry, handle
-from foldmark.model import events
 from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
@@ -65,23 +64,6 @@ def write_message(
 def append(state: SessionState, message: Message) -> Message:
     """Say a whole message, and tell of it."""
     return state.write(lambda change: write_message(state, change, message, tell=True)).message
-
-
-def update(state: SessionState, message: Message) -> Message:
-    """Put a newer state of the last message in its place, as a stream goes on."""
-
-    def job(change: Change) -> Message:
-        old = state.log.last
-        if old is None or old.message.id != message.id or old.index + 1 != change.places:
-            raise BadInput(f"only the last message can still change, not {message.id!r}")
-        data = checked_json(message)
-        newer = state.log.replace(message)
-        tokens = sum(size.total for size in newer.sizes)
-        change.event(events.MESSAGE_WRITTEN, message=message.id, place=newer.index, tokens=tokens)
-        change.put(old, newer, data)
-        return message
-
-    return state.write(job)
 
 
 # --- what a model answers ---
