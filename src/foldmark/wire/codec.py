@@ -263,8 +263,11 @@ def with_whole_messages(
 ) -> Iterator[PromptMessage | Json]:
     """Shown messages, and as JSON those that pass through whole, which stand among their texts."""
     for message in shown:
+        if not isinstance(message, UserMessage):
+            yield message
+            continue
         found = [whole(block) for block in message.content]
-        if not any(found) or not isinstance(message, UserMessage):
+        if not any(found):
             yield message
             continue
         for is_whole, group in groupby(zip(found, message.content, strict=True), _is_whole):

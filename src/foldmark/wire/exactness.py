@@ -19,7 +19,7 @@ from foldmark.log.render import media
 from foldmark.model.prompt_messages import RAW, Output, Result
 from foldmark.model.values import Json
 
-from .codec import RESULT, Answer, arguments_object, compact
+from .codec import RESULT, Answer, arguments_object, compact, without
 
 _LEAST = 32  # characters of a text that is not kept a second time
 _SEARCHED = 64  # texts in which pieces are looked for: a long list has thousands
@@ -36,14 +36,14 @@ def raw_unless(usual: Any, came: Any, named: str = "") -> Json:
 
 def as_it_came(usual: Any, own: Json, named: str = "") -> Any:
     """What came, if what is usual now is what it was then, but for its id; else the usual."""
+    if RAW not in own:
+        return usual
     unnamed = _unnamed(usual, named)
-    match own.get(RAW):
-        case [mark, difference] if mark == _mark(unnamed):
-            with suppress(LookupError, TypeError, ValueError, AttributeError):
-                came = _applied(difference, unnamed, _texts(unnamed))
-                return {**came, named: usual[named]} if named and named in came else came
-        case _:
-            pass
+    with suppress(LookupError, TypeError, ValueError, AttributeError):
+        mark, difference = own[RAW]
+        if mark == _mark(unnamed):
+            came = _reapplied(difference, unnamed)
+            return {**came, named: usual[named]} if named and named in came else came
     return usual
 
 
@@ -127,25 +127,32 @@ def _text_difference(came: str, texts: Mapping[str, int]) -> list[Any]:
     return ["value", came]
 
 
+def _reapplied(difference: Any, usual: Any) -> Any:
+    try:
+        return _applied(difference, usual, ())
+    except IndexError:  # few differences refer to a text, and to list them takes long
+        return _applied(difference, usual, _texts(usual))
+
+
 def _applied(difference: Any, usual: Any, texts: Sequence[str]) -> Any:
     """What came, of a difference and the usual."""
-    match difference:
-        case ["piece", int(number), start, end]:
-            return texts[number][start:end]
-        case ["parsed", int(number)]:
-            return msgspec.json.decode(texts[number])
-        case ["spaced", int(number)]:
-            return _spaced(texts[number])
-        case ["list", items]:
-            return [_applied(held, None, texts) for held in items]
-        case ["fields", changed, *gone]:
-            old = _object(usual)
-            newer = {name: _applied(held, old.get(name), texts) for name, held in changed.items()}
-            return {name: held for name, held in old.items() if name not in gone} | newer
-        case ["value", came]:
-            return came
-        case _:
-            raise ValueError(difference)
+    kind, value, *more = difference
+    if kind == "value":
+        return value
+    if kind == "fields":
+        old = _object(usual)
+        newer = {name: _applied(held, old.get(name), texts) for name, held in value.items()}
+        return {**(without(old, *more) if more else old), **newer}
+    if kind == "list":
+        return [_applied(held, None, texts) for held in value]
+    if kind == "piece":
+        return texts[int(value)][slice(*more)]
+    text = texts[int(value)]
+    if kind == "parsed":
+        return msgspec.json.decode(text)
+    if kind == "spaced":
+        return _spaced(text)
+    raise ValueError(difference)
 
 
 def _spaced(text: str) -> str:

@@ -513,13 +513,14 @@ def _usual_call(name: str, call_id: str, given: Json) -> Json:
 
 def _written_call(call: Call, *, as_is: bool) -> Json:
     usual = _usual_call(call.tool_name, call.tool_call_id, call.input)
-    own = {} if _is_old(call) else options(call.provider_options, KEY)
-    came: Json = as_it_came(usual, own, "id")
+    own = options(call.provider_options, KEY)
+    came: Json = usual if _OLD in own else as_it_came(usual, own, "id")
     if as_is:
         return came
     name, call_id = _TOOLS.fit(call.tool_name), _fitting_id(call.tool_call_id)
     if came is usual or name != call.tool_name:
-        return _usual_call(name, call_id, call.input)
+        usual["id"], usual["function"]["name"] = call_id, name
+        return usual
     came["id"] = usual["id"] = call_id
     fields = known_fields(came, _RETURNED)
     function = options(came, "function")
