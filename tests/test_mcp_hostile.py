@@ -333,24 +333,13 @@ def test_half_characters_and_controls_can_be_sent(shelf: SessionSource):
         assert json.loads(text)
 
 
-class Broken:
-    """Sessions that cannot be looked at, for a reason that nobody foresaw."""
-
-    def look(self, name: str | None) -> SessionReader:
+class Broken(TranscriptSource):
+    def look(self, name: str | None = None) -> SessionReader:
         raise RuntimeError(f"{SECRET}\n{name}")
 
-    def names(self) -> list[str]:
-        return []
 
-    def left_out(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        pass
-
-
-def test_what_nobody_foresaw_is_one_line_too(caplog: pytest.LogCaptureFixture):
-    answer = Answering(Broken()).answer("inspect", {})
+def test_what_nobody_foresaw_is_one_line_too(caplog: pytest.LogCaptureFixture, tmp_path: Path):
+    answer = Answering(Broken(tmp_path / "s.jsonl", Settings(), fill)).answer("inspect", {})
     assert "inspect failed: RuntimeError" in refusal(answer)
     assert SECRET not in sent(answer)
     assert SECRET in caplog.text

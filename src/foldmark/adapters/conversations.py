@@ -83,13 +83,10 @@ class SharedSession:
                 yield
                 self._version = self.session.info.version
             finally:
-                self._give_back()
-
-    def _give_back(self) -> None:
-        try:
-            self.session.release()
-        except FoldmarkError as error:  # it ends by itself
-            _log.warning("session %s was not given back: %s", self.session.id, error)
+                try:
+                    self.session.release()
+                except FoldmarkError as error:  # it ends by itself
+                    _log.warning("session %s was not given back: %s", self.session.id, error)
 
 
 class Conversation(SharedSession, Generic[M]):

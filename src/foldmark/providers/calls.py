@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -78,9 +79,10 @@ class CalledModel:
     async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
         """The outcome of one step; each piece of it is told as it comes."""
         model = self._own_model()
+        # A program's own model may leave out how an answer ends.
+        ends = model.provider is not None and type(model).__module__.startswith("pydantic_ai.")
         try:
             response = await _response(ask, model, StreamReporter(tell))
-            ends = _says_how_it_ends(model)
             return stepped(response, spoken_wire(model), says_how_it_ends=ends)
         except Exception as error:  # noqa: BLE001 - each provider's library has its own
             return refused(error)
@@ -107,11 +109,6 @@ async def _response(ask: ModelRequest, model: Model, pieces: StreamReporter) -> 
         async for event in stream:
             pieces.take(event)
         return stream.get()
-
-
-def _says_how_it_ends(model: Model) -> bool:
-    """Whether it is one of the library with a provider behind; a program's own may leave it out."""
-    return model.provider is not None and type(model).__module__.startswith("pydantic_ai.")
 
 
 def reached_model(provider: str, model: str, base_url: str | None, api_key: str | None) -> Model:
@@ -153,12 +150,11 @@ def _provider(kind: str, base_url: str | None, api_key: str | None) -> Provider[
 
 
 def _is_provider(kind: str) -> bool:
-    try:
-        infer_provider_class(kind)
-    except ValueError:
-        return False
-    except ImportError:
-        return True  # it is one whose package is missing
+    with suppress(ImportError):  # it is one whose package is missing
+        try:
+            infer_provider_class(kind)
+        except ValueError:
+            return False
     return True
 
 

@@ -100,20 +100,15 @@ async def outcomes(
     room = asyncio.Semaphore(AT_ONCE)
     heard = _heard(delta)
     tasks = [asyncio.create_task(_outcome(ask, summarizer, heard, room)) for ask in asks]
+    waiting = set(tasks)
     try:
-        await _all_done(tasks, aborted)
+        while waiting:  # the event is of threads, so it is looked at and not awaited
+            _, waiting = await asyncio.wait(waiting, timeout=_GLANCE if aborted else None)
+            if waiting and aborted is not None and aborted.is_set():
+                raise Aborted
     finally:
         await end_tasks(tasks, _GRACE)
     return tuple(task.result() for task in tasks)
-
-
-async def _all_done(tasks: list[asyncio.Task[Outcome]], aborted: threading.Event | None) -> None:
-    """Wait for all of them. The event is of threads, so it is looked at and not awaited."""
-    waiting = set(tasks)
-    while waiting:
-        _, waiting = await asyncio.wait(waiting, timeout=_GLANCE if aborted else None)
-        if waiting and aborted is not None and aborted.is_set():
-            raise Aborted
 
 
 async def _outcome(

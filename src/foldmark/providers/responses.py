@@ -110,7 +110,7 @@ def stepped(
     if says_how_it_ends and (refusal := _broken_off(response)) is not None:
         return refusal
     parts = _parts(response, wire)
-    finish = _told_finish(response)
+    finish: Finish = _FINISH.get(response.finish_reason or "stop", "other")
     if finish == "stop" and any(isinstance(part, ToolPart) for part in parts):
         finish = "tool-calls"  # two of the four wires say that they stopped, and call
     return Stepped(
@@ -235,13 +235,9 @@ def _broken_off(response: ModelResponse) -> ModelFailure | None:
         is_broken = response.finish_reason is None
     else:  # of a stream that just stops, the library says `stop`
         is_broken = not (response.provider_details or {}).get("finish_reason")
-    told = "the answer broke off before its end"
-    return ModelFailure(cause="failed", message=told) if is_broken else None
-
-
-def _told_finish(response: ModelResponse) -> Finish:
-    """How an answer ended, in our words."""
-    return _FINISH.get(response.finish_reason or "stop", "other")
+    if not is_broken:
+        return None
+    return ModelFailure(cause="failed", message="the answer broke off before its end")
 
 
 def refused(error: Exception) -> ModelFailure:

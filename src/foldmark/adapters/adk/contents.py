@@ -7,8 +7,9 @@ that was read before is not read again. Which conversation it is, this module do
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import cast
+from typing import NamedTuple, cast
 
 from google.genai import types
 from msgspec.structs import replace
@@ -21,29 +22,19 @@ from foldmark.wire.gemini import KINDS, UNNAMED, usage_tokens
 from foldmark.wire.plain import plain, plain_object
 
 
-class MeasuredContent:
+class MeasuredContent(NamedTuple):
     """A content of the model as its event has it, and what was measured for it."""
 
-    def __init__(self, content: types.Content, usage: object) -> None:
-        """Take both as the event has them."""
-        self.content = content
-        self._usage = usage
-
-    @property
-    def tokens(self) -> Tokens | None:
-        """The tokens of its request and of itself."""
-        return usage_tokens(plain(self._usage))
+    content: types.Content
+    usage: object
 
 
+@dataclass(slots=True, eq=False)
 class ContentRead:
     """A content of the request that is being made, and what it says."""
 
-    __slots__ = ("content", "read")
-
-    def __init__(self, content: types.Content, read: Read) -> None:
-        """Take both."""
-        self.content = content
-        self.read = read
+    content: types.Content
+    read: Read
 
 
 class AdkDialect:
@@ -125,7 +116,9 @@ class ContentReader:
         held = self._kept(contents)
         new = contents[len(held) :]
         tokens = _tokens(new, measured)
-        naming = _Naming(held, head_print(contents))
+        # Ids are made of the content that leads the history: it tells conversations apart.
+        lead = blake2b(encode(plain_object(contents[0])), digest_size=5).hexdigest()
+        naming = _Naming(held, lead)
         for content, told in zip(new, tokens, strict=True):
             read = naming.named(self.read_alone(content), len(held))
             held.append(ContentRead(content, replace(read, tokens=told) if told else read))
@@ -168,12 +161,13 @@ class _Naming:
         return replace(read, answers=tuple(answers))
 
     def _call(self, part: AnyPart, place: str) -> AnyPart:
-        if not isinstance(part, ToolPart) or not _is_unnamed(part):
-            return part
-        return replace(part, call_id=f"{self._prefix}-{place}")
+        if isinstance(part, ToolPart) and options(part.metadata, "google").get(UNNAMED):
+            return replace(part, call_id=f"{self._prefix}-{place}")
+        return part
 
     def _answer(self, answer: Answer, place: str) -> Answer:
-        if _has_id(answer):
+        inner = answer.raw.get("functionResponse") or answer.raw.get("function_response")
+        if isinstance(inner, dict) and cast("Json", inner).get("id"):
             return answer
         found = next((name for tool, name in self._waiting if tool == answer.tool), None)
         return replace(answer, call_id=found or f"{self._prefix}-lost-{place}")
@@ -192,20 +186,6 @@ def _calls(read: Read) -> list[ToolPart]:
     return [part for part in read.parts if isinstance(part, ToolPart)]
 
 
-def _is_unnamed(part: ToolPart) -> bool:
-    return bool(options(part.metadata, "google").get(UNNAMED))
-
-
-def _has_id(answer: Answer) -> bool:
-    inner = answer.raw.get("functionResponse") or answer.raw.get("function_response")
-    return isinstance(inner, dict) and bool(cast("Json", inner).get("id"))
-
-
-def head_print(contents: Sequence[types.Content]) -> str:
-    """A short name of the content that leads a history."""
-    return blake2b(encode(plain_object(contents[0])), digest_size=5).hexdigest()
-
-
 # --- what was measured -------------------------------------------------------------------------
 
 
@@ -222,7 +202,7 @@ def _tokens(
                 (n for n in reversed(range(end)) if _is_same(measured[n].content, content)), None
             )
             if place is not None:
-                end, told = place, measured[place].tokens
+                end, told = place, usage_tokens(plain(measured[place].usage))
         found.append(told)
     return found[::-1]
 

@@ -8,23 +8,18 @@ in a store.
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any, cast
 
 from langchain_core.messages import (
     AIMessage,
-    AIMessageChunk,
     BaseMessage,
     ChatMessage,
-    ChatMessageChunk,
-    FunctionMessage,
-    FunctionMessageChunk,
     HumanMessage,
-    HumanMessageChunk,
     SystemMessage,
-    SystemMessageChunk,
     ToolMessage,
-    ToolMessageChunk,
+    messages_from_dict,
 )
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -58,23 +53,8 @@ from foldmark.wire.lists import as_shown
 from .blocks import FORM, KEY, is_plain, plain_text, read_block, read_file, write_block
 from .values import restored, stored
 
-_KINDS: tuple[type[BaseMessage], ...] = (
-    HumanMessage,
-    AIMessage,
-    SystemMessage,
-    ToolMessage,
-    ChatMessage,
-    FunctionMessage,
-    HumanMessageChunk,
-    AIMessageChunk,
-    SystemMessageChunk,
-    ToolMessageChunk,
-    ChatMessageChunk,
-    FunctionMessageChunk,
-)
-_CLASSES: dict[str, type[BaseMessage]] = {
-    str(kind.model_fields["type"].default): kind for kind in _KINDS
-}
+_KINDS = ("AI", "Human", "System", "Tool", "Chat", "Function")
+_TYPES = {*map(str.lower, _KINDS), *(f"{kind}MessageChunk" for kind in _KINDS)}
 _NAME = "langchain-name"  # beside our key in a part: who has said it
 _TYPE, _LIST, _FIELDS, _RAW = "type", "list", "fields", "raw"
 _CONTENT = ("content", "tool_calls", "invalid_tool_calls")
@@ -276,8 +256,14 @@ def _details(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 # --- writing -------------------------------------------------------------------------------
 
 
-def _class(own: Json, usual: type[BaseMessage]) -> Any:
-    return _CLASSES.get(str(own.get(_TYPE)), usual)
+def _kind(own: Json, usual: str) -> str:
+    told = str(own.get(_TYPE))
+    return told if told in _TYPES else usual
+
+
+def _made(kind: str, /, **fields: Any) -> Any:
+    """A message of this kind."""
+    return messages_from_dict([{"type": kind, "data": fields}])[0]
 
 
 def _fields(own: Json) -> dict[str, Any]:
@@ -292,10 +278,10 @@ def _fields(own: Json) -> dict[str, Any]:
 
 def _user(message: UserMessage) -> list[BaseMessage]:
     own = options(message.wire, KEY)
-    kind = _class(own, HumanMessage)
-    if own and not issubclass(kind, ToolMessage):
+    kind = _kind(own, "human")
+    if own and not kind.lower().startswith("tool"):
         blocks = [write_block(held) for held in message.content]
-        return [kind(content=_content(blocks, own), **_fields(own))]
+        return [_made(kind, content=_content(blocks, own), **_fields(own))]
     # A view has joined what several may have said; a result without a call is words for a model.
     return [
         HumanMessage(_content([*map(write_block, held)], {}), name=name)
@@ -324,10 +310,10 @@ def _assistant(message: AssistantMessage) -> BaseMessage:
         else:
             block = write_block(held)
         blocks += [] if block is None else [block]
-    kind = _class(own, AIMessage)
-    if issubclass(kind, AIMessage):  # a ChatMessage has no calls
-        return kind(content=_content(blocks, own), **_fields(own), tool_calls=calls)
-    return kind(content=_content(blocks, own), **_fields(own))
+    kind = _kind(own, "ai")
+    has_calls = kind.lower().startswith("ai")  # a ChatMessage has none
+    called = {"tool_calls": calls} if has_calls else {}
+    return _made(kind, content=_content(blocks, own), **_fields(own), **called)
 
 
 def _as_it_came(message: AssistantMessage) -> BaseMessage | None:
@@ -342,7 +328,7 @@ def _as_it_came(message: AssistantMessage) -> BaseMessage | None:
     new = (call_id for call_id in made if call_id not in known)
     for entry in entries:
         entry["id"] = next(new, "") if entry["id"] is None else entry["id"]
-    answer: AIMessage = _class(own, AIMessage)(**raw, **_fields(own))
+    answer: AIMessage = _made(_kind(own, "ai"), **raw, **_fields(own))
     is_same = said(Read(role="assistant", parts=_answer_parts(answer))) == gists((message,))
     return answer if is_same else None
 
@@ -354,16 +340,16 @@ def _result(result: Result, original: BaseMessage | None) -> BaseMessage:
         fields["status"] = "error"
     if isinstance(original, ToolMessage) and original.artifact is not None:
         fields["artifact"] = original.artifact
-    kind = _class(own, ToolMessage)
-    call_id, text = result.tool_call_id, result.output.value
+    made = partial(_made, _kind(own, "tool"), tool_call_id=result.tool_call_id, **fields)
+    text = result.output.value
     if _RAW in own:
-        whole = kind(content=restored(own[_RAW], text), tool_call_id=call_id, **fields)
+        whole = made(content=restored(own[_RAW], text))
         answer = _answer(whole, {})
         if (answer.output, len(answer.files)) == (text, len(result.attachments)):
             return whole
     files = [write_block(held) for held in result.attachments]
     words = [{"type": "text", "text": text}] if text else []
-    return kind(content=[*words, *files] if files else text, tool_call_id=call_id, **fields)
+    return made(content=[*words, *files] if files else text)
 
 
 def _content(blocks: Sequence[Any], own: Json) -> Any:

@@ -52,7 +52,6 @@ from .threads import (
 
 Request = ModelRequest[Any]
 Response = ModelResponse[Any]
-UsedFor = Callable[[Any], AbstractContextManager[ThreadConversation]]
 AGENT = "agent"  # in place of a model's name: the agent's own chat model summarises
 _MOST_OPEN = 64
 _CHECKPOINTER = "__pregel_checkpointer"  # LangGraph has no public name for it
@@ -224,7 +223,11 @@ class FoldmarkMiddleware(Closing, AgentMiddleware[AgentState[Any], Any, Any]):
         given = (*request.tools, request.response_format)
         known, found = self._declared
         if len(known) != len(given) or any(a is not b for a, b in zip(known, given, strict=True)):
-            found = declared(map(_declaration, request.tools))
+            # A provider's own tools are dicts already.
+            found = declared(
+                tool if isinstance(tool, dict) else convert_to_openai_tool(tool)
+                for tool in request.tools
+            )
             found += _answer_tools(request.response_format)
             self._declared = (given, found)
         return found
@@ -260,27 +263,17 @@ def _with(request: Request, shown: list[BaseMessage]) -> Request:
     return request.override(messages=cast("list[AnyMessage]", shown))
 
 
-def _declaration(tool: object) -> object:
-    """A tool as a provider is told of it; a provider's own ones are dicts already."""
-    if isinstance(tool, dict):
-        return cast("Json", tool)
-    return convert_to_openai_tool(cast("Any", tool))
-
-
 def _answer_tools(answer: object) -> tuple[Declared, ...]:
     """The form of an answer, which providers are told of as of a tool."""
     if answer is None:
         return ()
+    spec = getattr(answer, "schema_spec", None)
+    own = getattr(spec, "schema", None) or getattr(answer, "schema", None) or answer
     specs = getattr(answer, "schema_specs", None)
-    schemas: list[Any] = [spec.schema for spec in specs] if specs else [_schema_of(answer)]
+    schemas: list[Any] = [held.schema for held in specs] if specs else [own]
     return tuple(
         Declared(name="answer", description="", schema=_json_schema(schema)) for schema in schemas
     )
-
-
-def _schema_of(answer: object) -> Any:
-    spec = getattr(answer, "schema_spec", None)
-    return getattr(spec, "schema", None) or getattr(answer, "schema", None) or answer
 
 
 def _json_schema(schema: Any) -> Json:

@@ -12,12 +12,12 @@ from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tracers.context import register_configure_hook
 
+from foldmark.providers.driver import error_line
 from foldmark.refusals import THROTTLES, is_context_overflow, matches
 from foldmark.summary.protocol import Delta, Finish, ModelFailure, ModelReply, ModelRequest, Outcome
 
 from .dialect import LangChainDialect
 
-_LONGEST = 300  # characters of an error that are told
 # Its words are no answer to the user: LangGraph's streams leave out what has this tag.
 _CONFIG: RunnableConfig = {"tags": ["nostream"], "metadata": {"lc_source": "foldmark"}}
 _CUT = {"length", "max_tokens", "MAX_TOKENS"}
@@ -67,7 +67,7 @@ def _finish(said: AIMessage) -> Finish:
 
 
 def _refused(error: Exception) -> ModelFailure:
-    text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
+    text = error_line(error)
     if is_context_overflow(error):
         return ModelFailure(cause="overflow", message=text)
     status = getattr(error, "status_code", None)

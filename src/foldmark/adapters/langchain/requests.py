@@ -46,18 +46,14 @@ def _is_result(message: BaseMessage) -> bool:
     return isinstance(message, ToolMessage)
 
 
-def messages_of(given: Iterable[Any]) -> list[BaseMessage]:
-    """Messages, also of dicts and pairs; what only removes a message is none."""
-    held = list(given)
-    if not all(isinstance(message, BaseMessage) for message in held):
-        held = convert_to_messages(held)
-    return [message for message in held if not isinstance(message, RemoveMessage)]
-
-
 def said_in(given: Iterable[Any], state: Iterable[Any] | None) -> RequestMessages:
-    """What a request says; where no state is known, all of it is followed."""
-    messages = messages_of(given)
-    first = led(messages)
+    """What a request says, also in dicts and pairs; without a known state all of it is followed."""
+    messages = list(given)
+    if not all(isinstance(message, BaseMessage) for message in messages):
+        messages = convert_to_messages(messages)
+    # What only removes a message is none.
+    messages = [message for message in messages if not isinstance(message, RemoveMessage)]
+    first = sum(1 for _ in takewhile(lambda held: _DIALECT.prompt(held) is not None, messages))
     prompts, rest = messages[:first], messages[first:]
     if state is None:
         return RequestMessages(prompts, rest, [])
@@ -78,11 +74,6 @@ def said_in(given: Iterable[Any], state: Iterable[Any] | None) -> RequestMessage
         return False
 
     return RequestMessages(prompts, *split_passing(rest, is_followed))
-
-
-def led(history: Sequence[BaseMessage]) -> int:
-    """How many system prompts lead a history."""
-    return sum(1 for _ in takewhile(lambda held: _DIALECT.prompt(held) is not None, history))
 
 
 def after_known(known: Sequence[BaseMessage], state: Sequence[BaseMessage]) -> list[BaseMessage]:

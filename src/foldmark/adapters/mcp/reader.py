@@ -138,7 +138,8 @@ class SessionReader:
             name = line(asked.handle, _LABEL)
             raise BadInput(f"{name!r} is no handle of session {self.name}; `search` gives handles")
         with self._state.undamaged():
-            text = _sendable(part_text(held.message.parts[ordinal - held.ordinal]))
+            text = part_text(held.message.parts[ordinal - held.ordinal])
+        text = text.encode("utf-8", "replace").decode()  # no message can carry half a character
         if asked.start > len(text):
             raise BadInput(f"`start` is {asked.start}, but the text has {len(text)} characters")
         end = min(asked.start + asked.length, len(text))
@@ -233,11 +234,6 @@ def line(text: str, most: int = _LINE) -> str:
     return whole if len(whole) <= most else f"{whole[: most - 1]}…"
 
 
-def _sendable(text: str) -> str:
-    """A text without halves of characters, which no message can carry."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def _answer(head: str, quoted: Sequence[str]) -> str:
     """A head of our own words, and lines that were recorded, as data."""
     return "\n".join([head, fenced(["\n".join(quoted)])] if quoted else [head])
@@ -245,7 +241,7 @@ def _answer(head: str, quoted: Sequence[str]) -> str:
 
 def _labelled(*labels: str) -> str:
     """Those of the labels that say something."""
-    return " ".join(filter(None, labels))
+    return " ".join(filter(None, (line(label, _LABEL) for label in labels)))
 
 
 def _verdict(made: Plan, *, is_full: bool) -> str:
@@ -262,14 +258,10 @@ def _verdict(made: Plan, *, is_full: bool) -> str:
 def _hidden_lines(decisions: Iterable[Decision]) -> list[str]:
     largest = sorted(decisions, key=lambda held: -held.tokens)[:_MOST_ROWS]
     return [
-        f"prune {_labelled(handle(held.ordinal), line(held.tool, _LABEL), _about(held))}: "
+        f"prune {_labelled(handle(held.ordinal), held.tool, held.output.target.label)}: "
         f"{held.tokens:,} tokens; {line(held.reason)}"
         for held in largest
     ]
-
-
-def _about(decision: Decision) -> str:
-    return line(decision.output.target.label, _LABEL)
 
 
 def _kept_lines(decisions: Iterable[Decision]) -> list[str]:
@@ -287,8 +279,8 @@ def _token_lines(figures: Inspection) -> list[str]:
     lines += [f"tool {line(name, _LABEL)}: {count:,}" for name, count in tools]
     lines += [f"file {line(held.file)}: {held.tokens:,}" for held in tokens.by_file[:_MOST_ROWS]]
     for held in figures.largest[:_MOST_ROWS]:
-        labels = (held.handle, held.state, line(held.name, _LABEL), line(held.target, _LABEL))
-        lines.append(f"part {_labelled(*labels)}: {held.tokens:,}")
+        labels = _labelled(held.handle, held.state, held.name, held.target)
+        lines.append(f"part {labels}: {held.tokens:,}")
     wasted = {"repeated": figures.duplicated.tokens, "superseded": figures.superseded.tokens}
     return lines + [f"{name}: {count:,}" for name, count in wasted.items() if count]
 

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from foldmark.errors import BadInput, FoldmarkError, NoSession
 from foldmark.files import harmless, open_folder, open_regular, opened_input
@@ -33,26 +33,6 @@ Fill = Callable[[Store, BinaryIO, str], int]
 Opening = Callable[[], AbstractContextManager[BinaryIO]]
 Files = Callable[[], Sequence[Path]]
 _Stamp = tuple[int, int, int, int]
-
-
-class SessionSource(Protocol):
-    """The sessions that can be looked at."""
-
-    def look(self, name: str | None) -> SessionReader:
-        """The session of this name as it is now, or the newest; BadInput where there is none."""
-        ...
-
-    def names(self) -> list[str]:
-        """What sessions can be called, the newest first."""
-        ...
-
-    def left_out(self) -> int:
-        """How many lines of what was looked at last could not be read."""
-        ...
-
-    def close(self) -> None:
-        """Let all of them go."""
-        ...
 
 
 class _ReadOnly(Sqlite):
@@ -358,3 +338,6 @@ class FolderSource:
         for copy in self._copies.values():
             copy.close()
         self._copies.clear()
+
+
+SessionSource = StoreSource | TranscriptSource | FolderSource

@@ -134,8 +134,7 @@ class FoldmarkSession(Closing, AsyncClosing):
         inside = self._is_inside()
         shown = await uncut(self._show, _plain(given.input), beside, inside)
         _REQUEST.set(_Request(shown, self._added, inside))
-        view: list[Any] = shown.view
-        return ModelInputData(input=view, instructions=given.instructions)
+        return ModelInputData(input=shown.view, instructions=given.instructions)
 
     def _after(self, other: CallModelInputFilter | None) -> CallModelInputFilter:
         """Our filter, after the one that the program has."""
@@ -160,7 +159,7 @@ class FoldmarkSession(Closing, AsyncClosing):
             return request.shown
         return await uncut(self._show, request.shown.history, beside, request.inside)
 
-    async def shorter(self, shown: Shown, error: Exception) -> list[Json]:
+    async def shorter(self, shown: Shown, error: Exception) -> list[Any]:
         """A view that is shorter than one that was refused."""
         return await uncut(self._shorter, shown, error)
 

@@ -6,7 +6,7 @@ the model itself is wrapped. What was measured is noted on the way back.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import WeakValueDictionary
 
 from agents import (
@@ -17,7 +17,6 @@ from agents import (
     ModelProvider,
     ModelResponse,
     Tool,
-    Usage,
 )
 from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 
@@ -25,9 +24,12 @@ from foldmark.errors import BadInput
 from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Json
 from foldmark.wire.openai_responses import usage_tokens
-from foldmark.wire.plain import plain_object
+from foldmark.wire.plain import plain, plain_object
 
 from .items import ItemsMirror, item_name
+
+if TYPE_CHECKING:
+    from . import FoldmarkSession
 
 # Events that say that an answer was begun, and nothing of it.
 _OPENING = frozenset({"response.created", "response.queued", "response.in_progress"})
@@ -47,28 +49,16 @@ class BesideItems(NamedTuple):
 class Shown(NamedTuple):
     """A view for one request."""
 
-    view: list[Json]
+    view: list[Any]
     history: list[Json]  # that it is a view of
     followed: ItemsMirror
     beside: BesideItems
 
 
-class Follower(Protocol):
-    """Who knows which session follows what is about to be sent."""
-
-    async def shown(self, given: list[Json], beside: BesideItems) -> Shown:
-        """A view of what is about to be sent; where that is a view already, it stays."""
-        ...
-
-    async def shorter(self, shown: Shown, error: Exception) -> list[Json]:
-        """A view that is shorter than one that was refused."""
-        ...
-
-
 class FoldmarkModel(Model):
     """A model that is shown a view."""
 
-    def __init__(self, model: Model, follower: Follower) -> None:
+    def __init__(self, model: Model, follower: "FoldmarkSession") -> None:
         """Take the model that is asked."""
         self._model = model
         self._follower = follower
@@ -89,14 +79,17 @@ class FoldmarkModel(Model):
         shown = await self._shown(system_instructions, input, rest, named)
         asked = self._model.get_response
         try:
-            response = await asked(system_instructions, _given(shown.view), *rest, **named)
+            response = await asked(system_instructions, shown.view, *rest, **named)
         except Exception as error:
             if not shown.followed.can_shrink(error):
                 raise
             shorter = await self._follower.shorter(shown, error)
-            response = await asked(system_instructions, _given(shorter), *rest, **named)
+            response = await asked(system_instructions, shorter, *rest, **named)
         if response.output:
-            note_usage(shown.followed, response.output[0], _usage(response.usage))
+            usage = {
+                name: plain(held) for name, held in vars(response.usage).items() if "tokens" in name
+            }
+            note_usage(shown.followed, response.output[0], usage)
         return response
 
     async def stream_response(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -112,7 +105,7 @@ class FoldmarkModel(Model):
         stream = _recovered(
             self._follower,
             shown,
-            lambda view: asked(system_instructions, _given(view), *rest, **named),
+            lambda view: asked(system_instructions, view, *rest, **named),
         )
         async with aclosing(stream) as events:
             async for event in events:
@@ -148,7 +141,7 @@ class FoldmarkModel(Model):
 class FoldmarkProvider(ModelProvider):
     """Gives the models of another provider, wrapped."""
 
-    def __init__(self, provider: ModelProvider, follower: Follower) -> None:
+    def __init__(self, provider: ModelProvider, follower: "FoldmarkSession") -> None:
         """Take the provider that knows the models."""
         self._provider = provider
         self._follower = follower
@@ -199,23 +192,6 @@ def note_usage(followed: ItemsMirror, first: object, usage: Json) -> None:
         followed.own.measured = (item_name(plain_object(first)), tokens)
 
 
-def _usage(usage: Usage) -> Json:
-    """What was measured, as the provider tells it."""
-    given, made = usage.input_tokens_details, usage.output_tokens_details
-    return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
-        "input_tokens_details": plain_object(given),
-        "output_tokens_details": plain_object(made),
-    }
-
-
-def _given(shown: list[Json]) -> Any:
-    """Items, which the SDK has other types for."""
-    return shown
-
-
 # --- streams -------------------------------------------------------------------------------
 
 
@@ -228,7 +204,7 @@ class _Refused(Exception):
 
 
 async def _recovered(
-    follower: Follower, shown: Shown, ask: Callable[[list[Json]], AsyncIterator[Any]]
+    follower: "FoldmarkSession", shown: Shown, ask: Callable[[list[Any]], AsyncIterator[Any]]
 ) -> AsyncGenerator[Any]:
     """The events of an answer to a view; where that is refused before a word, to a shorter one."""
     followed = shown.followed

@@ -28,41 +28,25 @@ _STATE = frozenset(
 
 
 class Standing:
-    """Looks through a history as it grows, for what must stay of it."""
+    """What must stay of a history."""
 
-    def __init__(self) -> None:
-        """Nothing was seen."""
-        self._seen = 0
-        self._last: ModelMessage | None = None
-        self._leads = True  # whether no answer came yet
+    def __init__(self, history: Sequence[ModelMessage]) -> None:
+        """Look through the history."""
         self.prompts: list[theirs.SystemPromptPart] = []
         self.state: list[ModelRequestPart] = []
-
-    def look(self, history: Sequence[ModelMessage]) -> None:
-        """See what is new in the history; all of it, where it is another one."""
-        if not (
-            self._seen <= len(history) and self._seen and history[self._seen - 1] is self._last
-        ):
-            self._seen, self._leads, self.prompts, self.state = 0, True, [], []
-        for message in history[self._seen :]:
+        leads = True  # whether no answer came yet
+        for message in history:
             if isinstance(message, ModelResponse):
-                self._leads = False
-            else:
-                self._take(message)
-        self._seen = len(history)
-        self._last = history[-1] if history else None
-
-    def _take(self, message: ModelRequest) -> None:
-        for part in message.parts:
-            if isinstance(part, theirs.SystemPromptPart):
-                if part.scope != "conversation":
-                    continue
-                if self._leads:
+                leads = False
+                continue
+            for part in message.parts:
+                is_prompt = isinstance(part, theirs.SystemPromptPart)
+                if is_prompt and part.scope == "conversation" and leads:
                     self.prompts.append(part)
-                elif part.context_id is not None:
+                elif (
+                    is_prompt and part.scope == "conversation" and part.context_id is not None
+                ) or part.part_kind in _STATE:
                     self.state.append(part)
-            elif part.part_kind in _STATE:
-                self.state.append(part)
 
     def texts(self) -> list[str]:
         """The words of all that stands."""

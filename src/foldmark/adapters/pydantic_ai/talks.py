@@ -42,7 +42,6 @@ class RunConversation(Conversation[ModelMessage]):
         self.run = ""  # that has it now
         self.whole = False  # whether that run was given a history: it is all that was said
         self.live: Sequence[ModelMessage] = ()  # the run's own list, which it adds to
-        self._standing = Standing()
         self._sets_window = session.limit is None
         self._refused = -1  # the step of the run whose request was refused
         self._newest: str | None = None  # the newest message that this run has left
@@ -50,15 +49,15 @@ class RunConversation(Conversation[ModelMessage]):
     def fitted(self, history: Sequence[ModelMessage], beside: BesideHistory) -> list[ModelMessage]:
         """What to send of a history."""
         with self.turn():
-            self._standing.look(history)
+            standing = Standing(history)
             self.take(history, whole=self.whole)
-            system = "\n\n".join([*beside.instructions, *self._standing.texts()])
+            system = "\n\n".join([*beside.instructions, *standing.texts()])
             self.count_beside(system, beside.tools)
             limit = _limit(beside.model) if self._sets_window else None
             if limit is not None:
                 self.set_window(limit.context, limit.output or None)
             view = self.mirror.view()
-        view = self._standing.led(view, history, beside.found, anew=not self.whole)
+        view = standing.led(view, history, beside.found, anew=not self.whole)
         if not view or not isinstance(view[-1], ModelRequest):
             view = [*view, history[-1]]  # it asks without words
         return view
