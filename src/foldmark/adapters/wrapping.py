@@ -68,7 +68,8 @@ def fitting(
         raise BadInput(f"a function is expected, such as client.messages.create, not {call!r:.60}")
     if session is None and window is None and not model:
         raise BadInput("how much fits? give window=… in tokens, model=… by its name, or session=…")
-    spoken = wire or _client_wire(call)
+    home = getattr(call, "__module__", None) or ""
+    spoken = wire or next((its for start, its in _CLIENTS.items() if home.startswith(start)), None)
     find = _Finder(call, _NAMES if at is None else (at,))
     views = _ListViews(window, model, spoken) if session is None else _SessionViews(session, spoken)
     if _is_async(call):
@@ -115,11 +116,6 @@ def _is_async(call: Callable[..., object]) -> bool:
     return any(map(inspect.iscoroutinefunction, (inspect.unwrap(call), inner)))
 
 
-def _client_wire(call: Callable[..., object]) -> str | None:
-    home = getattr(call, "__module__", None) or ""
-    return next((wire for start, wire in _CLIENTS.items() if home.startswith(start)), None)
-
-
 # --- the messages among the arguments ---
 
 
@@ -143,7 +139,10 @@ class _Finder:
 
     def __init__(self, call: Callable[..., object], names: Sequence[str]) -> None:
         self._names = names
-        self._place = _place(call, names)
+        self._place = 0  # where the messages stand among arguments without names
+        with suppress(TypeError, ValueError):  # of a builtin nothing is known
+            known = list(inspect.signature(call).parameters)
+            self._place = next((known.index(name) for name in names if name in known), 0)
 
     def __call__(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Given | None:
         """The messages; None for what is no list of them, which goes through as it is."""
@@ -161,14 +160,6 @@ class _Finder:
         if not all(isinstance(one, Mapping) or is_sdk_object(one) for one in messages):
             return None
         return Given(args, named, at, messages)
-
-
-def _place(call: Callable[..., object], names: Sequence[str]) -> int:
-    """Where among the arguments that have no names the messages stand: first, if nobody says."""
-    with suppress(TypeError, ValueError):  # of a builtin nothing is known
-        known = list(inspect.signature(call).parameters)
-        return next((known.index(name) for name in names if name in known), 0)
-    return 0
 
 
 def _beside(given: Given) -> tuple[str, tuple[Declared, ...]]:
@@ -249,7 +240,8 @@ class _ListViews:
                 held = self._fit(given, stated)
                 if list_length(held) < list_length(refused):
                     return held
-            held = self._fit(given, _window_for(self._tokens(given, refused) * _SHORTER))
+            room = self._tokens(given, refused) * _SHORTER
+            held = self._fit(given, int(room + min(room / 3, 32_000)) + 1)
         except FoldmarkError as stopped:
             raise error from stopped
         if list_length(held) >= list_length(refused):
@@ -266,11 +258,6 @@ class _ListViews:
 def list_length(messages: Messages) -> int:
     """How long a list is, in characters of its JSON."""
     return len(encode(plain(messages)))
-
-
-def _window_for(room: float) -> int:
-    """The window of which so many tokens are usable."""
-    return int(room + min(room / 3, 32_000)) + 1
 
 
 def _argument_wire(given: Given) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
+from functools import cache, partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
@@ -56,13 +56,18 @@ async def _cancelled() -> None:
     await end_tasks(asyncio.all_tasks() - {asyncio.current_task()}, None)
 
 
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Not a loop's own threads: those look up addresses, which what waits here may need."""
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="foldmark")
+
+
 class _Shared:
     """The loop of this process, if there is one yet."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.held: _Loop | None = None
-        self._pool: ThreadPoolExecutor | None = None
         self.lost: list[_Loop] = []  # of a parent; kept, as to drop one would close what it shares
 
     def running(self) -> _Loop:
@@ -71,16 +76,9 @@ class _Shared:
                 self.held = _Loop()
             return self.held
 
-    def threads(self) -> ThreadPoolExecutor:
-        """Not a loop's own threads: those look up addresses, which what waits here may need."""
-        with self.lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="foldmark")
-            return self._pool
-
     def forget(self) -> None:
         self.lock = threading.Lock()  # another thread of the parent may have held the old one
-        self._pool = None
+        _threads.cache_clear()
         if self.held is not None:
             self.lost.append(self.held)
             self.held = None
@@ -157,7 +155,7 @@ async def end_tasks(tasks: Iterable["asyncio.Task[Any] | None"], grace: float | 
 async def uncut(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
     """What a call gives in a thread, which nobody can cancel: its end is waited for even then."""
     work = partial(copy_context().run, partial(call, *args, **named))
-    return await finished(asyncio.get_running_loop().run_in_executor(_SHARED.threads(), work))
+    return await finished(asyncio.get_running_loop().run_in_executor(_threads(), work))
 
 
 async def finished(work: asyncio.Future[T]) -> T:

@@ -96,16 +96,11 @@ class CalledModel:
 
 
 async def _response(ask: ModelRequest, model: Model, pieces: StreamReporter) -> ModelResponse:
-    request = model_request(ask, model)
-    async with (
-        model,
-        model_request_stream(
-            model,
-            request.messages,
-            model_settings=request.settings,
-            model_request_parameters=request.parameters,
-        ) as stream,
-    ):
+    messages, settings, parameters = model_request(ask, model)
+    asked = model_request_stream(
+        model, messages, model_settings=settings, model_request_parameters=parameters
+    )
+    async with model, asked as stream:
         async for event in stream:
             pieces.take(event)
         return stream.get()

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_urlsafe
+from typing import IO, cast
 
 from foldmark.errors import BadPolicy
 from foldmark.summary.protocol import Model
@@ -80,35 +81,22 @@ def served(weights: Path, window: int, key: str = "") -> Generator[str]:
         text=True,
         start_new_session=True,
     )
+    given, told = cast("IO[str]", server.stdin), cast("IO[str]", server.stdout)
     with server:
         try:
-            address = _address(server, key)
+            with suppress(BrokenPipeError):  # it may have ended by itself
+                given.write(f"{key}\n")
+                given.flush()
+            address = told.readline().strip()
             if not address:
                 raise BadPolicy(
                     f"no local model starts with {str(weights)!r}: it may be broken, or too large"
                 )
             yield f"{address}/v1"
         finally:
-            _end(server)
-
-
-def _address(server: "subprocess.Popen[str]", key: str) -> str:
-    """Where it listens; empty where it ended before."""
-    if server.stdin is None or server.stdout is None:
-        return ""
-    try:
-        server.stdin.write(f"{key}\n")
-        server.stdin.flush()
-    except BrokenPipeError:
-        return ""
-    return server.stdout.readline().strip()
-
-
-def _end(server: "subprocess.Popen[str]") -> None:
-    with suppress(BrokenPipeError):  # it may have ended by itself
-        if server.stdin is not None:
-            server.stdin.close()
-    try:
-        server.wait(_END)
-    except subprocess.TimeoutExpired:
-        server.kill()
+            with suppress(BrokenPipeError):
+                given.close()
+            try:
+                server.wait(_END)
+            except subprocess.TimeoutExpired:
+                server.kill()

@@ -6,7 +6,7 @@ again. pydantic-ai's own form of them is there for the other providers.
 """
 
 from base64 import b64decode
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from msgspec.structs import replace
 from pydantic_ai import messages as theirs
@@ -49,16 +49,10 @@ _CHOICE_IN_PREFIX = ("anthropic", "bedrock")
 _ANTHROPIC, _GOOGLE = "anthropic", "google"
 
 
-class ProviderRequest(NamedTuple):
-    """All that a request is made of."""
-
-    messages: list[theirs.ModelMessage]
-    settings: ModelSettings
-    parameters: ModelRequestParameters
-
-
-def model_request(ask: ModelRequest, model: Model) -> ProviderRequest:
-    """What is sent to this model to ask it this."""
+def model_request(
+    ask: ModelRequest, model: Model
+) -> tuple[list[theirs.ModelMessage], ModelSettings, ModelRequestParameters]:
+    """What is sent to this model to ask it this: messages, settings, and tools."""
     ask = replace(ask, messages=_answerable(ask.messages))
     messages = model_messages(ask, model.system)
     settings = _settings(ask, model)
@@ -77,7 +71,7 @@ def model_request(ask: ModelRequest, model: Model) -> ProviderRequest:
         )
         for tool in ask.tools
     ]
-    return ProviderRequest(messages, settings, ModelRequestParameters(function_tools=tools))
+    return messages, settings, ModelRequestParameters(function_tools=tools)
 
 
 def spoken_wire(model: Model) -> str:
@@ -117,8 +111,8 @@ _OTHER_MARKS = {"anthropic_cache_instructions": True, "anthropic_cache_tool_defi
 
 def _is_marked(messages: list[Json]) -> bool:
     """Whether a block of these has a mark: it is looked for where the codec sets them."""
-    blocks = [cast("object", message.get("content")) for message in messages]
-    rows = [cast("list[Json]", content) for content in blocks if isinstance(content, list)]
+    contents = (cast("object", message["content"]) for message in messages)
+    rows = (cast("list[Json]", blocks) for blocks in contents if isinstance(blocks, list))
     return any(MARK in block for row in rows for block in row)
 
 
@@ -139,19 +133,17 @@ def model_messages(ask: ModelRequest, system: str) -> list[theirs.ModelMessage]:
 def _message(shown: PromptMessage, system: str) -> theirs.ModelMessage:
     match shown:
         case UserMessage():
-            return theirs.ModelRequest(parts=[theirs.UserPromptPart(content=_user_content(shown))])
+            said = [held.text if isinstance(held, Text) else _file(held) for held in shown.content]
+            only = said[0] if len(said) == 1 else None
+            prompt = theirs.UserPromptPart(content=only if isinstance(only, str) else said)
+            return theirs.ModelRequest(parts=[prompt])
         case ToolMessage():
             parts = [part for result in shown.content for part in _result_parts(result, system)]
             return theirs.ModelRequest(parts=parts)
         case AssistantMessage():
-            said = [part for block in shown.content if (part := _said(block, system)) is not None]
-            return theirs.ModelResponse(parts=said or [theirs.TextPart(content=NOTHING_TO_READ)])
-
-
-def _user_content(shown: UserMessage) -> str | list[theirs.UserContent]:
-    content = [block.text if isinstance(block, Text) else _file(block) for block in shown.content]
-    only = content[0] if len(content) == 1 else None
-    return only if isinstance(only, str) else content
+            blocks = [_said(block, system) for block in shown.content]
+            kept = [part for part in blocks if part is not None]
+            return theirs.ModelResponse(parts=kept or [theirs.TextPart(content=NOTHING_TO_READ)])
 
 
 def _said(block: Text | Media | Reasoning | Call, system: str) -> theirs.ModelResponsePart | None:

@@ -98,7 +98,9 @@ class FoldmarkPlugin(BasePlugin):
                 return None
             llm_request.contents = view
             invocation.increment_llm_call_count()
-            return await _answer(agent, llm_request)
+            asked = agent.canonical_model.generate_content_async(llm_request)
+            async with aclosing(asked) as answers:
+                return [answer async for answer in answers][-1]
         except Exception as second:  # noqa: BLE001 - ADK raises the refusal, which tells more
             if second is not error:
                 error.add_note(f"A shorter view did not help: {second}")
@@ -152,9 +154,3 @@ def _name(session: AdkSession, agent: str, branch: str | None, scope: str | None
     """The name of a session: each part is quoted, so that no two conversations share one."""
     parts = (session.app_name, session.user_id, session.id, agent, branch or "", scope or "")
     return "/".join(quote(part, safe="") for part in parts).rstrip("/")
-
-
-async def _answer(agent: LlmAgent, request: LlmRequest) -> LlmResponse:
-    """The model's whole answer."""
-    async with aclosing(agent.canonical_model.generate_content_async(request)) as answers:
-        return [answer async for answer in answers][-1]

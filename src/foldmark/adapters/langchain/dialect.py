@@ -84,7 +84,12 @@ class LangChainDialect:
             return _read_answer(message, rest)
         parts = _parts(cast("object", message.content))
         if isinstance(message, HumanMessage) and message.name:
-            parts = [_by(message.name, part) for part in parts]
+            parts = [  # each tells by itself who said it
+                replace(part, metadata={**(part.metadata or {}), _NAME: message.name})
+                if isinstance(part, TextPart | FilePart)
+                else part
+                for part in parts
+            ]
         return Read(role=_role(message), parts=tuple(parts), rest=rest)
 
     def write(
@@ -148,13 +153,6 @@ def _parts(content: object) -> list[AnyPart]:
     if isinstance(content, str):
         return [TextPart(text=str.__str__(content))] if content else []
     return [read_block(block) for block in cast("list[object]", content)]
-
-
-def _by(name: str, part: AnyPart) -> AnyPart:
-    """A part that tells by itself who said it."""
-    if not isinstance(part, TextPart | FilePart):
-        return part
-    return replace(part, metadata={**(part.metadata or {}), _NAME: name})
 
 
 def _read_answer(message: AIMessage, rest: Json) -> Read:

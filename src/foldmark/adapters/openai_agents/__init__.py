@@ -159,11 +159,8 @@ class FoldmarkSession(Closing, AsyncClosing):
             return request.shown
         return await uncut(self._show, request.shown.history, beside, request.inside)
 
-    async def shorter(self, shown: Shown, error: Exception) -> list[Any]:
+    def shorter(self, shown: Shown, error: Exception) -> list[Any]:
         """A view that is shorter than one that was refused."""
-        return await uncut(self._shorter, shown, error)
-
-    def _shorter(self, shown: Shown, error: Exception) -> list[Json]:
         followed = shown.followed
         try:
             with self._lock, followed.turn():

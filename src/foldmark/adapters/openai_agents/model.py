@@ -23,6 +23,7 @@ from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 from foldmark.errors import BadInput
 from foldmark.model.prompt_messages import Declared
 from foldmark.model.values import Json
+from foldmark.providers.background import uncut
 from foldmark.wire.openai_responses import usage_tokens
 from foldmark.wire.plain import plain, plain_object
 
@@ -83,7 +84,7 @@ class FoldmarkModel(Model):
         except Exception as error:
             if not shown.followed.can_shrink(error):
                 raise
-            shorter = await self._follower.shorter(shown, error)
+            shorter = await uncut(self._follower.shorter, shown, error)
             response = await asked(system_instructions, shorter, *rest, **named)
         if response.output:
             usage = {
@@ -224,7 +225,7 @@ async def _recovered(
     except Exception as error:
         if opening is None or not followed.can_shrink(error):
             raise
-        shorter = await follower.shorter(shown, error)
+        shorter = await uncut(follower.shorter, shown, error)
     else:
         for one in opening or ():
             yield one
