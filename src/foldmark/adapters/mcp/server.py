@@ -84,11 +84,6 @@ def _schema(kind: type[Frozen]) -> Json:
     return {**root, "$defs": defined} if defined else root
 
 
-def _inspect(shelf: SessionSource, asked: ToolArguments) -> str:
-    reader, names = shelf.look(asked.session), shelf.names()
-    return reader.inspect_text(names, left_out=shelf.left_out())
-
-
 _OFFERS: tuple[OfferedTool[Any], ...] = (
     OfferedTool(
         name="search",
@@ -127,7 +122,9 @@ _OFFERS: tuple[OfferedTool[Any], ...] = (
         about="Tell where the tokens of a session are: by kind, tool and file, its largest parts "
         "with their handles, and its compactions with the files that are no longer named since. "
         "Also lists the sessions that `session` can name, the newest first.",
-        answer=_inspect,
+        answer=lambda shelf, asked: shelf.look(asked.session).inspect_text(
+            shelf.names(), left_out=shelf.left_out
+        ),
     ),
 )
 

@@ -66,6 +66,8 @@ def no_session(name: str, nearest: Sequence[str] = ()) -> BadInput:
 class StoreSource:
     """The sessions of a store; or one of them alone, where that is what was pointed at."""
 
+    left_out = 0  # a store has no lines that could not be read
+
     def __init__(self, store: Store, settings: Settings, only: str | None = None) -> None:
         """Take the store, which is closed with this, and the one session that may be read."""
         self.store = store
@@ -101,10 +103,6 @@ class StoreSource:
         """Their ids."""
         return [row.id for row in ([self._only] if self._only else self.store.sessions())]
 
-    def left_out(self) -> int:
-        """None: a store has no lines."""
-        return 0
-
     def close(self) -> None:
         """Let the store go."""
         self.store.close()
@@ -129,7 +127,7 @@ class TranscriptSource:
         self._opening = opening or (lambda: opened_input(whole))
         self._settings = settings
         self._fill = fill
-        self._skipped = 0
+        self.left_out = 0  # lines that could not be read
         self._copy: StoreSource | None = None
         self._stamp: _Stamp | None = None
 
@@ -143,10 +141,6 @@ class TranscriptSource:
     def names(self) -> list[str]:
         """The ids of its sessions as they were read last; it is not read again for them."""
         return (self._copy or self._fresh()).names()
-
-    def left_out(self) -> int:
-        """The lines that could not be read."""
-        return self._skipped
 
     def _fresh(self) -> StoreSource:
         """The sessions of the file as it is now."""
@@ -179,7 +173,7 @@ class TranscriptSource:
         return StoreSource(store, self._settings)
 
     def _take(self, store: Store, file: BinaryIO) -> None:
-        self._skipped = self._fill(store, file, os.fspath(self.path))
+        self.left_out = self._fill(store, file, os.fspath(self.path))
         rows = store.sessions()
         if not rows:
             raise BadInput("there is no session in it")
@@ -263,7 +257,7 @@ class FolderSource:
         self._files = files
         self._copies: dict[Path, TranscriptSource] = {}
         self._refused: dict[Path, _Stamp | None] = {}
-        self._last: TranscriptSource | None = None
+        self.left_out = 0  # lines of the file that was looked at last that could not be read
 
     def look(self, name: str | None) -> SessionReader:
         """The longest session of the file that is meant, or of the newest."""
@@ -288,7 +282,7 @@ class FolderSource:
             copy.close()
             raise
         look.called = self._name(path)  # several files may tell of sessions of one id
-        self._copies[path] = self._last = copy
+        self._copies[path], self.left_out = copy, copy.left_out
         self._make_room()
         return look
 
@@ -328,10 +322,6 @@ class FolderSource:
                 if stat.S_ISREG(told.st_mode):
                     times[path] = told.st_mtime_ns
         return sorted(times, key=lambda path: (-times[path], os.fspath(path)))
-
-    def left_out(self) -> int:
-        """The lines of the file that was looked at last that could not be read."""
-        return self._last.left_out() if self._last else 0
 
     def close(self) -> None:
         """Forget what was read."""

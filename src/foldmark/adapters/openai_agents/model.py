@@ -121,8 +121,12 @@ class FoldmarkModel(Model):
         items: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
         tools = named["tools"] if "tools" in named else rest[1]
         handoffs = named["handoffs"] if "handoffs" in named else rest[3]
+        schema: AgentOutputSchemaBase | None
         schema = named["output_schema"] if "output_schema" in named else rest[2]
-        declared = [*declared_tools(tools, handoffs), *_declared_form(schema)]
+        declared = declared_tools(tools, handoffs)
+        if schema is not None and not schema.is_plain_text():  # it is sent as tools are
+            form = Declared(name=schema.name(), description="", schema=schema.json_schema())
+            declared.append(form)
         return await self._follower.shown(items, BesideItems(system or "", declared))
 
     # --- the rest of the interface ---
@@ -177,13 +181,6 @@ def declared_tools(tools: Sequence[Tool], handoffs: Sequence[object] = ()) -> li
             name, text, schema = held.tool_name, held.tool_description, held.input_json_schema
             found.append(Declared(name=name, description=text, schema=schema))
     return found
-
-
-def _declared_form(schema: AgentOutputSchemaBase | None) -> list[Declared]:
-    """The form that an answer must have, which is sent as tools are."""
-    if schema is None or schema.is_plain_text():
-        return []
-    return [Declared(name=schema.name(), description="", schema=schema.json_schema())]
 
 
 def note_usage(followed: ItemsMirror, first: object, usage: Json) -> None:

@@ -74,7 +74,7 @@ class Standing:
             for message in view
         )
         shown = [held for held in stripped if held is not None]
-        there = [part for message in shown for part in message.parts if _is_state(part)]
+        there = [part for message in shown for part in message.parts]
         leading: list[ModelRequestPart] = [
             *self.prompts,
             *(part for part in (*self.state, *found) if part not in there),
@@ -110,11 +110,6 @@ def _is_prompt(part: ModelRequestPart) -> bool:
     """Whether a part is a system prompt as an agent has it from its beginning."""
     is_prompt = isinstance(part, theirs.SystemPromptPart)
     return is_prompt and part.scope == "conversation" and part.context_id is None
-
-
-def _is_state(part: object) -> bool:
-    kind = getattr(part, "part_kind", "")
-    return kind in _STATE or getattr(part, "context_id", None) is not None
 
 
 def found_parts(ctx: RunContext[Any]) -> list[ModelRequestPart]:
