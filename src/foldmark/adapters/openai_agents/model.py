@@ -6,7 +6,7 @@ the model itself is wrapped. What was measured is noted on the way back.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 from weakref import WeakValueDictionary
 
 from agents import (
@@ -28,9 +28,6 @@ from foldmark.wire.openai_responses import usage_tokens
 from foldmark.wire.plain import plain, plain_object
 
 from .items import ItemsMirror, item_name
-
-if TYPE_CHECKING:
-    from . import FoldmarkSession
 
 # Events that say that an answer was begun, and nothing of it.
 _OPENING = frozenset({"response.created", "response.queued", "response.in_progress"})
@@ -56,10 +53,22 @@ class Shown(NamedTuple):
     beside: BesideItems
 
 
+class Follower(Protocol):
+    """Who knows which session follows what is about to be sent."""
+
+    async def shown(self, given: list[Json], beside: BesideItems) -> Shown:
+        """A view of what is about to be sent; where that is a view already, it stays."""
+        ...
+
+    def shorter(self, shown: Shown, error: Exception) -> list[Any]:
+        """A view that is shorter than one that was refused."""
+        ...
+
+
 class FoldmarkModel(Model):
     """A model that is shown a view."""
 
-    def __init__(self, model: Model, follower: "FoldmarkSession") -> None:
+    def __init__(self, model: Model, follower: Follower) -> None:
         """Take the model that is asked."""
         self._model = model
         self._follower = follower
@@ -146,7 +155,7 @@ class FoldmarkModel(Model):
 class FoldmarkProvider(ModelProvider):
     """Gives the models of another provider, wrapped."""
 
-    def __init__(self, provider: ModelProvider, follower: "FoldmarkSession") -> None:
+    def __init__(self, provider: ModelProvider, follower: Follower) -> None:
         """Take the provider that knows the models."""
         self._provider = provider
         self._follower = follower
@@ -202,7 +211,7 @@ class _Refused(Exception):
 
 
 async def _recovered(
-    follower: "FoldmarkSession", shown: Shown, ask: Callable[[list[Any]], AsyncIterator[Any]]
+    follower: Follower, shown: Shown, ask: Callable[[list[Any]], AsyncIterator[Any]]
 ) -> AsyncGenerator[Any]:
     """The events of an answer to a view; where that is refused before a word, to a shorter one."""
     followed = shown.followed
