@@ -31,6 +31,11 @@ def flag(names: str, help: str) -> Any:  # noqa: A002 - the same
     return option(names, help, default=False)
 
 
+def argument(name: str, help: str, **more: Any) -> Any:  # noqa: A002 - the same
+    """Makes an annotated parameter an argument, shown by this name in the help."""
+    return typer.Argument(metavar=name, help=help, **more)
+
+
 def expanded(command: Command) -> Command:
     """The command as typer takes it: each field of its option groups is an option of its own."""
     hints = get_type_hints(command, include_extras=True)

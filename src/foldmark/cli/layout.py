@@ -1,12 +1,14 @@
-"""What all tables and lines of the command line look like.
+"""What all tables and lines of the command line look like, and where answers are written.
 
 A transcript is never trusted: its text goes through `words`, so that neither rich nor the
 terminal takes anything in it for a command.
 """
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,17 +18,21 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
+from foldmark.errors import BadInput
+from foldmark.files import harmless, write_private
 from foldmark.model.values import encode
 
-from .text import escaped, harmless_line, number, percent, plain
+from .text import escaped, harmless_line, harmless_text, number, percent, plain
 
 Cell = RenderableType | int
 Row = Sequence[Cell]
 
 QUIET = "dim"
+STANDARD_OUTPUT = "-"
+FORCE = ("--force", "Overwrite the file if it is there.")
 _TIGHT, _FULL = 0.75, 1.0
 _BAR_TRACK = "grey23"
 # Columns that give way where a terminal is narrow, with their shares of what is left.
@@ -80,6 +86,56 @@ def show_json(value: Any) -> None:
     if sys.stdout.isatty():
         data = msgspec.json.format(data, indent=2)
     sys.stdout.write(escaped(data.decode()) + "\n")
+
+
+# --- files, and standard output as it is ---------------------------------------------------
+
+
+def write_text(data: bytes) -> None:
+    """Print lines of text as they are; where a terminal reads them, without what steers it."""
+    if sys.stdout.isatty():
+        data = harmless_text(data.decode().expandtabs(4)).encode("utf-8", "replace")
+    write_bytes(data)
+
+
+def write_json(data: bytes) -> None:
+    """Print JSON as it is; what steers a terminal is escaped where one reads it."""
+    if sys.stdout.isatty():
+        data = escaped(data.decode()).encode()
+    write_bytes(data + b"\n")
+
+
+def write_bytes(data: bytes) -> None:
+    """Print bytes unchanged."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Write a private file; BadInput names it where it cannot be written."""
+    try:
+        write_private(path, data)
+    except (OSError, ValueError) as error:
+        raise unwritable(path, error) from None
+
+
+def unwritable(path: str, error: Exception) -> BadInput:
+    """That a file cannot be written, and why."""
+    cause = getattr(error, "strerror", None) or error
+    return BadInput(f"cannot be written: {cause}", source=harmless(path))
+
+
+def check_output(path: str, *, force: bool) -> None:
+    """Refuse what is there, before any work is done."""
+    if Path(path).is_dir():
+        raise BadInput("this is a folder, not a file", source=harmless(path))
+    if not force and os.path.lexists(path):
+        cause = "the file is there already; give another one, or --force to overwrite it"
+        raise BadInput(cause, source=harmless(path))
+
+
+# --- pieces --------------------------------------------------------------------------------
 
 
 def words(text: str, style: str = "", *, most: int = 200) -> Text:
@@ -223,11 +279,9 @@ def bar(part: float, whole: float, colour: str) -> ProgressBar:
 def gauge(pressure: float) -> Table:
     """How full a window is."""
     colour = pressure_colour(pressure)
-    table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(ratio=1)
-    table.add_column(no_wrap=True, justify="right")
-    label = Text(pressure_text(pressure), style=f"bold {colour}")
-    table.add_row(bar(pressure, 1, colour), label)
+    label = Column(no_wrap=True, justify="right", style=f"bold {colour}")
+    table = Table.grid(Column(ratio=1), label, padding=(0, 1), expand=True)
+    table.add_row(bar(pressure, 1, colour), pressure_text(pressure))
     return table
 
 

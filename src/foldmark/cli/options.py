@@ -1,6 +1,5 @@
 """Options that commands share, in groups, and what each group opens: a transcript or a store."""
 
-import math
 import os
 import re
 import sys
@@ -25,7 +24,7 @@ from foldmark.store.store import LATEST, Store
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.read import ReadFile, picked, read_file
 
-from .groups import flag, option
+from .groups import argument, flag, option
 from .text import plain
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|b|k|kb|kib|m|mb|mib|g|gb|gib)", re.IGNORECASE)
@@ -40,17 +39,6 @@ def size_in_bytes(text: str | int) -> int:
     return int(min(float(found[1]), 2.0**40) * _FACTORS[found[2][:1].lower()])
 
 
-def fraction_or_tokens(text: str | float) -> float:
-    """A threshold: a fraction of the window, or a number of tokens."""
-    try:
-        threshold = float(text)
-    except ValueError:
-        threshold = math.nan
-    if not math.isfinite(threshold):
-        raise typer.BadParameter(f"{text!r} is neither a fraction like 0.8 nor a number of tokens")
-    return threshold
-
-
 def size_option() -> Any:
     """The option for the largest line or document."""
     shown = size_text(MOST_BYTES)
@@ -61,16 +49,14 @@ def size_option() -> Any:
 
 File = Annotated[
     str,
-    typer.Argument(
-        metavar="FILE",
-        help="A transcript of any format that is known (`foldmark formats`); - is standard input.",
+    argument(
+        "FILE",
+        "A transcript of any format that is known (`foldmark formats`); - is standard input.",
     ),
 ]
 SessionName = Annotated[
     str,
-    typer.Argument(
-        metavar="ID", help="A session: its id, a beginning that only it has, or `latest`."
-    ),
+    argument("ID", "A session: its id, a beginning that only it has, or `latest`."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 

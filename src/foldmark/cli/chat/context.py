@@ -36,7 +36,7 @@ from ..groups import flag, option
 from ..layout import QUIET
 from ..options import BASE_URL, STORE, WINDOW, opened_store, store_place, store_settings
 from ..text import error_line, plain
-from .lines import Line
+from .lines import Line, complain
 from .screen import Gauge, TerminalScreen
 
 LOCAL_WINDOW = 8_192
@@ -183,6 +183,10 @@ class RunContext:
         self.options = replace(self.options, model=name, window=window, base_url=base_url)
         self.gauge.refresh()
 
+    def say(self, line: Line) -> None:
+        """Show a line of ours, on the screen once there is one."""
+        (self.screen.say if self.session_id else complain)(line)
+
     def about_model(self) -> Line | None:
         """A word on a model of this machine: who never saw one shall know what it is."""
         if not is_local(self.model.name):
@@ -203,8 +207,10 @@ class RunContext:
         }
         command = ["foldmark", "run", "--continue", "--session", self.session.id]
         for name, value in given.items():
-            if value is not None and not _may_hold_password(name, str(value)):
-                command += [name, str(value)]
+            text = "" if value is None else str(value)
+            may_hold_password = "://" in text and (name == "--store" or "@" in text)
+            if text and not may_hold_password:
+                command += [name, text]
         return shlex.join(command)
 
     # --- the session that goes on ---
@@ -243,10 +249,6 @@ def _model_of(store: Store, row: SessionRow) -> str | None:
             # Weights are known to a session by their name, and not by where they lie.
             return LOCAL if info.provider_id == LOCAL else f"{info.provider_id}:{info.model_id}"
     return None
-
-
-def _may_hold_password(option: str, given: str) -> bool:
-    return "://" in given and (option == "--store" or "@" in given)
 
 
 # --- the model -----------------------------------------------------------------------------

@@ -8,12 +8,12 @@ import os
 import signal
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Literal
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Literal
 
 import typer
 
-from foldmark.agent.permissions import Question, Reply
+from foldmark.agent.permissions import Asker, Question, Reply
 from foldmark.agent.turn import Turn, TurnResult
 from foldmark.model.events import Event
 from foldmark.model.messages import AssistantInfo
@@ -26,10 +26,7 @@ from ..text import number, plain
 from .context import RunContext
 from .lines import Calls, JsonScreen, Line, PlainScreen, Screen, complain, outcome
 from .screen import Gauge, TerminalScreen
-from .slash_commands import COMMANDS, Leave, early_answer, is_command, obey, told_errors
-
-if TYPE_CHECKING:
-    from .prompt import Prompt
+from .slash_commands import COMMANDS, Leave, is_command, obey, told_errors
 
 Shown = Literal["terminal", "plain", "quiet", "json"]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -63,67 +60,57 @@ def talk(context: RunContext, said: str | None) -> int:
     """Turns, with a prompt after each, until the user leaves; the exit code."""
     from .prompt import Prompt, ask_user  # noqa: PLC0415 - no other command needs prompt_toolkit
 
-    prompt = Prompt(f"/{name}" for name in COMMANDS)
-    goes_on = context.options.goes_on
-    if line := context.about_model():
-        complain(line)
-    if said is None and not goes_on:
-        said = _first_words(prompt, context.model.name)
-        if said is None:
-            return 0
-
     async def ask(question: Question) -> Reply:
         return await ask_user(context.screen, question)
 
+    prompt = Prompt(f"/{name}" for name in COMMANDS)
+    if line := context.about_model():
+        complain(line)
+    goes_on = False  # in the middle of a turn
+    if context.options.goes_on:
+        _open(context, ask)
+        row = context.session.info
+        title = f"{plain(row.info.title or 'without a title')}, {number(row.places, 'message')}"
+        context.say(Line(f"session {plain(row.id)}: {title}", QUIET))
+        goes_on = said is None and _is_unfinished(context.session)
+    elif said is None:
+        name = plain(context.model.name)
+        context.say(Line(f"{name} is ready; /help tells what you can do, Ctrl-D leaves"))
+    with suppress(Leave):
+        while True:
+            if said is not None or goes_on:
+                if not context.session_id:  # there is none before the first words
+                    _open(context, ask)
+                with told_errors(context):
+                    if take_turn(context, context.screen, said)[1] == TERMINATED:
+                        return TERMINATED
+            goes_on = False
+            said = _next_words(context, prompt.typed())
+    if context.session_id:
+        context.say(Line(f"go on with: {context.resuming()}", QUIET, whole=True))
+    return 0
+
+
+def _open(context: RunContext, ask: Asker) -> None:
     context.open(ask)
     context.gauge = Gauge(context.session)
     context.screen = TerminalScreen(Calls(context.agent.toolbox), context.gauge)
-    if goes_on:
-        row = context.session.info
-        title = f"{plain(row.info.title or 'without a title')}, {number(row.places, 'message')}"
-        context.screen.say(Line(f"session {plain(row.id)}: {title}", QUIET))
-    code = _talked(prompt, context, said)
-    if not code:
-        context.screen.say(Line(f"go on with: {context.resuming()}", QUIET, whole=True))
-    return code
 
 
-def _first_words(prompt: "Prompt", name: str) -> str | None:
-    """What the user says first; there is no session before that."""
-    complain(Line(f"{plain(name)} is ready; /help tells what you can do, Ctrl-D leaves"))
-    while (line := prompt.typed()) is not None:
-        if line and not is_command(line):
-            return line
-        try:
-            for told in early_answer(line):
-                complain(told)
-        except Leave:
-            return None
+def _next_words(context: RunContext, line: str | None) -> str | None:
+    """What a line says to the model: nothing where it is a command, which is done."""
+    if line is None:
+        raise Leave
+    if not is_command(line):
+        return line or None
+    try:
+        with ExitStack() as stack:
+            if context.session_id:
+                stack.enter_context(watched(context.session, context.screen))
+            obey(context, line)
+    except KeyboardInterrupt:
+        context.say(Line("stopped", "yellow"))
     return None
-
-
-def _talked(prompt: "Prompt", context: RunContext, said: str | None) -> int:
-    goes_on = said is None and _is_unfinished(context.session)
-    while True:
-        with told_errors(context):
-            if (said is not None or goes_on) and (
-                take_turn(context, context.screen, said)[1] == TERMINATED
-            ):
-                return TERMINATED
-        said, goes_on = None, False
-        line = prompt.typed()
-        if line is None:
-            return 0
-        if not is_command(line):
-            said = line or None
-            continue
-        try:
-            with watched(context.session, context.screen):
-                obey(context, line)
-        except Leave:
-            return 0
-        except KeyboardInterrupt:
-            context.screen.say(Line("stopped", "yellow"))
 
 
 def _is_unfinished(session: Session) -> bool:

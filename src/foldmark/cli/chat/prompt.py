@@ -76,7 +76,7 @@ def _keys() -> KeyBindings:
 
 async def ask_user(screen: TerminalScreen, question: Question) -> Reply:
     """What the user says to a call, asked on the screen of the run."""
-    with screen.paused():
+    with screen.paused(question):
         for piece in _shown(question):
             screen.console.print(piece)
         if dropped := _dropped():
@@ -94,8 +94,6 @@ async def ask_user(screen: TerminalScreen, question: Question) -> Reply:
         except KeyboardInterrupt:
             signal.raise_signal(signal.SIGINT)
             reply = "no"
-        finally:
-            screen.answered(question.tool, question.subject)
         return reply
 
 

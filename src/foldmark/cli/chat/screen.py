@@ -6,13 +6,14 @@ gauge are drawn below it, again and again. Nothing of a model or a tool is taken
 
 import sys
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
 
+from foldmark.agent.permissions import Question
 from foldmark.agent.turn import TurnResult
 from foldmark.model import events
 from foldmark.model.events import Event
@@ -45,7 +46,9 @@ class Gauge:
     def __init__(self, session: Session) -> None:
         """Take the session as it is now."""
         self._session = session
-        self._hidden = _parts_by_prune(session)
+        past = session.follow(seconds=0) if session.info.acts else ()
+        prunes = (event.data for event in past if event.kind == events.PRUNED)
+        self._hidden = {data["act"]: data["parts"] for data in prunes}  # outputs by each prune
         self._spent = 0.0  # by turns that have ended
         self.cost = 0.0
         self.step = 0
@@ -53,13 +56,9 @@ class Gauge:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at the session anew: its window may be another."""
-        self.usable = self._session.room
-        self._look()
-
-    def _look(self) -> None:
+        """Look at the session anew."""
         acts = self._session.acts()
-        self.used = self._session.tokens
+        self.used, self.usable = self._session.tokens, self._session.room
         self.pruned = sum(self._hidden.get(act.number, 0) for act in acts if act.in_force)
         self.folded = folded_messages(self._session.view(), acts)
 
@@ -72,25 +71,33 @@ class Gauge:
             case events.STEP_FINISHED:
                 self.used, self.usable = data["used"], data["usable"]
                 self.cost = self._spent + data["cost"]
-                self.cached = self._cached_share()
+                last = LoopSupport(self._session).newest()
+                info = last.info if last else None
+                known = info.tokens if isinstance(info, AssistantInfo) else None
+                self.cached = cached_share(known) if known else None
             case events.TURN_FINISHED:
                 self._spent = self.cost = self._spent + data["cost"]
             case kind if kind in _RESHAPED:
                 if kind == events.PRUNED:
                     self._hidden[data["act"]] = data["parts"]
-                self._look()
+                self.refresh()
             case _:
                 pass
-
-    def _cached_share(self) -> float | None:
-        last = LoopSupport(self._session).newest()
-        info = last.info if last else None
-        return cached_share(info.tokens or None) if isinstance(info, AssistantInfo) else None
 
     def line(self, width: int) -> Text:
         """The gauge, as much of it as there is room for: the least important is left out first."""
         full = pressure(self.used, self.usable) if self.usable else 0.0
-        items = list(self._items(full))
+        whole = f" of {short(self.usable)}" if self.usable else " tokens"
+        figures = {
+            pressure_text(full).replace(" %", "%") if self.usable else "no limit": True,
+            f"{short(self.used)}{whole}": True,
+            f"pruned {self.pruned:,}": self.pruned,
+            f"folded {self.folded:,}": self.folded,
+            f"cached {self.cached or 0:.0%}": self.cached is not None,
+            dollars(self.cost): self.cost,
+            f"step {self.step:,}": self.step,
+        }
+        items = [item for item, is_known in figures.items() if is_known]
         while len(items) > 1 and sum(map(len, items)) + 3 * len(items) + _BAR > width:
             items.pop()
         colour = pressure_colour(full)
@@ -100,21 +107,6 @@ class Gauge:
         line.append("░" * (_BAR - filled) + "] ")
         line.append(items[0], style=colour)
         return line.append("".join(f" · {item}" for item in items[1:]))
-
-    def _items(self, full: float) -> Iterable[str]:
-        yield pressure_text(full).replace(" %", "%") if self.usable else "no limit"
-        whole = f" of {short(self.usable)}" if self.usable else " tokens"
-        yield f"{short(self.used)}{whole}"
-        if self.pruned:
-            yield f"pruned {self.pruned:,}"
-        if self.folded:
-            yield f"folded {self.folded:,}"
-        if self.cached is not None:
-            yield f"cached {self.cached:.0%}"
-        if self.cost:
-            yield dollars(self.cost)
-        if self.step:
-            yield f"step {self.step:,}"
 
 
 def short(tokens: int) -> str:
@@ -131,19 +123,11 @@ def dollars(cost: float) -> str:
     return f"${cost:.3f}" if cost < 1 else f"${cost:,.2f}"
 
 
-def cached_share(tokens: Tokens | None) -> float | None:
+def cached_share(tokens: Tokens) -> float | None:
     """How much of a request was read from the provider's cache; None where it is not told."""
-    if tokens is None or not tokens.cache:
-        return None
-    read, write = tokens.cache.read or 0, tokens.cache.write or 0
+    read, write = (tokens.cache.read or 0, tokens.cache.write or 0) if tokens.cache else (0, 0)
     whole = (tokens.input or 0) + read + write
     return read / whole if whole and (read or write) else None
-
-
-def _parts_by_prune(session: Session) -> dict[int, int]:
-    """How many outputs each prune of an earlier run has hidden."""
-    told = session.follow(seconds=0) if session.info.acts else ()
-    return {event.data["act"]: event.data["parts"] for event in told if event.kind == events.PRUNED}
 
 
 # --- the screen -----------------------------------------------------------------------------
@@ -152,19 +136,20 @@ def _parts_by_prune(session: Session) -> dict[int, int]:
 class TerminalScreen(Screen):
     """Draws a run. Events may come from any thread, one after the other."""
 
+    _live: Live  # of the turn
+
     def __init__(self, calls: Calls, gauge: Gauge) -> None:
         """Take what is known of calls, and the gauge."""
         super().__init__(calls)
         self._gauge = gauge
         self.console = terminal_console()
         self._lock = threading.RLock()
-        self._live: Live | None = None
         self._words = Harmless()
         self._open = ""  # the line that is being written
         self._thought = ""
         self._announced: dict[str, str] = {}  # calls whose input is being written
         self._folding: int | None = None  # characters of a summary so far
-        self._held: list[Event] | None = None  # what came while a question is asked
+        self._waiting: list[Event] | None = None  # what came while a question is asked
 
     # --- a turn ---
 
@@ -179,7 +164,7 @@ class TerminalScreen(Screen):
                 self._settle()
                 self._announced.clear()
                 self._folding = None
-            self._stop()
+            self._live.stop()
             for line in self._calls.stopped():
                 self.say(line)
 
@@ -194,34 +179,28 @@ class TerminalScreen(Screen):
         )
         self._live.start()
 
-    def _stop(self) -> None:
-        live, self._live = self._live, None
-        if live is not None:
-            live.stop()
-
     @contextmanager
-    def paused(self) -> Generator[None]:
-        """Draw nothing, so that a question can be asked."""
+    def paused(self, question: Question) -> Generator[None]:
+        """Draw nothing, so that a question about a call can be asked in a turn."""
         with self._lock:
             self._settle()
-            self._held = []
-        drawn = self._live is not None
-        self._stop()
+            self._waiting = []
+        self._live.stop()
         try:
             yield
         finally:
-            if drawn:
-                self._begin()
+            self._begin()
             with self._lock:
-                held, self._held = self._held, None
-                for event in held or ():
+                self._calls.answered(question.tool, question.subject)
+                waiting, self._waiting = self._waiting, None
+                for event in waiting:
                     self.take(event)
 
     def take(self, event: Event) -> None:
         """Show what an event tells; while a question is asked, that waits."""
         with self._lock:
-            if self._held is not None:
-                self._held.append(event)
+            if self._waiting is not None:
+                self._waiting.append(event)
                 return
             self._gauge.take(event)
             self._note(event)
@@ -272,11 +251,6 @@ class TerminalScreen(Screen):
         """Show a line of ours."""
         text = Text(line.text, style=line.style, overflow="fold")
         self.console.print(text, soft_wrap=line.whole)
-
-    def answered(self, tool: str, subject: str) -> None:
-        """Note that the user has answered a question about a call."""
-        with self._lock:
-            self._calls.answered(tool, subject)
 
     def end(self, ended: TurnResult) -> None:
         """Show how a turn has ended: the last state of the gauge stays."""

@@ -5,7 +5,7 @@ Each does what the command of that name does, to the session of the run.
 
 import re
 import shlex
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,21 +47,21 @@ def is_command(line: str) -> bool:
     return "/" not in line[1:] and not Path(word).exists()
 
 
-def _split(line: str) -> tuple[str, str]:
-    """The name of a command, and what it is given."""
-    name, _, rest = line.strip().removeprefix("/").partition(" ")
-    return name.lower(), rest.strip()
-
-
 def obey(context: RunContext, line: str) -> None:
     """Do what a command says."""
-    name, rest = _split(line)
-    command = COMMANDS.get(name)
+    name, _, rest = line.strip().removeprefix("/").partition(" ")
+    command = COMMANDS.get(name.lower())
     if command is None:
-        context.screen.say(_unknown(name))
-        return
-    with told_errors(context):
-        command(context, rest)
+        known = ", ".join(f"/{name}" for name in COMMANDS)
+        context.say(
+            Line(f"there is no /{plain(name.lower(), most=30)}; there are {known}", "yellow")
+        )
+    elif not context.session_id and command not in (_help, _exit):
+        told = f"/{name.lower()} is for later: say first what is to be done, or /exit"
+        context.say(Line(told))
+    else:
+        with told_errors(context):
+            command(context, rest.strip())
 
 
 @contextmanager
@@ -70,31 +70,7 @@ def told_errors(context: RunContext) -> Generator[None]:
     try:
         yield
     except FoldmarkError as error:
-        context.screen.say(Line(plain(error_line(error), most=1_000), "red"))
-
-
-def early_answer(line: str) -> Iterator[Line]:
-    """What is said to a command that comes before there is a session; nothing to an empty line."""
-    name, _ = _split(line)
-    if name == "exit":
-        raise Leave
-    if name == "help":
-        yield from _help_lines()
-    elif name in COMMANDS:
-        yield Line(f"/{name} is for later: say first what is to be done, or /exit")
-    elif line:
-        yield _unknown(name)
-
-
-def _unknown(name: str) -> Line:
-    known = ", ".join(f"/{name}" for name in COMMANDS)
-    return Line(f"there is no /{plain(name, most=30)}; there are {known}", "yellow")
-
-
-def _help_lines() -> Iterator[Line]:
-    for command in COMMANDS.values():
-        call, _, about = (command.__doc__ or "").partition(" - ")
-        yield Line(f"  {call:<{_CALL}}{about.removesuffix('.')}", QUIET)
+        context.say(Line(plain(error_line(error), most=1_000), "red"))
 
 
 # --- the commands: each begins its docstring with how it is called -------------------------
@@ -107,7 +83,7 @@ def _compact(context: RunContext, focus: str) -> None:
     with context.screen.shown():
         act = session.compact(instructions=focus)
     if act is None:
-        context.screen.say(Line("not folded: a hook forbids it", "yellow"))
+        context.say(Line("not folded: a hook forbids it", "yellow"))
 
 
 def _undo(context: RunContext, act: str) -> None:
@@ -126,7 +102,7 @@ def _undo(context: RunContext, act: str) -> None:
     tell_operation(context.session, done, before, told, restored=restored)
     if restored is None:
         cause = "they were changed since" if taken else "that revert was made in another run"
-        context.screen.say(Line(f"files stay as they are: {cause}", QUIET))
+        context.say(Line(f"files stay as they are: {cause}", QUIET))
 
 
 def _whole_number(text: str) -> int | None:
@@ -168,14 +144,14 @@ def _diff(context: RunContext, message: str) -> None:
     trees = changed_trees(session, name)
     found = held.diff(*trees) if trees else ()
     if not found or not trees:
-        context.screen.say(Line("No file was changed."))
+        context.say(Line("No file was changed."))
         return
     if more := tell(found, held.patch(*trees, for_people=True), most=_MOST_LINES):
         # An address of a store may hold a password.
         store = "" if "://" in context.where else f" --store {shlex.quote(context.where)}"
         told = f"… and {number(more, 'line')} more; all: foldmark diff {session.id}{store}"
-        context.screen.say(Line(told, "yellow", whole=True))
-    context.screen.say(Line(LEFT_OUT, QUIET))
+        context.say(Line(told, "yellow", whole=True))
+    context.say(Line(LEFT_OUT, QUIET))
 
 
 def _model(context: RunContext, given: str) -> None:
@@ -192,7 +168,7 @@ def _model(context: RunContext, given: str) -> None:
     except UnknownModel:
         raise BadInput(f"no window is known for it; say how many tokens: /model {name} N") from None
     used = f"{short(session.tokens)} of {short(session.room)} used"
-    context.screen.say(Line(f"now {plain(context.agent.model.name)}: {used}", "green"))
+    context.say(Line(f"now {plain(context.agent.model.name)}: {used}", "green"))
 
 
 def _revert(context: RunContext, _: str) -> None:
@@ -226,8 +202,9 @@ def _texts(message: Message) -> list[str]:
 
 def _help(context: RunContext, _: str) -> None:
     """/help - this list."""
-    for line in _help_lines():
-        context.screen.say(line)
+    for command in COMMANDS.values():
+        call, _, about = (command.__doc__ or "").partition(" - ")
+        context.say(Line(f"  {call:<{_CALL}}{about.removesuffix('.')}", QUIET))
 
 
 def _exit(_context: RunContext, _: str) -> None:

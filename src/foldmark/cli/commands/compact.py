@@ -24,23 +24,26 @@ from foldmark.wire.codec import WIRES, wire_named
 
 from ..groups import flag, option
 from ..layout import (
+    FORCE,
     QUIET,
+    STANDARD_OUTPUT,
     Row,
     answer,
     bars,
+    check_output,
     count,
     facts,
     gauge,
     labelled,
     listing,
-    pressure_colour,
     quoted,
     section,
     titled,
     words,
+    write_file,
+    write_json,
 )
 from ..options import BASE_URL, AsJson, File, ModelOptions, ReadOptions, policy_named
-from ..output import FORCE, STANDARD_OUTPUT, check_output, write_file, write_json
 from ..progress import waiting
 from ..text import number, within
 
@@ -168,12 +171,15 @@ def _answer(report: FitReport, wire: str, output: str | None, *, json: bool) -> 
         write_file(output, encode(messages))
     value: Json = _as_json(report) | {"wire": wire, "out": output, "messages": messages}
     told = number(len(messages), f"{wire} message")
-    answer(value, *_pieces(report, wire), _where(told, output), json=json)
+    end = Text(f"--output FILE writes the {told}; --json prints them with all figures.", QUIET)
+    if output is not None:
+        end = words(f"Wrote {told} to {output}.", "green", most=1_000)
+    answer(value, *_pieces(report, wire), end, json=json)
 
 
 def _as_json(report: FitReport) -> Json:
     fitted, spent, summarizer = report.fitted, report.spent, report.goal.summarizer
-    entries = report.viewer.log.entries
+    entries, last = report.viewer.log.entries, fitted.folded[-1] if fitted.folded else None
     return {
         "policy": report.goal.policy.name,
         "model": report.model or None,
@@ -187,27 +193,28 @@ def _as_json(report: FitReport) -> Json:
         "after": structs.asdict(fitted.after),
         "pressure": pressure(fitted.after.tokens + report.fixed, report.usable),
         "summary": report.summary,
-        "how": fitted.folded[-1].how if fitted.folded else None,
+        "how": last.how if last else None,
         "summarizer": summarizer.name if summarizer else DIGEST,
         "calls": spent.calls,
         "spent": spent.tokens,
         "cost": spent.cost,
         "flaws": list(spent.flaws),
-        "pruned": [_pruned_json(report, ordinal) for ordinal in fitted.pruned],
+        "pruned": [
+            {
+                "part": tool.part.id or handle(tool.ordinal),
+                "handle": handle(tool.ordinal),
+                "tool": tool.part.tool,
+                "tokens": tool.tokens + tool.attached,
+            }
+            for tool in map(report.viewer.log.calls.__getitem__, fitted.pruned)
+        ],
         "folded": [
             {"message": entries[place].message.id, "number": place + 1}
             for place in report.folded_places
         ],
-        "tail_start": fitted.folded[-1].fold.tail_start if fitted.folded else None,
+        "tail_start": last.fold.tail_start if last else None,
         "tokens": {"before": report.gone, "after": report.shares},
     }
-
-
-def _pruned_json(report: FitReport, ordinal: int) -> Json:
-    tool = report.viewer.log.calls[ordinal]
-    name = tool.part.id or handle(ordinal)
-    tokens = tool.tokens + tool.attached
-    return {"part": name, "handle": handle(ordinal), "tool": tool.part.tool, "tokens": tokens}
 
 
 # --- the report ----------------------------------------------------------------------------
@@ -221,8 +228,7 @@ def _pieces(report: FitReport, wire: str) -> Iterator[RenderableType]:
     if report.fitted.folded:
         yield _folded(report)
         yield section("How the summary was made", facts(_how(report)))
-        summary = quoted(report.summary or "", _SUMMARY_LINES)
-        yield section("The summary begins so", *summary)
+        yield section("The summary begins so", *quoted(report.summary or "", _SUMMARY_LINES))
 
 
 def _head(report: FitReport, wire: str) -> Iterator[tuple[str, str]]:
@@ -286,26 +292,23 @@ def _pruned(report: FitReport) -> RenderableType:
 
 
 def _folded(report: FitReport) -> RenderableType:
-    places, viewer = report.folded_places, report.viewer
-    log, fold = viewer.log, report.fitted.folded[-1].fold
-    inside = set(places)
+    viewer, log = report.viewer, report.viewer.log
+    inside = set(report.folded_places)
     asked = [request for request in log.requests.all if request.index in inside]
-    tail = [place for place in fold.tail_places if place in viewer.cells]
+    last = report.fitted.folded[-1].fold
+    tail = [place for place in last.tail_places if place in viewer.cells]
     kept = "no message was kept word for word"
     if tail:
         kept = f"kept word for word: {number(len(tail), 'message')}, from {tail[0] + 1:,} on"
-    requests = number(len(asked), "request")
-    title = f"Folded: {number(len(places), 'message')} with {requests}; {kept}"
-    if not asked:
-        return section(title)
+    what = f"{number(len(inside), 'message')} with {number(len(asked), 'request')}"
     rows: list[Row] = []
-    if len(asked) > _MOST_ROWS:
-        more = Text(f"{len(asked) - _MOST_ROWS:,} earlier ones", style=QUIET)
-        rows.append((words("…", QUIET), "", more))
+    if (rest := len(asked) - _MOST_ROWS) > 0:
+        rows.append((words("…", QUIET), "", Text(f"{rest:,} earlier ones", style=QUIET)))
     for request in asked[-_MOST_ROWS:]:
         state = "answered" if log.requests.answered(request, len(log)) else "open"
         rows.append((request.index + 1, state, request.text[:400]))
-    return section(title, listing("message request about", rows))
+    table = [listing("message request about", rows)] if rows else []
+    return section(f"Folded: {what}; {kept}", *table)
 
 
 def _how(report: FitReport) -> Iterator[tuple[str, RenderableType]]:
@@ -332,10 +335,3 @@ def _took(spent: ModelUsage) -> str:
         parts += [f"{number(read, 'token')} from the cache"] if read else []
         parts.append(f"{number(int(tokens.output or 0), 'token')} out")
     return ", ".join([*parts, f"${spent.cost:,.4f}"] if spent.cost else parts)
-
-
-def _where(messages: str, output: str | None) -> RenderableType:
-    if output is None:
-        text = f"--output FILE writes the {messages}; --json prints them with all figures."
-        return Text(text, style=QUIET)
-    return words(f"Wrote {messages} to {output}.", pressure_colour(0), most=1_000)

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from foldmark.analysis.history import sampled
-from foldmark.demo.demonstration import MODEL, WINDOW, DemoReport, UndoCheck, demonstrate, sample
+from foldmark.demo.demonstration import MODEL, WINDOW, DemoReport, demonstrate, sample
 from foldmark.files import write_private
 from foldmark.model.values import encode
 from foldmark.tokens.budget import pressure
@@ -48,61 +48,43 @@ def demo(*, json: AsJson = False) -> None:
 
 
 def _story(report: DemoReport) -> Iterator[RenderableType]:
-    yield _growth(report)
-    yield _operations(report)
-    yield _constraint(report)
-    if report.undo is not None:
-        yield _undo(report.undo)
-    yield _recall(report)
-
-
-def _growth(report: DemoReport) -> RenderableType:
     about = (
         f"A coding agent fixes a web service: {number(report.messages, 'message')}, "
         f"{number(report.tokens, 'token')}. The window has {WINDOW:,}, {report.usable:,} of them "
         "usable."
     )
-    acts = {kind: [act.place for act in report.acts if act.kind == kind] for kind in _KINDS}
-    plot = GrowthPlot(report.points, pivots=acts["pivot"], prunes=acts["prune"])
-    return section("1. The session grows, what the model is shown does not", Text(about), plot)
-
-
-_KINDS = ("prune", "pivot")
-
-
-def _operations(report: DemoReport) -> RenderableType:
-    full = pressure(report.largest, report.usable)
-    largest = f"The largest request filled {pressure_text(full)} of what is usable."
+    pivots, prunes = (
+        [act.place for act in report.acts if act.kind == kind] for kind in ("pivot", "prune")
+    )
+    plot = GrowthPlot(report.points, pivots=pivots, prunes=prunes)
+    yield section("1. The session grows, what the model is shown does not", Text(about), plot)
+    full = pressure_text(pressure(report.largest, report.usable))
+    largest = Text(f"The largest request filled {full} of what is usable.")
     title = "2. Old outputs are pruned; if that is not enough, the older part is folded"
-    return section(title, operations_table(report.acts), Text(largest))
-
-
-def _constraint(report: DemoReport) -> RenderableType:
-    verdict = "is still shown word for word" if report.survived else "was LOST"
-    text = f"The user's rule of message 1, “{report.constraint}”, {verdict}."
-    style = "green" if report.survived else "bold red"
-    pieces = quoted(report.summary, _SUMMARY_LINES)
-    return section("3. The user's words survive; the summary begins so", Text(text, style), *pieces)
-
-
-def _undo(check: UndoCheck) -> RenderableType:
-    exact = check.is_exact
-    verdict = "Undo gives the very view of before, byte for byte." if exact else "They differ!"
-    rows = ((name, Text(digest)) for name, digest in asdict(check).items())
-    note = "the hash of what the model is shown"
-    style = "green" if exact else "bold red"
-    return section("4. It can be undone", Text(verdict, style=style), facts(rows), note=note)
-
-
-def _recall(report: DemoReport) -> RenderableType:
-    state = "unchanged" if report.unchanged else "CHANGED"
-    text = f"All {report.messages:,} messages are in the log, {state}."
-    pieces: list[RenderableType] = [Text(text, style="green" if report.unchanged else "bold red")]
+    yield section(title, operations_table(report.acts), largest)
+    rule = f"The user's rule of message 1, “{report.constraint}”,"
+    kept = _verdict(f"{rule} is still shown word for word.", f"{rule} was LOST.", report.survived)
+    summary = quoted(report.summary, _SUMMARY_LINES)
+    yield section("3. The user's words survive; the summary begins so", kept, *summary)
+    if (check := report.undo) is not None:
+        exact = "Undo gives the very view of before, byte for byte."
+        hashes = facts((name, Text(digest)) for name, digest in asdict(check).items())
+        verdict = _verdict(exact, "They differ!", check.is_exact)
+        note = "the hash of what the model is shown"
+        yield section("4. It can be undone", verdict, hashes, note=note)
+    all_messages = f"All {report.messages:,} messages are in the log,"
+    pieces: list[RenderableType] = [
+        _verdict(f"{all_messages} unchanged.", f"{all_messages} CHANGED.", report.unchanged)
+    ]
     if (recall := report.recall) is not None:
         pieces.append(Text.assemble("The model sees: ", words(recall.shown, "yellow")))
         pieces.append(Text(f"The handle {recall.handle} recalls:"))
         pieces += quoted(recall.recalled, _RECALLED_LINES)
-    return section("5. Nothing is lost", *pieces)
+    yield section("5. Nothing is lost", *pieces)
+
+
+def _verdict(good: str, bad: str, is_good: object) -> Text:
+    return Text(good, "green") if is_good else Text(bad, "bold red")
 
 
 def _commands(path: Path, store: Path, report: DemoReport) -> list[str]:

@@ -23,9 +23,18 @@ from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store
 
 from ..groups import flag, option
-from ..layout import QUIET, count, listing, section, show, show_json, terminal_console
+from ..layout import (
+    QUIET,
+    Row,
+    count,
+    listing,
+    section,
+    show,
+    show_json,
+    terminal_console,
+    write_bytes,
+)
 from ..options import SessionName, StoreOptions
-from ..output import write_bytes
 from ..text import harmless_line, number, plain, shown_name
 
 LEFT_OUT = (
@@ -105,14 +114,11 @@ def taken_snapshots(session: Session, folder: Path) -> Snapshots:
 
 def checked_folder(folder: Path) -> Path:
     """A folder that is there; BadInput where it is not."""
-    name = plain(str(folder))
-    if not folder.is_dir():
-        raise BadInput(
-            f"{name!r} is a file, not a folder; give --folder DIR"
-            if folder.exists()
-            else f"there is no folder {name!r}; give --folder DIR"
-        )
-    return folder
+    if folder.is_dir():
+        return folder
+    name = repr(plain(str(folder)))
+    told = f"{name} is a file, not a folder" if folder.exists() else f"there is no folder {name}"
+    raise BadInput(f"{told}; give --folder DIR")
 
 
 def restored_lines(done: Restored) -> Iterator[str]:
@@ -130,7 +136,10 @@ def tell(found: Sequence[FileDiff], lines: bytes, *, most: int | None = None) ->
     console = terminal_console()
     told = lines.decode(errors="replace").removesuffix("\n").split("\n")
     for line in told[:most]:
-        console.print(_coloured(line), soft_wrap=True)
+        style = _STYLES.get(line[:1], "")
+        if line.startswith(("--- ", "+++ ", "diff ")):
+            style = "bold"
+        console.print(Text(harmless_line(line), style=style), soft_wrap=True)
     console.print(Text(_total(found), style=QUIET))
     return len(told) - len(told[:most])
 
@@ -141,19 +150,9 @@ def _total(found: Sequence[FileDiff]) -> str:
 
 
 def _table(found: Sequence[FileDiff]) -> RenderableType:
-    rows = (
-        (
-            held.change,
-            shown_name(held.file),
-            count(held.additions, "green"),
-            count(held.deletions, "red"),
-            "no text" if held.binary else "",
-        )
-        for held in found
-    )
+    rows: list[Row] = []
+    for held in found:
+        more, less = count(held.additions, "green"), count(held.deletions, "red")
+        text = "no text" if held.binary else ""
+        rows.append((held.change, shown_name(held.file), more, less, text))
     return section(_total(found), listing("change about added deleted _", rows))
-
-
-def _coloured(line: str) -> Text:
-    is_head = line.startswith(("--- ", "+++ ", "diff "))
-    return Text(harmless_line(line), style="bold" if is_head else _STYLES.get(line[:1], ""))

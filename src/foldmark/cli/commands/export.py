@@ -14,7 +14,16 @@ from foldmark.transcripts.write_wires import request_body, whole_view, wire_mess
 from foldmark.wire.codec import WIRES, wire_named
 
 from ..groups import flag, option
-from ..layout import answer, words
+from ..layout import (
+    FORCE,
+    STANDARD_OUTPUT,
+    answer,
+    check_output,
+    words,
+    write_file,
+    write_json,
+    write_text,
+)
 from ..options import (
     DEFAULT_POLICY,
     AsJson,
@@ -23,14 +32,6 @@ from ..options import (
     SessionName,
     StoreOptions,
     policy_named,
-)
-from ..output import (
-    FORCE,
-    STANDARD_OUTPUT,
-    check_output,
-    write_file,
-    write_json,
-    write_text,
 )
 from ..text import number
 
@@ -108,21 +109,6 @@ def convert(
     _write(transcript, shown, kind, writing, json=json)
 
 
-def _data(
-    transcript: Transcript, kind: str, shown: tuple[PromptMessage, ...] | None, *, request: bool
-) -> bytes:
-    if kind == OPENCODE:
-        return encode(transcript)
-    if kind == MARKDOWN:
-        return markdown(transcript).encode("utf-8", "replace")
-    if request:
-        whole = whole_view(transcript.messages) if shown is None else shown
-        return encode(request_body(whole, transcript.info, kind))
-    if shown is None:
-        return encode(wire_messages(transcript, kind))
-    return encode(wire_view(shown, transcript.info, kind))
-
-
 def _write(
     transcript: Transcript,
     shown: tuple[PromptMessage, ...] | None,
@@ -131,13 +117,24 @@ def _write(
     *,
     json: bool,
 ) -> None:
-    data = _data(transcript, kind, shown, request=writing.request)
+    info = transcript.info
+    if kind == MARKDOWN:
+        data = markdown(transcript).encode("utf-8", "replace")
+    elif kind == OPENCODE:
+        data = encode(transcript)
+    elif writing.request:
+        whole = whole_view(transcript.messages) if shown is None else shown
+        data = encode(request_body(whole, info, kind))
+    elif shown is None:
+        data = encode(wire_messages(transcript, kind))
+    else:
+        data = encode(wire_view(shown, info, kind))
     if writing.output == STANDARD_OUTPUT:
         (write_text if kind == MARKDOWN else write_json)(data)
         return
     write_file(writing.output, data)
-    name, messages = transcript.info.id, len(transcript.messages)
-    figures = {"id": name, "path": writing.output, "messages": messages, "size": len(data)}
+    messages = len(transcript.messages)
+    figures = {"id": info.id, "path": writing.output, "messages": messages, "size": len(data)}
     told = f"{number(messages, 'message')}, {size_text(len(data))}"
-    line = words(f"Wrote session {name} to {writing.output}: {told}.", most=1_000)
+    line = words(f"Wrote session {info.id} to {writing.output}: {told}.", most=1_000)
     answer(figures, line, json=json)

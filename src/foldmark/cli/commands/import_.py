@@ -15,7 +15,7 @@ from foldmark.policy import PRESETS
 from foldmark.transcripts.import_files import BatchImport, ImportTarget
 from foldmark.transcripts.store import Imported
 
-from ..groups import flag, option
+from ..groups import argument, flag, option
 from ..layout import QUIET, Row, answer, listing, words
 from ..options import (
     FORMAT,
@@ -31,14 +31,13 @@ from ..progress import tracked
 from ..text import number, plain
 from .sessions import shown_names
 
-FAILED = 2
 _MOST_ROWS = 40
 
 Files = Annotated[
     list[str],
-    typer.Argument(
-        metavar="FILE",
-        help="Transcripts of any format (`foldmark formats`), folders of them, or stores of "
+    argument(
+        "FILE",
+        "Transcripts of any format (`foldmark formats`), folders of them, or stores of "
         "Foldmark; - is standard input.",
     ),
 ]
@@ -95,7 +94,7 @@ def import_(files: Files, *, reading: ImportOptions, options: StoreOptions) -> N
     for held in importer.refused:
         sys.stderr.write(f"foldmark: {plain(held.problem, most=1_000)}\n")
     if importer.refused:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(2)
 
 
 def _answer(

@@ -119,8 +119,6 @@ def inspect(
     name = f"session {place + 1}" if figures.sessions > 1 else "the session"
     pieces = (
         *_overview(figures, models.policy),
-        *_files(figures),
-        *_largest(figures),
         *_needless(figures),
         *_growth(grown, name, figures.sessions, len(log)),
         *_compactions(figures),
@@ -144,9 +142,7 @@ def _replay(log: Log, policy: Policy, models: ModelOptions, fixed: int) -> Rehea
 
 
 def _overview(figures: Inspection, policy: str) -> Iterator[RenderableType]:
-    title = figures.title
-    if figures.sessions > 1:
-        title = f"{figures.sessions:,} sessions, summed up"
+    title = f"{figures.sessions:,} sessions, summed up" if figures.sessions > 1 else figures.title
     yield titled(title or "", _head(figures, policy))
     tokens = figures.tokens
     if tokens.total:
@@ -158,6 +154,14 @@ def _overview(figures: Inspection, policy: str) -> Iterator[RenderableType]:
             rows.append((f"… {number(len(rest), 'other')}", sum(rest), "blue"))
         note = "its calls and outputs together"
         yield section("Tokens by tool", bars(rows, tokens.total), note=note)
+    if tokens.by_file:
+        note = "the calls and outputs that were about it"
+        yield section("Tokens by file", _files(figures), note=note)
+    if figures.largest:
+        table = _parts(figures, "handle what about tokens state", figures.largest)
+        yield section("The largest parts", table)
+    else:
+        yield Text("Nothing in this session has any tokens.", style=QUIET)
 
 
 def _head(figures: Inspection, policy: str) -> Iterator[tuple[str, str]]:
@@ -187,28 +191,16 @@ def _fixed(figures: Inspection) -> Iterator[RenderableType]:
         yield Text(f"and in {where}: {' and '.join(parts)}", style=QUIET)
 
 
-def _files(figures: Inspection) -> Iterator[RenderableType]:
-    files = figures.tokens.by_file
-    if not files:
-        return
+def _files(figures: Inspection) -> RenderableType:
+    files, sums = figures.tokens.by_file, ("reads", "writes", "tokens")
     rows: list[Row] = [
-        (within(held.file, figures.directory), held.reads, held.writes, held.tokens)
+        (within(held.file, figures.directory), *(getattr(held, name) for name in sums))
         for held in files[:_MOST_FILES]
     ]
     if rest := files[_MOST_FILES:]:
-        sums = (sum(getattr(held, name) for held in rest) for name in ("reads", "writes", "tokens"))
-        rows.append((Text(f"… {number(len(rest), 'other')}"), *sums))
-    table = listing("about reads writes tokens", rows)
-    yield section("Tokens by file", table, note="the calls and outputs that were about it")
-
-
-def _largest(figures: Inspection) -> Iterator[RenderableType]:
-    if not figures.largest:
-        yield Text("Nothing in this session has any tokens.", style=QUIET)
-        return
-    yield section(
-        "The largest parts", _parts(figures, "handle what about tokens state", figures.largest)
-    )
+        total = (sum(getattr(held, name) for held in rest) for name in sums)
+        rows.append((Text(f"… {number(len(rest), 'other')}"), *total))
+    return listing("about reads writes tokens", rows)
 
 
 def _parts(
@@ -321,19 +313,16 @@ def _short(path: str) -> str:
 
 
 def _prunes(figures: Inspection) -> Iterator[RenderableType]:
-    held = figures.prunes
-    if held:
-        lines = [_pruning(figures, one) for one in held[:_MOST_FOLDED]]
+    lines: list[Text] = []
+    for held in figures.prunes[:_MOST_FOLDED]:
+        outputs = f"{number(held.outputs, 'output')} of {number(held.tokens, 'token')}"
+        when = f"before message {held.message:,}" if held.message else "after the last message"
+        change = f"{outputs}; the view went {_change(held.before, held.after)}"
+        where = (f"{_where(figures, held)}{when}: ", "yellow")
+        lines.append(Text.assemble(where, (change, "default")))
+    if lines:
         note = "where old tool outputs were hidden"
-        yield section("Recorded prunes", *lines, *_more(held), note=note)
-
-
-def _pruning(figures: Inspection, held: RecordedPrune) -> RenderableType:
-    outputs = f"{number(held.outputs, 'output')} of {number(held.tokens, 'token')}"
-    when = f"before message {held.message:,}" if held.message else "after the last message"
-    title = Text(f"{_where(figures, held)}{when}: ", style="yellow")
-    change = _change(held.before, held.after)
-    return title.append(f"{outputs}; the view went {change}", style="default")
+        yield section("Recorded prunes", *lines, *_more(figures.prunes), note=note)
 
 
 def _change(before: int, after: int) -> str:

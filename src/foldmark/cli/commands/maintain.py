@@ -2,29 +2,28 @@
 
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import RenderableType
+from msgspec.structs import asdict
 from rich.text import Text
 
 from foldmark.errors import BadInput
 from foldmark.files import size_text
-from foldmark.model.values import Json
 from foldmark.store import maintenance
 from foldmark.store.store import Store
 
-from ..groups import flag, option
-from ..layout import QUIET, answer, section, show, words
+from ..groups import argument, flag, option
+from ..layout import QUIET, answer, section, show, unwritable, words
 from ..options import StoreOptions
-from ..output import unwritable
 from ..text import number
 
 _MOST_LISTED = 20
 
-Destination = Annotated[str, typer.Argument(metavar="DEST", help="A file that is not there yet.")]
+Destination = Annotated[str, argument("DEST", "A file that is not there yet.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,50 +50,34 @@ def gc(*, collecting: CollectOptions, options: StoreOptions) -> None:
     if older_than is not None and not math.isfinite(older_than):
         raise typer.BadParameter(f"{older_than} is no number of days")
     with options.open() as opened:
-        if dry_run:
-            freed = maintenance.collect(opened, older_than=older_than, dry_run=True)
-        elif older_than is None or yes or _allowed(opened, older_than, json=options.json):
-            freed = maintenance.collect(opened, older_than=older_than)
-        else:
+        if not (dry_run or yes or older_than is None or _allowed(opened, older_than, options)):
             show(Text("Nothing was removed."))
             return
-    value = {"dry_run": dry_run, **_as_json(freed)}
-    answer(value, _report(freed, dry_run=dry_run), json=options.json)
+        freed = maintenance.collect(opened, older_than=older_than, dry_run=dry_run)
+    what, before = number(len(freed.sessions), "session"), size_text(freed.before)
+    title = f"Removed {what}: {before} → {size_text(freed.after)}"
+    if dry_run:
+        title = f"Would remove {what}; the store has {before}"
+    report = section(title, *_listed(freed.sessions))
+    answer({"dry_run": dry_run, **asdict(freed)}, report, json=options.json)
 
 
-def _allowed(store: Store, days: float, *, json: bool) -> bool:
+def _allowed(store: Store, days: float, options: StoreOptions) -> bool:
     """Whether the sessions that would go may go, if there are any."""
     old = maintenance.collect(store, older_than=days, dry_run=True).sessions
     if not old:
         return True
-    if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        told = number(len(old), "session")
-        raise BadInput(
-            f"{told} would be removed for good; give --yes to do so, --dry-run to see which"
-        )
-    show(section(f"{number(len(old), 'session')} would be removed for good", _listed(old)))
+    told = f"{number(len(old), 'session')} would be removed for good"
+    if options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise BadInput(f"{told}; give --yes to do so, --dry-run to see which")
+    show(section(told, *_listed(old)))
     return typer.confirm("Remove them?")
 
 
-def _listed(sessions: tuple[str, ...]) -> Text:
-    names = [words(name, "cyan") for name in sessions[:_MOST_LISTED]]
-    rest = len(sessions) - len(names)
-    if rest:
-        names.append(Text(f"… and {rest:,} more", style=QUIET))
-    return Text("\n").join(names)
-
-
-def _as_json(freed: maintenance.Freed) -> Json:
-    return {"sessions": list(freed.sessions), "before": freed.before, "after": freed.after}
-
-
-def _report(freed: maintenance.Freed, *, dry_run: bool) -> RenderableType:
-    what, before = number(len(freed.sessions), "session"), size_text(freed.before)
-    if dry_run:
-        title = f"Would remove {what}; the store has {before}"
-    else:
-        title = f"Removed {what}: {before} → {size_text(freed.after)}"
-    return section(title, *([_listed(freed.sessions)] if freed.sessions else []))
+def _listed(sessions: tuple[str, ...]) -> Iterator[Text]:
+    yield from (words(name, "cyan") for name in sessions[:_MOST_LISTED])
+    if (rest := len(sessions) - _MOST_LISTED) > 0:
+        yield Text(f"… and {rest:,} more", style=QUIET)
 
 
 def backup(destination: Destination, *, options: StoreOptions) -> None:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
-import typer
-
 from foldmark.adapters.mcp.sources import (
     Fill,
     FolderSource,
@@ -28,7 +26,7 @@ from foldmark.transcripts.read import Reading, opened_reading
 from foldmark.transcripts.source import Source
 from foldmark.transcripts.store import store_reading
 
-from ..groups import option
+from ..groups import argument, option
 from ..options import FORMAT, STORE, store_place, store_settings
 
 _EXTRA = frozenset({"mcp", "mcp_types", "anyio"})
@@ -36,9 +34,9 @@ _WAITING = "foldmark: an MCP server; it waits for a client on standard input (Ct
 
 Served = Annotated[
     str | None,
-    typer.Argument(
-        metavar="PATH",
-        help="A transcript of any format, or a folder of them; else the sessions of a store.",
+    argument(
+        "PATH",
+        "A transcript of any format, or a folder of them; else the sessions of a store.",
         show_default=False,
     ),
 ]

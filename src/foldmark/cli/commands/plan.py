@@ -32,7 +32,7 @@ from ..layout import (
     titled,
     words,
 )
-from ..options import AsJson, File, ModelOptions, ReadOptions, fraction_or_tokens, policy_named
+from ..options import AsJson, File, ModelOptions, ReadOptions, policy_named
 from ..text import number, within
 
 _MOST_ROWS, _FIRST_WORDS = 15, 120
@@ -47,7 +47,6 @@ class RuleOptions:
     threshold: float | None = option(
         "--threshold X",
         "Compact from here on: a fraction of the window, like 0.8, or tokens.",
-        parser=fraction_or_tokens,
     )
     auto: bool | None = option("--auto/--no-auto", "Compact by itself on overflow, or never.")
     prune: bool | None = option("--prune/--no-prune", "Prune, or never.")
@@ -96,10 +95,7 @@ class PlanReport:
             "policy": policy.name,
             "model": self._model or None,
             "window": self._limit.context,
-            "overflow": plan.overflow,
-            "usable": plan.usable,
-            "tokens": plan.tokens,
-            "pressure": plan.pressure,
+            **{name: getattr(plan, name) for name in ("overflow", "usable", "tokens", "pressure")},
             "freed": plan.prune.tokens,
             "after_prune": {
                 "tokens": self._left,

@@ -12,15 +12,16 @@ from foldmark.errors import BadInput, FoldmarkError
 from ..chat.context import RunContext, RunOptions
 from ..chat.lines import ended_event, print_event
 from ..chat.loop import TERMINATED, Shown, talk, work
+from ..groups import argument
 from ..text import error_line
 
 _STANDARD_INPUT = "-"
 
 Task = Annotated[
     str | None,
-    typer.Argument(
-        metavar="TASK",
-        help="What is to be done; - reads it from standard input. At a terminal it may be left "
+    argument(
+        "TASK",
+        "What is to be done; - reads it from standard input. At a terminal it may be left "
         "out: a prompt asks for it.",
         show_default=False,
     ),

@@ -48,10 +48,14 @@ def sessions(*, options: StoreOptions) -> None:
     size = sum(row.size for row in rows)
     listed = [_as_json(row, writer) for row, writer in zip(rows, writers, strict=True)]
     value: Json = {"store": name, "sessions": listed, "disk": disk, "size": size}
+    pieces: list[RenderableType] = [
+        words(f"No sessions in {name} yet; begin with: foldmark import FILE")
+    ]
     if rows:
-        pieces = (_table(rows, writers), _total(rows, size, disk))
-    else:
-        pieces = (words(f"No sessions in {name} yet; begin with: foldmark import FILE"),)
+        text = f"{number(len(rows), 'session')}, {size_text(disk)} on disk"
+        if size > disk:
+            text += f"; compression saves {percent(size - disk, size)} of {size_text(size)}"
+        pieces = [_table(rows, writers), Text(text, style=QUIET)]
     answer(value, *pieces, json=options.json)
 
 
@@ -63,18 +67,15 @@ def _writer(store: Store, row: SessionRow) -> str | None:
     return lease.holder if lease.seconds > 0 else None
 
 
-def _as_json(row: SessionRow, held: str | None) -> Json:
+def _as_json(row: SessionRow, writer: str | None) -> Json:
+    told = ("tokens", "size", "acts", "created", "updated")
     return {
         "id": row.id,
         "title": row.info.title or None,
         "directory": row.info.directory or None,
         "messages": row.places,
-        "tokens": row.tokens,
-        "size": row.size,
-        "acts": row.acts,
-        "created": row.created,
-        "updated": row.updated,
-        "writer": held,
+        **{name: getattr(row, name) for name in told},
+        "writer": writer,
     }
 
 
@@ -107,14 +108,6 @@ def short_names(rows: Sequence[SessionRow]) -> list[str]:
     return [row.id[: max(_SHORTEST, lengths[row.id])] for row in rows]
 
 
-def _total(rows: Sequence[SessionRow], whole: int, size: int) -> Text:
-    text = f"{number(len(rows), 'session')}, {size_text(size)} on disk"
-    if whole > size:
-        saved = percent(whole - size, whole)
-        text += f"; compression saves {saved} of {size_text(whole)}"
-    return Text(text, style=QUIET)
-
-
 # --- events --------------------------------------------------------------------------------
 
 
@@ -133,10 +126,10 @@ def events(session: SessionName, *, options: EventOptions) -> None:
 
 def _line(event: Event) -> str:
     at = datetime.fromtimestamp(event.at / 1000).astimezone()
-    told = " ".join(f"{name}={_told(value)}" for name, value in event.data.items())
+    texts = {
+        name: value if isinstance(value, str) else encode(value).decode()
+        for name, value in event.data.items()
+    }
+    told = " ".join(f"{name}={plain(text, most=_MOST_TEXT)}" for name, text in texts.items())
     line = f"{event.number:>6}  {at:%m-%d %H:%M:%S}  {plain(event.kind):<18}  {told}"
     return line.rstrip()
-
-
-def _told(value: object) -> str:
-    return plain(value if isinstance(value, str) else encode(value).decode(), most=_MOST_TEXT)

@@ -187,16 +187,12 @@ def _changes(
 def operations_table(acts: Sequence[Operation]) -> RenderableType:
     """What was done to a session beside writing messages."""
     now = time.time()
-    rows: list[Row] = [
-        (act.number, act.kind, act.state, _tokens(act), ago(now - act.at / 1000)) for act in acts
-    ]
+    rows: list[Row] = []
+    for act in acts:
+        known = act.before is not None and act.after is not None
+        tokens = f"{act.before:,} → {act.after:,}" if known else "not known"
+        rows.append((act.number, act.kind, act.state, tokens, ago(now - act.at / 1000)))
     return section("Acts", listing("act kind state tokens when", rows))
-
-
-def _tokens(act: Operation) -> str:
-    if act.before is None or act.after is None:
-        return "not known"
-    return f"{act.before:,} → {act.after:,}"
 
 
 def operation_json(act: Operation) -> Json:

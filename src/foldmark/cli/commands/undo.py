@@ -4,7 +4,6 @@ import sys
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from foldmark.agent.file_changes import tree_after, tree_before
@@ -13,7 +12,7 @@ from foldmark.model.operations import Operation
 from foldmark.session.session import Session
 from foldmark.snapshots.snapshots import Restored
 
-from ..groups import flag, option
+from ..groups import argument, flag, option
 from ..layout import answer, words
 from ..options import SessionName, StoreOptions, new_name
 from ..text import number, plain
@@ -24,9 +23,7 @@ FILES_STAY = (
     "Files stay as they are: undo is for the view. revert --files takes files to a message."
 )
 
-Place = Annotated[
-    str, typer.Argument(metavar="MESSAGE", help="The id of a message, or the handle of its part.")
-]
+Place = Annotated[str, argument("MESSAGE", "The id of a message, or the handle of its part.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +60,8 @@ def undo(session: SessionName, *, undoing: UndoOptions, options: StoreOptions) -
     """
     with options.session(session) as (opened, _, _):
         before = opened.view().tokens
-        redo = undoing.redo
-        done = opened.redo(undoing.act) if redo else opened.undo(undoing.act)
-        outcome = "is in force again" if redo else "was undone"
+        done = (opened.redo if undoing.redo else opened.undo)(undoing.act)
+        outcome = "is in force again" if undoing.redo else "was undone"
         text = f"Act {done.number}, a {done.kind}, {outcome}"
         tell_operation(opened, done, before, text, json=options.json)
         if done.kind == "revert" and not options.json:
@@ -89,18 +85,15 @@ def revert(
         restored: Restored | None = None
         if reverting.files:
             # Found first: what is wrong with it is told before anything is changed.
-            tree = _tree_at(opened, message_named(kept, row, message))
+            name = message_named(kept, row, message)
+            messages = opened.export(reverted=False).messages
+            asks = any(held.id == name and held.is_user for held in messages)
+            # The files as the view will tell them: what answered the message is hidden.
+            tree = (tree_before if asks else tree_after)(opened, name)
             restored = taken_snapshots(opened, folder_of(opened, reverting.folder)).restore(tree)
         done = opened.revert(message)
         text = f"Went back to {plain(message)}, which is act {done.number}"
         tell_operation(opened, done, before, text, json=options.json, restored=restored)
-
-
-def _tree_at(session: Session, message_id: str) -> str:
-    """The files as a view that ends with a message tells them: what answered it is hidden."""
-    messages = session.export(reverted=False).messages
-    asks = any(held.id == message_id and held.is_user for held in messages)
-    return (tree_before if asks else tree_after)(session, message_id)
 
 
 def tell_operation(
