@@ -1,4 +1,4 @@
-"""Names of files that a model gives, as real paths that stay inside the folders it may use.
+"""Names of files that a model gives, as real paths that stay inside the working folder.
 
 What is wrong with a name is told as a ToolRefusal. A real path is opened folder by folder without
 following links, so that a link that was put there after the check leads nowhere. What is in a
@@ -26,22 +26,21 @@ _LONGEST = 4_096  # characters of a path; the system has a limit of its own
 
 
 class Places(Frozen):
-    """The folder an agent works in, others that it may use, and what it may not touch in them."""
+    """The folder an agent works in, and what it may not touch there."""
 
     folder: Path
-    allowed: tuple[Path, ...] = ()
     guarded: tuple[Path, ...] = ()
 
     def inside(self, name: str, *, writing: bool = False) -> Path:
-        """The real path of a name, if it lies in the folder or in an allowed one; ToolRefusal."""
+        """The real path of a name; ToolRefusal where it is not to be used."""
         _check_name(name)
         try:
             # Of a name that is not there, links in its parents count, and links to nowhere.
-            roots = self._roots()
-            found = (roots[0] / name).resolve()
+            root = Path(self.folder).resolve()
+            found = (root / name).resolve()
         except (OSError, RuntimeError, ValueError):  # a ring of links, or a name that is too long
             raise ToolRefusal(f"{printed(name)} leads nowhere: no path can be made of it") from None
-        if not any(found.is_relative_to(root) for root in roots):
+        if not found.is_relative_to(root):
             raise ToolRefusal(
                 f"{printed(name)} is outside the working folder; use a path inside it, such as ."
             )
@@ -50,9 +49,6 @@ class Places(Frozen):
         if is_among(str(found), self.guarded_paths()):
             raise ToolRefusal(f"{printed(name)} is the session's own; it is not for tools")
         return found
-
-    def _roots(self) -> list[Path]:
-        return [Path(root).resolve() for root in (self.folder, *self.allowed)]
 
     def guarding(self, files: Iterable[Path]) -> "Places":
         """The same places, in which these are not touched either."""
@@ -79,10 +75,9 @@ class Places(Frozen):
 
     def parent(self, path: Path, *, make: bool = False) -> AbstractContextManager[int]:
         """The folder of a real path, opened without following any link on the way."""
-        bases = [root for root in self._roots() if path.is_relative_to(root)]
-        if not bases:
+        base = Path(os.path.realpath(self.folder))
+        if not path.is_relative_to(base):
             raise ToolRefusal(f"{self.shown(path)} is outside the working folder")
-        base = max(bases, key=lambda root: len(root.parts))
         steps = path.relative_to(base).parts
         return open_folder(base if steps else base.parent, steps[:-1], make=make)
 

@@ -26,16 +26,13 @@ DEFAULT_RULES: tuple[Rule, ...] = (*((name, "allow") for name in _ALLOWED), ("sh
 def workspace_tools(
     folder: str | Path,
     *,
-    allowed: Iterable[str | Path] = (),
     guarded: Iterable[str | Path] = (),
     skills: Iterable[str | Path] = (),
     shell: bool = True,
 ) -> tuple[Tool, ...]:
-    """The tools for a folder; `allowed` are others it may use, `guarded` what it may not touch."""
+    """The tools for a folder; `guarded` is what they may not touch, `skills` more such folders."""
     root = working_folder(folder)
-    places = Places(
-        folder=root, allowed=tuple(map(Path, allowed)), guarded=tuple(map(Path, guarded))
-    )
+    places = Places(folder=root, guarded=tuple(map(Path, guarded)))
     skill = skill_tool(root, map(Path, skills))
     return (
         *file_tools(places),
