@@ -10,10 +10,10 @@ the system prompt; the user is simulated; `task_id` and `trial` name the episode
 from typing import Any
 
 from foldmark.model.messages import SessionInfo
-from foldmark.model.values import Extra, parsed
+from foldmark.model.values import Extra
 from foldmark.transcripts.build import FormatReader, Talk, as_object, read_each
 from foldmark.transcripts.formats.api_lists import decode_list
-from foldmark.transcripts.source import Head
+from foldmark.transcripts.source import Head, Record
 from foldmark.wire.codec import objects, options
 from foldmark.wire.openai_chat import OpenAIChat
 
@@ -35,9 +35,9 @@ class TauBench(FormatReader):
         episodes = map(as_object, head.beginning("", 1))
         return any("task_id" in one and isinstance(one.get("traj"), list) for one in episodes)
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, record: Record) -> Any:
         """The list of episodes."""
-        return objects(parsed(data), "the file")
+        return objects(record.value(), "the file")
 
     def read(self, record: list[dict[str, Any]]) -> None:
         """Tell all episodes."""

@@ -17,6 +17,7 @@ from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.format import Format
 from foldmark.transcripts.read import Sessions
+from foldmark.transcripts.source import Record
 
 ODD: tuple[Any, ...] = (
     None,
@@ -80,7 +81,7 @@ def read_leniently(format: Format, records: Sequence[Any]) -> list[Transcript]:
     for line, record in enumerate(records, 1):
         with suppress(BadInput):
             data = json.dumps(record).encode()
-            for step in list(importer.take(importer.decode(data), line)):
+            for step in importer.take(Record(line=line, data=data)):
                 sessions.take(step)
     for step in importer.end():
         sessions.take(step)

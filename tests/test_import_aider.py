@@ -12,7 +12,7 @@ from foldmark.errors import BadInput
 from foldmark.model.messages import AssistantInfo, Message, TextPart, Transcript
 from foldmark.transcripts.formats.aider import Aider, Kind
 from foldmark.transcripts.read import Sessions, opened_reading, read_file, read_sessions
-from foldmark.transcripts.source import opened_source
+from foldmark.transcripts.source import Record, opened_source
 
 from .bending import assert_acceptable
 from .telling import shown
@@ -31,7 +31,7 @@ def read(text: str, name: str = "notes.md") -> list[Transcript]:
     lines = text.split("\n")
     ended = [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
     for number, line in enumerate(ended, 1):
-        for step in importer.take(importer.decode(line.encode()), number):
+        for step in importer.take(Record(line=number, data=line.encode())):
             sessions.take(step)
     for step in importer.end():
         sessions.take(step)

@@ -24,7 +24,7 @@ from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.formats.claude_trace import ClaudeTrace, streamed
 from foldmark.transcripts.read import opened_reading, read_file, read_sessions
-from foldmark.transcripts.source import opened_source
+from foldmark.transcripts.source import Record, opened_source
 from foldmark.wire.formats import encode
 
 from .bending import assert_acceptable, bent_lines, read_leniently
@@ -355,7 +355,7 @@ def test_a_line_that_cannot_be_read_leaves_nothing_behind() -> None:
     assert told([FIRST, broken, SECOND]) == [WHOLE]
     importer = ClaudeTrace("x")
     with pytest.raises(BadInput):
-        list(importer.take(importer.decode(json.dumps(broken).encode()), 1))
+        importer.take(Record(line=1, data=json.dumps(broken).encode()))
 
 
 @pytest.mark.parametrize("line", ["[]", '{"request": 3}', '{"request":{"body":{}}}'])

@@ -29,12 +29,12 @@ from foldmark.model.messages import (
     finish_of,
     has_result,
 )
-from foldmark.model.values import Extra, Frozen, Json, parsed
+from foldmark.model.values import Extra, Frozen, Json
 from foldmark.wire.codec import Answer, kind_words, text_at
 from foldmark.wire.lists import orphan
 from foldmark.wire.pairing import Late, Weaver
 
-from .source import Head
+from .source import Head, Record
 
 _LATEST = 2**53
 
@@ -103,14 +103,14 @@ class FormatReader:
         """Whether a file that begins so is of this format."""
         raise NotImplementedError
 
-    def decode(self, data: bytes) -> Any:
-        """A record of the bytes of a line or a document."""
-        record = parsed(data)
-        if self.bare and isinstance(record, list):
-            return {self.bare: cast("object", record)}
-        if isinstance(record, dict):
-            return cast("Json", record)
-        raise BadInput(f"a record is an object, not {kind_words(record)}")
+    def decode(self, record: Record) -> Any:
+        """A line or a document as `read` takes it."""
+        value = record.value()
+        if self.bare and isinstance(value, list):
+            return {self.bare: cast("object", value)}
+        if isinstance(value, dict):
+            return cast("Json", value)
+        raise BadInput(f"a record is an object, not {kind_words(value)}")
 
     def read(self, record: Any) -> None:
         """Tell what a record says; BadInput if it cannot be read."""
@@ -119,11 +119,11 @@ class FormatReader:
     def finish(self) -> None:
         """Tell what is left once all records are read."""
 
-    def take(self, record: Any, line: int) -> list[Step]:
+    def take(self, record: Record) -> list[Step]:
         """The steps that a record adds."""
-        self.line = line
+        self.line = record.line
         try:
-            self.read(record)
+            self.read(self.decode(record))
         except Exception:
             if any(isinstance(step, Opened) for step in self._told()):
                 self._current = None  # to be told anew

@@ -74,7 +74,7 @@ class Reading:
 
     def _taken(self, record: Record) -> list[Step]:
         try:
-            return self.importer.take(self.importer.decode(record.data), record.line)
+            return self.importer.take(record)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             if type(self.importer).__module__.startswith("foldmark."):
                 raise

@@ -43,11 +43,18 @@ class Unrecognised(BadInput):
     """A file of no format that is known."""
 
 
-class Record(Frozen, gc=False):
+class Record(msgspec.Struct):
     """One line, or a whole document, and where it begins."""
 
     line: int
     data: bytes
+    known: Any = msgspec.UNSET  # what it says, if that was looked at
+
+    def value(self) -> Any:
+        """What it says as plain JSON data, decoded once; BadInput where that is none."""
+        if self.known is msgspec.UNSET:
+            self.known = parsed(self.data)
+        return self.known
 
 
 class Head(Frozen):
@@ -121,13 +128,13 @@ class Source:
         self._peeked.append(first)
         if first.data.lstrip()[:1] not in (b"{", b"["):
             return self._looked_at_text()
-        if _is_json(first.data):
+        if _is_json(first):
             return self._looked_at_lines()
         second = next(self._lines(), None)
         if second is not None:
             self._peeked.append(second)
             # A line of another document's middle is no object, or is not alone on it.
-            if second.data.lstrip()[:1] == b"{" and _is_json(second.data):
+            if second.data.lstrip()[:1] == b"{" and _is_json(second):
                 return self._looked_at_lines()
         return self._looked_at_document()
 
@@ -147,7 +154,7 @@ class Source:
         problem: BadInput | None = None
         for record in self._peeked:
             try:
-                value = parsed(record.data)
+                value = record.value()
             except BadInput as error:
                 told = text_problem(record.data) or in_plain_words(error)
                 problem = problem or BadInput(told.cause, place=f"line {record.line}")
@@ -156,7 +163,7 @@ class Source:
                 found.append(cast("Json", value))
         if problem is not None and not found:
             raise problem
-        document = _fields(self._peeked[0].data) if len(self._peeked) == 1 else None
+        document = self._peeked[0].value() if len(self._peeked) == 1 else None
         return Head(shape="lines", lines=tuple(found), document=document)
 
     def _looked_at_document(self) -> Head:
@@ -241,17 +248,11 @@ def opened_source(
         raise type(error)(error.cause, source=told, place=error.place) from None
 
 
-def _is_json(data: bytes) -> bool:
-    try:
-        _value.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        if not HALF_PAIR.search(data):
-            return False
-        with suppress(BadInput):
-            parsed(data)
-            return True
-        return False
-    return True
+def _is_json(record: Record) -> bool:
+    with suppress(BadInput):
+        record.value()
+        return True
+    return False
 
 
 def _is_cut_off(data: bytes) -> bool:

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from foldmark.errors import BadInput
 from foldmark.model.messages import SessionInfo, TextPart
 from foldmark.transcripts.build import FormatReader, Talk, moment, note, session_time
-from foldmark.transcripts.source import Head
+from foldmark.transcripts.source import Head, Record
 
 Kind = Literal["start", "header", "user", "output", "answer", "blank", "begun"]
 
@@ -57,10 +57,10 @@ class Aider(FormatReader):
         self._lines: list[str] = []  # of what is being said
         self._blank: list[str] = []  # lines after it
 
-    def decode(self, data: bytes) -> str:
+    def decode(self, record: Record) -> str:
         """A line, with its end."""
         try:
-            return data.decode()
+            return record.data.decode()
         except UnicodeDecodeError as error:
             raise BadInput("not UTF-8 text", place=f"byte {error.start}") from None
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import Message, Origin, SessionInfo, finish_of
-from foldmark.model.values import Extra, Json, parsed
+from foldmark.model.values import Extra, Json
 from foldmark.transcripts.build import (
     FormatReader,
     Talk,
@@ -27,7 +27,7 @@ from foldmark.transcripts.build import (
     session_time,
     with_info,
 )
-from foldmark.transcripts.source import Head
+from foldmark.transcripts.source import Head, Record
 from foldmark.wire.anthropic import Anthropic
 from foldmark.wire.codec import Wire, objects, options, wire_named
 from foldmark.wire.detect import reply_candidates
@@ -75,9 +75,9 @@ class ApiLists(FormatReader):
         super().__init__(name)
         self._lines: list[Json] = []  # messages on lines of their own, all of one session
 
-    def decode(self, data: bytes) -> object:
+    def decode(self, record: Record) -> object:
         """A list, a request, or a message."""
-        return parsed(data)
+        return record.value()
 
     def read(self, record: Any) -> None:
         """Tell what it says."""

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, SessionInfo, TextPart
-from foldmark.model.values import Json, decoder, encode, parsed
+from foldmark.model.values import Json, decoder, encode
 from foldmark.transcripts.build import (
     FormatReader,
     Talk,
@@ -27,7 +27,7 @@ from foldmark.transcripts.build import (
     session_time,
     text_or_empty,
 )
-from foldmark.transcripts.source import Head
+from foldmark.transcripts.source import Head, Record
 from foldmark.wire.anthropic import Anthropic, finish_of_stop, usage_tokens
 
 _NAME = "claude-code"
@@ -102,12 +102,12 @@ class ClaudeCode(FormatReader):
         self._title = ""
         self._rank = 0  # how much it counts
 
-    def decode(self, data: bytes) -> ClaudeLine:
+    def decode(self, record: Record) -> ClaudeLine:
         """A line; one of a kind that says nothing here may look as it likes."""
         try:
-            return _decode_line(data)
+            return _decode_line(record.data)
         except BadInput:
-            other = as_object(parsed(data))
+            other = as_object(record.value())
             kind, uuid = (text_or_empty(other.get(name)) for name in ("type", "uuid"))
             if not kind or kind in _TAKEN:
                 raise

@@ -14,7 +14,7 @@ import re
 from collections import OrderedDict, deque
 from contextlib import suppress
 from operator import eq, itemgetter
-from typing import cast
+from typing import Any, cast
 
 from msgspec import UNSET, Struct
 
@@ -34,7 +34,7 @@ from foldmark.transcripts.build import (
     text_or_empty,
 )
 from foldmark.transcripts.formats.api_lists import with_prompt
-from foldmark.transcripts.source import Head
+from foldmark.transcripts.source import Head, Record
 from foldmark.wire.anthropic import Anthropic
 from foldmark.wire.codec import JOINED, Read, Reply, object_at, objects, options, without
 from foldmark.wire.joiners import AnthropicJoiner
@@ -98,12 +98,12 @@ class ClaudeTrace(FormatReader):
         self._waiting: deque[_Exchange] = deque(maxlen=_MOST_WAITING)
         self._fingerprints: dict[int, str] = {}  # of messages, by the hash of their bytes
 
-    def decode(self, data: bytes) -> Json:
+    def decode(self, record: Record) -> Any:
         """One request and its response."""
-        record = super().decode(data)
-        if HALF_PAIR.search(data):  # half of a character, which the API refuses as well
-            record = parsed(json.dumps(record, ensure_ascii=False).encode(errors="replace"))
-        return cast("Json", record)
+        if HALF_PAIR.search(record.data):  # half of a character, which the API refuses as well
+            data = json.dumps(record.value(), ensure_ascii=False).encode(errors="replace")
+            record = Record(line=record.line, data=data)
+        return super().decode(record)
 
     def read(self, record: Json) -> None:
         """Tell what a request and its response add; other endpoints have other bodies."""

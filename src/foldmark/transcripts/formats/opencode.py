@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from foldmark.model.messages import Message, SessionInfo, Transcript, decode_transcript
 from foldmark.transcripts.build import FormatReader, Reverted, Talk
-from foldmark.transcripts.source import Head
+from foldmark.transcripts.source import Head, Record
 
 
 class OpenCode(FormatReader):
@@ -23,9 +23,9 @@ class OpenCode(FormatReader):
         # Others have these two keys as well; only here the first names a session by its id.
         return isinstance(info, dict) and "id" in info
 
-    def decode(self, data: bytes) -> Transcript:
+    def decode(self, record: Record) -> Transcript:
         """A whole session."""
-        return decode_transcript(data)
+        return decode_transcript(record.data)
 
     def read(self, record: Transcript) -> None:
         """Tell its messages as they are, and its reverts after what they hide."""

@@ -22,7 +22,7 @@ from foldmark.transcripts.build import (
     named_model,
     text_or_empty,
 )
-from foldmark.transcripts.source import Head
+from foldmark.transcripts.source import Head, Record
 from foldmark.wire.anthropic import read_block
 from foldmark.wire.codec import objects, options, text_at
 from foldmark.wire.openai_chat import OpenAIChat
@@ -73,9 +73,9 @@ class SweAgent(FormatReader):
             return False
         return any("role" in as_object(item) for item in head.beginning("history", 1))
 
-    def decode(self, data: bytes) -> _Trajectory:
+    def decode(self, record: Record) -> _Trajectory:
         """A run; not decoded is what its steps repeat, which is most of a file."""
-        return _decode(data)
+        return _decode(record.data)
 
     def read(self, record: _Trajectory) -> None:
         """Tell what a run says."""
