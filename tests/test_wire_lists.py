@@ -348,7 +348,7 @@ def test_results_of_calls_made_elsewhere_are_told_apart(wire: str) -> None:
     given_ = [RESULTS[wire]("there"), *usual(wire, 1)]
     taken = take_list(wire_named(wire), given_, prompts=True)
     assert [answer.call_id for answer in taken.answers] == ["there"]
-    assert taken.origin is None
+    assert taken.origin == Origin()
     assert [message.is_user for message in taken.messages] == [True, False]
     assert verbatim(taken.messages, wire) == 0
 

@@ -9,7 +9,7 @@ Only what stays is looked at, and what the user said: a long list costs hardly m
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from foldmark.errors import BadInput, UnknownModel, WindowTooSmall
+from foldmark.errors import BadInput, WindowTooSmall
 from foldmark.log.log import Log
 from foldmark.log.render import size_text
 from foldmark.log.view import Viewer
@@ -19,7 +19,7 @@ from foldmark.summary.ladder import declared_tokens
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import Counter as Counting
 from foldmark.tokens.counters import by_classes, truncate_middle
-from foldmark.tokens.limits import Limit, model_limits
+from foldmark.tokens.limits import Limit, model_limits, narrowed
 from foldmark.wire.codec import Wire, wire_named
 from foldmark.wire.detect import wire_of
 from foldmark.wire.formats import request
@@ -102,18 +102,9 @@ def _limit(window: int | None, model: str) -> Limit:
         raise BadInput(
             f"a window of {window} tokens holds nothing; leave it out where none is known"
         )
-    known = None
-    if model:
-        try:
-            known = model_limits(model)
-        except UnknownModel:
-            if window is None:
-                raise
-    if window is not None:
-        return Limit(context=window, output=known.output if known else 0)
-    if known is None:
+    if window is None and not model:
         raise BadInput("how much fits? give window=… in tokens, or model=… by its name")
-    return known
+    return model_limits(model) if window is None else narrowed(model, window)
 
 
 def list_tokens(messages: Sequence[object], wire: Wire) -> int:

@@ -159,7 +159,7 @@ def _extend(
             )
         for message in made:
             write_message(state, change, message, tell=True)
-        if taken.origin is not None:
+        if taken.origin.wire:
             entitle(state, change, origin=taken.origin)
         return made
 

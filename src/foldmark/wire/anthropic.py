@@ -45,13 +45,13 @@ from .codec import (
     Wire,
     data_url,
     is_joined,
-    joined_pieces,
     kept,
     measured,
     object_at,
     objects,
     opaque,
     options,
+    read_output,
     text_at,
     unknown_role,
     url_parts,
@@ -162,11 +162,10 @@ class Anthropic(Wire):
         names = None if as_is else Names(longest=128)
         written: list[Json] = []
         last: PromptMessage | None = None
-        passed: list[Json] = []
+        ours: list[Json] = []
         for message in with_whole_messages(shown, lambda block: whole_message(block, _KEY)):
             if isinstance(message, dict):
                 written.append(message)
-                passed.append(message)
                 last = None
                 continue
             wrote = _message(message, names)
@@ -176,10 +175,10 @@ class Anthropic(Wire):
                 written[-1] |= without(wrote, "role", "content")
             else:
                 written.append(wrote)
+                ours.append(wrote)
             last = message
         if as_is:
             return written
-        ours = [message for message in written if not any(message is held for held in passed)]
         for message in ours:
             message["content"] = message["content"] or [{"type": "text", "text": NOTHING_TO_READ}]
         with_breakpoints(ours)
@@ -272,14 +271,10 @@ def _file(block: Json) -> FilePart | None:
 
 
 def _answer(block: Json) -> Answer:
-    content = block.get("content")
     fields = without(block, "type", "tool_use_id", "content")
     is_error = block.get("is_error") is True
     call_id = text_at(block, "tool_use_id")
-    output, files = content if isinstance(content, str) else "", ()
-    if content is not None and not isinstance(content, str):
-        blocks = objects(content, "'content' of a tool_result")
-        output, files = joined_pieces(blocks, ("text",), _attached_file)
+    output, files = read_output(block.get("content"), ("text",), _attached_file)
     if is_error:
         del fields["is_error"]
     answer = Answer(

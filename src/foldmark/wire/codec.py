@@ -9,7 +9,7 @@ a text whose metadata holds it whole. What is under another wire's key it never 
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from importlib import import_module
@@ -417,15 +417,17 @@ def arguments_input(arguments: str) -> Json:
 # --- a tool's output that came in several pieces -----------------------------------------------
 
 
-def joined_pieces(
-    blocks: Iterable[Json], texts: Container[object], read_file: Callable[[Json], FilePart | None]
+def read_output(
+    content: object, texts: Container[object], read_file: Callable[[Json], FilePart | None]
 ) -> tuple[str, tuple[FilePart, ...]]:
-    """The texts of an output, joined by line breaks, and the files among its blocks."""
+    """What a tool gave back: a text, or texts among blocks, and the files among these."""
+    if content is None or isinstance(content, str):
+        return content or "", ()
     said: list[str] = []
     files: list[FilePart] = []
-    for block in blocks:
-        text = block.get("text")
-        if block.get("type") in texts and isinstance(text, str):
+    for block in objects(content, "'content' of a result"):
+        text, kind = block.get("text"), block.get("type")
+        if isinstance(kind, str) and kind in texts and isinstance(text, str):
             said.append(text)
         elif (file := read_file(block)) is not None:
             files.append(file)

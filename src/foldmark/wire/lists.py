@@ -52,19 +52,12 @@ COVERS = "covers"  # beside what came: how many of our messages that was
 
 
 class Decoded(Frozen):
-    """A list of a wire's messages as ours; the system prompt that led it is in the origin."""
+    """A list of a wire's messages as ours."""
 
     wire: str
     messages: tuple[Message, ...]
-    origin: Origin
-
-
-class Taken(Frozen):
-    """What a list says, and the results in it of calls that were made elsewhere."""
-
-    messages: tuple[Message, ...]
-    answers: tuple[Answer, ...]
-    origin: Origin | None  # with a system prompt, if one led the list and was told apart
+    origin: Origin  # with the system prompt that led the list, if one was told apart
+    answers: tuple[Answer, ...] = ()  # results of calls that were made elsewhere
 
 
 def read_list(wire: Wire, messages: Iterable[Json]) -> Decoded:
@@ -72,14 +65,14 @@ def read_list(wire: Wire, messages: Iterable[Json]) -> Decoded:
     return _taken(_ListReader(wire), messages).decoded(wire)
 
 
-def take_list(wire: Reader[M], messages: Iterable[M], *, prompts: bool) -> Taken:
+def take_list(wire: Reader[M], messages: Iterable[M], *, prompts: bool) -> Decoded:
     """What a list adds to a session, in which its results may have their calls."""
     reader = _taken(_ListReader(wire, prompts=prompts, orphans=False), messages)
-    origin = reader.origin()
-    return Taken(
+    return Decoded(
+        wire=wire.name,
         messages=tuple(reader.messages()),
+        origin=reader.origin(),
         answers=tuple(reader.lost),
-        origin=origin if origin.wire else None,
     )
 
 

@@ -59,6 +59,7 @@ from .codec import (
     objects,
     opaque,
     options,
+    read_output,
     text_at,
     unknown_role,
     whole_message,
@@ -67,7 +68,6 @@ from .codec import (
 )
 from .exactness import as_it_came, exact, raw_unless
 from .openai_chat_files import (
-    FILE_KINDS,
     KEY,
     MARKS,
     can_be_sent,
@@ -200,12 +200,12 @@ class OpenAIChat(Wire):
     def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
         """Shown messages on this wire."""
         written: list[Json] = []
-        passed: list[Json] = []
+        passed: set[int] = set()  # places of those that came whole
         for message in with_whole_messages(shown, partial(_whole, as_is=as_is)):
             match message:
                 case dict():
+                    passed.add(len(written))
                     written.append(message)
-                    passed.append(message)
                 case UserMessage():
                     written.append(_from_user(message, as_is=as_is))
                 case AssistantMessage():
@@ -215,7 +215,7 @@ class OpenAIChat(Wire):
                     written += [] if as_is else _files_of(message)
         if not as_is:
             # Servers that pass requests on to Anthropic take its breakpoints.
-            ours = [held for held in written if not any(held is whole for whole in passed)]
+            ours = [held for place, held in enumerate(written) if place not in passed]
             with_breakpoints([message for message in ours if message.get("content")])
         return written
 
@@ -363,23 +363,12 @@ def _answer(message: Json) -> Answer:
         call_id = _old_id(text_at(message, "name"))
     else:
         call_id = _noted_id(message) or text_at(message, "tool_call_id")
-    content = message.get("content")
-    texts: list[str] = []
-    files: list[FilePart] = []
-    if isinstance(content, str):
-        texts = [content]
-    elif content is not None:
-        for block in objects(content, "'content'"):
-            kind, text = block.get("type"), block.get("text")
-            if kind == "text" and isinstance(text, str):
-                texts.append(text)
-            elif kind in FILE_KINDS and (file := read_file(block)) is not None:
-                files.append(file)
+    output, files = read_output(message.get("content"), ("text",), read_file)
     answer = Answer(
         call_id=call_id,
-        output="\n".join(texts),
+        output=output,
         tool=name if isinstance(name, str) else "",
-        files=tuple(files),
+        files=files,
         rest=_noted(without(message, "role", "content", "tool_call_id")),
         raw=message,
     )

@@ -15,14 +15,13 @@ from .exactness import as_it_came, raw_unless
 KEY = "openai-chat"
 # What may stand in a part of a request beside the part itself.
 MARKS = frozenset({"cache_control", "prompt_cache_breakpoint"})
-FILE_KINDS = ("image_url", "input_audio", "file")
 _AUDIO = {"mp3": "audio/mpeg", "wav": "audio/wav"}
 _FORMATS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
 
 
 def read_file(block: Json) -> FilePart | None:
     """A file that is inline or has an address; None where it is neither."""
-    kind = str(block["type"])
+    kind = str(block.get("type"))
     body = options(block, kind)
     name: Any = UNSET
     match kind, body:

@@ -30,12 +30,12 @@ from .codec import (
     Read,
     arguments_input,
     compact,
-    joined_pieces,
     kept,
     kind_words,
     objects,
     opaque,
     options,
+    read_output,
     text_at,
     unknown_role,
     url_parts,
@@ -280,15 +280,10 @@ def _fields(item: Json, *taken: str) -> Json:
 def read_answer(item: Json) -> Answer:
     """The result of a call."""
     carried = item.get("output", item.get("tools"))
-    files: tuple[FilePart, ...] = ()
-    if isinstance(carried, str):
-        text = carried
-    elif not {"output", "tools"} & set(item):
-        text = ""
-    elif (blocks := answer_blocks(carried)) is not None:
-        text, files = joined_pieces(blocks, TEXT_BLOCKS, read_file)
-    else:
-        text = compact(carried)
+    blocks = answer_blocks(carried)
+    if blocks is None and not isinstance(carried, str) and {"output", "tools"} & set(item):
+        carried = compact(carried)
+    text, files = read_output(carried if blocks is None else blocks, TEXT_BLOCKS, read_file)
     answer = Answer(call_id=item["call_id"], output=text, files=files, raw=item)
     is_custom = item["type"] == "custom_tool_call_output"
     return exact(answer, usual_result, KEY, {KIND: CUSTOM} if is_custom else {}, "call_id")
