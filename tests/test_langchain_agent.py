@@ -24,6 +24,7 @@ from foldmark.policy import FOLDMARK
 from foldmark.summary.protocol import ModelRequest
 from foldmark.testing import plausible
 
+from .faulty import GatedModel
 from .langchain_agents import (
     OUTPUT,
     WINDOW,
@@ -44,6 +45,7 @@ from .langchain_agents import (
     tokens_of,
 )
 
+SOON = 15.0  # seconds: no more than a bound
 TOO_LONG = (
     "This model's maximum context length is 8192 tokens. "
     "However, your messages resulted in 15000 tokens."
@@ -242,6 +244,26 @@ def test_a_cancelled_run_leaves_a_session_that_goes_on(tmp_path: Path) -> None:
         check_requests(model.seen, middleware, "t")
         (held,) = middleware._conversations._open.values()  # pyright: ignore[reportPrivateUsage]
         assert (held.name, held.is_lent, held.users) == ("t", False, 0)
+
+
+def test_a_run_that_is_cancelled_while_a_summary_is_waited_for_gives_that_up(
+    tmp_path: Path,
+) -> None:
+    async def work(middleware: FoldmarkMiddleware, model: GatedModel) -> None:
+        agent = agent_of(Scripted(reply=steps(40)), middleware)
+        running = asyncio.create_task(agent.ainvoke(asked("Go."), config("t")))
+        assert await asyncio.to_thread(model.asked.wait, SOON)
+        running.cancel()
+        async with asyncio.timeout(SOON):  # its model never answers
+            await asyncio.gather(running, return_exceptions=True)
+
+    model = GatedModel()
+    with opened(tmp_path, summarizer=model) as middleware:
+        asyncio.run(work(middleware, model))
+        with middleware.session("t") as session:
+            assert session.pending() is None
+            assert [act.state for act in session.acts() if act.kind == "pivot"] == ["failed"]
+            assert session.compact("In short.") is not None
 
 
 # --- options -------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from foldmark.model.messages import (
     AssistantInfo,
     Completed,
     Message,
-    Running,
     TextPart,
     Time,
     Tokens,
@@ -71,41 +70,14 @@ def test_messages_may_repeat_their_ids() -> None:
     assert list(log.marks) == [3]
 
 
-def test_a_streamed_message_changes_in_place_and_leaves_no_traces() -> None:
-    log = Log(by_classes, [user(), call(Running(input={"filePath": "a.py"}))])
-    viewer = Viewer(log, FOLDMARK)
-    viewer.view()
-    for text in ("part", "part of it", "all of it"):
-        log.replace(call(done(text), finish="stop", tokens=Tokens(input=5)))
-    assert len(log) == 2
-    assert [tool.state.output for tool in log.calls.values()] == ["all of it"]
-    assert log.measured == 1
-    assert viewer.view() == Viewer(log, FOLDMARK).view()
-
-
-def test_only_the_last_message_may_change() -> None:
-    log = Log(by_classes, [user(), call(done())])
-    with pytest.raises(ValueError, match="u0"):
-        log.replace(user("else"))
-
-
 @given(sessions())
-def test_a_log_built_of_halves_of_messages_is_the_log_of_whole_ones(
-    messages: list[Message],
-) -> None:
-    streamed = Log(by_classes)
-    viewer = Viewer(streamed, FOLDMARK)
+def test_a_view_of_a_log_that_grows_is_the_view_of_the_whole(messages: list[Message]) -> None:
+    growing = Log(by_classes)
+    viewer = Viewer(growing, FOLDMARK)
     for message in messages:
-        streamed.append(replace(message, parts=message.parts[:1]))
+        growing.append(message)
         viewer.view()
-        streamed.replace(message)
-    whole = Log(by_classes, messages)
-    assert viewer.view() == Viewer(whole, FOLDMARK).view()
-    assert streamed.calls == whole.calls
-    assert streamed.marks == whole.marks
-    assert streamed.pivots == whole.pivots
-    assert streamed.requests.all == whole.requests.all
-    assert streamed.requests.rules == whole.requests.rules
+    assert viewer.view() == Viewer(Log(by_classes, messages), FOLDMARK).view()
 
 
 def test_marks_of_a_file_are_marks_and_can_be_taken_back() -> None:

@@ -101,7 +101,7 @@ def test_a_summary_that_becomes_complete_makes_the_pivot() -> None:
     viewer = Viewer(log, FOLDMARK)
     log.append(summary("All is", finish=""))
     assert told(viewer) == ["user: look", "assistant: I looked."]
-    log.replace(summary("All is well."))
+    log.append(summary("All is well."))
     assert told(viewer)[-1] == "assistant: All is well."
     assert told(viewer) == told(Viewer(log, FOLDMARK))
 
@@ -239,17 +239,6 @@ def test_blank_text_is_not_shown(blank: str) -> None:
     assert shown(user("one"), agent(TextPart(text=blank), ran("1")), user(blank)) == [
         *("user: one", "call c1", "text c1: 1"),
     ]
-
-
-# --- a view that is carried on ---------------------------------------------------------------
-
-
-def test_a_complete_summary_may_still_be_rewritten() -> None:
-    log = Log(counter(FOLDMARK.estimate), [*TURNS, marker(), summary("All.")])
-    viewer = Viewer(log, FOLDMARK)
-    assert told(viewer)[-1] == "assistant: All."
-    log.replace(summary("All is well.", cost=1))
-    assert told(viewer)[-1] == "assistant: All is well."
 
 
 # --- not so yet -----------------------------------------------------------------------------

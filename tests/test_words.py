@@ -182,17 +182,6 @@ def test_a_request_is_what_the_user_wrote_of_a_message_and_its_handle_leads_ther
     assert "(answered):\nOne.\n\nTwo." in shown(both, said("Fixed."), *pivot())[0]
 
 
-def test_a_request_that_is_rewritten_is_there_once() -> None:
-    log = Log(by_classes, [user("Hi."), said("Hello."), user("Never pus", "u2")])
-    log.replace(user("Never push.", "u2"))
-    assert [request.text for request in log.requests.all] == ["Hi.", "Never push."]
-    assert [rule.text for rule in log.requests.rules] == ["Never push."]
-    log.append(said("Ok", "a2", finish=""))
-    log.replace(said("Ok.", "a2"))
-    assert log.requests.answered(log.requests.all[1], len(log))
-    assert len(log.requests.all) == 2
-
-
 # --- standing instructions ------------------------------------------------------------------
 
 

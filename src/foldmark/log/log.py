@@ -181,14 +181,6 @@ class Log:
             raise ValueError(f"place {place} lies behind the end, {self._end}")
         self._end, self._parts = place, ordinal
 
-    def replace(self, message: Message) -> Entry:
-        """Put a newer state of the last message in its place, as a stream goes on."""
-        last = self.last
-        if last is None or last.message.info.id != message.info.id or last.index + 1 != self._end:
-            raise ValueError(f"only the last message can still change, not {message.info.id!r}")
-        self._forget_last(last)
-        return self.append(message)
-
     def settle(self, ordinal: int, message: Message) -> Entry:
         """Put a message in its place in which this tool call has a newer state: its result."""
         found = self.part_at(ordinal)
@@ -348,28 +340,6 @@ class Log:
         tail = part.tail_start_id or None
         self.pivots.append(Pivot(marker=marker, summary=entry.index, tail_id=tail))
         self.measured = None
-
-    def _forget_last(self, last: Entry) -> None:
-        """Take the last message's own traces back, so that its newer state can be appended."""
-        del self.entries[last.index]
-        self._end, self._parts = last.index, last.ordinal
-        for ordinal in range(last.ordinal, last.ordinal + len(last.sizes)):
-            self.calls.pop(ordinal, None)
-            self.marks.pop(ordinal, None)
-        for places in (self.users, self.summaries):
-            if places and places[-1] == last.index:
-                places.pop()
-        if self.pivot is not None and self.pivot.summary == last.index:
-            self.pivots.pop()
-        self._markers.pop(last.message.info.id, None)
-        self.retired_places.discard(last.index)
-        # What was measured before the last message is not looked up again: it is not far.
-        self.measured = None if self.measured == last.index else self.measured
-        if self.finished == last.index:
-            entries = reversed(self.entries.values())
-            finished = (e.index for e in entries if getattr(e.message.info, "finish", None))
-            self.finished = next(finished, None)
-        self.requests.forget(last.index)
 
 
 def _has_failed(state: Completed) -> bool:

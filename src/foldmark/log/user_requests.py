@@ -100,15 +100,6 @@ class Requests:
         else:
             self._take_request(index, ordinal, message)
 
-    def forget(self, index: int) -> None:
-        """Take back what the message at this place said."""
-        if self.all and self.all[-1].index == index:
-            self.all.pop()
-        while self.rules and self.rules[-1].index == index:
-            self._known.discard(self.rules.pop().text)
-        if self.all and self._answers.get(self.all[-1].index) == index:
-            del self._answers[self.all[-1].index]
-
     def answered(self, request: UserRequest, before: int) -> bool:
         """Whether a request had its answer before a place in the log."""
         answer = self._answers.get(request.index)

@@ -34,7 +34,8 @@ from .fingerprints import (
     with_mark,
 )
 from .loop_support import LoopSupport
-from .session import Session
+from .session import Session, state_of
+from .writer import extend_read
 
 __all__ = [
     "VOLATILE",
@@ -161,7 +162,7 @@ class HistoryMirror(Generic[M]):
             if read.role == "assistant" and self.measured is not None:
                 reads[place] = replace(read, tokens=read.tokens or self.measured)
                 self.measured = None
-        self._support.extend_read(reads, _AsRead(self._dialect.key))
+        extend_read(state_of(self.session), reads, self._dialect.key)
         self._items += map(MirroredMessage, new, reader.prints)
 
     def _root(self) -> None:
@@ -290,18 +291,6 @@ async def aborting(session: Session, call: Callable[P, R], *args: P.args, **name
         task.cancel()  # it ends with its thread
         await asyncio.wait((task,))
         raise
-
-
-class _AsRead:
-    """Takes messages that were read already."""
-
-    name = "read"
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-    def read(self, message: Read, /) -> Read:
-        return message
 
 
 class _Marking(Generic[M]):

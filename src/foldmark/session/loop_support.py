@@ -1,8 +1,7 @@
 """What a loop or an adapter around a session needs beyond the session's public methods."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -11,14 +10,11 @@ from foldmark.errors import BadInput
 from foldmark.model.messages import AssistantInfo, Message, StepFinishPart, UserInfo
 from foldmark.model.operations import Operation
 from foldmark.model.values import Json
-from foldmark.wire.codec import Reader
 
 from . import compactor, writer
 from .maker import Maker
 from .opening import new_session
 from .session import Session, open_beside, state_of
-
-M = TypeVar("M")
 
 
 class LoopSupport:
@@ -79,10 +75,6 @@ class LoopSupport:
         return open_beside(self._session, row)
 
     # --- what is written ---
-
-    def extend_read(self, messages: Sequence[M], reader: Reader[M]) -> list[Message]:
-        """Take messages of a framework as they are, by who reads them."""
-        return writer.extend_read(self._state, messages, reader)
 
     def finish_step(self, message: str, snapshot: str) -> Message:
         """Note the snapshot with which the step of a message ended."""

@@ -27,7 +27,7 @@ from foldmark.model.messages import (
 from foldmark.model.values import Frozen, Json, encode
 from foldmark.store.transaction import Change
 from foldmark.tokens.sizes import message_sizes
-from foldmark.wire.codec import WIRES, Reader, Wire, wire_named
+from foldmark.wire.codec import WIRES, Read, Reader, Wire, wire_named
 from foldmark.wire.detect import candidates, recognised, reply_candidates
 from foldmark.wire.formats import decode, decode_reply
 from foldmark.wire.lists import take_list
@@ -136,12 +136,24 @@ def extend(state: SessionState, messages: Iterable[object], wire: str | None) ->
     return _extend(state, codec, given, lambda change: _takes_prompt(change, codec))
 
 
-def extend_read(state: SessionState, messages: Sequence[M], reader: Reader[M]) -> list[Message]:
-    """Take messages of a framework as they are, by who reads them; `extend` otherwise.
+class _AsRead:
+    """Takes messages that were read already."""
+
+    name = "read"
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def read(self, message: Read, /) -> Read:
+        return message
+
+
+def extend_read(state: SessionState, reads: Sequence[Read], key: str) -> list[Message]:
+    """Take messages of a framework that were read already; `extend` otherwise.
 
     Its system prompts are messages like any other here: who has them shows them by themselves.
     """
-    return _extend(state, reader, messages, lambda _: False) if messages else []
+    return _extend(state, _AsRead(key), reads, lambda _: False)
 
 
 def _extend(
