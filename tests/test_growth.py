@@ -11,7 +11,6 @@ from foldmark.analysis.history import (
     Point,
     growth,
     is_named,
-    measured_input,
     sampled,
 )
 from foldmark.analysis.inspection import inspection
@@ -217,6 +216,5 @@ def test_what_a_compaction_cost_is_told_where_the_transcript_tells():
 
 
 def test_what_a_summary_measured_is_not_the_input_of_an_answer():
-    _, summary = pivot("k", DONE, tokens=Tokens(input=5))
-    assert measured_input(summary) is None
-    assert measured_input(answer("m", measured=5)) == 5
+    found = grown(*session(), *pivot("k", DONE, tokens=Tokens(input=5)), answer("m", measured=5))
+    assert [point.measured for point in found.points[-2:]] == [None, 5]

@@ -113,14 +113,6 @@ def wrapping_tokens(entry: Entry) -> int:
     return MESSAGE_OVERHEAD * (speaks + has_results)
 
 
-def measured_input(message: Message) -> int | None:
-    """What a provider measured as the input for an answer, cached or not."""
-    info = message.info
-    if not isinstance(info, AssistantInfo) or info.summary:
-        return None
-    return _counted(info.tokens, _INPUT)
-
-
 def _counted(tokens: Tokens | UnsetType, rules: WindowRules) -> int | None:
     """What a provider measured, if it did, within reason."""
     return used(tokens, rules) or None if tokens else None
@@ -163,7 +155,9 @@ class _GrowthReplay:
             # Programs say again after a summary what they do not want to lose.
             self._tell_lost()
         log, before = self._log, self._viewer.tokens
-        measured, pivot = measured_input(entry.message), log.pivot
+        info, pivot, measured = entry.message.info, log.pivot, None
+        if isinstance(info, AssistantInfo) and not info.summary:
+            measured = _counted(info.tokens, _INPUT)
         if measured is not None and self._unseen is None:
             self._unseen = max(0, measured - before)
         cells = dict(self._viewer.cells) if is_summary(entry.message) else {}

@@ -95,17 +95,8 @@ def is_explained(need: Need, view: str) -> bool:
 
 def _beside(text: str, reference: str) -> Iterator[frozenset[str]]:
     """The plain words on each line with a reference: other references are no explanation."""
-    seen: set[str] = set()
-    at = text.find(reference)
-    while at >= 0:
-        start = text.rfind("\n", 0, at) + 1
-        end = text.find("\n", at)
-        end = len(text) if end < 0 else end
-        line = text[start:end]
-        if line not in seen:
-            seen.add(line)
-            yield plain_words(line)
-        at = text.find(reference, end)
+    lines = dict.fromkeys(line for line in text.split("\n") if reference in line)
+    return map(plain_words, lines)
 
 
 def plain_words(line: str) -> frozenset[str]:

@@ -5,7 +5,7 @@ elsewhere. Times are milliseconds since 1970. A field that was absent is UNSET, 
 """
 
 from collections.abc import Iterable
-from typing import Any, TypeGuard, get_args
+from typing import Any, TypeGuard
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -239,13 +239,8 @@ def has_result(part: AnyPart) -> bool:
 
 def kind_of(part: AnyPart) -> str:
     """The kind of a part by its name in JSON; `other` where we do not know it."""
-    return _KINDS[type(part)]
+    return "other" if isinstance(part, Other) else str(part.__struct_config__.tag)
 
-
-_KINDS: dict[type, str] = {
-    kind: "other" if kind is Other else str(kind.__struct_config__.tag)
-    for kind in get_args(AnyPart)
-}
 
 # --- messages ------------------------------------------------------------------------------
 
