@@ -30,8 +30,10 @@ from foldmark.adapters.pydantic_ai import Foldmark
 from foldmark.model.messages import AssistantInfo
 from foldmark.session.session import Session
 
+from .faulty import GatedModel
 from .pydantic_ai_script import WINDOW, Script, check_pairs, equipped, own_loop, texts_of
 
+SOON = 15.0  # seconds: no more than a bound
 ENDLESS = UsageLimits(request_limit=None)
 SYSTEM, INSTRUCTIONS = "You are careful.", "Answer briefly."
 
@@ -197,6 +199,27 @@ def test_an_interrupted_run_leaves_no_open_call(memory: Foldmark) -> None:
         assert "interrupted" in told.lower()
 
     asyncio.run(work())
+
+
+def test_a_run_that_is_cancelled_while_a_summary_is_waited_for_gives_that_up(
+    tmp_path: Path,
+) -> None:
+    async def work(memory: Foldmark, model: GatedModel) -> None:
+        running = asyncio.create_task(
+            agent_of(Script(steps=40), memory).run("Go.", conversation_id="t", usage_limits=ENDLESS)
+        )
+        assert await asyncio.to_thread(model.asked.wait, SOON)
+        running.cancel()
+        async with asyncio.timeout(SOON):  # its model never answers
+            await asyncio.gather(running, return_exceptions=True)
+
+    model = GatedModel()
+    with opened(tmp_path, summarizer=model) as memory:
+        asyncio.run(work(memory, model))
+    with session(tmp_path, "t") as held:
+        assert held.pending() is None
+        assert [act.state for act in held.acts() if act.kind == "pivot"] == ["failed"]
+        assert held.compact("In short.") is not None
 
 
 def test_an_unanswered_call_before_a_users_message_harms_nobody(memory: Foldmark) -> None:

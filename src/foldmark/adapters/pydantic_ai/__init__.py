@@ -6,6 +6,7 @@ Each conversation is a session in the store. Requests are made to fit; the run's
 whole. How messages are read and written, and what stands in every request, is told elsewhere.
 """
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,12 @@ class Foldmark(Closing, AbstractCapability[Any]):
             result = await handler()
             if (talk := self._runs.get(run)) is not None:
                 talk.live = result.all_messages()
+        except asyncio.CancelledError:
+            # The request that waits for a summary may be told of it only after this.
+            if (talk := self._runs.get(run)) is not None:
+                talk.session.abort()
+            raise
+        else:
             return result
         finally:
             del self._given[run]
