@@ -120,14 +120,10 @@ def _run(arguments: Sequence[str]) -> int:
     except FoldmarkError as error:
         return _fail(error_line(error))
     except _UsageError as error:
-        return _fail(_usage(error))
+        told: Any = error
+        path = told.ctx.command_path if getattr(told, "ctx", None) else "foldmark"
+        return _fail(f"{told.format_message().rstrip('.')} (see {path} --help)")
     return code if isinstance(code, int) else 0
-
-
-def _usage(error: Any) -> str:
-    context: Any = getattr(error, "ctx", None)
-    path = context.command_path if context else "foldmark"
-    return f"{error.format_message().rstrip('.')} (see {path} --help)"
 
 
 def _fail(problem: str) -> int:

@@ -65,7 +65,8 @@ class Calls:
         data = event.data
         tool = self._hands.tools.get(data["tool"])
         subject = tool.subject(data["input"]) if tool else ""
-        about = plain(subject or _first_text(data["input"]), most=_LONGEST)
+        texts = (value for value in data["input"].values() if isinstance(value, str))
+        about = plain(subject or next(texts, ""), most=_LONGEST)
         self._begun[data["call"]] = _RunningCall(data["tool"], subject, about, event.at)
 
     def answered(self, tool: str, subject: str) -> None:
@@ -140,10 +141,6 @@ class Calls:
 
 def _named(tool: str, about: str) -> str:
     return f"{plain(tool, most=40)} {about}".rstrip()
-
-
-def _first_text(given: Json) -> str:
-    return next((held for held in given.values() if isinstance(held, str)), "")
 
 
 def _change(data: Json) -> str:

@@ -88,8 +88,10 @@ def _compact(context: RunContext, focus: str) -> None:
 
 def _undo(context: RunContext, act: str) -> None:
     """/undo [ACT] - take back the latest prune, pivot or revert, with its files."""
+    if act and not act.isdecimal():
+        raise BadInput(f"{plain(act)!r} is no number of an act; leave it out for the latest")
     before = context.session.view().tokens
-    done = context.session.undo(_whole_number(act))
+    done = context.session.undo(int(act) if act else None)
     told = f"Act {done.number}, a {done.kind}, was undone"
     if done.kind != "revert":
         tell_operation(context.session, done, before, told)
@@ -103,12 +105,6 @@ def _undo(context: RunContext, act: str) -> None:
     if restored is None:
         cause = "they were changed since" if taken else "that revert was made in another run"
         context.say(Line(f"files stay as they are: {cause}", QUIET))
-
-
-def _whole_number(text: str) -> int | None:
-    if text and not text.isdecimal():
-        raise BadInput(f"{plain(text)!r} is no number of an act; leave it out for the latest")
-    return int(text) if text else None
 
 
 def _plan(context: RunContext, _: str) -> None:

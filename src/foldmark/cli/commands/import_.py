@@ -89,30 +89,17 @@ def import_(files: Files, *, reading: ImportOptions, options: StoreOptions) -> N
             importer.watch = move
             importer.take(file)
         store = importer.store.name if importer.store else None
-        names = _names(importer)
-    _answer(importer, store, names, json=options.json)
+        rows = importer.store.sessions() if importer.store else []
+        names = dict(zip((row.id for row in rows), shown_names(rows), strict=True))
+    lists = ("imported", "unchanged", "passed_over", "skipped", "refused")
+    value = {"store": store, **{name: getattr(importer, name) for name in lists}}
+    report = list(_report(importer, store, names))
+    if options.json or report:
+        answer(value, *report, json=options.json)
     for held in importer.refused:
         sys.stderr.write(f"foldmark: {plain(held.problem, most=1_000)}\n")
     if importer.refused:
         raise typer.Exit(2)
-
-
-def _answer(
-    importer: BatchImport, store: str | None, names: Mapping[str, str], *, json: bool
-) -> None:
-    lists = ("imported", "unchanged", "passed_over", "skipped", "refused")
-    value = {"store": store, **{name: getattr(importer, name) for name in lists}}
-    report = list(_report(importer, store, names))
-    if json or report:
-        answer(value, *report, json=json)
-
-
-def _names(importer: BatchImport) -> dict[str, str]:
-    """The ids of sessions as they are shown."""
-    if not any(held.state != "same" for held in importer.imported):
-        return {}
-    rows = importer.store.sessions() if importer.store else []
-    return dict(zip((row.id for row in rows), shown_names(rows), strict=True))
 
 
 def _report(

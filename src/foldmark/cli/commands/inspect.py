@@ -333,25 +333,24 @@ def _change(before: int, after: int) -> str:
 
 
 def _replayed(held: Rehearsal, name: str) -> RenderableType:
-    title = f"What the policy {held.policy} would have done with {name}"
-    beside = f", and {held.fixed:,} in each request beside the view" if held.fixed else ""
-    note = f"an estimate, with summaries of {held.summary:,} tokens{beside}"
-    return section(title, facts(_replay_rows(held)), note=note)
-
-
-def _replay_rows(held: Rehearsal) -> Iterator[tuple[str, RenderableType]]:
     named = f", {held.model}" if held.model else ""
     window = f"{number(held.window, 'token')}, {held.usable:,} of them usable{named}"
-    yield "window", window if held.window else f"without limit ({held.model})"
-    yield "prune", _first(held.first_prune, held.prunes)
-    yield "compact", _first(held.first_compaction, held.compactions)
     full = pressure(held.peak, held.usable) if held.window else 0.0
     share = f" ({pressure_text(full)} of what is usable)" if held.window else ""
     largest = f"{number(held.peak, 'token')}{share}, for message {held.peak_message:,}"
-    yield "largest request", Text(largest, style=pressure_colour(full))
+    rows: list[tuple[str, RenderableType]] = [
+        ("window", window if held.window else f"without limit ({held.model})"),
+        ("prune", _first(held.first_prune, held.prunes)),
+        ("compact", _first(held.first_compaction, held.compactions)),
+        ("largest request", Text(largest, style=pressure_colour(full))),
+    ]
     if held.stuck is not None:
         gone = f"From message {held.stuck:,} on nothing helps: the window is too small."
-        yield "", Text(gone, style="bold red")
+        rows.append(("", Text(gone, style="bold red")))
+    title = f"What the policy {held.policy} would have done with {name}"
+    beside = f", and {held.fixed:,} in each request beside the view" if held.fixed else ""
+    note = f"an estimate, with summaries of {held.summary:,} tokens{beside}"
+    return section(title, facts(rows), note=note)
 
 
 def _first(step: SimulatedStep | None, times: int) -> str:

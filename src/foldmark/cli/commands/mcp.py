@@ -93,23 +93,19 @@ def opened_source(
     if path is None:
         if format is not None:
             raise BadInput("--format is for a transcript; give its path, or leave it out")
-        return _stored(settings, session)
+        try:
+            opened = read_only_store(store_place(settings), wait=max(settings.wait_seconds, 1.0))
+        except NoStore as error:
+            hint = "give a transcript, a folder of them, or --store FILE"
+            raise BadInput(f"no store at {error.store}; {hint}") from None
+        try:
+            return StoreSource(opened, settings, session)
+        except BaseException:
+            opened.close()
+            raise
     if store is not None or session is not None:
         raise BadInput("give a path, or --store with --session, not both")
     return _transcripts(path, settings, format)
-
-
-def _stored(settings: Settings, session: str | None) -> SessionSource:
-    try:
-        store = read_only_store(store_place(settings), wait=max(settings.wait_seconds, 1.0))
-    except NoStore as error:
-        cause = f"no store at {error.store}; give a transcript, a folder of them, or --store FILE"
-        raise BadInput(cause) from None
-    try:
-        return StoreSource(store, settings, session)
-    except BaseException:
-        store.close()
-        raise
 
 
 def _transcripts(path: str, settings: Settings, format: str | None) -> SessionSource:

@@ -13,7 +13,7 @@ from foldmark.log.log import Entry, handle
 from foldmark.log.view import View
 from foldmark.model.operations import Operation
 from foldmark.model.values import Json
-from foldmark.session.diff import ViewDiff, view_diff
+from foldmark.session.diff import view_diff
 from foldmark.session.session import Session
 from foldmark.store.leases import shown_holder
 from foldmark.store.loading import Slice
@@ -29,7 +29,7 @@ from ..text import ago, number
 _DIFF_LINES = 4  # of each text: what an act hides is known by its beginning
 _SIGNS = {"removed": ("- ", "bold red"), "added": ("+ ", "bold green")}
 
-Answer = tuple[Json, Iterator[RenderableType]]  # for programs, and for people
+Answer = tuple[Json, list[RenderableType]]  # for programs, and for people
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ def show(session: SessionName, *, shown: ShowOptions, options: StoreOptions) -> 
                 else (view.messages, map(printer.shown, view.messages))
             )
             value, pieces = _head(row, view, acts, shown.before)
-            value, pieces = value | {"messages": messages}, (*pieces, *shown_messages)
+            value, pieces = value | {"messages": messages}, [*pieces, *shown_messages]
         answer(value, *(() if options.json else pieces), json=options.json)
 
 
@@ -81,12 +81,6 @@ def _head(row: SessionRow, view: View, acts: list[Operation], before: int | None
         "log": {"messages": row.places, "tokens": row.tokens},
         "acts": [operation_json(act) for act in acts],
     }
-    return value, _head_pieces(row, view, acts, folded, before)
-
-
-def _head_pieces(
-    row: SessionRow, view: View, acts: Sequence[Operation], folded: int, before: int | None
-) -> Iterator[RenderableType]:
     seen = f"{number(view.tokens, 'token')} in {number(len(view.places), 'message')}"
     when = "" if before is None else f", before act {before}"
     told = f"{number(folded, 'message')}, which the summary stands for" if folded else "nothing"
@@ -96,11 +90,12 @@ def _head_pieces(
         ("view", f"{seen}{when}"),
         ("folded", Text(told, style="magenta" if folded else "")),
     ]
-    yield titled(row.info.title or "", rows)
+    pieces: list[RenderableType] = [titled(row.info.title or "", rows)]
     if acts:
-        yield operations_table(acts)
+        pieces.append(operations_table(acts))
     if not view.messages:
-        yield Text("The model is shown nothing yet.", style=QUIET)
+        pieces.append(Text("The model is shown nothing yet.", style=QUIET))
+    return value, pieces
 
 
 def folded_messages(view: View, acts: Iterable[Operation]) -> int:
@@ -151,37 +146,21 @@ def _operation(session: Session, wanted: int, printer: MessagePrinter) -> Answer
     if act is None:
         known = f"; the latest is {max(acts)}" if acts else "; it has none yet"
         raise BadInput(f"session {session.id} has no act {wanted}{known}")
-    changed = None
-    if act.in_force:
-        changed = view_diff(session.view(before=wanted), session.view(after=wanted))
-    value: Json = {
-        "id": session.id,
-        "act": operation_json(act),
-        "before": changed.before if changed else None,
-        "after": changed.after if changed else None,
-        "changes": [
-            {"change": change, "message": message}
-            for change, message in (changed.changes if changed else ())
-        ],
-    }
     head = f"Act {act.number} of session {session.id}: {act.kind}, {act.state}"
-    return value, _changes(act, head, changed, printer)
-
-
-def _changes(
-    act: Operation, head: str, changed: ViewDiff | None, printer: MessagePrinter
-) -> Iterator[RenderableType]:
-    yield words(head, "bold")
-    if changed is None:
-        yield Text(f"It is {act.state}, and changes nothing.")
-        return
-    yield Text(
-        f"{number(len(changed.removed), 'message')} out, "
-        f"{number(len(changed.added), 'message')} in: "
-        f"{changed.before:,} → {number(changed.after, 'token')}"
-    )
-    for change, message in changed.changes:
-        yield printer.shown(message, *_SIGNS[change])
+    value: Json = {"id": session.id, "act": operation_json(act)}
+    if not act.in_force:
+        nothing = Text(f"It is {act.state}, and changes nothing.")
+        return value | {"before": None, "after": None, "changes": []}, [
+            words(head, "bold"),
+            nothing,
+        ]
+    changed = view_diff(session.view(before=wanted), session.view(after=wanted))
+    changes = [{"change": change, "message": message} for change, message in changed.changes]
+    value |= {"before": changed.before, "after": changed.after, "changes": changes}
+    out, come = number(len(changed.removed), "message"), number(len(changed.added), "message")
+    tokens = f"{changed.before:,} → {number(changed.after, 'token')}"
+    shown = (printer.shown(message, *_SIGNS[change]) for change, message in changed.changes)
+    return value, [words(head, "bold"), Text(f"{out} out, {come} in: {tokens}"), *shown]
 
 
 def operations_table(acts: Sequence[Operation]) -> RenderableType:
