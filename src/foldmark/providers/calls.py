@@ -32,7 +32,7 @@ from foldmark.summary.protocol import (
 
 from .driver import error_line
 from .requests import model_request, spoken_wire
-from .responses import StreamReporter, refused, stepped
+from .responses import refused, report, stepped
 
 # Which of them a misspelt name may mean; pydantic-ai has no list of its own.
 _PROVIDERS = (
@@ -53,14 +53,9 @@ class CalledModel:
 
     def __init__(self, made: Callable[[], Model], name: str) -> None:
         self._made = made
-        self._name = name
+        self.name = name  # which model it is, as it was asked for
         # Connections belong to an event loop, and a program may have several at the same time.
         self._models: WeakKeyDictionary[asyncio.AbstractEventLoop, Model] = WeakKeyDictionary()
-
-    @property
-    def name(self) -> str:
-        """Which model it is, as it was asked for."""
-        return self._name
 
     async def __aenter__(self) -> Self:
         """Keep connections open, in this event loop."""
@@ -82,7 +77,7 @@ class CalledModel:
         # A program's own model may leave out how an answer ends.
         ends = model.provider is not None and type(model).__module__.startswith("pydantic_ai.")
         try:
-            response = await _response(ask, model, StreamReporter(tell))
+            response = await _response(ask, model, tell)
             return stepped(response, spoken_wire(model), says_how_it_ends=ends)
         except Exception as error:  # noqa: BLE001 - each provider's library has its own
             return refused(error)
@@ -95,14 +90,15 @@ class CalledModel:
         return model
 
 
-async def _response(ask: ModelRequest, model: Model, pieces: StreamReporter) -> ModelResponse:
+async def _response(ask: ModelRequest, model: Model, tell: Tell) -> ModelResponse:
+    called = set[int]()
     messages, settings, parameters = model_request(ask, model)
     asked = model_request_stream(
         model, messages, model_settings=settings, model_request_parameters=parameters
     )
     async with model, asked as stream:
         async for event in stream:
-            pieces.take(event)
+            report(event, tell, called)
         return stream.get()
 
 

@@ -74,33 +74,25 @@ _READ = 8_000  # characters of an error that are looked through
 _LONGEST = 300  # characters of an error that are told
 
 
-class StreamReporter:
-    """Tells the pieces of one answer, each call once."""
-
-    def __init__(self, tell: Tell) -> None:
-        """Say who is told."""
-        self._tell = tell
-        self._called: set[int] = set()  # places of calls in the answer
-
-    def take(self, event: object) -> None:
-        """The next event of a stream."""
-        match event:
-            case PartStartEvent(index=place, part=theirs.ToolCallPart() as call):
-                if place not in self._called:
-                    self._called.add(place)
-                    self._tell(Calling(call_id=call.tool_call_id, tool=call.tool_name))
-            case (
-                PartStartEvent(part=theirs.TextPart(content=text))
-                | PartDeltaEvent(delta=theirs.TextPartDelta(content_delta=text))
-            ) if text:
-                self._tell(Words(text=text, kind="text"))
-            case (
-                PartStartEvent(part=theirs.ThinkingPart(content=text))
-                | PartDeltaEvent(delta=theirs.ThinkingPartDelta(content_delta=text))
-            ) if text:
-                self._tell(Words(text=text, kind="reasoning"))
-            case _:
-                pass
+def report(event: object, tell: Tell, called: set[int]) -> None:
+    """Tell the piece of an answer that an event brings; each call once, by its place."""
+    match event:
+        case PartStartEvent(index=place, part=theirs.ToolCallPart() as call):
+            if place not in called:
+                called.add(place)
+                tell(Calling(call_id=call.tool_call_id, tool=call.tool_name))
+        case (
+            PartStartEvent(part=theirs.TextPart(content=text))
+            | PartDeltaEvent(delta=theirs.TextPartDelta(content_delta=text))
+        ) if text:
+            tell(Words(text=text, kind="text"))
+        case (
+            PartStartEvent(part=theirs.ThinkingPart(content=text))
+            | PartDeltaEvent(delta=theirs.ThinkingPartDelta(content_delta=text))
+        ) if text:
+            tell(Words(text=text, kind="reasoning"))
+        case _:
+            pass
 
 
 def stepped(

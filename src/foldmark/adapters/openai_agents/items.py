@@ -64,7 +64,9 @@ class ItemDialect:
             answer = replace(answer, rest={**answer.rest, KIND: item["type"]})
             return replace(read, answers=(answer,))
         if _written_back(read) != [item]:
-            read = _kept_whole(read, item)
+            # What the codec would write otherwise is kept whole.
+            kept = Read(role="assistant", parts=(whole(item),), joins=True)
+            read = kept if read.role == "assistant" else unknown_role(KEY, item)
         if read.role != "assistant":
             tag: Json = {_TAG: item_tag(item)}
             read = replace(
@@ -297,13 +299,6 @@ def _written_back(read: Read) -> list[Json]:
     kind = AssistantInfo if read.role == "assistant" else UserInfo
     message = Message(info=kind(id="msg", wire={KEY: read.rest}), parts=read.parts)
     return _CODEC.write(as_shown(message), as_is=True)
-
-
-def _kept_whole(read: Read, item: Json) -> Read:
-    """What an item says that the codec would write otherwise."""
-    if read.role == "assistant":
-        return Read(role="assistant", parts=(whole(item),), joins=True)
-    return unknown_role(KEY, item)
 
 
 def _items_of(messages: Iterable[Message]) -> list[Json]:

@@ -140,7 +140,10 @@ def _message_fields(data: Json) -> Json:
 
 
 def _request(message: ModelRequest, data: Json, rest: Json) -> Read:
-    opening = opening_prompts(message)
+    # System prompts that open a message in which the user says something, too.
+    kinds = [part.part_kind for part in message.parts]
+    first = next((at for at, kind in enumerate(kinds) if kind != "system-prompt"), 0)
+    opening = first if "user-prompt" in kinds else 0
     if opening:
         rest[VOLATILE][PROMPTS] = [fields(held) for held in data["parts"][:opening]]
     parts, answers = list[AnyPart](), list[Answer]()
@@ -157,13 +160,6 @@ def _request(message: ModelRequest, data: Json, rest: Json) -> Read:
     if answers:  # where there is nothing else, they alone are kept
         answers[0] = replace(answers[0], rest={**answers[0].rest, **rest})
     return Read(role="user", parts=tuple(parts), answers=tuple(answers), rest=rest)
-
-
-def opening_prompts(message: ModelRequest) -> int:
-    """How many system prompts open a message in which the user says something, too."""
-    kinds = [part.part_kind for part in message.parts]
-    count = next((at for at, kind in enumerate(kinds) if kind != "system-prompt"), 0)
-    return count if "user-prompt" in kinds else 0
 
 
 def _parts(at: int, data: Json, *, asked: bool = False) -> list[AnyPart]:
