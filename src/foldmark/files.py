@@ -37,6 +37,7 @@ _TYPES = {
     "str": "a text",
     "int": "a whole number",
     "float": "a number",
+    "int | float": "a number",
     "bool": "true or false",
     "null": "null",
 }
@@ -252,4 +253,4 @@ def _malformed(problem: str) -> str:
 
 
 def _type_words(names: str) -> str:
-    return " or ".join(_TYPES.get(name, name) for name in names.split(" | "))
+    return _TYPES.get(names) or " or ".join(_TYPES.get(one, one) for one in names.split(" | "))

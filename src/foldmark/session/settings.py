@@ -11,7 +11,6 @@ repository, so it may set only what does no harm.
 """
 
 import os
-import re
 import tomllib
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput, BadPolicy, UnknownModel
-from foldmark.files import harmless
+from foldmark.files import harmless, in_plain_words
 from foldmark.model.values import Frozen, Json
 from foldmark.policy import FOLDMARK, Policy, Threshold, WindowRules, changed, preset
 from foldmark.providers.models import limits_name
@@ -64,18 +63,12 @@ _SWITCHES = {
     **dict.fromkeys(("0", "false", "no", "off"), False),
 }
 
-_TYPES = {
-    "object": "a table",
-    "array": "a list",
-    "str": "a text",
-    "int": "a whole number",
-    "float": "a number",
-    "int | float": "a number",
-    "bool": "true or false",
-    "null": "nothing",
+# What TOML calls otherwise than JSON, and what is meant where such a thing is expected.
+_TOML_WORDS = {
+    "expected a list": "expected a list of texts",
+    "expected an object": "expected a number per model, like model=0.8",
+    "an object": "a table",
 }
-_EXPECTED = {**_TYPES, "array": "a list of texts", "object": "a number per model, like model=0.8"}
-_MISTYPED = re.compile(r"Expected `(.+?)(?: \| null)?`, got `(.+?)`(?: - at `\$(.+)`)?")
 
 # What the file of a project may set: figures and switches that only change when and how much of a
 # session is shown. All else only the user may set: where data and keys go, what is asked, what it
@@ -287,14 +280,13 @@ def _unknown(key: str) -> str:
 
 
 def _mistyped(name: str, value: object, problem: str) -> str:
-    found = _MISTYPED.fullmatch(problem)
-    if found is None:
-        return f"{name}: {problem}"
-    expected, got, item = found[1], found[2], found[3] or ""
-    words = _TYPES.get(got, got)
+    cause, _, item = problem.replace(" | null", "").partition(" - at `$")
+    told = in_plain_words(BadInput(cause)).cause
+    for json, toml in _TOML_WORDS.items():
+        told = told.replace(json, toml)
     if isinstance(value, str):  # a store may be pasted to a wrong place
-        words = f"the text {shown_store(value)[:60]!r}"
-    return f"{harmless(name)}{item}: expected {_EXPECTED.get(expected, expected)}, got {words}"
+        told = f"{told.partition(', got ')[0]}, got the text {shown_store(value)[:60]!r}"
+    return f"{harmless(name)}{item.rstrip('`')}: {told}"
 
 
 @contextmanager
