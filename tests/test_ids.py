@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 
-from foldmark.session.maker import Ids
+from foldmark.session.maker import Maker
 
 
 def still_clock() -> int:
@@ -11,23 +11,23 @@ def still_clock() -> int:
 
 
 def test_ids_ascend_within_one_millisecond() -> None:
-    ids = Ids(still_clock, bytes)
-    made = [ids.make("msg") for _ in range(10_000)]
+    ids = Maker("", still_clock, bytes)
+    made = [ids.make_id("msg") for _ in range(10_000)]
     assert made == sorted(made)
     assert len(set(made)) == len(made)
 
 
 def test_ids_ascend_when_the_clock_goes_back() -> None:
     times = iter((1_790_000_000_005, 1_790_000_000_001))
-    ids = Ids(lambda: next(times), bytes)
-    assert ids.make("msg") < ids.make("msg")
+    ids = Maker("", lambda: next(times), bytes)
+    assert ids.make_id("msg") < ids.make_id("msg")
 
 
 def test_ids_of_many_threads_are_each_others_equals_nowhere() -> None:
-    ids = Ids(still_clock, bytes)
+    ids = Maker("", still_clock, bytes)
 
     def some(_: None) -> list[str]:
-        return [ids.make("prt") for _ in range(2_000)]
+        return [ids.make_id("prt") for _ in range(2_000)]
 
     with ThreadPoolExecutor(8) as pool:
         lists = list(pool.map(some, repeat(None, 8)))
@@ -36,5 +36,5 @@ def test_ids_of_many_threads_are_each_others_equals_nowhere() -> None:
 
 
 def test_ids_sort_by_time_far_beyond_48_bits() -> None:
-    early, late = Ids(lambda: 2**36 - 1, bytes), Ids(lambda: 2**36 + 1, bytes)
-    assert early.make("msg") < late.make("msg")
+    early, late = Maker("", lambda: 2**36 - 1, bytes), Maker("", lambda: 2**36 + 1, bytes)
+    assert early.make_id("msg") < late.make_id("msg")

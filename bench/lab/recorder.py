@@ -33,7 +33,7 @@ from foldmark.model.messages import (
     UserInfo,
 )
 from foldmark.model.values import Json
-from foldmark.session.maker import Ids
+from foldmark.session.maker import Maker
 
 from .mill.calls import Call
 from .mill.project import ROOT
@@ -55,9 +55,9 @@ class Recorder:
         """Take the model that answers, and its window."""
         self._rng = rng
         self._model = model
-        self._ids = Ids(lambda: self.now, rng.randbytes)
+        self._ids = Maker("", lambda: self.now, rng.randbytes)
         self.now = START
-        self.session = self._ids.make("ses")
+        self.session = self._ids.make_id("ses")
         self.messages: list[Message] = []
         self.meter = Meter(writes=model.provider_id == "anthropic")
         self._pruner = Pruner(window)
@@ -81,7 +81,7 @@ class Recorder:
         """Record a message of the user, and give its id."""
         self.wait(50, 200)
         info = UserInfo(
-            id=self._ids.make("msg"),
+            id=self._ids.make_id("msg"),
             session_id=self.session,
             time=Time(created=self.now),
             agent=AGENT,
@@ -156,7 +156,7 @@ class Recorder:
     def _begun(self, parent: str, agent: str) -> AssistantInfo:
         self.wait(20, 90)
         return AssistantInfo(
-            id=self._ids.make("msg"),
+            id=self._ids.make_id("msg"),
             session_id=self.session,
             time=Time(created=self.now),
             parent_id=parent,
@@ -173,7 +173,7 @@ class Recorder:
         if isinstance(info, AssistantInfo) and info.time:
             info = replace(info, time=replace(info.time, completed=self.now))
         stamped = [
-            replace(part, id=self._ids.make("prt"), session_id=self.session, message_id=info.id)
+            replace(part, id=self._ids.make_id("prt"), session_id=self.session, message_id=info.id)
             for part in parts
         ]
         self.messages.append(Message(info=info, parts=tuple(stamped)))

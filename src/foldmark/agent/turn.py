@@ -307,7 +307,7 @@ class Turn:
 
     async def _done(self, answer: StreamedAnswer, outcome: Stepped) -> Stepped:
         """An answer written, and its calls run; whatever happens, none of them stays open."""
-        stepped = with_own_ids(outcome, lambda: f"call_{self._support.maker.made('').part}")
+        stepped = with_own_ids(outcome, lambda: f"call_{self._support.maker.make_id('prt')}")
         try:
             message = await uncut(self._record.answer, answer, stepped)
             if stepped.calls:

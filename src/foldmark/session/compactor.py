@@ -51,6 +51,7 @@ from foldmark.providers.background import uncut
 from foldmark.providers.driver import adrive, drive
 from foldmark.providers.models import limits_name, model_named
 from foldmark.refusals import is_context_overflow, stated_window
+from foldmark.store.loading import wishes
 from foldmark.store.transaction import Change
 from foldmark.summary.ladder import USUAL_WINDOW, ModelUsage, SummarizerLimits, Summary, summarize
 from foldmark.summary.protocol import Delta, ModelDialogue, Summarizer
@@ -438,7 +439,7 @@ def _as_queued(state: SessionState, act: Operation, asked: CompactionRequest) ->
     part = marker_part(entry.message) if entry else None
     if part is not None:
         asked = replace(asked, auto=bool(part.auto), overflow=bool(part.overflow))
-    data = state.store.wishes(state.key, act.number)
+    data = wishes(state.store.engine, state.key, act.number)
     return replace(
         asked,
         act=act.number,

@@ -13,7 +13,6 @@ from foldmark.model.values import Json
 
 from . import compactor, writer
 from .maker import Maker
-from .opening import new_session
 from .session import Session, open_beside, state_of
 
 
@@ -70,7 +69,7 @@ class LoopSupport:
     def child(self, title: str = "") -> Session:
         """A new session in the same store for a part of the work of this one."""
         state = self._state
-        info = new_session(parent_id=state.id, title=title or UNSET)
+        info = self.maker.session_info(parent_id=state.id, title=title or UNSET)
         row = state.store.create(info, estimate=state.policy.estimate)
         return open_beside(self._session, row)
 

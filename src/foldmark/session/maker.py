@@ -3,9 +3,8 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import Literal
+from typing import Any, Literal
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.compaction.pivot import Made
@@ -16,6 +15,7 @@ from foldmark.model.messages import (
     Message,
     ModelRef,
     Part,
+    SessionInfo,
     TextPart,
     Time,
     UserInfo,
@@ -32,48 +32,46 @@ _RANDOM_LETTERS = 12
 Content = str | Sequence[AnyPart] | Message
 
 
-class Ids:
-    """A source of ids, each greater than all before it, even when the clock goes back.
+class Maker:
+    """Gives messages and parts their ids and times.
 
-    The shape is OpenCode's (prefix, time, random letters), with two hexadecimal digits more, so
-    that the time does not wrap around.
+    Each id is greater than all before it, even when the clock goes back. The shape is OpenCode's
+    (prefix, time, random letters), with two hexadecimal digits more, so that the time does not
+    wrap around.
     """
 
-    def __init__(self, clock: Callable[[], int], entropy: Callable[[int], bytes]) -> None:
-        """Take the clock in milliseconds, and a function that gives n random bytes."""
-        self._clock = clock
+    def __init__(
+        self,
+        session: str = "",
+        now: Callable[[], int] = milliseconds,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        """Take the session's id, the clock, and a function that gives n random bytes."""
+        self.now = now
+        self._session = session
         self._entropy = entropy
         self._last = 0
         self._lock = Lock()
 
-    def make(self, prefix: Prefix) -> str:
+    def make_id(self, prefix: Prefix) -> str:
         """A new id."""
         with self._lock:
             # Twelve bits leave room for 4096 ids a millisecond; more borrow from the next one.
-            self._last = max(self._last + 1, self._clock() << 12)
+            self._last = max(self._last + 1, self.now() << 12)
             stamp = self._last
         letters = (_LETTERS[byte % len(_LETTERS)] for byte in self._entropy(_RANDOM_LETTERS))
         return f"{prefix}_{stamp:014x}{''.join(letters)}"
 
+    def session_info(self, name: str = "", **fields: Any) -> SessionInfo:
+        """What is said of a new session, under this id or a new one."""
+        now = self.now()
+        time = Time(created=now, updated=now)
+        return SessionInfo(id=name or self.make_id("ses"), time=time, **fields)
 
-class Maker:
-    """Gives messages and parts their ids and times."""
-
-    now = staticmethod(milliseconds)
-
-    def __init__(self, session: str) -> None:
-        """Take the session's id."""
-        self._session = session
-        self._ids = Ids(milliseconds, os.urandom)
-
-    def session_id(self) -> str:
-        """A new id for a session."""
-        return self._ids.make("ses")
-
-    def made(self, session: str) -> Made:
+    def made(self) -> Made:
         """Ids and the time for a message of ours."""
-        ids = self._ids
-        return Made(session=session, message=ids.make("msg"), part=ids.make("prt"), at=self.now())
+        message, part = self.make_id("msg"), self.make_id("prt")
+        return Made(session=self._session, message=message, part=part, at=self.now())
 
     def user(self, content: Content, info: Mapping[str, object]) -> Message:
         """A message of the user."""
@@ -86,16 +84,11 @@ class Maker:
         if isinstance(content, Message):
             given = _of_role(content, AssistantInfo)
             return replace(given, info=replace(given.info, **info)) if info else given
-        now = self.now()
-        parts = self._parts(content)
-        provider, _, name = model.rpartition(":")
-        known: Json = {
-            "time": Time(created=now, completed=now),
-            "finish": finish_of(parts),
-        }
-        if model:
-            known |= {"provider_id": provider, "model_id": name}
-        return self._message(AssistantInfo, parts, {**known, **info})
+        now, named = self.now(), self.model_ref(model)
+        known: Json = {"time": Time(created=now, completed=now)}
+        if named is not None:
+            known |= {"provider_id": named.provider_id, "model_id": named.model_id}
+        return self._message(AssistantInfo, content, {**known, **info})
 
     def model_ref(self, model: str) -> ModelRef | None:
         """A model by its two names."""
@@ -103,33 +96,32 @@ class Maker:
         return ModelRef(provider_id=provider, model_id=name) if model else None
 
     def _message(
-        self, kind: type[UserInfo] | type[AssistantInfo], content: Content, info: Json
+        self,
+        kind: type[UserInfo] | type[AssistantInfo],
+        content: str | Sequence[AnyPart],
+        info: Json,
     ) -> Message:
-        message = self._ids.make("msg")
-        try:
-            made = kind(id=message, session_id=self._session, **info)
-        except TypeError as error:
-            raise BadInput(f"a message has no such field: {error}") from None
-        return Message(info=made, parts=self._parts(content, message))
-
-    def _parts(self, content: Content, message: str | None = None) -> tuple[AnyPart, ...]:
-        if isinstance(content, Message):
-            return content.parts
-        if isinstance(content, str):
-            content = (TextPart(text=content),)
+        message = self.make_id("msg")
+        content = (TextPart(text=content),) if isinstance(content, str) else content
         if not isinstance(content, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
             raise BadInput(f"a text, parts or a message is expected, not {type(content).__name__}")
-        return tuple([self._named(part, message) for part in content])
+        parts = tuple([self._named(part, message) for part in content])
+        if kind is AssistantInfo:
+            info.setdefault("finish", finish_of(parts))
+        try:
+            return Message(info=kind(id=message, session_id=self._session, **info), parts=parts)
+        except TypeError as error:
+            raise BadInput(f"a message has no such field: {error}") from None
 
-    def _named(self, part: AnyPart, message: str | None) -> AnyPart:
+    def _named(self, part: AnyPart, message: str) -> AnyPart:
         if isinstance(part, Other):
             return part
         if not isinstance(part, Part):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
             raise BadInput(f"a part is expected (TextPart, ToolPart, …), not {type(part).__name__}")
         fields = {
-            "id": part.id or self._ids.make("prt"),
+            "id": part.id or self.make_id("prt"),
             "session_id": part.session_id or self._session,
-            "message_id": part.message_id or message or UNSET,
+            "message_id": part.message_id or message,
         }
         return replace(part, **fields)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from foldmark.errors import StoreError
-from foldmark.model.messages import SessionInfo, Time
 from foldmark.policy import Policy
 from foldmark.providers.models import model_named
 from foldmark.store.rows import SessionRow
@@ -110,17 +109,10 @@ def _row(store: Store, session: str | None, estimate: str) -> SessionRow:
         return store.named(LATEST)
     if session is not None and (found := store.find(checked_id(session))):
         return found
-    info = new_session(session)
+    info = Maker().session_info(session or "")
     try:
         return store.create(info, estimate=estimate)
     except StoreError:
         if found := store.find(info.id):  # another process was quicker
             return found
         raise
-
-
-def new_session(name: str | None = None, **info: Any) -> SessionInfo:
-    """What is known of a session that begins now; it gets an id of its own unless one is given."""
-    maker = Maker("")
-    now = maker.now()
-    return SessionInfo(id=name or maker.session_id(), time=Time(created=now, updated=now), **info)

@@ -117,7 +117,7 @@ def queued(state: SessionState, change: Change, wanted: CompactionRequest) -> in
 
 def _queue(state: SessionState, change: Change, wanted: CompactionRequest) -> int:
     marker = marker_message(
-        state.maker.made(state.id),
+        state.maker.made(),
         auto=wanted.auto,
         overflow=wanted.overflow,
         model=state.maker.model_ref(state.model),
@@ -219,7 +219,7 @@ def _fold_away(
     _note_pivot(state, change, marker, tail_id, made.words)
     memory = state.log.requests.memory(marker if tail is None else tail)
     message = summary_message(
-        state.maker.made(state.id),
+        state.maker.made(),
         made.text,
         marker=state.log.entries[marker].message.id,
         model=state.maker.model_ref(made.model or state.model),
@@ -227,9 +227,11 @@ def _fold_away(
         cost=made.spent.cost,
     )
     place = write_message(state, change, message).index
-    change.change_act(number, memory, marker=marker, summary=place, tail=tail, tail_id=tail_id)
+    change.change_act(
+        number, memory=memory, marker=marker, summary=place, tail=tail, tail_id=tail_id
+    )
     change.settled = change.places
-    change.index_all()  # what is folded now is no longer at hand to be looked through
+    change.index()  # what is folded now is no longer at hand to be looked through
     return message, place
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+
+from msgspec.structs import replace
 
 from foldmark.analysis.plan import Plan, session_plan
 from foldmark.compaction.fold import tokens_used
@@ -13,9 +14,10 @@ from foldmark.log.marks import marked_messages, with_reverts
 from foldmark.log.view import View
 from foldmark.model.events import Event
 from foldmark.model.messages import Transcript
-from foldmark.model.values import Frozen
-from foldmark.store import search as stored
 from foldmark.store.loading import Slice
+from foldmark.store.rows import read_gaps
+from foldmark.store.search import Found, State
+from foldmark.store.search import search as search_store
 from foldmark.store.sqlite import BESIDE
 from foldmark.store.transaction import WORTH_INDEXING
 from foldmark.tokens.budget import pressure as share_used
@@ -23,21 +25,8 @@ from foldmark.tokens.limits import Limit
 
 from .state import SessionState
 
-State = Literal["shown", "pruned", "folded", "reverted"]
 # Seconds between two looks for events; they become longer while nothing happens.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
-
-
-class Found(Frozen):
-    """A part that a search found, and whether the model is shown it now."""
-
-    handle: str
-    message: str
-    place: int
-    kind: str
-    tool: str | None
-    snippet: str
-    state: State
 
 
 def view(state: SessionState, act: int | None = None, *, after: bool = False) -> View:
@@ -80,28 +69,17 @@ def search(state: SessionState, query: str, limit: int) -> list[Found]:
     with state.lock:
         viewer = state.fresh()
         places, marks = set(viewer.view().places), state.log.marks
-        gaps = state.store.gaps(state.key)
+        gaps = read_gaps(state.store.engine, state.key)
         with state.store.engine.reading(), state.undamaged():
             row = state.store.row(state.key)
-            hits = stored.search(state.store.engine, row, query, limit)
+            hits = search_store(state.store.engine, row, query, limit)
     found: list[Found] = []
     for hit in hits:
-        now: State = "shown" if hit.place in places else "folded"
-        if now == "shown" and (ordinal_of(hit.handle) or 0) in marks:
-            now = "pruned"
-        if now == "folded" and any(hit.place in gap for gap in gaps):
+        is_shown, is_pruned = hit.place in places, (ordinal_of(hit.handle) or 0) in marks
+        now: State = "pruned" if is_shown and is_pruned else "shown" if is_shown else "folded"
+        if not is_shown and any(hit.place in gap for gap in gaps):
             now = "reverted"
-        found.append(
-            Found(
-                handle=hit.handle,
-                message=hit.message,
-                place=hit.place,
-                kind=hit.kind,
-                tool=hit.tool,
-                snippet=hit.snippet,
-                state=now,
-            )
-        )
+        found.append(replace(hit, state=now))
     return found
 
 
@@ -132,7 +110,7 @@ def export(state: SessionState, *, reverted: bool) -> Transcript:
         pivots = state.store.acts(state.key, "pivot")
         times = {act.marker or 0: act.undone for act in pivots if act.undone is not None}
         messages = marked_messages(state.built(loaded), times)
-        gaps = state.store.gaps(state.key) if reverted else []
+        gaps = read_gaps(state.store.engine, state.key) if reverted else []
     info = with_reverts(loaded.row.info, messages, gaps)
     return Transcript(info=info, messages=messages, extra=loaded.row.extra)
 

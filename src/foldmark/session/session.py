@@ -30,6 +30,7 @@ from foldmark.model.prompt_messages import Declared, PromptMessage
 from foldmark.model.values import Json
 from foldmark.policy import Policy
 from foldmark.store.rows import SessionRow
+from foldmark.store.search import Found
 from foldmark.store.store import Store, checked_id, forked_info
 from foldmark.summary.ladder import declared_tokens
 from foldmark.summary.protocol import Summarizer
@@ -41,7 +42,6 @@ from .bus import Subscriber
 from .closing import AsyncClosing, Closing
 from .diff import ViewDiff, view_diff
 from .maker import Content
-from .reader import Found
 from .state import SessionSetup, SessionState
 from .writer import OpenCall
 
@@ -376,7 +376,7 @@ class Session(Closing, AsyncClosing):
         state = self._state
         with state.lock:
             place = None if message is None else state.place(message)
-            name = state.maker.session_id() if session is None else checked_id(session)
+            name = state.maker.make_id("ses") if session is None else checked_id(session)
             info = forked_info(self.info.info, name, state.maker.now())
             row = state.store.fork(state.key, info, place)
         fork = open_beside(self, row)

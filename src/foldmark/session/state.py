@@ -28,7 +28,7 @@ from foldmark.model.operations import Operation
 from foldmark.policy import Policy
 from foldmark.store import leases
 from foldmark.store.loading import Slice, load
-from foldmark.store.rows import Loaded, SessionRow
+from foldmark.store.rows import Loaded, SessionRow, is_hidden
 from foldmark.store.store import Store
 from foldmark.store.transaction import WORTH_INDEXING, Change, Outdated, open_change
 from foldmark.summary.protocol import Summarizer
@@ -182,7 +182,7 @@ class SessionState:
             ordinal = ordinal_of(message)
             held = None if ordinal is None else self.store.holding(self.key, ordinal)
             place = None if held is None else held.index
-            if place is not None and not hidden and self.store.hidden(self.key, place):
+            if place is not None and not hidden and is_hidden(self.store.engine, self.key, place):
                 place = None
         if place is None:
             raise BadInput(f"there is no message {message!r} in session {self.id}")
@@ -198,9 +198,10 @@ class SessionState:
             return
         deadline = time.monotonic() + self.settings.wait_seconds
         pause = 0.01
-        while not self.store.take_lease(self.key, self.holder, self.settings.lease_seconds):
+        engine, seconds = self.store.engine, self.settings.lease_seconds
+        while not leases.take(engine, self.key, self.holder, seconds):
             if time.monotonic() >= deadline:
-                raise leases.busy(self.store.engine, self.key, self.id)
+                raise leases.busy(engine, self.key, self.id)
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
         self._held, self._is_lost = True, False
@@ -318,7 +319,7 @@ class SessionState:
                 return
             with suppress(FoldmarkError):  # it is found without, only slower
                 if self._held and self.row.places - self.row.indexed >= WORTH_INDEXING:
-                    self.write(lambda change: change.index_all())
+                    self.write(lambda change: change.index())
             self.closed.set()
             with suppress(FoldmarkError):  # what cannot be given back ends by itself
                 self.release()

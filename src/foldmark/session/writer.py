@@ -27,7 +27,7 @@ from foldmark.model.messages import (
 from foldmark.model.values import Frozen, Json, encode
 from foldmark.store.transaction import Change
 from foldmark.tokens.sizes import message_sizes
-from foldmark.wire.codec import WIRES, Read, Reader, Wire, wire_named
+from foldmark.wire.codec import WIRES, Read, Reader, wire_named
 from foldmark.wire.detect import candidates, recognised, reply_candidates
 from foldmark.wire.formats import decode, decode_reply
 from foldmark.wire.lists import take_list
@@ -133,7 +133,7 @@ def extend(state: SessionState, messages: Iterable[object], wire: str | None) ->
     if not given:
         return []
     codec = wire_named(wire) if wire else recognised(given)
-    return _extend(state, codec, given, lambda change: _takes_prompt(change, codec))
+    return _extend(state, codec, given, prompts=bool(codec.system("Be brief.")))
 
 
 class _AsRead:
@@ -153,14 +153,17 @@ def extend_read(state: SessionState, reads: Sequence[Read], key: str) -> list[Me
 
     Its system prompts are messages like any other here: who has them shows them by themselves.
     """
-    return _extend(state, _AsRead(key), reads, lambda _: False)
+    return _extend(state, _AsRead(key), reads, prompts=False)
 
 
 def _extend(
-    state: SessionState, codec: Reader[M], given: Sequence[M], prompts: Callable[[Change], bool]
+    state: SessionState, codec: Reader[M], given: Sequence[M], *, prompts: bool
 ) -> list[Message]:
+    """By `prompts`, the system prompt of a new session is the session's: it is sent again."""
+
     def job(change: Change) -> list[Message]:
-        taken = take_list(codec, given, prompts=prompts(change))
+        is_new = change.places == 0 and not change.row.info.origin
+        taken = take_list(codec, given, prompts=prompts and is_new)
         made = [_made(state, message) for message in taken.messages]
         for answer in taken.answers:
             settle(
@@ -176,12 +179,6 @@ def _extend(
         return made
 
     return state.write(job)
-
-
-def _takes_prompt(change: Change, codec: Wire) -> bool:
-    """Whether a system prompt is the session's: it is new, and is sent the prompt again."""
-    origin = change.row.info.origin
-    return change.places == 0 and not origin and bool(codec.system("Be brief."))
 
 
 def _made(state: SessionState, message: Message) -> Message:
@@ -237,12 +234,11 @@ def settle(
                 return message
     # A result whose call was folded meanwhile is put where it belongs: it can be recalled.
     waiting: list[str] = []
-    for entry, offset, part in _waiting(state, change.parts):
-        name = part.call_id or handle(entry.ordinal + offset)
-        if name == call_id and not state.store.hidden(state.key, entry.index):
+    for entry, offset, part in state.store.waiting(state.key, change.parts):
+        waiting.append(part.call_id or handle(entry.ordinal + offset))
+        if waiting[-1] == call_id:
             newer = with_part(entry.message, offset, done(part, change.at))
             return _rewrite_folded(state, change, entry, newer, tell=True)
-        waiting.append(name)
     known = f"; these do: {', '.join(waiting[:5])}" if waiting else "; none does"
     raise BadInput(f"no call {call_id!r} waits for a result{known}")
 
@@ -257,14 +253,6 @@ def _rewrite_folded(
     return new
 
 
-def _waiting(state: SessionState, before: int) -> Iterable[tuple[Entry, int, ToolPart]]:
-    """The calls below an ordinal that wait for their results, the newest first; hidden ones too."""
-    for held, offset in state.store.waiting(state.key, before):
-        part = held.message.parts[offset]
-        if isinstance(part, ToolPart):
-            yield held, offset, part
-
-
 def open_calls(state: SessionState) -> list[OpenCall]:
     """The calls that wait for their results, shown or folded, the oldest first."""
     with state.lock:
@@ -276,8 +264,7 @@ def open_calls(state: SessionState) -> list[OpenCall]:
                 input=part.state.input or {},
                 message=entry.message.id,
             )
-            for entry, offset, part in _waiting(state, state.log.parts)
-            if not state.store.hidden(state.key, entry.index)
+            for entry, offset, part in state.store.waiting(state.key, state.log.parts)
         ]
     return found[::-1]
 
@@ -287,23 +274,21 @@ def open_calls(state: SessionState) -> list[OpenCall]:
 
 def amend(state: SessionState, message: str, noted: Callable[[Message], Message]) -> Message:
     """Put what is noted into a message, wherever it stands."""
-    return state.write(lambda change: _amend(state, change, message, noted))
 
+    def job(change: Change) -> Message:
+        known = state.log.place(message)  # the store would look through the whole session
+        place = state.place(message) if known is None else known
+        entry = state.log.entries.get(place)
+        if entry is not None:
+            newer = state.log.amend(noted(entry.message))
+            change.put(entry, newer, encode(newer.message))
+            return newer.message
+        held = state.store.message_at(state.key, place)  # a folded one
+        if held is None:
+            raise BadInput(f"there is no message {message!r} in session {state.id}")
+        return _rewrite_folded(state, change, held, noted(held.message))
 
-def _amend(
-    state: SessionState, change: Change, message: str, noted: Callable[[Message], Message]
-) -> Message:
-    known = state.log.place(message)  # the store would look through the whole session
-    place = state.place(message) if known is None else known
-    entry = state.log.entries.get(place)
-    if entry is not None:
-        newer = state.log.amend(noted(entry.message))
-        change.put(entry, newer, encode(newer.message))
-        return newer.message
-    held = state.store.message_at(state.key, place)  # a folded one
-    if held is None:
-        raise BadInput(f"there is no message {message!r} in session {state.id}")
-    return _rewrite_folded(state, change, held, noted(held.message))
+    return state.write(job)
 
 
 def entitle(state: SessionState, change: Change, **fields: object) -> None:

@@ -273,7 +273,7 @@ class SessionImport:
         start = marker if tail is None else tail
         self._change.act(
             "pivot",
-            remembered(self._engine, self._change.row, marker, start),
+            memory=remembered(self._engine, self._change.row, marker, start),
             place=marker,
             marker=marker,
             summary=summary,

@@ -11,7 +11,7 @@ from foldmark.model.messages import Number
 from foldmark.model.operations import Operation, taken_back
 from foldmark.model.values import Frozen, Json, decoder
 
-from .encoding import from_column, unpacked_marks
+from .encoding import unpacked_marks
 from .engine import Engine
 from .rows import (
     IN_FORCE,
@@ -19,6 +19,7 @@ from .rows import (
     SessionRow,
     one_of,
     read_acts,
+    read_gaps,
     read_messages,
     read_told,
     whole,
@@ -50,22 +51,16 @@ class _Reader:
             acts = in_force_at(engine, row.key, part.act, end, after=part.after)
             self.in_force = one_of("number", acts)
 
-    def pivots(self, where: str, *args: object) -> list[tuple[int, int, int | None, str | None]]:
-        return [
-            (row[0], row[1], row[2], row[3])
-            for row in self.engine.read(
-                "SELECT marker, summary, tail, tail_id FROM acts "  # noqa: S608 - constants
-                f"WHERE session = ? AND kind = 'pivot' AND summary IS NOT NULL AND {where}",
-                (self.row.key, *args),
-            )
-        ]
+    def pivots(self, where: str, *args: object, order: str = "marker") -> list[Operation]:
+        """The complete pivots that fit a condition in SQL."""
+        where = f"kind = 'pivot' AND summary IS NOT NULL AND {where}"
+        return read_acts(self.engine, self.row.key, where, *args, order=order)
 
-    def latest(self) -> tuple[int, int, int | None, str | None] | None:
-        where = f"{self.in_force} AND summary < ? ORDER BY marker DESC LIMIT 1"
-        found = self.pivots(where, self.end)
-        return found[0] if found else None
+    def latest(self) -> Operation | None:
+        where = f"{self.in_force} AND summary < ?"
+        return next(iter(self.pivots(where, self.end, order="marker DESC LIMIT 1")), None)
 
-    def memory(self, marker: int) -> RequestMemory:
+    def memory(self, marker: int | None) -> RequestMemory:
         rows = self.engine.read(
             "SELECT memory FROM acts WHERE session = ? AND marker = ? AND kind = 'pivot' "
             "AND memory IS NOT NULL",
@@ -73,21 +68,9 @@ class _Reader:
         )
         return _memory(whole(self.engine, rows[0][0])) if rows else RequestMemory()
 
-    def undone(self, start: int, *, reverted: bool) -> list[tuple[int, int]]:
-        """Markers and summaries of pivots that are not in force; or only of those undone."""
-        if reverted:
-            return [row[:2] for row in self.pivots("summary >= ? AND undone IS NOT NULL", start)]
-        where = f"summary >= ? AND NOT ({self.in_force})"
-        return [(row[0], row[1]) for row in self.pivots(where, start)]
-
-    def gaps(self) -> list[tuple[int, int]]:
-        """The ranges of places that reverts hide."""
-        rows = self.engine.read(
-            "SELECT tail, marker FROM acts WHERE session = ? AND kind = 'revert' "  # noqa: S608
-            f"AND {self.in_force} ORDER BY tail",
-            (self.row.key,),
-        )
-        return [(row[0], row[1]) for row in rows]
+    def gaps(self) -> list[range]:
+        """The places that reverts hide."""
+        return read_gaps(self.engine, self.row.key, self.in_force)
 
     def marks(self, ordinal: int) -> dict[int, Number]:
         rows = self.engine.read(
@@ -103,35 +86,40 @@ class _Reader:
 
 def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded:
     """A session as its view needs it; the caller holds one moment (`reading`)."""
-    end = row.places if part.act is None else _length_at(engine, row, part.act, after=part.after)
+    acts = [] if part.act is None else read_acts(engine, row.key, "number = ?", part.act)
+    end = row.places
+    if acts:
+        end = acts[0].done[0] if part.after else acts[0].place
     reader = _Reader(engine, row, end, part)
     latest = reader.latest()
     start, memory = 0, RequestMemory()
-    pivots: list[Pivot] = []
-    if latest is not None and not part.everything:
-        start = _start(latest, part)
-        memory = reader.memory(latest[0]) if start else memory
+    pivots: list[Operation] = []
     if latest is not None:
-        where = f"{reader.in_force} AND summary < ? AND summary >= ? ORDER BY marker"
-        found = reader.pivots(where, end, start)
-        pivots = [
-            Pivot(marker=row[0], summary=row[1], tail_id=from_column(row[3])) for row in found
-        ]
+        start = 0 if part.everything else _start(latest, dangling=part.dangling)
+        memory = reader.memory(latest.marker) if start else memory
+        where = f"{reader.in_force} AND summary < ? AND summary >= ?"
+        pivots = reader.pivots(where, end, start)
     messages: list[Entry] = []
-    for first, last in segments(start, end, [] if part.reverted else reader.gaps()):
-        messages += read_messages(engine, row.key, first, last, sized=sized)
+    for shown in segments(start, end, [] if part.reverted else reader.gaps()):
+        messages += read_messages(engine, row.key, shown.start, shown.stop, sized=sized)
     first_ordinal = messages[0].ordinal if messages else row.parts
-    undone = reader.undone(start, reverted=part.reverted)
+    # Not in force; where what reverts hide is shown, only those that were undone.
+    retired = "undone IS NOT NULL" if part.reverted else f"NOT ({reader.in_force})"
+    undone = reader.pivots(f"summary >= ? AND {retired}", start)
     past = LogCheckpoint(
         place=messages[0].index if messages else end,
         ordinal=first_ordinal,
         memory=memory,
-        pivots=tuple(pivots),
-        undone=frozenset(marker for marker, _ in undone),
-        retired_places=frozenset(summary for _, summary in undone),
+        pivots=tuple(
+            Pivot(marker=act.marker or 0, summary=act.summary or 0, tail_id=act.tail_id)
+            for act in pivots
+        ),
+        undone=frozenset(act.marker or 0 for act in undone),
+        retired_places=frozenset(act.summary or 0 for act in undone),
         marks=reader.marks(first_ordinal),
     )
-    parts = row.parts if part.act is None or not messages else _parts_after(messages[-1])
+    last = messages[-1] if messages and part.act is not None else None
+    parts = row.parts if last is None else last.ordinal + len(last.message.parts)
     return Loaded(row=row, past=past, messages=messages, end=end, parts=parts)
 
 
@@ -144,10 +132,10 @@ def remembered(engine: Engine, row: SessionRow, marker: int, before: int) -> Req
     latest = reader.latest()
     start, requests = 0, Requests()
     if latest is not None:
-        start, requests = _start(latest, Slice()), Requests(reader.memory(latest[0]))
-    for first, last in segments(start, marker, reader.gaps()):
-        for chunk in range(first, last, _CHUNK):
-            end = min(chunk + _CHUNK, last)
+        start, requests = _start(latest), Requests(reader.memory(latest.marker))
+    for shown in segments(start, marker, reader.gaps()):
+        for chunk in range(shown.start, shown.stop, _CHUNK):
+            end = min(chunk + _CHUNK, shown.stop)
             for held in read_messages(engine, row.key, chunk, end, sized=False):
                 requests.take(held.index, held.ordinal, held.message)
                 if held.index < before:
@@ -168,7 +156,11 @@ def in_force_at(engine: Engine, session: int, number: int, end: int, *, after: b
             acts[act] = replace(acts[act], undone=None if kind == UNDONE else 1)
         elif kind in {PRUNED, QUEUED, REVERTED} and act == number:
             break
-    earlier = [_unfinished(act, end) for act in acts.values()]
+    # A pivot is as it was when its summary was not there yet.
+    earlier = [
+        replace(act, summary=None) if act.summary is not None and act.summary >= end else act
+        for act in acts.values()
+    ]
     reverted = taken_back(earlier)
     return [act.number for act in earlier if act.undone is None and reverted[act.number] is None]
 
@@ -194,36 +186,16 @@ def _events_backwards(engine: Engine, session: int) -> Iterator[tuple[str, Json]
             last = number
 
 
-def _unfinished(act: Operation, end: int) -> Operation:
-    """A pivot as it was when its summary was not there yet."""
-    return replace(act, summary=None) if act.summary is not None and act.summary >= end else act
-
-
-def segments(start: int, end: int, gaps: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def segments(start: int, end: int, gaps: list[range]) -> list[range]:
     """The ranges of places that are left when gaps, in their order, are taken out."""
-    found: list[tuple[int, int]] = []
-    for first, last in gaps:
-        if first > start:
-            found.append((start, min(first, end)))
-        start = max(start, last)
-    if start < end:
-        found.append((start, end))
-    return [(first, last) for first, last in found if first < last]
+    found: list[range] = []
+    for gap in gaps:
+        found.append(range(start, min(gap.start, end)))
+        start = max(start, gap.stop)
+    return [left for left in (*found, range(start, end)) if left]
 
 
-def _start(latest: tuple[int, int, int | None, str | None], part: Slice) -> int:
-    marker, _, tail, tail_id = latest
-    if tail is not None:
-        return tail
-    return 0 if tail_id and part.dangling else marker
-
-
-def _length_at(engine: Engine, row: SessionRow, number: int, *, after: bool) -> int:
-    acts = read_acts(engine, row.key, "number = ?", number)
-    if not acts:
-        return row.places
-    return acts[0].done[0] if after else acts[0].place
-
-
-def _parts_after(last: Entry) -> int:
-    return last.ordinal + len(last.message.parts)
+def _start(latest: Operation, *, dangling: bool = False) -> int:
+    if latest.tail is not None:
+        return latest.tail
+    return 0 if latest.tail_id and dangling else latest.marker or 0

@@ -14,10 +14,11 @@ from .engine import Engine
 from .rows import (
     ACT_ROW,
     EVENT,
-    MESSAGE,
-    PART,
     SESSION,
     SessionRow,
+    copy_messages,
+    copy_rows,
+    insertion,
     read_messages,
     read_session_rows,
 )
@@ -103,26 +104,18 @@ def backup(store: Store, path: Path) -> None:
         if isinstance(store.engine, Sqlite):
             store.engine.backup(made)
         else:
-            _copy_all(store, made)
+            target = Sqlite(made)
+            try:
+                with store.engine.reading(), target.writing():
+                    for row in reversed(store.sessions()):
+                        copy_session(store.engine, row, target)
+            finally:
+                target.close()
         made.replace(path)
     finally:
         for suffix in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
                 Path(f"{name}{suffix}").unlink()
-
-
-def _copy_all(store: Store, path: Path) -> None:
-    target = Sqlite(path)
-    try:
-        copy_sessions(store, target)
-    finally:
-        target.close()
-
-
-def copy_sessions(store: Store, target: Engine) -> list[SessionRow]:
-    """Copy all sessions of a store, as of one moment, into another."""
-    with store.engine.reading(), target.writing():
-        return [copy_session(store.engine, row, target) for row in reversed(store.sessions())]
 
 
 def copy_session(source: Engine, row: SessionRow, target: Engine) -> SessionRow:
@@ -133,25 +126,10 @@ def copy_session(source: Engine, row: SessionRow, target: Engine) -> SessionRow:
     if target.read("SELECT 1 FROM sessions WHERE id = ?", (row.id,)):
         raise StoreError(target.name, f"session {row.id} is there already")
     kept = source.read(f"SELECT {_KEPT} FROM sessions WHERE key = ?", (row.key,))  # noqa: S608
-    target.run(_insert("sessions", f"indexed, {_KEPT}"), (0, *kept[0]))
+    target.run(insertion("sessions", f"indexed, {_KEPT}"), (0, *kept[0]))
     (new,) = read_session_rows(target, "WHERE id = ?", row.id)
-    _copy_messages(source, row, target, new.key)
-    for table, columns in (("parts", PART), ("acts", ACT_ROW), ("events", EVENT)):
-        rows = source.read(f"SELECT {columns} FROM {table} WHERE session = ?", (row.key,))  # noqa: S608
-        target.run_many(_insert(table, f"session, {columns}"), ((new.key, *held) for held in rows))
+    old, copy = (source, row.key), (target, new.key)
+    copy_messages(old, copy, [range(row.places)])
+    for table, columns in (("acts", ACT_ROW), ("events", EVENT)):
+        copy_rows(old, copy, table, columns)
     return new
-
-
-def _copy_messages(source: Engine, row: SessionRow, target: Engine, key: int) -> None:
-    statement = _insert("messages", f"key, {MESSAGE}")
-    for start in range(0, row.places, _CHUNK):
-        rows = source.read(
-            f"SELECT {MESSAGE} FROM messages WHERE key >= ? AND key < ?",  # noqa: S608 - constants
-            (key_at(row.key, start), key_at(row.key, min(start + _CHUNK, row.places))),
-        )
-        target.run_many(statement, ((key_at(key, held[0]), *held) for held in rows))
-
-
-def _insert(table: str, columns: str) -> str:
-    marks = ", ".join("?" for _ in columns.split(", "))
-    return f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608 - constants

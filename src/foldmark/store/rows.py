@@ -1,5 +1,6 @@
 """Rows of a store as values, and the queries that read them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import UnsetType
@@ -28,6 +29,8 @@ MESSAGE = "place, ordinal, id, data"
 PART = "ordinal, place, kind, fixed, body, attached"
 EVENT = "number, at, data"
 _ACT_FIELDS = tuple(ACT.split(", "))
+Key = tuple[Engine, int]  # a session, by its engine and its key
+_CHUNK = 500  # messages that are copied at once
 _shell = decoder(Transcript)
 _told = decoder(list[tuple[str, Json]])
 
@@ -91,16 +94,17 @@ def _act(row: Row) -> Operation:
     return Operation(**fields)
 
 
-def read_acts(engine: Engine, session: int, where: str = "", *args: object) -> list[Operation]:
+def read_acts(
+    engine: Engine, session: int, where: str = "TRUE", *args: object, order: str = "number"
+) -> list[Operation]:
     """What was done to a session and fits a condition in SQL, oldest first."""
-    condition = f"session = ? AND {where}" if where else "session = ?"
-    sql = f"SELECT {ACT} FROM acts WHERE {condition} ORDER BY number"  # noqa: S608 - constants
+    sql = f"SELECT {ACT} FROM acts WHERE session = ? AND {where} ORDER BY {order}"  # noqa: S608
     return list(map(_act, engine.read(sql, (session, *args))))
 
 
-def read_gaps(engine: Engine, session: int) -> list[range]:
-    """The places that reverts hide."""
-    reverts = read_acts(engine, session, f"kind = 'revert' AND {IN_FORCE}")
+def read_gaps(engine: Engine, session: int, in_force: str = IN_FORCE) -> list[range]:
+    """The places that reverts hide, in their order."""
+    reverts = read_acts(engine, session, f"kind = 'revert' AND {in_force}", order="tail")
     return [range(act.tail or 0, act.marker or 0) for act in reverts]
 
 
@@ -182,3 +186,35 @@ def _sizes(engine: Engine, session: int, first: int, end: int) -> dict[int, Size
         (session, first, end),
     )
     return {row[0]: Size(fixed=row[1], body=row[2], attached=row[3]) for row in rows}
+
+
+# --- rows as they are; the caller holds the transactions ---
+
+
+def copy_messages(source: Key, target: Key, places: Iterable[range]) -> None:
+    """Copy the messages of these places of a session, and their parts, to another."""
+    insert = insertion("messages", f"key, {MESSAGE}")
+    for shown in places:
+        for first in range(shown.start, shown.stop, _CHUNK):
+            last = min(first + _CHUNK, shown.stop)
+            sql = f"SELECT {MESSAGE} FROM messages WHERE key >= ? AND key < ?"  # noqa: S608
+            rows = source[0].read(sql, (key_at(source[1], first), key_at(source[1], last)))
+            target[0].run_many(insert, ((key_at(target[1], row[0]), *row) for row in rows))
+        where = "place >= ? AND place < ?"
+        copy_rows(source, target, "parts", PART, where, shown.start, shown.stop)
+
+
+def copy_rows(
+    source: Key, target: Key, table: str, columns: str, where: str = "TRUE", *args: object
+) -> None:
+    """Copy the rows of a session in a table that fit a condition in SQL to another."""
+    sql = f"SELECT {columns} FROM {table} WHERE session = ? AND {where}"  # noqa: S608 - constants
+    rows = source[0].read(sql, (source[1], *args))
+    insert = insertion(table, f"session, {columns}")
+    target[0].run_many(insert, ((target[1], *row) for row in rows))
+
+
+def insertion(table: str, columns: str) -> str:
+    """The statement that inserts a row."""
+    marks = ", ".join("?" for _ in columns.split(", "))
+    return f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608 - constants

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from foldmark.log.log import Entry, handle, part_text
 from foldmark.model.messages import (
@@ -27,6 +27,7 @@ from .encoding import key_at
 from .engine import Engine
 from .rows import SessionRow, read_messages, read_places
 
+State = Literal["shown", "pruned", "folded", "reverted"]
 _MOST_WORDS = 32
 _AROUND = 60  # characters on each side of what was found
 _CHUNK = 256
@@ -49,8 +50,8 @@ _NOT_WORDS = frozenset(
 )
 
 
-class Hit(Frozen):
-    """A part that holds what was searched for."""
+class Found(Frozen):
+    """A part that holds what was searched for, and whether the model is shown it now."""
 
     handle: str
     message: str  # its id
@@ -58,21 +59,18 @@ class Hit(Frozen):
     kind: str  # text, tool, …
     tool: str | None
     snippet: str
-    exact: bool  # the words stand in it as they were given
+    state: State = "folded"
 
 
-def search(engine: Engine, row: SessionRow, query: str, most: int) -> list[Hit]:
+def search(engine: Engine, row: SessionRow, query: str, most: int) -> list[Found]:
     """The parts of a session that hold all words of a query; exact ones first, then the newest."""
     wanted = list(dict.fromkeys(words(query)))
     if not wanted or most <= 0:
         return []
-    found: list[Hit] = []
-    for held in _candidates(engine, row, wanted, most * _MORE):
-        hit = _best(held, wanted, query)
-        if hit is not None:
-            found.append(hit)
-    found.sort(key=lambda hit: (not hit.exact, -hit.place))
-    return found[:most]
+    candidates = _candidates(engine, row, wanted, most * _MORE)
+    hits = [hit for held in candidates if (hit := _best(held, wanted, query)) is not None]
+    hits.sort(key=lambda hit: (not hit[0], -hit[1].place))
+    return [found for _, found in hits[:most]]
 
 
 def _candidates(engine: Engine, row: SessionRow, wanted: list[str], most: int) -> list[Entry]:
@@ -110,8 +108,8 @@ def _holds(message: Message, wanted: list[str]) -> bool:
     return all(place < len(known) and known[place].startswith(begin) for place, begin in places)
 
 
-def _best(held: Entry, wanted: list[str], query: str) -> Hit | None:
-    """The part of a message that holds the most of what is wanted."""
+def _best(held: Entry, wanted: list[str], query: str) -> tuple[bool, Found] | None:
+    """The part of a message that holds the most of what is wanted; whether as it was given."""
     exactly = query.strip().lower()
     best: tuple[tuple[bool, int], int, str] | None = None
     for offset, part in enumerate(held.message.parts):
@@ -124,14 +122,13 @@ def _best(held: Entry, wanted: list[str], query: str) -> Hit | None:
         return None
     score, offset, text = best
     part = held.message.parts[offset]
-    return Hit(
+    return score[0], Found(
         handle=handle(held.ordinal + offset),
         message=held.message.id,
         place=held.index,
         kind=kind_of(part),
         tool=part.tool if isinstance(part, ToolPart) else None,
         snippet=_snippet(text, wanted, query),
-        exact=score[0],
     )
 
 

@@ -14,23 +14,21 @@ from msgspec.structs import replace
 from foldmark.errors import BadInput, NoSession, StoreError
 from foldmark.log.log import Entry
 from foldmark.model.events import FORKED, Event
-from foldmark.model.messages import SessionInfo, Transcript
+from foldmark.model.messages import SessionInfo, ToolPart, Transcript
 from foldmark.model.operations import Operation
-from foldmark.model.values import Extra, Json, encode
+from foldmark.model.values import Extra, encode
 
-from . import leases
 from .address import open_engine
 from .encoding import clean, key_at, packed
 from .engine import Engine
-from .loading import Slice, load, segments, wishes
+from .loading import Slice, load, segments
 from .rows import (
     ACT_ROW,
     IN_FORCE,
-    MESSAGE,
-    PART,
     Loaded,
     SessionRow,
-    is_hidden,
+    copy_messages,
+    copy_rows,
     read_acts,
     read_gaps,
     read_messages,
@@ -176,25 +174,22 @@ class Store:
         )
         return self.message_at(key, rows[0][0]) if rows else None
 
-    def waiting(self, key: int, before: int) -> Iterator[tuple[Entry, int]]:
-        """Calls below an ordinal that wait for their results, the newest first."""
+    def waiting(self, key: int, before: int) -> Iterator[tuple[Entry, int, ToolPart]]:
+        """Calls below an ordinal that wait for their results, the newest first; no hidden ones."""
         rows = self.engine.read(
             "SELECT ordinal FROM parts WHERE session = ? AND ordinal < ? AND kind = ? "
             "ORDER BY ordinal DESC",
             (key, before, CALL),
         )
+        gaps = read_gaps(self.engine, key)
         for (ordinal,) in rows:
             held = self.holding(key, ordinal)
-            if held is not None:
-                yield held, ordinal - held.ordinal
-
-    def gaps(self, key: int) -> list[range]:
-        """The places that reverts hide."""
-        return read_gaps(self.engine, key)
-
-    def hidden(self, key: int, place: int) -> bool:
-        """Whether a revert hides a place."""
-        return is_hidden(self.engine, key, place)
+            if held is None or any(held.index in gap for gap in gaps):
+                continue
+            offset: int = ordinal - held.ordinal
+            part = held.message.parts[offset]
+            if isinstance(part, ToolPart):
+                yield held, offset, part
 
     def place_of(self, key: int, message_id: str) -> int | None:
         """Where a message stands, by its id; the newest of several that is not hidden."""
@@ -202,13 +197,13 @@ class Store:
             "SELECT place FROM messages WHERE key >= ? AND key < ? AND id = ? ORDER BY key DESC",
             (key_at(key, 0), key_at(key + 1, 0), clean(message_id)),
         )
-        gaps = self.gaps(key)
+        gaps = read_gaps(self.engine, key)
         shown = (place for (place,) in rows if not any(place in gap for gap in gaps))
         return next(shown, None)
 
     def acts(self, key: int, kind: str | None = None) -> list[Operation]:
         """What was done to a session, oldest first."""
-        return read_acts(self.engine, key, "kind = ?" if kind else "", *([kind] if kind else []))
+        return read_acts(self.engine, key, *(("kind = ?", kind) if kind else ()))
 
     def queued(self, key: int) -> list[Operation]:
         """The pivots without a summary that nobody has given up or taken back, oldest first."""
@@ -219,10 +214,6 @@ class Store:
         """An act by its number."""
         return next(iter(read_acts(self.engine, key, "number = ?", number)), None)
 
-    def wishes(self, session: int, act: int) -> Json:
-        """What was wished for when a compaction was queued."""
-        return wishes(self.engine, session, act)
-
     def events(self, row: SessionRow, after: int, most: int = 1_000) -> list[Event]:
         """What happened to a session after an event, in order."""
         rows = self.engine.read(
@@ -230,21 +221,24 @@ class Store:
             "WHERE session = ? AND number > ? ORDER BY number LIMIT ?",
             (row.key, after, max(most, 0)),
         )
-        found = [event for held in rows for event in _events(row.id, *held)]
-        return [event for event in found if event.number > after][: max(most, 0)]
+        found: list[Event] = []
+        for last, at, data in rows:  # the events of one transaction, under the number of the last
+            told = read_told(data)
+            found += [
+                Event(number=number, session=row.id, kind=kind, at=at, data=held)
+                for number, (kind, held) in enumerate(told, start=last - len(told) + 1)
+                if number > after
+            ]
+        return found[: max(most, 0)]
 
     # --- writing ---
-
-    def take_lease(self, key: int, holder: str, seconds: float) -> bool:
-        """Try to become, or stay, the one who may write."""
-        return leases.take(self.engine, key, holder, seconds)
 
     def index(self, key: int) -> None:
         """Let all messages of a session be found by their words."""
         with self.engine.writing():
             self.engine.lock_session(key)
             change = Change(self.engine, self.row(key))
-            change.index_all()
+            change.index()
             change.finish()
 
     def fork(self, key: int, info: SessionInfo, place: int | None) -> SessionRow:
@@ -253,71 +247,44 @@ class Store:
             self.engine.lock_session(key)
             old = self.row(key)
             new = self.begin(info, old.estimate, old.extra)
-            last = old.places - 1 if place is None else place
-            self._copy(old, new, last, whole=place is None)
-            begun = Change(self.engine, self.row(new.key))
-            begun.event(FORKED, origin=old.id, messages=last + 1)
+            end = old.places if place is None else place + 1
+            source, target = (self.engine, key), (self.engine, new.key)
+            copy_messages(source, target, segments(0, end, read_gaps(self.engine, key)))
+            if place is None:
+                copy_rows(source, target, "acts", ACT_ROW, _FORKED)
+            else:
+                copy_rows(source, target, "acts", ACT_ROW, f"{_FORKED} AND {_UNTIL}", place, end)
+            begun = Change(self.engine, self._counted(old, new, end))
+            begun.event(FORKED, origin=old.id, messages=end)
             begun.finish()
-        return self.row(new.key)
+        return begun.row
 
-    def _copy(self, old: SessionRow, new: SessionRow, last: int, *, whole: bool) -> None:
-        run = self.engine.run
-        acts = _acts_until(old.key, last, whole=whole)
-        gaps = [(gap.start, gap.stop) for gap in self.gaps(old.key)]
-        for first, end in segments(0, last + 1, gaps):
-            run(
-                f"INSERT INTO messages (key, {MESSAGE}) SELECT ? + place, {MESSAGE} "  # noqa: S608
-                "FROM messages WHERE key >= ? AND key < ?",
-                (key_at(new.key, 0), key_at(old.key, first), key_at(old.key, end)),
-            )
-            run(
-                f"INSERT INTO parts (session, {PART}) SELECT ?, {PART} "  # noqa: S608
-                "FROM parts WHERE session = ? AND place >= ? AND place < ?",
-                (new.key, old.key, first, end),
-            )
-        condition, args = acts
-        run(
-            f"INSERT INTO acts (session, {ACT_ROW}) "  # noqa: S608
-            f"SELECT ?, {ACT_ROW} FROM acts WHERE {condition}",
-            (new.key, *args),
-        )
-        self._count(old, new, last)
-
-    def _count(self, old: SessionRow, new: SessionRow, last: int) -> None:
+    def _counted(self, old: SessionRow, new: SessionRow, end: int) -> SessionRow:
+        """A fork that holds the messages before a place, with its figures."""
         sums = self.engine.read(
             "SELECT coalesce(max(ordinal) + 1, 0), coalesce(sum(fixed + body + attached), 0) "
             "FROM parts WHERE session = ?",
             (new.key,),
         )
-        share = (last + 1) / max(1, old.places)
-        self.engine.run(
-            "UPDATE sessions SET places = ?, parts = ?, tokens = ?, size = ?, acts = ?, "
-            "settled = ? WHERE key = ?",
-            (
-                *(last + 1, int(sums[0][0]), int(sums[0][1]), int(old.size * share), old.acts),
-                *(min(old.settled, last + 1), new.key),
-            ),
+        return replace(
+            new,
+            places=end,
+            parts=int(sums[0][0]),
+            tokens=int(sums[0][1]),
+            size=int(old.size * end / max(1, old.places)),
+            acts=old.acts,
+            settled=min(old.settled, end),
         )
 
 
-def _acts_until(key: int, last: int, *, whole: bool) -> tuple[str, tuple[int, ...]]:
-    """The acts in force that were done by the time a place was written; a revert is not copied."""
-    # A pivot that was undone is: its messages are there, and would make it a pivot again.
-    condition = "session = ? AND reverted IS NULL AND "
-    condition += "((kind = 'prune' AND undone IS NULL) OR (kind = 'pivot' AND summary IS NOT NULL))"
-    if whole:
-        return condition, (key,)
-    return (
-        f"{condition} AND ((kind = 'pivot' AND summary <= ?) OR (kind <> 'pivot' AND place <= ?))",
-        (key, last, last + 1),
-    )
-
-
-def _events(session: str, last: int, at: int, data: bytes) -> Iterator[Event]:
-    """The events of one transaction, which are kept under the number of the last."""
-    told = read_told(data)
-    for number, (kind, held) in enumerate(told, start=last - len(told) + 1):
-        yield Event(number=number, session=session, kind=kind, at=at, data=held)
+# The acts that a fork has: those in force; a revert is none of them. A pivot that was undone is:
+# its messages are there, and would make it a pivot again.
+_FORKED = (
+    "reverted IS NULL AND ((kind = 'prune' AND undone IS NULL) "
+    "OR (kind = 'pivot' AND summary IS NOT NULL))"
+)
+# By the time a place was written.
+_UNTIL = "((kind = 'pivot' AND summary <= ?) OR (kind <> 'pivot' AND place <= ?))"
 
 
 def checked_id(name: str) -> str:

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from foldmark.errors import NoSession
 from foldmark.log.log import Entry, handle
-from foldmark.log.user_requests import RequestMemory
 from foldmark.model.events import MESSAGE_WRITTEN, PART_WRITTEN, Event
 from foldmark.model.messages import Message, Number, ToolPart, has_result, kind_of
 from foldmark.model.operations import taken_back
@@ -20,7 +19,7 @@ from foldmark.tokens.sizes import Size, message_sizes
 from .encoding import clean, column, key_at, packed, packed_marks
 from .engine import Engine
 from .leases import overtaken
-from .rows import MESSAGE, PART, SessionRow, read_acts, read_messages
+from .rows import MESSAGE, PART, SessionRow, insertion, read_acts, read_messages
 from .search import message_words
 
 # What is shown is quickly looked through: words are indexed when messages are folded, when a
@@ -159,36 +158,20 @@ class Change:
 
     # --- acts ---
 
-    def act(self, kind: str, memory: RequestMemory | None = None, **fields: Any) -> int:
+    def act(self, kind: str, **fields: Any) -> int:
         """Note an act; its number."""
         self.acts += 1
-        fields = _in_columns(fields)
-        held: Json = {
-            "number": self.acts,
-            "kind": kind,
-            "at": self.at,
-            "place": self.places,
-            **fields,
-        }
-        if memory is not None:
-            held["memory"] = packed(encode(memory))
-        columns = ", ".join(("session", *held))
-        marks = ", ".join("?" for _ in range(len(held) + 1))
-        self._engine.run(
-            f"INSERT INTO acts ({columns}) VALUES ({marks})",  # noqa: S608 - our own names
-            (self._key, *held.values()),
-        )
+        told: Json = {"number": self.acts, "kind": kind, "at": self.at, "place": self.places}
+        held = {"session": self._key, **told, **_in_columns(fields)}
+        self._engine.run(insertion("acts", ", ".join(held)), tuple(held.values()))
         return self.acts
 
-    def change_act(self, number: int, memory: RequestMemory | None = None, **fields: Any) -> None:
+    def change_act(self, number: int, **fields: Any) -> None:
         """Change what is noted of an act."""
-        fields = _in_columns(fields)
-        if memory is not None:
-            fields["memory"] = packed(encode(memory))
         columns = ", ".join(f"{name} = ?" for name in fields)
         self._engine.run(
             f"UPDATE acts SET {columns} WHERE session = ? AND number = ?",  # noqa: S608 - our own
-            (*fields.values(), self._key, number),
+            (*_in_columns(fields).values(), self._key, number),
         )
 
     def claim(self, number: int, holder: str, *, anew: bool = True) -> bool:
@@ -255,7 +238,7 @@ class Change:
     def finish(self, *, lease: int | None = None, index: bool = True) -> None:
         """Write what is kept of the session itself; words are indexed when it is time to."""
         if index and self.places - self._indexed >= MOST_WAITING:
-            self.index_until(self._indexed + MOST_WAITING)  # more would take a step too long
+            self.index(self._indexed + MOST_WAITING)  # more would take a step too long
         last = self.row.events + len(self._told)
         self.events = [
             Event(number=number, session=self.row.id, kind=kind, at=self.at, data=data)
@@ -279,12 +262,9 @@ class Change:
             ),
         )
 
-    def index_all(self) -> None:
-        """Let all messages be found by their words."""
-        self.index_until(self.places)
-
-    def index_until(self, place: int) -> None:
-        """Let the messages before a place be found by their words."""
+    def index(self, place: int | None = None) -> None:
+        """Let all messages, or those before a place, be found by their words."""
+        place = self.places if place is None else place
         for first in range(self._indexed, place, _CHUNK):
             end = min(first + _CHUNK, place)
             for held in read_messages(self._engine, self._key, first, end, sized=False):
@@ -293,18 +273,21 @@ class Change:
 
 
 def _in_columns(fields: Json) -> Json:
-    """The fields of an act, with texts as every engine can hold them."""
-    return {name: column(held) if name in _TEXTS else held for name, held in fields.items()}
+    """The fields of an act as every engine can hold them."""
+    columns = {name: column(held) if name in _TEXTS else held for name, held in fields.items()}
+    if (memory := columns.get("memory")) is not None:
+        columns["memory"] = packed(encode(memory))
+    return columns
 
 
-_INSERT_MESSAGE = f"INSERT INTO messages (key, {MESSAGE}) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
+_INSERT_MESSAGE = insertion("messages", f"key, {MESSAGE}")
 _TEXTS = ("tail_id", "failed")
 _KEPT = (
     "updated = ?, places = ?, parts = ?, tokens = ?, size = ?, acts = ?, events = ?, "
     "indexed = ?, settled = ?"
 )
 _PUT_PART = (
-    f"INSERT INTO parts (session, {PART}) VALUES (?, ?, ?, ?, ?, ?, ?) "  # noqa: S608 - constants
-    "ON CONFLICT (session, ordinal) DO UPDATE SET kind = excluded.kind, "
+    insertion("parts", f"session, {PART}")
+    + " ON CONFLICT (session, ordinal) DO UPDATE SET kind = excluded.kind, "
     "fixed = excluded.fixed, body = excluded.body, attached = excluded.attached"
 )

@@ -134,7 +134,7 @@ class _Writer:
             row = self._store.begin(info, self._estimate, extra)
         else:
             self._store.engine.lock_session(row.key)
-            if not self._store.take_lease(row.key, self._holder, _LEASE):
+            if not leases.take(self._store.engine, row.key, self._holder, _LEASE):
                 raise leases.busy(self._store.engine, row.key, row.id)
             row = self._store.row(row.key)
         # As its other messages were counted, whatever is counted by now.

@@ -6,8 +6,7 @@ from typing import Annotated
 from foldmark.agent.function_tools import tool
 from foldmark.agent.tool import Context, Tool, ToolOutput, ToolRefusal
 from foldmark.model.messages import FilePart
-from foldmark.session.reader import Found
-from foldmark.store.search import is_data
+from foldmark.store.search import Found, is_data
 from foldmark.tokens.counters import counter
 
 PAGE = 4_000  # tokens of what is recalled at once

@@ -23,8 +23,9 @@ from foldmark.files import harmless
 from foldmark.model.messages import AssistantInfo, Origin
 from foldmark.providers.local import LOCAL, is_local, local_model
 from foldmark.providers.models import model_named
-from foldmark.session.opening import new_session, open_store
+from foldmark.session.maker import Maker
 from foldmark.session.opening import open as open_session
+from foldmark.session.opening import open_store
 from foldmark.session.session import Session
 from foldmark.session.settings import DIGEST
 from foldmark.store.rows import SessionRow
@@ -143,7 +144,7 @@ class RunContext:
         name, url = settings.summarizer, settings.base_url
         summarizer = name if name in (None, DIGEST) else model_named(name, base_url=url)
         if self._row is None:
-            info = new_session(directory=str(self.folder), origin=Origin(format=_RUN))
+            info = Maker().session_info(directory=str(self.folder), origin=Origin(format=_RUN))
             with open_store(settings) as store:
                 self._row = store.create(info, estimate=settings.rules().estimate)
         opened = open_session(
