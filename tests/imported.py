@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from foldmark.model.messages import Transcript
+from foldmark.model.operations import Operation
 from foldmark.policy import FOLDMARK, OPENCODE
 from foldmark.store.encoding import unpacked_marks
 from foldmark.store.loading import Slice, load
@@ -125,19 +126,17 @@ def told(where: str, session: str, *, searching: bool = True) -> dict[str, Any]:
     with Store.open(where, durable=False) as store:
         row = store.named(session)
         found["row"] = (row.info, row.places, row.parts, row.tokens, row.size, row.settled)
-        found["acts"] = [_act(store, row.key, act.number) for act in store.acts(row.key)]
+        found["acts"] = [_act(store, row.key, act) for act in store.acts(row.key)]
         with store.engine.reading():
             found["past"] = load(store.engine, row, Slice(), sized=True).past
     return found
 
 
-def _act(store: Store, key: int, number: int) -> Any:
-    act = store.act(key, number)
+def _act(store: Store, key: int, act: Operation) -> Any:
     rows = store.engine.read(
-        "SELECT marks FROM acts WHERE session = ? AND number = ?", (key, number)
+        "SELECT marks FROM acts WHERE session = ? AND number = ?", (key, act.number)
     )
     marks = unpacked_marks(rows[0][0]) if rows[0][0] else None
-    assert act is not None
     return (act.kind, act.place, act.marker, act.summary, act.tail, act.tail_id, act.state, marks)
 
 

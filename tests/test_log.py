@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from foldmark.compaction.fold import session_fold, tokens_used
 from foldmark.compaction.pivot import Made, marker_message, summary_message
-from foldmark.log.log import Log, handle, ordinal_of
+from foldmark.log.log import Log, handle, ordinal_of, part_text
 from foldmark.log.marks import marked_messages
 from foldmark.log.tool_targets import Span, target
 from foldmark.log.user_requests import Requests
@@ -168,9 +168,11 @@ def test_a_handle_recalls_what_is_hidden() -> None:
     log = Log(by_classes, [user("Fix it"), call(done("the whole output"))])
     name = handle(next(iter(log.calls)))
     log.mark(list(log.calls)[:1], at=1)
-    assert log.recall(name) == "the whole output"
-    assert log.recall("h0") == "Fix it"
-    assert log.recall("hff") is log.recall("nonsense") is None
+    entry, offset = log.part_at(ordinal_of(name) or 0) or (None, 0)
+    assert entry is not None
+    assert part_text(entry.message.parts[offset]) == "the whole output"
+    assert log.part_at(ordinal_of("h0") or 0) == (log.entries[0], 0)
+    assert log.part_at(ordinal_of("hff") or 0) is ordinal_of("nonsense") is None
 
 
 def test_a_mark_has_a_time_or_it_would_be_lost_in_a_file() -> None:

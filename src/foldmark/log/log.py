@@ -261,12 +261,6 @@ class Log:
             return entry.message.info.id
         return handle(entry.ordinal) if entry.sizes else None
 
-    def recall(self, name: str) -> str | None:
-        """The content behind a handle, hidden or not; None where there is none."""
-        ordinal = ordinal_of(name)
-        found = None if ordinal is None else self.part_at(ordinal)
-        return None if found is None else part_text(found[0].message.parts[found[1]])
-
     def part_at(self, ordinal: int) -> tuple[Entry, int] | None:
         """The entry that holds a part, and the part's place in it."""
         if not 0 <= ordinal < self._parts or not self.entries:

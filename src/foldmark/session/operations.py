@@ -16,6 +16,7 @@ from foldmark.model.messages import AnyPart, FilePart, Message, TextPart, file_n
 from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import AssistantMessage, UserMessage
 from foldmark.model.values import encode
+from foldmark.store.rows import QUEUED, read_acts
 from foldmark.store.transaction import Change
 from foldmark.summary.ladder import Summary
 from foldmark.tokens.sizes import message_sizes
@@ -65,7 +66,7 @@ def queue(state: SessionState, asked: CompactionRequest) -> Operation | None:
 
 def pending(state: SessionState) -> Operation | None:
     """The compaction that is queued, if one is."""
-    found = state.store.queued(state.key)
+    found = read_acts(state.store.engine, state.key, QUEUED)
     if not found:
         return None  # as it is at most steps, however many pivots there are
     acts = state.store.acts(state.key, "pivot")

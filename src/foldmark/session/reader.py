@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -18,7 +17,6 @@ from foldmark.store.loading import Slice
 from foldmark.store.rows import read_gaps
 from foldmark.store.search import Found, State
 from foldmark.store.search import search as search_store
-from foldmark.store.sqlite import BESIDE
 from foldmark.store.transaction import WORTH_INDEXING
 from foldmark.tokens.budget import pressure as share_used
 from foldmark.tokens.limits import Limit
@@ -67,6 +65,11 @@ def _window(state: SessionState) -> Limit:
 def search(state: SessionState, query: str, limit: int) -> list[Found]:
     """Where words were said, shown or not: exact matches first, then the newest."""
     with state.lock:
+        row = state.store.row(state.key)
+        if row.places - row.indexed >= WORTH_INDEXING:
+            # What was imported is indexed by who searches first; where that cannot be, it is read.
+            with suppress(StoreError):
+                state.store.index(state.key)
         viewer = state.fresh()
         places, marks = set(viewer.view().places), state.log.marks
         gaps = read_gaps(state.store.engine, state.key)
@@ -81,15 +84,6 @@ def search(state: SessionState, query: str, limit: int) -> list[Found]:
             now = "reverted"
         found.append(replace(hit, state=now))
     return found
-
-
-def index(state: SessionState) -> None:
-    """What was imported is indexed by who searches first; where that cannot be, it is read."""
-    with state.lock:
-        row = state.store.row(state.key)
-        if row.places - row.indexed >= WORTH_INDEXING:
-            with suppress(StoreError):
-                state.store.index(state.key)
 
 
 def recall(state: SessionState, name: str) -> str:
@@ -113,12 +107,6 @@ def export(state: SessionState, *, reverted: bool) -> Transcript:
         gaps = read_gaps(state.store.engine, state.key) if reverted else []
     info = with_reverts(loaded.row.info, messages, gaps)
     return Transcript(info=info, messages=messages, extra=loaded.row.extra)
-
-
-def files(state: SessionState) -> tuple[Path, ...]:
-    """The files of its store; none where that is a server."""
-    place = str(state.setup.where)
-    return () if "://" in place else tuple(Path(place + end) for end in ("", *BESIDE))
 
 
 def poll(state: SessionState, after: int, seconds: float | None) -> Iterator[list[Event] | float]:

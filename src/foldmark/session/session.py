@@ -31,7 +31,8 @@ from foldmark.model.values import Json
 from foldmark.policy import Policy
 from foldmark.store.rows import SessionRow
 from foldmark.store.search import Found
-from foldmark.store.store import Store, checked_id, forked_info
+from foldmark.store.sqlite import BESIDE
+from foldmark.store.store import Store, checked_id
 from foldmark.summary.ladder import declared_tokens
 from foldmark.summary.protocol import Summarizer
 from foldmark.tokens.limits import Limit
@@ -89,7 +90,8 @@ class Session(Closing, AsyncClosing):
     @property
     def files(self) -> tuple[Path, ...]:
         """The files of its store; none where that is a server."""
-        return reader.files(self._state)
+        place = str(self._state.setup.where)
+        return () if "://" in place else tuple(Path(place + end) for end in ("", *BESIDE))
 
     @property
     def policy(self) -> Policy:
@@ -259,7 +261,6 @@ class Session(Closing, AsyncClosing):
 
     def search(self, query: str, *, most: int = 20) -> list[Found]:
         """Where words were said, shown or not: exact matches first, then the newest."""
-        reader.index(self._state)
         return reader.search(self._state, query, most)
 
     def recall(self, name: str) -> str:
@@ -377,8 +378,7 @@ class Session(Closing, AsyncClosing):
         with state.lock:
             place = None if message is None else state.place(message)
             name = state.maker.make_id("ses") if session is None else checked_id(session)
-            info = forked_info(self.info.info, name, state.maker.now())
-            row = state.store.fork(state.key, info, place)
+            row = state.store.fork(state.key, name, place)
         fork = open_beside(self, row)
         other = state_of(fork)
         other.fixed, other.system, other.tools = state.fixed, state.system, state.tools

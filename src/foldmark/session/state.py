@@ -28,7 +28,7 @@ from foldmark.model.operations import Operation
 from foldmark.policy import Policy
 from foldmark.store import leases
 from foldmark.store.loading import Slice, load
-from foldmark.store.rows import Loaded, SessionRow, is_hidden
+from foldmark.store.rows import Loaded, SessionRow, is_hidden, read_acts
 from foldmark.store.store import Store
 from foldmark.store.transaction import WORTH_INDEXING, Change, Outdated, open_change
 from foldmark.summary.protocol import Summarizer
@@ -170,10 +170,10 @@ class SessionState:
 
     def act(self, number: int) -> Operation:
         """What was done to the session under a number."""
-        act = self.store.act(self.key, number)
-        if act is None:
+        acts = read_acts(self.store.engine, self.key, "number = ?", number)
+        if not acts:
             raise BadInput(f"session {self.id} has no act {number}")
-        return act
+        return acts[0]
 
     def place(self, message: str, *, hidden: bool = False) -> int:
         """Where a message stands, by its id or handle; by this, it may be one a revert hides."""

@@ -16,6 +16,8 @@ from .encoding import blob, from_column, key_at, unpacked
 from .engine import Engine, Row
 
 IN_FORCE = "undone IS NULL AND reverted IS NULL"
+# Pivots without a summary that nobody has given up or taken back.
+QUEUED = f"kind = 'pivot' AND summary IS NULL AND failed IS NULL AND {IN_FORCE}"
 SESSION = (
     "key, id, info, estimate, created, updated, places, parts, tokens, size, "
     "acts, events, indexed, settled, version, holder, expires"

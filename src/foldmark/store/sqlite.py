@@ -70,7 +70,15 @@ class Sqlite(Engine):
             if header and header != MAGIC:
                 raise StoreError(self.name, _WHAT_TO_DO[sqlite3.SQLITE_NOTADB])
             self._frozen = _is_frozen(path.absolute())
-            self._connection = _connected(path.absolute(), wait, frozen=self._frozen)
+            # Never to what a name like `file:…` would mean to SQLite.
+            name = quote(str(path.absolute())) if self._frozen else str(path.absolute())
+            self._connection = sqlite3.connect(
+                f"file:{name}?mode=ro&immutable=1" if self._frozen else name,
+                uri=self._frozen,
+                timeout=wait,
+                isolation_level=None,
+                check_same_thread=False,
+            )
             try:
                 self._set_up(durable=durable, wait=wait)
             except BaseException:
@@ -183,14 +191,6 @@ def _is_frozen(path: Path) -> bool:
     """Whether nothing can be written here: then no log can be kept beside the file, either."""
     writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
     return not writable and not Path(f"{path}-wal").exists()
-
-
-def _connected(path: Path, wait: float, *, frozen: bool) -> sqlite3.Connection:
-    """A connection to the file, never to what a name like `file:…` would mean to SQLite."""
-    name = f"file:{quote(str(path))}?mode=ro&immutable=1" if frozen else str(path)
-    return sqlite3.connect(
-        name, uri=frozen, timeout=wait, isolation_level=None, check_same_thread=False
-    )
 
 
 def _made(path: Path) -> bytes:

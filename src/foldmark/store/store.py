@@ -5,6 +5,7 @@ spoken to, in `sqlite` and `postgres`.
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from .engine import Engine
 from .loading import Slice, load, segments
 from .rows import (
     ACT_ROW,
-    IN_FORCE,
     Loaded,
     SessionRow,
     copy_messages,
@@ -41,12 +41,13 @@ LATEST = "latest"
 _NEWEST_FIRST = "ORDER BY updated DESC, key DESC"
 
 
-class Store:
-    """All sessions of one database."""
+class Store(AbstractContextManager["Store"]):
+    """All sessions of one database; closed at the end of a `with`."""
 
     def __init__(self, engine: Engine) -> None:
         """Take the database."""
         self.engine = engine
+        self.name = engine.name  # as it can be shown
 
     @classmethod
     def open(
@@ -55,18 +56,9 @@ class Store:
         """The store at a path or an address; where there is none it is made, or NoStore raised."""
         return cls(open_engine(where, durable=durable, wait=wait, make=make))
 
-    @property
-    def name(self) -> str:
-        """The store as it can be shown."""
-        return self.engine.name
-
     def close(self) -> None:
         """Let the database go."""
         self.engine.close()
-
-    def __enter__(self) -> "Store":
-        """Use it in a `with`, and it is closed at the end."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Close it."""
@@ -205,15 +197,6 @@ class Store:
         """What was done to a session, oldest first."""
         return read_acts(self.engine, key, *(("kind = ?", kind) if kind else ()))
 
-    def queued(self, key: int) -> list[Operation]:
-        """The pivots without a summary that nobody has given up or taken back, oldest first."""
-        where = f"kind = 'pivot' AND summary IS NULL AND failed IS NULL AND {IN_FORCE}"
-        return read_acts(self.engine, key, where)
-
-    def act(self, key: int, number: int) -> Operation | None:
-        """An act by its number."""
-        return next(iter(read_acts(self.engine, key, "number = ?", number)), None)
-
     def events(self, row: SessionRow, after: int, most: int = 1_000) -> list[Event]:
         """What happened to a session after an event, in order."""
         rows = self.engine.read(
@@ -241,11 +224,13 @@ class Store:
             change.index()
             change.finish()
 
-    def fork(self, key: int, info: SessionInfo, place: int | None) -> SessionRow:
-        """A new session that begins as another one was at a place."""
+    def fork(self, key: int, name: str, place: int | None) -> SessionRow:
+        """A new session of this id that begins as another one was at a place."""
         with self.engine.writing():
             self.engine.lock_session(key)
-            old = self.row(key)
+            old, now = self.row(key), milliseconds()
+            time = old.info.time and replace(old.info.time, created=now, updated=now)
+            info = replace(old.info, id=name, parent_id=old.id, time=time)
             new = self.begin(info, old.estimate, old.extra)
             end = old.places if place is None else place + 1
             source, target = (self.engine, key), (self.engine, new.key)
@@ -292,11 +277,3 @@ def checked_id(name: str) -> str:
     if not isinstance(name, str) or not name.strip() or name == LATEST or name != clean(name):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
         raise BadInput(f"{name!r} cannot be the id of a session; give another")
     return name
-
-
-def forked_info(info: SessionInfo, session_id: str, at: int) -> SessionInfo:
-    """What is said of a fork: as of its origin, and which that was."""
-    time = info.time
-    if time is not UNSET:
-        time = replace(time, created=at, updated=at)
-    return replace(info, id=session_id, parent_id=info.id, time=time)

@@ -17,7 +17,7 @@ from foldmark.tokens.counters import Counter
 from foldmark.tokens.sizes import Size, message_sizes
 
 from .encoding import clean, column, key_at, packed, packed_marks
-from .engine import Engine
+from .engine import Engine, Row
 from .leases import overtaken
 from .rows import MESSAGE, PART, SessionRow, insertion, read_acts, read_messages
 from .search import message_words
@@ -26,7 +26,6 @@ from .search import message_words
 # session is closed, or when so many messages wait for it.
 MOST_WAITING, WORTH_INDEXING = 2_048, 256
 _CHUNK = 256  # messages that are read at once
-Row = tuple[object, ...]
 New = tuple[Message, tuple[Size, ...], bytes]  # a message, what its parts cost, and its JSON
 
 # The kind, in its narrow row, of a tool's part that waits for its result.
@@ -274,14 +273,14 @@ class Change:
 
 def _in_columns(fields: Json) -> Json:
     """The fields of an act as every engine can hold them."""
-    columns = {name: column(held) if name in _TEXTS else held for name, held in fields.items()}
+    texts = ("tail_id", "failed")
+    columns = {name: column(held) if name in texts else held for name, held in fields.items()}
     if (memory := columns.get("memory")) is not None:
         columns["memory"] = packed(encode(memory))
     return columns
 
 
 _INSERT_MESSAGE = insertion("messages", f"key, {MESSAGE}")
-_TEXTS = ("tail_id", "failed")
 _KEPT = (
     "updated = ?, places = ?, parts = ?, tokens = ?, size = ?, acts = ?, events = ?, "
     "indexed = ?, settled = ?"
