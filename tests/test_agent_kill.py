@@ -29,6 +29,7 @@ from .tooling import session_diff
 ROOT = Path(__file__).parents[1]
 KILLS = min(int(os.environ.get("FOLDMARK_KILLS", "50")), 1_000)
 CHECKED = "Checked."
+MOST_LINES = 20  # that a process tells before it is killed
 EACH = 3  # kills after which the session is continued and looked at here
 Line = dict[str, Any]
 
@@ -38,6 +39,7 @@ class Worker:
 
     def __init__(self, place: Path, mark: str) -> None:
         self.mark = mark
+        self._lines: list[Line] = []
         arguments = (place / "agent.db", place / "valley", place / "stop")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.agentwork", *map(str, arguments)],
@@ -45,6 +47,7 @@ class Worker:
             env={**os.environ, "AGENTWORK": mark},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,  # what is read here is not missing later
         )
 
     def ready(self) -> None:
@@ -56,6 +59,12 @@ class Worker:
         self._process.stdin.write(b"go\n")
         self._process.stdin.flush()
 
+    def hear(self, count: int) -> None:
+        """Wait until it has told so many lines: then it has done as much on any machine."""
+        assert self._process.stdout is not None
+        for _ in range(count):
+            self._lines.append(json.loads(self._process.stdout.readline()))
+
     def killed(self) -> list[Line]:
         """End it; all that it told."""
         self._process.kill()
@@ -64,7 +73,7 @@ class Worker:
     def told(self) -> list[Line]:
         """Wait for its end; all that it told."""
         rest, _ = self._process.communicate(timeout=120)
-        return [json.loads(line) for line in rest.splitlines()]
+        return self._lines + [json.loads(line) for line in rest.splitlines()]
 
     @property
     def code(self) -> int | None:
@@ -170,7 +179,8 @@ def test_a_run_that_is_killed_again_and_again_goes_on_and_loses_nothing(
             try:
                 doomed.ready()
                 doomed.go()
-                time.sleep(chance.uniform(0, 0.1 if number % 4 == 0 else 0.8))
+                doomed.hear(0 if number % 4 == 0 else chance.randrange(MOST_LINES))
+                time.sleep(chance.uniform(0, 0.1))  # somewhere between two lines
                 ledger.take(doomed.killed())
                 assert doomed.code == -signal.SIGKILL
                 nobody_left(doomed.mark)

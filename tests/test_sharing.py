@@ -15,11 +15,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import foldmark
 from foldmark.log.log import Entry, part_text
-from foldmark.model.messages import Message
+from foldmark.model.messages import Message, TextPart
+from foldmark.session import writer
 from foldmark.session.loop_support import LoopSupport
+from foldmark.session.session import state_of
 from foldmark.store.maintenance import collect
 from foldmark.store.rows import read_messages
 from foldmark.store.store import Store
@@ -164,7 +167,10 @@ def visit(line: Connection, start: Barrier, number: int, where: str) -> list[tup
         with opened(where, name) as session:
             said.append((name, session.user(LONG[0]).id))
             reply = session.record(chance.choice(LONG))
-            LoopSupport(session).finish_step(reply.id, "the tree of the folder")
+            parts = (TextPart(text=chance.choice(LONG)),)
+            writer.amend(
+                state_of(session), reply.id, lambda held, parts=parts: replace(held, parts=parts)
+            )
             said.append((name, reply.id))
             if chance.random() < 0.2:
                 session.compact("So far, so good.")
