@@ -43,7 +43,7 @@ PURE_LAYERS = set[str]().union(*LAYERS[1:8])  # all before the store: no clock, 
 CORE_MAY_IMPORT = {"msgspec", "foldmark", "tiktoken"}
 PURE = ("time", "random", "os", "sys", "logging", "socket", "subprocess", "datetime", "secrets")
 LONGEST_FILE, LONGEST_FUNCTION = 600, 60
-MOST_LINES, MOST_CORE_LINES = 46_200, 4_600  # may only become smaller
+MOST_LINES, MOST_CORE_LINES = 43_500, 4_600  # may only become smaller
 # A module that only one other imports belongs to that one, unless it is an idea of its own.
 SMALL_MODULE = 60
 SMALL_ON_PURPOSE: dict[str, str] = {}
