@@ -425,7 +425,7 @@ def read_output(
         return content or "", ()
     said: list[str] = []
     files: list[FilePart] = []
-    for block in objects(content, "'content' of a result"):
+    for block in objects(content, "'content' of a tool_result"):
         text, kind = block.get("text"), block.get("type")
         if isinstance(kind, str) and kind in texts and isinstance(text, str):
             said.append(text)
