@@ -472,3 +472,9 @@ def test_why_a_response_ended_is_told_in_our_words(reason: Any, finish: str) -> 
     message = decode_reply({**RESPONSE, "stop_reason": reason}, WIRE)
     assert isinstance(message.info, AssistantInfo)
     assert message.info.finish == finish
+
+
+def test_a_block_without_a_type_is_never_taken_for_a_bare_text() -> None:
+    odd: list[Json] = [user(), user({"type": None, "text": [None]})]
+    round_trip(odd, WIRE)
+    assert {"type": None, "text": [None]} in requested(odd, WIRE)[-1]["content"]

@@ -178,6 +178,8 @@ class MessageScanner:
             return self._called(message)
 
     def _called(self, message: object) -> list[tuple[str, Target]]:
+        if type(message) is dict and cast("Json", message).get("role") == "user":
+            return []  # a user calls nothing; with results inside, it would take long to read
         try:
             parts = self._wire.read(plain_object(message)).parts
         except BadInput:

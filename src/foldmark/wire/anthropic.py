@@ -315,7 +315,7 @@ def _message(message: PromptMessage, names: Names | None) -> Json:
     found = (_block(held, names, role) for held in message.content)
     blocks = [block for block in found if block is not None]
     content: Any = blocks
-    if form == "text" and len(blocks) == 1 and set(blocks[0]) == {"type", "text"}:
+    if form == "text" and len(blocks) == 1 and blocks[0] == _said(str(blocks[0].get("text"))):
         content = blocks[0]["text"]
     return {"role": role, "content": content, **(options(own, _REST) if names is None else {})}
 

@@ -6,7 +6,7 @@ would be written. As long as that is still the same, what came goes back instead
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
@@ -77,18 +77,20 @@ def _mark(usual: object) -> str:
 
 
 def _texts(usual: object) -> list[str]:
-    """The texts in JSON that are long enough, each once."""
-    return list(dict.fromkeys(text for text in _all_texts(usual) if len(text) >= _LEAST))
-
-
-def _all_texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        yield from _all_texts([held for _, held in sorted(cast("Json", value).items())])
-    elif isinstance(value, list):
-        for held in cast("list[object]", value):
-            yield from _all_texts(held)
+    """The texts in JSON that are long enough, each once; the order of fields does not matter."""
+    found: dict[str, None] = {}
+    waiting = [usual]
+    while waiting:
+        held = waiting.pop()
+        if isinstance(held, str):
+            if len(held) >= _LEAST:
+                found[held] = None
+        elif isinstance(held, dict):
+            fields = cast("Json", held)
+            waiting += [fields[name] for name in sorted(fields)]
+        elif isinstance(held, list):
+            waiting += cast("list[object]", held)
+    return list(found)
 
 
 def _difference(came: Any, usual: Any, texts: Mapping[str, int]) -> list[Any]:
@@ -97,7 +99,7 @@ def _difference(came: Any, usual: Any, texts: Mapping[str, int]) -> list[Any]:
         return ["value", came]
     if isinstance(came, str) and len(came) >= _LEAST:
         return _text_difference(came, texts)
-    if isinstance(came, list | dict):
+    if isinstance(came, list | dict) and any(text[0] in "[{" for text in texts):
         text = compact(cast("object", came))
         if text in texts and msgspec.json.decode(text) == came:
             return ["parsed", texts[text]]

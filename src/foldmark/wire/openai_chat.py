@@ -415,8 +415,9 @@ def _content(parts: list[Json], own: Json) -> Any:
     form = own.get(_FORM)
     if not parts and form != "list":
         return UNSET if form == "absent" else None
-    if form != "list" and len(parts) == 1 and set(parts[0]) == {"type", "text"}:
-        return parts[0]["text"]
+    text = parts[0].get("text") if len(parts) == 1 else None
+    if form != "list" and isinstance(text, str) and parts[0] == {"type": "text", "text": text}:
+        return text
     return parts
 
 
