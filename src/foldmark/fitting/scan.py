@@ -178,10 +178,11 @@ class MessageScanner:
             return self._called(message)
 
     def _called(self, message: object) -> list[tuple[str, Target]]:
-        if type(message) is dict and cast("Json", message).get("role") == "user":
+        given = cast("Json", message)
+        if type(given) is dict and given.get("role") == "user":
             return []  # a user calls nothing; with results inside, it would take long to read
         try:
-            parts = self._wire.read(plain_object(message)).parts
+            parts = self._wire.read(plain_object(given)).parts
         except BadInput:
             return []
         calls = [part for part in parts if isinstance(part, ToolPart)]

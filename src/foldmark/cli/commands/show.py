@@ -17,7 +17,7 @@ from foldmark.session.diff import view_diff
 from foldmark.session.session import Session
 from foldmark.store.leases import shown_holder
 from foldmark.store.loading import Slice
-from foldmark.store.rows import SessionRow
+from foldmark.store.rows import SessionRow, read_gaps
 from foldmark.store.store import Store
 
 from ..groups import flag, option
@@ -111,7 +111,7 @@ def _log(
     store: Store, row: SessionRow, view: View, printer: MessagePrinter
 ) -> tuple[list[Json], Iterator[RenderableType]]:
     """Every message that was ever written."""
-    shown, gaps = set(view.places), store.gaps(row.key)
+    shown, gaps = set(view.places), read_gaps(store.engine, row.key)
     part = Slice(everything=True, reverted=True)
     loaded = store.load(row.key, part, estimate=row.estimate)
     marks = loaded.past.marks
