@@ -2,7 +2,7 @@
 
 import os
 import random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from google.genai import types
@@ -298,6 +298,8 @@ def test_mistakes_are_told_in_one_line() -> None:
     for messages in wrong:
         with pytest.raises(foldmark.BadInput, match="a list of messages is expected"):
             foldmark.fit(messages, 100)
+    with pytest.raises(foldmark.BadInput, match="a window of 'a' tokens"):
+        foldmark.fit([], window=cast("Any", "a"))
     with pytest.raises(foldmark.BadInput, match="a window of 0 tokens"):
         foldmark.fit([], 0)
     long = [

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,10 @@ def test_two_that_take_turns_step_by_step_each_see_their_own_run_whole(tmp_path:
         return model.seen
 
     with ThreadPoolExecutor(2) as pool:
-        for name, seen in zip("ab", pool.map(work, "ab"), strict=True):
+        runs = {name: pool.submit(work, name) for name in "ab"}
+        for run in as_completed(runs.values()):
+            run.result()  # the error that comes first, and not the one that it causes
+        for name, seen in ((name, run.result()) for name, run in runs.items()):
             assert len(seen) == 6
             for number, talk in enumerate(seen):
                 check_pairs(talk)

@@ -17,6 +17,7 @@ import pytest
 import foldmark
 from foldmark.errors import BadInput, FoldmarkError, StoreError
 from foldmark.session.session import state_of
+from foldmark.store.maintenance import backup
 from foldmark.store.store import Store
 
 from .sessions import bytes_of, exported, opened, work
@@ -379,3 +380,14 @@ def test_without_psycopg_the_extra_is_named() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'foldmark[postgres]'" in run.stdout
+
+
+def test_no_backup_is_made_of_a_damaged_store(file: Path, tmp_path: Path) -> None:
+    with file.open("r+b") as data:
+        data.seek(3 * 4096)  # pages of tables, behind the one that opening reads
+        data.write(random.Random(1).randbytes(6 * 4096))  # noqa: S311 - test data
+    store = Store.open(file)
+    with pytest.raises(StoreError, match="damaged"):
+        backup(store, tmp_path / "copy.db")
+    store.close()
+    assert not (tmp_path / "copy.db").exists()

@@ -75,9 +75,8 @@ class SharedSession:
         """Time in which nobody else writes; after a turn that failed, all is learnt anew."""
         with self.lock:
             try:
-                LoopSupport(
-                    self.session
-                ).acquire()  # one that is taken with the first write comes too late
+                # One that is taken with the first write comes too late.
+                LoopSupport(self.session).acquire()
                 self.look()
                 self._version = None
                 yield

@@ -98,9 +98,9 @@ def fit(  # noqa: PLR0913 - each is a choice of the caller's
 
 def _limit(window: int | None, model: str) -> Limit:
     """The limits: a window that is given goes before what is known of the model."""
-    if window is not None and window <= 0:
+    if window is not None and (not isinstance(window, int) or window <= 0):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
         raise BadInput(
-            f"a window of {window} tokens holds nothing; leave it out where none is known"
+            f"a window of {window!r} tokens holds nothing; leave it out where none is known"
         )
     if window is None and not model:
         raise BadInput("how much fits? give window=… in tokens, or model=… by its name")

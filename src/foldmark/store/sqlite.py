@@ -161,11 +161,13 @@ class Sqlite(Engine):
         self.read("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def backup(self, path: Path) -> None:
-        """Copy the whole store, as of one moment, into a new file."""
+        """Copy the whole store, as of one moment, into a new file; what is damaged is refused."""
         with self._lock, self._errors():
             target = sqlite3.connect(path)
             try:
                 self._connection.backup(target)
+                if target.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                    raise StoreError(self.name, _WHAT_TO_DO[sqlite3.SQLITE_CORRUPT])
                 target.execute("PRAGMA journal_mode = DELETE")
             finally:
                 target.close()
