@@ -96,7 +96,7 @@ def test_two_that_work_at_the_same_time_lose_nothing_and_show_nothing_twice(
 
 
 def test_two_that_take_turns_step_by_step_each_see_their_own_run_whole(tmp_path: Path) -> None:
-    together = threading.Barrier(2, timeout=20)
+    together = threading.Barrier(2, timeout=200)  # a disk may be busy for long
 
     def work(name: str) -> list[Talk]:
         def reply(number: int, _: Talk) -> Said:
@@ -108,7 +108,7 @@ def test_two_that_take_turns_step_by_step_each_see_their_own_run_whole(tmp_path:
             return reply(number, talk) if number < 5 else AIMessage("Done.")
 
         model = Scripted(reply=last)
-        with opened(tmp_path, window=60_000) as middleware:  # nothing is folded
+        with opened(tmp_path, window=60_000, wait_seconds=90) as middleware:  # nothing is folded
             agent_of(model, middleware).invoke(asked(f"Run {name}."), config("t"))
         return model.seen
 
