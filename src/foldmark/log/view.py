@@ -5,7 +5,7 @@ carried on message by message: a step costs what is new. It reads the log and ch
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
@@ -31,7 +31,7 @@ from .carryover import (
     words_room,
 )
 from .log import Entry, Log, Pivot, marker_part
-from .render import Cell, Renderer, media, message_text
+from .render import Cell, Renderer, is_marker, is_summary, media, message_text
 
 NO_REPLY = "[No reply came to this.]"
 GO_ON = "[Go on.]"
@@ -112,7 +112,7 @@ class Viewer:
         known, self._view = self._end, None
         if log.pivot != self._pivot:
             self._rebuild({})
-        elif self._rules.old_pivots or any(index < known for index in changed):
+        elif self._may_reorder(changed) or any(index < known for index in changed):
             for index in changed:
                 self._renderer.forget(index)
                 self._cells.pop(index, None)
@@ -123,6 +123,14 @@ class Viewer:
                     self._cells[index] = self._cell(index)
                     self._sequence.add(self._cells[index])
         self._seen, self._end = len(log.changes), len(log)
+
+    def _may_reorder(self, changed: Iterable[int]) -> bool:
+        """Whether a marker may go before its tail: where old pivots are shown, a failed one too."""
+        if not self._rules.old_pivots:
+            return False
+        entries = self.log.entries
+        messages = (entries[index].message for index in changed if index in entries)
+        return any(is_marker(message) or is_summary(message) for message in messages)
 
     def _rebuild(self, kept: Mapping[int, Cell]) -> None:
         """Put the view together; after another pivot, call ids are given out anew."""
