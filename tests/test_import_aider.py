@@ -60,7 +60,7 @@ def written(session: Transcript) -> Iterator[tuple[str, ...]]:
             forms = {"user": (f"#### {line}",), "output": (f"> {line}", line), "answer": (line,)}
             if not NOTHING.fullmatch(forms[kind(message)][0]):
                 yield forms[kind(message)][: 1 if first else 2]
-                first = False
+            first = False
 
 
 def kind(message: Message) -> Kind:
