@@ -5,9 +5,9 @@ READY := .venv/.ready
 # ADK wants an older google-genai than the one that all else is tested with.
 ADK := .venv-adk/bin
 ADK_READY := .venv-adk/.ready
-ADK_TESTS := $(wildcard tests/test_adk*.py)
+ADK_TESTS := tests/adapters/adk
 
-.PHONY: demo test check fix bench docs clean
+.PHONY: demo test test-all soak check fix bench docs clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("foldmark needs Python 3.11 or newer; try: make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
@@ -25,17 +25,26 @@ $(ADK_READY): pyproject.toml
 demo: $(READY) ## the main job, on a recorded session
 	$(BIN)/foldmark demo
 
-test: $(READY) $(ADK_READY) ## every test, two files at a time
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+test: $(READY) $(ADK_READY) ## the quick tests: under five minutes on two cores
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" $(ARGS)
 ifndef ARGS
-	$(ADK)/python -m pytest -n 2 --dist loadfile $(ADK_TESTS)
+	$(ADK)/python -m pytest -n 2 --dist worksteal $(ADK_TESTS)
 endif
+
+test-all: $(READY) $(ADK_READY) ## every test: kills, fuzzing, local models, PostgreSQL everywhere
+	FOLDMARK_EFFORT=full $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+ifndef ARGS
+	FOLDMARK_EFFORT=full $(ADK)/python -m pytest -n 2 --dist worksteal $(ADK_TESTS)
+endif
+
+soak: $(READY) $(ADK_READY) ## very long tests in parts; run again to resume; PART=name runs one
+	$(BIN)/python scripts/soak.py $(PART)
 
 check: $(READY) $(ADK_READY) ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --warnings
-	$(ADK)/basedpyright --warnings --pythonpath $(ADK)/python src/foldmark/adapters/adk $(ADK_TESTS)
+	$(ADK)/basedpyright --warnings --pythonpath $(ADK)/python src/foldmark/adapters/adk $(ADK_TESTS) tests/support/adk_agents.py
 
 fix: $(READY) ## mend what can be mended by itself
 	$(BIN)/ruff format .

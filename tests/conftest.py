@@ -11,25 +11,36 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from .localmodel import model_server
-from .stores import ENGINES, cleared, new_database, postgres_server
+from tests.support.corpus import CORPUS
+from tests.support.effort import examples
+from tests.support.local_model import model_server
+from tests.support.store_engines import ENGINES, cleared, new_database, postgres_server
 
-# The machine may be busy: no deadlines. FOLDMARK_EXAMPLES=5000 looks harder.
-settings.register_profile(
-    "foldmark", deadline=None, max_examples=int(os.environ.get("FOLDMARK_EXAMPLES", "100"))
-)
+# The machine may be busy: no deadlines.
+settings.register_profile("foldmark", deadline=None, max_examples=examples(30, 100))
 settings.load_profile("foldmark")
 
 # The settings of whoever runs the tests are not theirs.
 os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent / "no-settings")
 
-BESIDE = Path(__file__).parents[2] / "shared"
-VECTORS = Path(os.environ.get("FOLDMARK_VECTORS", BESIDE / "vectors"))
-CORPUS = Path(os.environ.get("FOLDMARK_CORPUS", BESIDE / "corpus"))
-FOREIGN = ("tau-bench", "tau2-bench", "entire-compact")  # folders of no format of ours
+VECTORS = Path(__file__).parent / "vectors"
 
 
 _homes = count()
+
+# Only these folders run on PostgreSQL in the quick tier.
+POSTGRES_IN_QUICK = ("store",)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as `long` what only `make test-all` runs: system tests, and most tests on PostgreSQL."""
+    here = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(here).parts[0]
+        on_postgres = "postgres" in item.keywords or "[postgres" in item.name
+        if folder == "system" or (on_postgres and folder not in POSTGRES_IN_QUICK):
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")
@@ -58,9 +69,7 @@ def seed() -> int:
 @pytest.fixture
 def vectors() -> Callable[[str], Any]:
     """Recorded inputs and outputs of OpenCode, by name."""
-    if not VECTORS.is_dir():
-        pytest.skip(f"no vectors at {VECTORS}; set FOLDMARK_VECTORS")
-    return lambda name: json.loads((VECTORS / "opencode" / f"{name}.json").read_bytes())
+    return lambda name: json.loads((VECTORS / f"{name}.json").read_bytes())
 
 
 @pytest.fixture

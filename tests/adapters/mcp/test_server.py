@@ -1,0 +1,313 @@
+"""The MCP server, spoken to by the official client: transcripts, folders and stores."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+import foldmark
+from foldmark.adapters.mcp.server import mcp_server
+from foldmark.cli.commands.mcp import opened_source
+from tests.support.cli_program import (
+    FOLDMARK,
+    environment,
+    filled,
+    printed,
+    refused,
+    session,
+    stored,
+    worked,
+)
+from tests.support.mcp_clients import (
+    Hit,
+    answered,
+    appended,
+    hits_of,
+    listed,
+    mill,
+    page_of,
+    refusal,
+    session_of,
+    text_of,
+)
+from tests.support.stored_transcripts import SESSION, write
+
+Capture = pytest.CaptureFixture[str]
+Talk = Callable[[Client], Awaitable[None]]
+LIMIT = 150.0  # seconds in which even a busy machine is done, if nothing hangs
+DOCS = Path(__file__).parents[3] / "docs" / "mcp.md"
+
+
+def talked(talk: Talk, server: Any) -> None:
+    """A talk of the official client with a server."""
+
+    async def run() -> None:
+        with anyio.fail_after(LIMIT):
+            async with Client(server) as client:
+                await talk(client)
+
+    anyio.run(run)
+
+
+def served(talk: Talk, path: Path) -> None:
+    """A talk with what the command would serve, without starting a program."""
+    shelf = opened_source(str(path), store=None, session=None, format=None)
+    try:
+        talked(talk, mcp_server(shelf))
+    finally:
+        shelf.close()
+
+
+async def told(client: Client, name: str, **arguments: Any) -> str:
+    """What a tool answers."""
+    return text_of(await client.call_tool(name, arguments))
+
+
+async def hits(client: Client, **arguments: Any) -> list[Hit]:
+    """What a search finds."""
+    return hits_of(await told(client, "search", **arguments))
+
+
+async def complaint(client: Client, name: str, **arguments: Any) -> str:
+    """The one line by which a tool refuses."""
+    return refusal(await client.call_tool(name, arguments))
+
+
+# --- whole sessions; the last over stdio ----------------------------------------------------------
+
+
+def test_a_client_looks_behind_a_compaction_and_sees_what_is_written_meanwhile(tmp_path: Path):
+    lines = mill()
+    path = write(tmp_path / "session.jsonl", lines.all)
+    before = path.read_bytes()
+
+    async def talk(client: Client) -> None:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == {"search", "recall", "plan", "inspect"}
+        assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools.values())
+        (hit,) = await hits(client, query="zeppelin")
+        assert hit.state == "folded"
+        assert "zeppelin" in hit.snippet
+        page = page_of(await told(client, "recall", handle=hit.handle))
+        assert page.text == "Mend the wheel; the secret word is zeppelin"
+        assert page.next is None
+        assert "in a window of 2,000." in await told(client, "plan", window=2_000)
+        figures = await told(client, "inspect")
+        assert listed(figures, "session") == [SESSION]
+        (compaction,) = listed(figures, "compaction")
+        assert "5 hidden" in compaction
+        (tool,) = listed(figures, "tool")
+        assert tool.startswith("Read: ")
+
+        assert await hits(client, query="cogwheel") == []
+        first = len(lines.all)
+        lines.step("new", "a cogwheel of oak")
+        appended(path, lines, first)
+        (hit,) = await hits(client, query="cogwheel")
+        assert (hit.state, hit.tool) == ("shown", "Read")
+        page = page_of(await told(client, "recall", handle=hit.handle))
+        assert page.text == "a cogwheel of oak"
+
+        assert "no handle" in await complaint(client, "recall", handle="h999")
+        assert "no tool" in await complaint(client, "delete", handle="h1")
+
+    served(talk, path)
+    assert path.read_bytes().startswith(before)
+
+
+def test_a_client_finds_its_way_in_a_folder(tmp_path: Path):
+    folder = tmp_path / "projects"
+    (folder / "-mill").mkdir(parents=True)
+    old = write(folder / "-mill" / f"{SESSION}.jsonl", mill().all)
+    new = stored(folder, session(), "wheels.json")
+    (folder / "notes.md").write_text("# Nothing of an agent\n")
+    for age, path in enumerate((folder / "notes.md", new, old)):
+        os.utime(path, (10**9 - age, 10**9 - age))
+
+    async def talk(client: Client) -> None:
+        figures = await told(client, "inspect")
+        assert session_of(figures) == "wheels.json"
+        assert "title: How the wheels turn\n" in figures
+        names = ["notes.md", "wheels.json", f"-mill/{SESSION}.jsonl"]
+        assert listed(figures, "session") == names
+        for name in (f"-mill/{SESSION}.jsonl", SESSION, SESSION[:8], "-mill/"):
+            found = await told(client, "search", query="zeppelin", session=name)
+            assert len(hits_of(found)) == 1
+            assert session_of(found) == f"-mill/{SESSION}.jsonl"
+        assert await hits(client, query="zeppelin") == []
+        os.utime(old)  # it is written to
+        assert session_of(await told(client, "plan")) == f"-mill/{SESSION}.jsonl"
+        assert "no session 'sluice'" in await complaint(client, "inspect", session="sluice")
+
+    served(talk, folder)
+
+
+def test_a_store_is_read_while_another_process_writes_to_it(tmp_path: Path):
+    where = worked(str(tmp_path / "agent.db"))
+
+    async def talk(client: Client) -> None:
+        with foldmark.open(where, session="ses_live", window=8_000, output=1_000) as live:
+            live.user("Is the zeppelin there?")  # takes the lease, and keeps it
+            assert [hit.state for hit in await hits(client, query="zeppelin")] == ["shown"]
+            text = await told(client, "search", query="tooth 3")
+            assert session_of(text) == "ses_live"
+            found = hits_of(text)
+            assert {"folded"} <= {hit.state for hit in found}
+            page = page_of(await told(client, "recall", handle=found[0].handle))
+            assert page.text == live.recall(found[0].handle)
+            live.record("It has landed.")  # nobody has taken the lease away
+            assert await hits(client, query="landed")
+            assert listed(await told(client, "inspect"), "compaction")
+            assert f": {live.tokens:,} of " in await told(client, "plan", window=8_000)
+
+    program = StdioServerParameters(
+        command=str(FOLDMARK), args=["mcp", "--store", where], env=environment()
+    )
+    talked(talk, stdio_client(program))
+
+
+# --- the command ---------------------------------------------------------------------------
+
+
+def test_what_cannot_be_served_is_refused_in_one_line(tmp_path: Path, capsys: Capture):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "odd.json").write_text('{"neither": "nor"}')
+    (tmp_path / "text.db").write_text("no database")
+    transcript = stored(tmp_path, session())
+    store = worked(str(tmp_path / "agent.db"), steps=12)
+    for arguments, problem in (
+        ((tmp_path / "none.jsonl",), "there is no such file"),
+        ((tmp_path / "odd.json",), "not a transcript of a format that is known"),
+        ((tmp_path / "empty",), "there is no transcript in this folder"),
+        (("-",), "standard input is where the client speaks"),
+        ((transcript, "--store", store), "not both"),
+        ((transcript, "--format", "nonsense"), "there is no format"),
+        (("--store", store, "--format", "codex"), "--format is for a transcript"),
+        (("--store", tmp_path / "none.db"), "no store at"),
+        (("--store", tmp_path / "text.db"), "no database"),
+        (("--store", store, "--session", "ses_gone"), "there is no session"),
+    ):
+        assert problem in refused(capsys, "mcp", *arguments), arguments
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_without_its_extra_the_command_says_how_to_get_it(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delitem(sys.modules, "foldmark.adapters.mcp.server")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mcp"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    path = stored(tmp_path, session())
+    assert "pip install 'foldmark[mcp]'" in refused(capsys, "mcp", path)
+
+
+def test_other_commands_do_not_pay_for_it():
+    code = "import sys, foldmark.cli.app; print('mcp' in sys.modules, 'anyio' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "False False\n"
+
+
+def test_the_help_tells_how_to_add_it_to_claude_code_and_opencode():
+    output = " ".join(printed("mcp", "--help").split())
+    assert "Example: foldmark mcp ~/.claude/projects" in output
+    assert "claude mcp add foldmark -- foldmark mcp ~/.claude/projects" in output
+    assert '"command": ["foldmark", "mcp", "--store", "agent.db"]' in output
+
+
+# --- the page ------------------------------------------------------------------------------
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOCS.read_text(), re.DOTALL)
+
+
+def page_store(folder: Path) -> str:
+    """The store that the page speaks of."""
+    return worked(filled(str(folder / "agent.db"), session(calls=20)), "ses_live", steps=12)
+
+
+def requests(*asked: tuple[str, dict[str, Any]]) -> bytes:
+    """What a client sends, by hand: that it is there, then these calls, numbered from 1."""
+    hello = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    lines: list[dict[str, Any]] = [
+        {"id": 0, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+    ]
+    for number, (name, arguments) in enumerate(asked, 1):
+        params = {"name": name, "arguments": arguments}
+        lines.append({"id": number, "method": "tools/call", "params": params})
+    return b"".join(json.dumps({"jsonrpc": "2.0", **line}).encode() + b"\n" for line in lines)
+
+
+def started(line: str, folder: Path, **changes: str) -> subprocess.Popen[bytes]:
+    """A line of a shell, begun."""
+    pipe = subprocess.PIPE
+    command = ["sh", "-c", f"exec {line.replace('foldmark', str(FOLDMARK), 1)}"]
+    return subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder, env=environment(**changes)
+    )
+
+
+def test_the_commands_of_the_page_serve_until_their_client_goes_and_leave_nothing_behind(
+    tmp_path: Path,
+):
+    home, scratch = tmp_path / "home", tmp_path / "scratch"
+    scratch.mkdir()
+    (home / ".claude" / "projects").mkdir(parents=True)
+    write(home / ".claude" / "projects" / "s.jsonl", mill().all)
+    write(tmp_path / "session.jsonl", mill().all)
+    page_store(tmp_path)
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    assert "claude mcp add foldmark -- foldmark mcp ~/.claude/projects" in lines
+    ours = [line for line in lines if line.startswith("foldmark ")]
+    assert len(ours) >= 3
+    running = [started(line, tmp_path, HOME=str(home), TMPDIR=str(scratch)) for line in ours]
+    for line, server in zip(ours, running, strict=True):
+        way = signal.SIGKILL if "session.jsonl" in line else 0
+        with server:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            assert server.stderr is not None
+            server.stdin.write(requests(("search", {"query": "wheel"})))
+            server.stdin.flush()
+            answers = [json.loads(server.stdout.readline()) for _ in range(2)]
+            assert [answer["id"] for answer in answers] == [0, 1]
+            assert hits_of(answers[1]["result"]["content"][0]["text"]), line
+            if way:
+                server.send_signal(way)
+            server.stdin.close()
+            assert (server.stdout.read(), server.stderr.read()) == (b"", b""), line
+            assert server.wait(LIMIT) == -way
+    assert list(scratch.iterdir()) == []
+
+
+def test_the_answers_of_the_page_are_what_its_calls_answer(tmp_path: Path):
+    (config,) = re.findall(r"opencode.json.*?```json\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert json.loads(config)["mcp"]["foldmark"]["command"][:2] == ["foldmark", "mcp"]
+    told = re.findall(r"`(\w+) (\{.*?\})`:\n\n```text\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert [name for name, _, _ in told] == ["search", "recall", "plan", "inspect"]
+    assert len(blocks("text")) == len(told)
+    shelf = opened_source(None, store=page_store(tmp_path), session=None, format=None)
+    for name, arguments, block in told:
+        answer = answered(shelf, name, **json.loads(arguments)).splitlines()
+        pieces = [piece.split("\n") for piece in block.strip("\n").split("\n…\n")]
+        for piece in pieces:  # the page leaves lines out where it says so
+            place = answer.index(piece[0])
+            assert answer[place : place + len(piece)] == piece, name
+        assert (pieces[0][0], pieces[-1][-1]) == (answer[0], answer[-1]), name
+    shelf.close()

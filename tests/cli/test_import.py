@@ -1,0 +1,367 @@
+"""`foldmark import`: files and folders, again and again, on both engines."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.lab.generate import generate
+
+import foldmark
+from tests.support.cli_program import (
+    FOLDMARK,
+    answered,
+    called,
+    ended,
+    environment,
+    filled,
+    printed,
+    refused,
+    session,
+    stored,
+)
+from tests.support.stored_transcripts import SESSION, Lines, write
+
+Capture = pytest.CaptureFixture[str]
+OTHER = "99999999-2222-4333-8444-555555555555"
+
+
+def talk(text: str = "Turn the wheel", name: str = SESSION) -> Lines:
+    lines = Lines()
+    lines.user(text, sessionId=name)
+    lines.step("a")
+    lines.step("b")
+    return lines
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two transcripts, and what else may lie beside them."""
+    home = tmp_path / "projects"
+    for place in ("b/deep", "a", ".hidden"):
+        (home / place).mkdir(parents=True)
+    write(home / "b" / "deep" / f"{SESSION}.jsonl", talk().all)
+    write(home / "a" / "any.jsonl", talk("Other words", OTHER).all)
+    write(home / ".hidden" / "x.jsonl", talk("Hidden", "hidden").all)
+    write(home / "a" / ".x.jsonl", talk("Hidden", "hidden too").all)
+    (home / "a" / "link.jsonl").symlink_to(home / ".hidden" / "x.jsonl")
+    (home / "a" / "linked").symlink_to(home / ".hidden")
+    (home / "a" / "package.json").write_text('{"name": "mill"}')
+    (home / "a" / "empty.jsonl").touch()
+    (home / "a" / "picture.json").write_bytes(b"\x89PNG\0\0")
+    (home / "README.md").write_text("# A mill\n")
+    (home / "notes.txt").write_text("not looked at")
+    return home
+
+
+def ids(where: object) -> list[str]:
+    return sorted(held["id"] for held in answered("sessions", "--store", where)["sessions"])
+
+
+def told(found: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(Path(held["file"]).name, held["state"]) for held in found["imported"]]
+
+
+# --- folders -------------------------------------------------------------------------------
+
+
+def test_a_folder_is_imported_in_its_order_without_what_is_hidden(where: str, folder: Path) -> None:
+    found = answered("import", folder, "--store", where)
+    assert set(found) == {"store", "imported", "unchanged", "passed_over", "skipped", "refused"}
+    assert told(found) == [("any.jsonl", "new"), (f"{SESSION}.jsonl", "new")]
+    assert [Path(held).name for held in found["passed_over"]] == [
+        *("README.md", "empty.jsonl", "package.json", "picture.json")
+    ]
+    assert found["refused"] == found["skipped"] == found["unchanged"] == []
+    assert ids(where) == [SESSION, OTHER]
+    again = answered("import", folder, "--store", where)
+    assert [Path(held).name for held in again["unchanged"]] == ["any.jsonl", f"{SESSION}.jsonl"]
+    assert again["imported"] == []
+    output = printed("import", folder, "--store", where)
+    assert "2 files unchanged since the last import." in output
+    assert "4 files without a transcript, passed over." in output
+
+
+def test_of_a_folder_only_what_has_grown_is_read_again(where: str, folder: Path) -> None:
+    printed("import", folder, "--store", where)
+    lines = talk()
+    lines.step("c")
+    write(folder / "b" / "deep" / f"{SESSION}.jsonl", lines.all)
+    found = answered("import", folder, "--store", where)
+    assert told(found) == [(f"{SESSION}.jsonl", "grown")]
+    assert found["imported"][0]["messages"] == 4
+    assert len(found["unchanged"]) == 1
+    os.utime(folder / "a" / "any.jsonl")
+    assert told(answered("import", folder, "--store", where)) == [("any.jsonl", "same")]
+    os.utime(folder / "a" / "any.jsonl")
+    assert "1 session with nothing new." in printed("import", folder, "--store", where)
+
+
+def test_a_bad_transcript_does_not_keep_the_others_of_a_folder_from_it(
+    where: str, folder: Path, capsys: Capture
+) -> None:
+    bad = folder / "a" / "bad.jsonl"
+    write(bad, talk("Bad", "bad").all)
+    bad.write_text("\n" + bad.read_text() + "{no\n")
+    code, output, errors = ended(capsys, "import", folder, "--store", where, "--json")
+    assert code == 2
+    assert errors.startswith(f"foldmark: {bad}: line 7: not valid JSON")
+    assert errors.count("\n") == 1
+    assert [held["file"] for held in json.loads(output)["refused"]] == [str(bad)]
+    assert ids(where) == [SESSION, OTHER]
+    code, output, errors = ended(capsys, "import", folder, "--store", where, "--lenient", "--json")
+    assert (code, errors) == (0, "")
+    (left,) = json.loads(output)["skipped"]
+    assert (left["file"], left["line"]) == (str(bad), 7)
+    assert ids(where) == [SESSION, OTHER, "bad"]
+
+
+def test_a_folder_without_transcripts_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "empty" / ".hidden").mkdir(parents=True)
+    place = ("--store", tmp_path / "a.db")
+    line = refused(capsys, "import", tmp_path / "empty", *place)
+    assert line.endswith("empty: there is no transcript in this folder\n")
+    assert not (tmp_path / "a.db").exists()
+
+
+def test_a_folder_or_file_that_is_named_twice_is_imported_once(where: str, folder: Path) -> None:
+    file = folder / "a" / "any.jsonl"
+    found = answered("import", folder, file, folder, "--store", where)
+    assert told(found) == [("any.jsonl", "new"), (f"{SESSION}.jsonl", "new")]
+    link = folder.parent / "other name.jsonl"
+    link.symlink_to(file)
+    found = answered("import", link, file, "--store", where)
+    assert len(found["unchanged"]) == 2
+    assert ids(where) == [SESSION, OTHER]
+
+
+def test_a_copy_of_a_file_is_the_same_session(where: str, folder: Path) -> None:
+    printed("import", folder, "--store", where)
+    copied = folder.parent / f"{SESSION}.jsonl"
+    copied.write_bytes((folder / "b" / "deep" / copied.name).read_bytes())
+    assert told(answered("import", copied, "--store", where)) == [(copied.name, "same")]
+    assert ids(where) == [SESSION, OTHER]
+
+
+def test_a_folder_cannot_be_one_session(tmp_path: Path, folder: Path, capsys: Capture) -> None:
+    place = ("--store", tmp_path / "a.db")
+    assert "this is a folder" in refused(capsys, "import", folder, "--as", "x", *place)
+    assert not (tmp_path / "a.db").exists()
+
+
+def test_databases_in_a_folder_are_imported_where_they_are_ours(
+    folder: Path, capsys: Capture
+) -> None:
+    store = folder / "mine.db"
+    filled(str(folder / "theirs.db"), session())
+    (folder / "broken.db").write_bytes(b"SQLite format 3\0 and nothing else")
+    code, _, errors = ended(capsys, "import", folder, "--store", store)
+    assert (code, errors) == (0, "")
+    assert ids(store) == [SESSION, OTHER, "ses_mill"]
+    found = json.loads(ended(capsys, "import", folder, "--store", store, "--json")[1])
+    assert {"mine.db", "broken.db"} <= {Path(held).name for held in found["passed_over"]}
+    assert "imported into" in refused(capsys, "import", store, "--store", store)
+
+
+# --- files ---------------------------------------------------------------------------------
+
+
+def test_a_format_may_be_forced(where: str, tmp_path: Path, capsys: Capture) -> None:
+    path = write(tmp_path / "a.jsonl", talk().all)
+    found = answered("import", path, "--format", "claude-code", "--store", where)
+    assert found["imported"][0]["format"] == "claude-code"
+    assert "Did you mean 'claude-code'" in refused(
+        capsys, "import", path, "--format", "claude_code", "--store", where
+    )
+    line = refused(capsys, "import", path, "--format", "codex", "--store", where)
+    assert line.startswith(f"foldmark: {path}: ")
+
+
+def test_a_session_that_went_on_in_the_store_is_left_as_it_is(where: str, tmp_path: Path) -> None:
+    lines = talk()
+    path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
+    printed("import", path, "--store", where)
+    with foldmark.open(where, session=SESSION) as opened:
+        opened.user("I go on here")
+        before = opened.export()
+    lines.step("c")
+    for name in ("d", "e"):
+        found = answered("import", write(path, lines.all), "--store", where)
+        (kept,) = found["imported"]
+        assert kept["id"].startswith(f"{SESSION}-")
+        lines.step(name)
+    assert kept["state"] == "grown"
+    assert len(ids(where)) == 2
+    with foldmark.open(where, session=SESSION) as opened:
+        assert opened.export() == before
+
+
+def test_of_several_sessions_only_the_one_that_went_on_is_kept_apart(
+    where: str, tmp_path: Path
+) -> None:
+    lines = talk()
+    lines.user("Look", None, isSidechain=True, agentId="one")
+    path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
+    printed("import", path, "--store", where)
+    with foldmark.open(where, session=SESSION) as opened:
+        opened.user("I go on here")
+    lines.step("c")
+    found = answered("import", write(path, lines.all), "--store", where)
+    assert sorted(held["state"] for held in found["imported"]) == ["new", "same"]
+    assert len(ids(where)) == 3
+
+
+def test_a_session_that_is_held_is_left_alone(where: str, tmp_path: Path, capsys: Capture) -> None:
+    lines = talk()
+    path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
+    printed("import", path, "--store", where)
+    lines.step("c")
+    write(path, lines.all)
+    with foldmark.open(where, session=SESSION) as opened:
+        opened.user("Mine")
+        line = refused(capsys, "import", path, "--store", where)
+        assert f"process {os.getpid()}" in line
+        assert [held.id for held in opened.export().messages][:-1] == ["u1", "m-a", "m-b"]
+
+
+def test_a_last_line_that_is_being_written_is_taken_the_next_time(
+    where: str, tmp_path: Path
+) -> None:
+    lines = talk()
+    lines.user("Not yet")
+    path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    found = answered("import", path, "--store", where)
+    assert (found["imported"][0]["messages"], found["refused"]) == (3, [])
+    assert [held["line"] for held in found["skipped"]] == [6]
+    path.write_bytes(whole)
+    found = answered("import", path, "--store", where)
+    assert (found["imported"][0]["messages"], found["imported"][0]["state"]) == (4, "grown")
+    assert found["skipped"] == []
+
+
+# --- who looks at it -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_the_table_fits_the_terminal(columns: int, tmp_path: Path, folder: Path) -> None:
+    code, output, _ = called("import", folder, "--store", tmp_path / "a.db", COLUMNS=str(columns))
+    assert code == 0
+    assert max(len(line) for line in output.splitlines()) <= columns
+    for text in (SESSION[:16], "claude-code", "new", "Turn", "2 sessions of 2 files"):
+        assert text in output
+    assert (SESSION in output) == (columns == 120)
+
+
+def in_terminal(*arguments: object) -> str:
+    """What the real program draws on a terminal."""
+    ours, theirs = pty.openpty()
+    command = [str(FOLDMARK), *map(str, arguments)]
+    settings = environment(COLUMNS="100")
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=settings) as program:
+        os.close(theirs)
+        chunks: list[bytes] = []
+        try:
+            while chunk := os.read(ours, 65536):
+                chunks.append(chunk)
+        except OSError:  # how Linux says that the other end was closed
+            pass
+        assert program.wait() == 0
+    os.close(ours)
+    return b"".join(chunks).decode()
+
+
+def test_a_bar_is_drawn_for_who_waits_and_nobody_else(tmp_path: Path) -> None:
+    lines = talk()
+    for number in range(120):
+        lines.step(f"{number}", f"{number} teeth of a wheel\n" * 2_000)
+    path = write(tmp_path / "a.jsonl", lines.all)
+    assert path.stat().st_size > 4 * 2**20
+    drawn = in_terminal("import", path, "--store", tmp_path / "a.db")
+    assert "importing a.jsonl" in drawn
+    assert "MB" in drawn
+    code, output, errors = called("import", path, "--store", tmp_path / "b.db")
+    assert (code, errors) == (0, "")
+    assert "importing" not in output
+    small = write(tmp_path / "b.jsonl", talk("Small", "small").all)
+    assert "importing" not in in_terminal("import", small, "--store", tmp_path / "a.db")
+
+
+# --- what it takes -------------------------------------------------------------------------
+
+_PEAK = """
+import sys
+from pathlib import Path
+from foldmark.transcripts.format import formats
+from foldmark.transcripts.read import opened_reading
+from foldmark.transcripts.store import store_reading
+from foldmark.store.store import Store
+formats()
+with opened_reading(sys.argv[1]) as reading:
+    if len(sys.argv) == 2:
+        for _ in reading.steps():
+            pass
+    else:
+        with Store.open(sys.argv[2], durable=False) as store:
+            store_reading(store, reading, estimate="classes")
+told = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+print(told["VmHWM"].split()[0])
+"""
+
+
+def peak(*arguments: object) -> float:
+    """The most memory, in megabytes, that a process needs to read a file, or to import it."""
+    if not Path("/proc/self/status").exists():
+        pytest.skip("no /proc here to ask for the memory of a process alone")
+    command = [sys.executable, "-c", _PEAK, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=300)
+    return int(done.stdout) / 1024
+
+
+def large(path: Path, megabytes: int) -> Path:
+    """A file of many steps, prompts and compactions."""
+    output = "".join(f"{number * number % 9973} of a wheel\n" for number in range(1_600))
+    lines = talk()
+    with path.open("w") as file:
+        number = 0
+        while file.tell() < megabytes * 2**20:
+            number += 1
+            lines.step(f"{number:x}", f"{number}\n{output}")
+            if number % 10 == 0:
+                lines.user(f"Always turn {number}: {output}")
+            if number % 200 == 0:
+                lines.compact()
+            file.writelines(json.dumps(line) + "\n" for line in lines.all)
+            lines.all.clear()
+    return path
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    small, big = large(tmp_path / "a.jsonl", 8), large(tmp_path / "b.jsonl", 32)
+    assert peak(big) - peak(small) < 16
+    first, second = tmp_path / "a.db", tmp_path / "b.db"
+    assert peak(big, second) - peak(small, first) < 24
+    assert peak(big, second) < 160  # again
+    assert peak(big) < 140
+
+
+def test_a_line_takes_a_few_times_its_size(tmp_path: Path) -> None:
+    lines = talk()
+    lines.step("c", 'Say "wheel", or \\ tooth\n' * 500_000)
+    path = write(tmp_path / "a.jsonl", lines.all)
+    size = path.stat().st_size / 2**20
+    assert size > 12
+    assert peak(path, tmp_path / "a.db") < 50 + 9 * size
+
+
+def test_a_document_is_imported_as_well_as_lines(where: str, tmp_path: Path) -> None:
+    made = generate(4, messages=120, pivots=True, pruned=True, window=40_000)
+    path = stored(tmp_path, made)
+    assert told(answered("import", path, "--store", where)) == [("session.json", "new")]
+    path.touch()
+    assert told(answered("import", path, "--store", where)) == [("session.json", "same")]

@@ -1,0 +1,387 @@
+"""`foldmark run` at a terminal: a real one, with the real program in it."""
+
+import codecs
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import foldmark
+from foldmark.agent.function_tools import toolset
+from foldmark.agent.permissions import Gate, Permissions
+from foldmark.agent.tool_calls import Toolbox
+from foldmark.agent.tools.workspace import workspace_tools
+from foldmark.cli.chat.lines import Calls
+from foldmark.cli.chat.prompt import reply_of, visible
+from foldmark.cli.chat.slash_commands import is_command
+from foldmark.model import events
+from foldmark.model.events import Event
+from foldmark.store.store import Store
+from tests.support.chat_server import MODEL, Call, ChatServer, Step, Thought, chat_server
+from tests.support.cli_program import FOLDMARK, STORE, environment
+
+CONTROL_C, CONTROL_D = "\x03", "\x04"
+PROMPT = "›"  # noqa: RUF001 - the sign of the program
+SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[>=]")
+COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][;0-9]*m")
+PATIENCE = 30.0  # seconds that something has to appear in: no more than a bound
+DONE: Step = ("It turns.",)
+
+
+class Terminal:
+    """A program in a terminal of 100 columns, and all that it has printed."""
+
+    def __init__(self, number: int, program: "subprocess.Popen[bytes]") -> None:
+        self._number = number
+        self.program = program
+        self.raw = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._seen = 0
+
+    @property
+    def text(self) -> str:
+        """What was printed, without what moves the cursor or colours."""
+        return SEQUENCE.sub("", self.raw).replace("\r", "")
+
+    def until(self, words: str) -> str:
+        """What is printed from the last call on until some words have come."""
+        deadline = time.monotonic() + PATIENCE
+        while (found := self.text.find(words, self._seen)) < 0:
+            assert time.monotonic() < deadline, f"{words!r} never came:\n{self.text[self._seen :]}"
+            if not self._read():
+                assert words in self.text[self._seen :], f"ended without {words!r}:\n{self.text}"
+        told = self.text[self._seen : found + len(words)]
+        self._seen = found + len(words)
+        return told
+
+    def _read(self) -> bool:
+        if not select.select([self._number], [], [], 0.2)[0]:
+            return True
+        try:
+            self.raw += self._decoder.decode(os.read(self._number, 65536))
+        except OSError:  # how Linux says that the other end was closed
+            return False
+        return True
+
+    def type(self, words: str) -> None:
+        os.write(self._number, words.encode())
+
+    def say(self, words: str) -> None:
+        """Type a line once the prompt is there."""
+        self.until(PROMPT)
+        self.type(f"{words}\n")
+
+    def leave(self) -> int:
+        """The exit code, after all was read."""
+        deadline = time.monotonic() + PATIENCE
+        while self._read():
+            assert time.monotonic() < deadline, f"it does not end:\n{self.text}"
+            if self.program.poll() is not None and not select.select([self._number], [], [], 0)[0]:
+                break
+        return self.program.wait(PATIENCE)
+
+
+@contextmanager
+def terminal(
+    server: ChatServer, folder: Path, *more: object, **changes: str
+) -> Generator[Terminal]:
+    """The run in a terminal of its own."""
+    ours, theirs = pty.openpty()
+    given = ["run", *more, "--model", MODEL, "--window", 16_000, "--base-url", server.url]
+    program = subprocess.Popen(
+        [str(FOLDMARK), *map(str, given), "--folder", str(folder)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment(COLUMNS="100", LINES="30", PROMPT_TOOLKIT_NO_CPR="1", **changes),
+        start_new_session=True,
+        preexec_fn=_own_terminal,  # noqa: PLW1509 - so that Ctrl-C is a signal
+    )
+    os.close(theirs)
+    try:
+        yield Terminal(ours, program)
+    finally:
+        program.kill()
+        program.wait()
+        os.close(ours)
+
+
+def _own_terminal() -> None:
+    import fcntl  # noqa: PLC0415 - in the child
+    import termios  # noqa: PLC0415
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@pytest.fixture
+def mill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "mill"
+    folder.mkdir()
+    (folder / "mill.py").write_text("wheel = 0\n")
+    return folder
+
+
+def test_words_stream_calls_have_a_status_and_a_gauge_is_below(mill: Path):
+    thought, first = threading.Event(), threading.Event()
+    look = (Thought("Look "), Thought("first.\x1b[2J"), thought, "I look ", first, "around.")
+    step = (*look, Call("read", {"path": "mill.py"}), Call("read", {"path": "none.py"}))
+    with chat_server(step, DONE) as server, terminal(server, mill, "Mend it") as screen:
+        screen.until("· thinking Look first.")
+        thought.set()
+        screen.until("I look")  # while the server still waits
+        assert re.search(r"\[[█░]{10}\] \d+% · [\d.]+k? of [\d.]+k · step 1", screen.text)
+        first.set()
+        screen.until("✓ read mill.py · 11 characters")
+        screen.until("done after 2 steps")
+        screen.until("cached 80%")
+        screen.until(PROMPT)
+        screen.type(CONTROL_D)
+        assert screen.leave() == 0
+        assert "✗ read none.py · " in screen.text
+        assert "I look around.\n" in screen.text
+        assert "\x1b[2J" not in screen.raw
+        assert COLOUR.search(screen.raw)
+
+
+def test_control_c_stops_a_turn_and_the_prompt_comes_back(mill: Path):
+    never = threading.Event()
+    script: list[Step] = [("I wait.", never), DONE]
+    with chat_server(*script) as server, terminal(server, mill, NO_COLOR="1") as screen:
+        screen.say("/Plan")
+        screen.until("/plan is for later: say first what is to be done")
+        screen.until(PROMPT)
+        time.sleep(0.3)  # a signal is not seen between the prompt and the wait for a key
+        screen.type(CONTROL_C)
+        screen.until("Ctrl-D or /exit leaves")
+        screen.say("/mill is broken")
+        screen.until("there is no /mill")
+        screen.say("/mill/wheel.py is broken, mend it")
+        screen.until("I wait.")
+        screen.type(CONTROL_C)
+        screen.until("stopped after 1 step")
+        screen.say("Go on, then")
+        screen.until("done after 1 step")
+        screen.say("/exit")
+        assert screen.leave() == 0
+        assert screen.text.count("stopped") == 1
+        assert "go on with: foldmark run --continue --session ses_" in screen.text
+        assert f"--model {MODEL} --base-url {server.url} --window 16000 --folder " in screen.text
+        assert not COLOUR.search(screen.raw)
+    with Store.open(STORE) as store:
+        assert store.named("latest").holder is None
+    with chat_server(DONE) as server, terminal(server, mill, "-c") as screen:
+        screen.until(PROMPT)  # the turn had ended: the user is asked
+        screen.type(CONTROL_D)
+        assert screen.leave() == 0
+    assert not server.asked
+
+
+def test_lines_that_are_pasted_are_one_message(mill: Path):
+    with chat_server(DONE) as server, terminal(server, mill) as screen:
+        screen.until(PROMPT)
+        screen.type("\x1b[200~Mend it:\r- the wheel\r- the sluice\x1b[201~\r")
+        screen.until("done after 1 step")
+        assert "- the sluice" in screen.text
+        screen.until(PROMPT)
+        screen.type("And then:\n- the hopper\n- the stone\n")  # where pastes are not told as such
+        screen.until("done after 1 step")
+        screen.say("/exit")
+        assert screen.leave() == 0
+    assert len(server.asked) == 2
+    asked = json.dumps(server.asked[1]["messages"])
+    assert "Mend it:\\n- the wheel\\n- the sluice" in asked
+    assert "And then:\\n- the hopper\\n- the stone" in asked
+
+
+def test_a_call_that_control_c_cuts_off_is_told(mill: Path):
+    sleep = Call("shell", {"command": "touch begun; sleep 20"})
+    with (
+        chat_server((sleep,)) as server,
+        terminal(server, mill, "Mend it", "--allow", "shell") as screen,
+    ):
+        while not (mill / "begun").exists():
+            screen.until("")
+            assert screen.program.poll() is None
+        screen.type(CONTROL_C)
+        screen.until("✗ shell touch begun; sleep 20 · stopped\n")
+        screen.until("stopped after 1 step")
+
+
+def test_a_second_control_c_leaves_at_once(mill: Path):
+    # A command that does not end when it is told to: the turn waits for it after the first one.
+    stubborn = Call("shell", {"command": "trap '' TERM; touch begun; sleep 4 & wait; sleep 4"})
+    with (
+        chat_server((stubborn,)) as server,
+        terminal(server, mill, "Mend it", "--allow", "shell") as screen,
+    ):
+        while not (mill / "begun").exists():
+            screen.until("")
+            assert screen.program.poll() is None
+        os.kill(screen.program.pid, signal.SIGINT)
+        time.sleep(0.1)
+        os.kill(screen.program.pid, signal.SIGINT)
+        assert screen.leave() == 130
+    with foldmark.open(STORE, session="latest", wait_seconds=0) as session:
+        assert session.user("It is free").id
+
+
+def test_the_user_is_asked_and_what_was_typed_before_is_no_answer(mill: Path):
+    ready = threading.Event()
+    shell = [(Call("shell", {"command": f"echo {n} >> out.txt"}),) for n in (1, 2, 3, 3)]
+    with (
+        chat_server(("I ask.", ready, *shell[0]), *shell[1:], DONE) as server,
+        terminal(server, mill, "Test it") as screen,
+    ):
+        screen.until("I ask.")
+        screen.type("y\n")
+        ready.set()
+        screen.until("echo 1 >> out.txt\n")
+        screen.until("so it is no answer to it: y")
+        screen.until("[a]lways this very command in this run")
+        screen.until(f"told to the model):\n{PROMPT}")
+        assert not (mill / "out.txt").exists()
+        screen.type("what\n")
+        screen.until(f"told to the model):\n{PROMPT}")
+        screen.type("y\n")
+        screen.until("echo 2 >> out.txt\n")
+        screen.until(f"told to the model):\n{PROMPT}")
+        screen.type("n write it yourself\n")
+        screen.until("✗ shell echo 2 >> out.txt · the user said no: write it yourself")
+        screen.until(f"told to the model):\n{PROMPT}")
+        screen.type("a\n")  # the fourth is not asked about
+        screen.until("done after 5 steps")
+        screen.until(PROMPT)
+    assert (mill / "out.txt").read_text() == "1\n3\n3\n"
+    assert "write it yourself" in str(server.asked[2]["messages"])
+
+
+@pytest.mark.parametrize("by_key", [True, False], ids=["key", "signal"])
+def test_control_c_at_a_question_stops_the_turn(mill: Path, *, by_key: bool):
+    touch = (Call("shell", {"command": "touch out.txt"}),)
+    with chat_server(touch, DONE) as server, terminal(server, mill, "Test it") as screen:
+        screen.until(f"told to the model):\n{PROMPT}")
+        time.sleep(0.3)  # a key is not read between the prompt and the wait for it
+        if by_key:
+            screen.type(CONTROL_C)
+        else:
+            os.kill(screen.program.pid, signal.SIGINT)
+        screen.until("stopped after 1 step")
+        screen.say("Go on, then")
+        screen.until("done after 1 step")
+        screen.say("/exit")
+        assert screen.leave() == 0
+    assert not (mill / "out.txt").exists()
+
+
+def test_the_prompt_knows_commands(mill: Path):
+    write = (Call("write", {"path": "wheel.py", "content": "turns = True\n"}),)
+    with (
+        chat_server(("I begin. " * 300,), write, DONE) as server,
+        terminal(server, mill, "Begin", "--summarizer", "digest") as screen,
+    ):
+        screen.say("Mend it")
+        screen.until("✓ write wheel.py")
+        screen.say("/diff")
+        screen.until("+turns = True")
+        screen.until("Left out: ignored files")
+        screen.say("/search turns")
+        screen.until("foldmark recall ses_")
+        screen.say("/plan")
+        screen.until("A compaction would fold at most ")
+        screen.say("/compact")
+        assert "folded the older part: " in screen.until(" tokens")
+        screen.say("/undo")
+        screen.until("Act 1, a pivot, was undone")
+        screen.say("/undo nine")
+        screen.until("'nine' is no number of an act")
+        screen.say("/model openai:other")
+        screen.until("/model openai:other N")
+        screen.say("/model openai:other 9000")
+        screen.until("now openai:other")
+        screen.say("/revert")
+        screen.until("Back to before “Mend it”")
+        screen.until("deleted: wheel.py")
+        screen.say("/undo")
+        screen.until("a revert, was undone")
+        screen.until("written: wheel.py")
+        screen.until(PROMPT)
+        assert (mill / "wheel.py").exists()
+        screen.type("/revert\n")
+        screen.until("deleted: wheel.py")
+        screen.until(PROMPT)
+        (mill / "wheel.py").write_text("by hand")
+        screen.type("/undo\n")
+        screen.until("files stay as they are: they were changed since")
+        screen.say("/revert")
+        screen.until("deleted: wheel.py")
+        screen.say("/fly")
+        screen.until("there is no /fly; there are /compact, /undo, /plan, /search, /diff")
+        screen.say("/help")
+        screen.until("/exit")
+        screen.say("And now?")
+        screen.until("done after 1 step")
+        screen.say("/exit")
+        assert screen.leave() == 0
+    assert not (mill / "wheel.py").exists()
+    last = server.asked[-1]
+    assert last["model"] == "other"
+    assert "Begin" in str(last["messages"])
+    assert "Mend it" not in str(last["messages"])
+
+
+def test_an_answer_is_yes_always_or_no_with_words():
+    assert [reply_of(line) for line in ("y", "YES", "a", "always", "n")] == [
+        *("once", "once", "always", "always", "no"),
+    ]
+    assert reply_of("no, use a pipe") == reply_of("n use a pipe")
+    assert reply_of("") is None
+    assert reply_of("maybe") is None
+
+
+def test_what_is_asked_about_hides_nothing():
+    assert visible("a\x1b[2Jb\n\tc\u202ed é") == "a\\x1b[2Jb\n\\tc\\u202ed é"
+
+
+def test_words_that_begin_with_a_path_are_no_command(tmp_path: Path):
+    assert all(map(is_command, ("/plan", "/PLAN", " /search src/mill", "/fly away", "/")))
+    folder = tmp_path.parts[1]
+    words = (
+        f"/{folder} is a folder",
+        f"{tmp_path} too",
+        "/fly/away now",
+        "a /plan",
+        "/12",
+        "/plan\nb",
+    )
+    assert not any(map(is_command, words))
+
+
+def test_time_that_the_user_takes_is_not_the_time_of_a_call(tmp_path: Path):
+    calls = Calls(Toolbox(toolset(workspace_tools(tmp_path)), Gate(Permissions())))
+    data = {"call": "c1", "tool": "shell", "input": {"command": "make"}}
+    now = int(time.time() * 1_000)
+    calls.begin(Event(number=0, session="s", kind=events.TOOL_STARTED, at=now - 60_000, data=data))
+    assert calls.running()[0][1] > 59
+    calls.answered("shell", "make")
+    assert calls.running()[0][1] < 30
+    end = {"title": "", "error": False, "told": "", "characters": 1, "seconds": 61.0}
+    finished = Event(
+        number=0, session="s", kind=events.TOOL_FINISHED, at=now + 1_000, data={**data, **end}
+    )
+    seconds = re.search(r"([0-9.]+) s$", calls.finished(finished).text)
+    assert seconds
+    assert float(seconds[1]) < 30

@@ -1,0 +1,217 @@
+"""What must always hold, over sessions of every kind (the numbers are those of docs/design.md)."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldmark.analysis.plan import session_plan
+from foldmark.compaction.fold import (
+    check_window,
+    least_view,
+    session_fold,
+    tokens_used,
+)
+from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.prune import prune_plan
+from foldmark.errors import WindowTooSmall
+from foldmark.log.log import Log
+from foldmark.log.marks import marked_messages
+from foldmark.log.view import Viewer, view_start
+from foldmark.model.messages import AssistantInfo, Message, TextPart
+from foldmark.model.prompt_messages import (
+    AssistantMessage,
+    Call,
+    Text,
+    ToolMessage,
+)
+from foldmark.model.values import encode
+from foldmark.policy import FOLDMARK, PRESETS
+from foldmark.tokens.budget import is_overflow, usable, used
+from foldmark.tokens.counters import by_classes, counter
+from foldmark.tokens.limits import Limit
+from tests.support.session_strategies import sessions
+from tests.support.stored_sessions import without_pivots
+from tests.support.view_rules import MARKER, assert_valid, limits, texts
+
+
+def opened(messages: list[Message], usable_tokens: int = 0) -> tuple[Log, Viewer]:
+    log = Log(by_classes, messages)
+    return log, Viewer(log, FOLDMARK, usable=usable_tokens)
+
+
+def compacted(viewer: Viewer, room: int, fixed: int = 0) -> None:
+    """Make a pivot as a session would: marker, tail and a summary of the largest size allowed."""
+    log = viewer.log
+    check_window(viewer, room, fixed=fixed)
+    start = session_fold(viewer, room, fixed=fixed).tail_start
+    number = len(log)
+    marker = Made(session="s", message=f"marker_{number}", part=f"p{number}", at=number)
+    log.append(marker_message(marker, auto=True, tail_start=start))
+    left = room - fixed - least_view(viewer, room)
+    room_for_it = min(viewer.policy.view.summary, room // 4, left)
+    text = "done " * int(room_for_it / 0.83)
+    assert by_classes(text) <= room_for_it
+    made = Made(session="s", message=f"summary_{number}", part=f"q{number}", at=number)
+    log.append(summary_message(made, text or "done", marker=marker.message))
+
+
+@given(sessions())
+def test_1_every_view_is_one_that_providers_accept(messages: list[Message]) -> None:
+    for model in ("", "test:small", "another:model"):
+        log = Log(by_classes, messages)
+        assert_valid(Viewer(log, FOLDMARK, model=model).view().messages)
+
+
+@given(sessions())
+def test_1_calls_and_results_are_paired_under_every_preset(messages: list[Message]) -> None:
+    for policy in PRESETS.values():
+        log = Log(counter(policy.estimate), messages)
+        shown = Viewer(log, policy).view().messages
+        for place, message in enumerate(shown):
+            if isinstance(message, ToolMessage):
+                calls = [block for block in shown[place - 1].content if isinstance(block, Call)]
+                assert [call.tool_call_id for call in calls] == [
+                    result.tool_call_id for result in message.content
+                ]
+
+
+@given(sessions(), limits, st.integers(0, 400))
+def test_2_a_pivot_brings_the_view_into_the_window_or_says_that_none_can(
+    messages: list[Message], limit: Limit, fixed: int
+) -> None:
+    room = usable(FOLDMARK, limit)
+    _, viewer = opened(messages, room)
+    too_small: WindowTooSmall | None = None
+    try:
+        compacted(viewer, room, fixed)
+    except WindowTooSmall as error:
+        too_small = error
+    if too_small is not None:
+        assert too_small.fixed > too_small.usable == room
+        return
+    assert viewer.view().tokens + fixed <= room
+    assert_valid(viewer.view().messages)
+    assert not is_overflow(FOLDMARK, tokens_used(viewer, fixed=fixed), limit) or (
+        tokens_used(viewer, fixed=fixed) == room
+    )
+
+
+@given(sessions(), limits)
+def test_3_prune_and_its_undoing_leave_the_log_and_the_view_as_they_were(
+    messages: list[Message], limit: Limit
+) -> None:
+    room = usable(FOLDMARK, limit)
+    log, viewer = opened(messages, room)
+    before, view = encode(marked_messages(log)), viewer.view()
+    plan = prune_plan(log, FOLDMARK.prune, usable=room)
+    log.mark(plan.ordinals, at=5)
+    assert [entry.message for entry in log.entries.values()] == messages
+    assert viewer.view() == Viewer(log, FOLDMARK, usable=room).view()
+    assert set(plan.ordinals) <= set(log.marks)
+    log.unmark(plan.ordinals)
+    assert encode(marked_messages(log)) == before
+    assert viewer.view() == view
+
+
+@given(sessions(), limits)
+def test_3_pruning_twice_is_pruning_once(messages: list[Message], limit: Limit) -> None:
+    room = usable(FOLDMARK, limit)
+    log, viewer = opened(messages, room)
+    start = view_start(log, FOLDMARK.view)
+    log.mark(prune_plan(log, FOLDMARK.prune, start=start, usable=room).ordinals, at=5)
+    view = viewer.view()
+    assert prune_plan(log, FOLDMARK.prune, start=start, usable=room).prune == ()
+    assert viewer.view() == view
+
+
+@given(sessions())
+def test_3_undoing_a_pivot_gives_the_very_view_of_before(messages: list[Message]) -> None:
+    log, viewer = opened(messages, 50_000)
+    before = viewer.view()
+    compacted(viewer, 50_000)
+    assert viewer.view() != before
+    undone = Viewer(without_pivots(log), FOLDMARK, usable=50_000)
+    assert undone.view().messages == before.messages
+
+
+@given(sessions(), st.sampled_from(sorted(PRESETS)))
+def test_3_a_view_carried_on_is_the_view_built_anew(messages: list[Message], name: str) -> None:
+    log = Log(by_classes)
+    viewer = Viewer(log, PRESETS[name])
+    for message in messages:
+        log.append(message)
+        assert viewer.view() == Viewer(log, PRESETS[name]).view()
+
+
+@given(sessions())
+def test_6_the_users_words_survive_every_pivot(messages: list[Message]) -> None:
+    log, viewer = opened(messages, 50_000)
+    for _ in range(2):
+        compacted(viewer, 50_000)
+        said = "\n\n".join(texts(viewer.view()))
+        requests = log.requests.all
+        if requests:
+            first, newest = requests[0], requests[-1]
+            assert first.text in said
+            if not log.requests.answered(newest, len(log)):
+                assert newest.text in said
+            if f"First request (answered):\n{first.text}" in said:
+                assert log.requests.answered(first, len(log))
+        assert all(rule.text in said for rule in log.requests.rules)
+
+
+@given(sessions())
+def test_7_only_a_complete_marker_is_shown_and_no_prompt_is_swallowed(
+    messages: list[Message],
+) -> None:
+    _, viewer = opened(messages)
+    view = viewer.view()
+    said = texts(view)
+    assert sum(text.endswith(MARKER) for text in said) == (1 if view.pivot else 0)
+    since = messages[view.pivot.marker + 1 :] if view.pivot else messages
+    for message in since:
+        if message.is_user:
+            for part in message.parts:
+                if isinstance(part, TextPart) and part.text.strip() and not part.ignored:
+                    assert part.text in said
+    summaries = sum(
+        text.startswith("Summary ")
+        for shown in view.messages
+        if isinstance(shown, AssistantMessage)
+        for block in shown.content
+        if isinstance(block, Text)
+        for text in [block.text]
+    )
+    assert summaries == (1 if view.pivot else 0)
+
+
+@given(sessions(), limits, st.integers(0, 10**6))
+def test_8_auto_false_is_obeyed_and_tokens_are_the_larger_of_measured_and_estimated(
+    messages: list[Message], limit: Limit, fixed: int
+) -> None:
+    log, viewer = opened(messages)
+    assert not is_overflow(FOLDMARK.adjusted(auto=False), 10**9, limit)
+    count = tokens_used(viewer, fixed=fixed)
+    assert count >= viewer.view().tokens + fixed
+    if log.measured is not None:
+        info = log.entries[log.measured].message.info
+        assert isinstance(info, AssistantInfo)
+        assert info.tokens
+        assert count >= used(info.tokens, FOLDMARK.window)
+    roomy = Limit(context=limit.context + 10**7)
+    plan = session_plan(viewer, roomy, fixed=fixed)
+    assert plan.overflow == (plan.tokens >= plan.usable)
+
+
+@given(sessions())
+def test_9_a_request_begins_with_the_bytes_of_the_one_before(messages: list[Message]) -> None:
+    log, viewer = opened([])
+    sent, pivot = b"", None
+    for message in messages:
+        # An answer: the view before it was a request. That for a summary is another's.
+        if isinstance(message.info, AssistantInfo) and not message.info.summary:
+            view = viewer.view()
+            request = b"".join(msgspec.json.encode(shown) for shown in view.messages)
+            assert request.startswith(sent) or view.pivot != pivot
+            sent, pivot = request, view.pivot
+        log.append(message)

@@ -1,0 +1,248 @@
+"""What a model is shown of sessions with markers, pivots and tails (spec 000, 001)."""
+
+from typing import Any
+
+import pytest
+
+from foldmark.log.log import Log
+from foldmark.log.view import BEGINNING, GO_ON, NO_REPLY, NOTE_TOKENS, Viewer
+from foldmark.model.messages import (
+    AnyPart,
+    AssistantInfo,
+    CompactionPart,
+    Completed,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+    UserInfo,
+)
+from foldmark.policy import FOLDMARK, OPENCODE, OPENCODE_2025, PRESETS, Policy
+from foldmark.tokens.counters import counter
+from tests.support.view_lines import shown, told
+
+ASKED = "What did we do so far?"
+EVERY = pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
+ABORTED = {"name": "MessageAbortedError"}
+
+
+def user(text: str, *parts: AnyPart, name: str = "u", **more: Any) -> Message:
+    return Message(info=UserInfo(id=name), parts=(TextPart(text=text, **more), *parts))
+
+
+def agent(*parts: AnyPart, name: str = "a", finish: str = "stop", **info: Any) -> Message:
+    return Message(info=AssistantInfo(id=name, finish=finish, **info), parts=parts)
+
+
+def said(text: str, name: str = "a", **info: Any) -> Message:
+    return agent(TextPart(text=text), name=name, **info)
+
+
+def call(state: Any, name: str = "c1") -> ToolPart:
+    return ToolPart(tool="bash", call_id=name, state=state)
+
+
+def ran(output: str, name: str = "c1") -> ToolPart:
+    return call(Completed(input={"command": "ls"}, output=output), name)
+
+
+def marker(name: str = "m", **part: Any) -> Message:
+    return Message(info=UserInfo(id=name), parts=(CompactionPart(auto=True, **part),))
+
+
+def summary(text: str, of: str = "m", **info: Any) -> Message:
+    return agent(TextPart(text=text), name=f"s-{of}", summary=True, parent_id=of, **info)
+
+
+# --- markers and summaries ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name != "foldmark"])
+def test_a_complete_marker_asks_its_question_and_hides_all_before_it(name: str) -> None:
+    before = (user("look"), said("I looked."))
+    after = (user("thanks"), said("welcome"))
+    lines = shown(*before, marker(), summary("All is well."), *after, policy=PRESETS[name])
+    assert lines == [
+        f"user: {ASKED}",
+        "assistant: All is well.",
+        "user: thanks",
+        "assistant: welcome",
+    ]
+
+
+FATES = {
+    "queued": [],
+    "failed": [summary("All is", error={"name": "APIError"})],
+    "half written": [summary("All is", finish="")],
+    "of another marker": [summary("All is", of="other")],
+}
+
+
+@pytest.mark.parametrize("fate", FATES.values(), ids=FATES)
+def test_a_marker_without_a_complete_summary_is_never_shown(fate: list[Message]) -> None:
+    lines = shown(user("look"), said("I looked."), marker(), *fate, user("thanks"))
+    assert lines == ["user: look", "assistant: I looked.", "user: thanks"]
+
+
+@pytest.mark.parametrize("fate", FATES.values(), ids=FATES)
+def test_a_later_marker_works_where_an_earlier_one_did_not(fate: list[Message]) -> None:
+    later = (marker("m2"), summary("All is well.", "m2"), user("thanks"))
+    lines = shown(user("look"), said("I looked."), marker(), *fate, *later)
+    assert [text.split("\n")[-1] for text in lines] == [
+        ASKED,
+        "assistant: All is well.",
+        "user: thanks",
+    ]
+
+
+def test_a_summary_that_becomes_complete_makes_the_pivot() -> None:
+    log = Log(counter(FOLDMARK.estimate), [user("look"), said("I looked."), marker()])
+    viewer = Viewer(log, FOLDMARK)
+    log.append(summary("All is", finish=""))
+    assert told(viewer) == ["user: look", "assistant: I looked."]
+    log.append(summary("All is well."))
+    assert told(viewer)[-1] == "assistant: All is well."
+    assert told(viewer) == told(Viewer(log, FOLDMARK))
+
+
+@EVERY
+def test_prompts_between_a_marker_and_its_summary_are_shown(policy: Policy) -> None:
+    messages = (user("look"), said("ok"), marker(), user("wait, also this"), summary("All."))
+    assert "user: wait, also this" in shown(*messages, policy=policy)
+
+
+def test_a_failed_summary_is_no_answer_between_two_requests() -> None:
+    failed = summary("All is", error={"name": "APIError"})
+    assert shown(user("one"), marker(), failed, user("two")) == ["user: one", "user: two"]
+
+
+# --- tails ----------------------------------------------------------------------------------
+
+TURNS = (user("one"), said("1"), user("two", name="u2"), said("2"))
+
+
+@pytest.mark.parametrize("policy", [OPENCODE, FOLDMARK], ids=lambda p: p.name)
+def test_the_order_is_marker_summary_tail_and_the_rest(policy: Policy) -> None:
+    rest = (user("three"), said("3"))
+    lines = shown(*TURNS, marker(tail_start_id="u2"), summary("All."), *rest, policy=policy)
+    assert [text.split("\n")[-1].removeprefix("user: ") for text in lines] == [
+        *(ASKED, "assistant: All."),
+        *("two", "assistant: 2"),
+        *("three", "assistant: 3"),
+    ]
+
+
+@pytest.mark.parametrize("tail", ["gone", "m", "later"])
+def test_a_tail_that_is_not_there_brings_everything_back_in_opencode_only(tail: str) -> None:
+    messages = (*TURNS, marker(tail_start_id=tail), summary("All."), user("on", name="later"))
+    assert "assistant: 1" in shown(*messages, policy=OPENCODE)
+    lines = shown(*messages)
+    assert lines[1:] == ["assistant: All.", "user: on"]
+    assert "assistant: 1" not in lines
+
+
+def test_earlier_pivots_in_a_tail_are_hidden_by_foldmark_and_shown_by_opencode() -> None:
+    old = (marker("m1"), summary("Earlier.", "m1"))
+    messages = (
+        *TURNS,
+        *old,
+        user("three"),
+        marker("m2", tail_start_id="u2"),
+        summary("All.", "m2"),
+    )
+    lines = shown(*messages)
+    assert [text.split("\n")[-1] for text in lines] == [
+        *(ASKED, "assistant: All."),
+        *("user: two", "assistant: 2", "user: three"),
+    ]
+    assert "assistant: Earlier." in shown(*messages, policy=OPENCODE)
+
+
+def test_the_latest_pivot_counts() -> None:
+    first, second = (
+        (marker("m1"), summary("First.", "m1")),
+        (marker("m2"), summary("Second.", "m2")),
+    )
+    lines = shown(*TURNS, *first, user("three"), said("3"), *second, policy=OPENCODE_2025)
+    assert lines == [f"user: {ASKED}", "assistant: Second."]
+
+
+# --- what providers refuse is mended by foldmark alone --------------------------------------
+
+
+def test_a_repeated_call_id_is_renamed() -> None:
+    twice = (agent(ran("1"), ran("2")), agent(ran("3", "c2"), ran("4")))
+    lines = shown(user("look"), *twice)
+    calls = [text.split()[1] for text in lines if text.startswith("call")]
+    results = [text.split()[1].rstrip(":") for text in lines if text.startswith("text")]
+    assert calls == results == ["c1", "c1_h2", "c2", "c1_h4"]
+    assert "call c1_h2" not in shown(user("look"), *twice, policy=OPENCODE)
+
+
+def test_a_call_without_an_id_gets_one() -> None:
+    assert shown(user("look"), agent(ran("1", "")))[1:] == ["call call_h1", "text call_h1: 1"]
+
+
+def test_messages_of_the_user_that_nobody_answered_between_are_one() -> None:
+    log = Log(counter(FOLDMARK.estimate), [user("one"), user("two")])
+    assert len(Viewer(log, FOLDMARK).view().messages) == 1
+    assert len(Viewer(log, OPENCODE).view().messages) == 2
+
+
+def test_notes_stand_where_two_of_a_role_would_meet() -> None:
+    failed = said("", error={"name": "APIError"})
+    assert shown(user("one"), failed, user("two"))[1] == f"assistant: {NO_REPLY}"
+    assert shown(user("one"), said("1"), said("2"))[2] == f"user: {GO_ON}"
+    assert shown(said("hello"), user("one"))[0] == f"user: {BEGINNING}"
+    assert shown(user("one"), failed, user("two"), policy=OPENCODE) == ["user: one", "user: two"]
+    assert shown(said("1"), said("2"), policy=OPENCODE) == ["assistant: 1", "assistant: 2"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "notes"),
+    [
+        ((user("one"), said("1")), 0),
+        ((user("one"), said("", error={"name": "APIError"}), user("two")), 1),
+        ((user("one"), said("1"), said("2"), said("3")), 2),
+        ((said("1"), user("one")), 1),
+        ((user("one"), agent(ReasoningPart(text="hm")), user("two")), 1),
+    ],
+)
+def test_notes_are_counted(messages: tuple[Message, ...], notes: int) -> None:
+    viewer = Viewer(Log(counter(FOLDMARK.estimate), messages), FOLDMARK)
+    cells = sum(cell.tokens for cell in viewer.cells.values())
+    assert viewer.view().tokens == cells + notes * NOTE_TOKENS
+
+
+def test_what_came_after_a_place_is_counted() -> None:
+    log = Log(counter(FOLDMARK.estimate), [*TURNS, marker(tail_start_id="u2"), summary("All.")])
+    viewer = Viewer(log, FOLDMARK)
+    assert viewer.tokens_after(5) == 0
+    log.append(user("three"))
+    log.append(said("3"))
+    cells = viewer.cells
+    assert viewer.tokens_after(5) == cells[6].tokens + cells[7].tokens > 0
+    assert viewer.tokens_after(6) == cells[7].tokens
+    assert viewer.tokens_after(7) == 0
+
+
+def test_thoughts_alone_join_the_next_answer_or_give_way_to_a_note() -> None:
+    thought = agent(ReasoningPart(text="hm"))
+    assert shown(user("one"), thought, said("1"))[1:] == ["thought: hm", "assistant: 1"]
+    assert shown(user("one"), thought, user("two"))[1:] == [f"assistant: {NO_REPLY}", "user: two"]
+    assert shown(user("one"), thought) == ["user: one"]
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n\t "])
+def test_blank_text_is_not_shown(blank: str) -> None:
+    assert shown(user("one"), agent(TextPart(text=blank), ran("1")), user(blank)) == [
+        *("user: one", "call c1", "text c1: 1"),
+    ]
+
+
+# --- not so yet -----------------------------------------------------------------------------
+
+
+def test_words_beside_a_marker_are_not_swallowed() -> None:
+    both = Message(info=UserInfo(id="m"), parts=(CompactionPart(), TextPart(text="And this.")))
+    assert shown(*TURNS, both)[-1] == "user: And this."

@@ -1,0 +1,417 @@
+"""Sessions that speak the providers' wires: what is recorded, taken and sent."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import foldmark
+from foldmark.model.messages import (
+    AssistantInfo,
+    Cache,
+    Completed,
+    Message,
+    TextPart,
+    Tokens,
+    ToolPart,
+    told_error,
+)
+from foldmark.model.prompt_messages import UserMessage
+from tests.support.provider_types import WIRES, assert_taken, blocks
+from tests.support.sdk_conversations import SIGNED, TALKS, Json, Talk
+from tests.support.session_strategies import PNG
+
+each_wire = pytest.mark.parametrize("wire", WIRES)
+PROVIDERS = {
+    "openai-chat": ("openai", "gpt-x"),
+    "openai-responses": ("openai", "gpt-x"),
+    "anthropic": ("anthropic", "claude-x"),
+    "gemini": ("google", "gemini-x"),
+}
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Any:
+    with foldmark.open(tmp_path / "store.db", session="s", durable=False) as opened:
+        yield opened
+
+
+def sent(session: foldmark.Session, wire: str) -> list[Json]:
+    """What is sent, which a provider takes."""
+    messages = session.messages(wire)
+    assert_taken(wire, messages)
+    return messages
+
+
+def dumped(value: Any) -> Any:
+    """An SDK's object, or several, as their JSON."""
+    if isinstance(value, list):
+        return [dumped(held) for held in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return cast("Json", value)
+    return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def info(message: Message) -> AssistantInfo:
+    assert isinstance(message.info, AssistantInfo)
+    return message.info
+
+
+def calls(message: Message) -> list[ToolPart]:
+    return [part for part in message.parts if isinstance(part, ToolPart)]
+
+
+# --- loops ---------------------------------------------------------------------------------
+
+
+@each_wire
+def test_a_loop_records_responses_and_sends_what_the_provider_takes(
+    session: foldmark.Session, wire: str
+) -> None:
+    talk, before = TALKS[wire], list[str]()
+    for question in ("Look at both files", "And again"):
+        session.user(question)
+        for reply in (talk.calling, talk.ending):
+            request = list(blocks(wire, sent(session, wire)))
+            assert request[: len(before)] == before
+            before = request
+            message = session.record(reply)
+            for part in calls(message):
+                session.result(part.call_id or "", f"of {(part.state.input or {})['path']}")
+    told = json.dumps(sent(session, wire))
+    assert told.count("of a.py") == 2
+    assert told.count(SIGNED[wire]) == (1 if wire == "openai-responses" else 2)  # its id is known
+    assert [message.is_user for message in session.export().messages] == [True, False, False] * 2
+
+
+@each_wire
+def test_what_was_measured_is_recorded_with_the_answer(
+    session: foldmark.Session, wire: str
+) -> None:
+    talk = TALKS[wire]
+    first, last = session.record(talk.calling), session.record(talk.ending)
+    for message, finish in ((first, "tool-calls"), (last, "stop")):
+        held = info(message)
+        assert held.tokens
+        assert (held.tokens.input, held.tokens.output, held.tokens.total) == (40, 7, 107)
+        assert held.tokens.cache == Cache(read=60, write=0)
+        assert (held.provider_id, held.model_id, held.finish) == (*PROVIDERS[wire], finish)
+    assert [part.call_id for part in calls(first)] == list(talk.ids)
+    assert last.parts[0] == session.export().messages[-1].parts[0]
+    assert cast("TextPart", last.parts[0]).text == "Both are fine."
+
+
+@each_wire
+def test_a_response_is_recorded_as_an_object_or_as_its_json(
+    session: foldmark.Session, wire: str
+) -> None:
+    talk = TALKS[wire]
+    found = [
+        session.record(talk.calling),
+        session.record(dumped(talk.calling)),
+        session.record(talk.calling, wire=wire),
+        session.record(dumped(talk.calling), wire=wire),
+    ]
+    assert len({tuple(bare(message)) for message in found}) == 1
+    assert len({str(info(message).tokens) for message in found}) == 1
+
+
+def bare(message: Message) -> list[str]:
+    return [f"{getattr(part, 'text', '')}{getattr(part, 'call_id', '')}" for part in message.parts]
+
+
+@each_wire
+def test_an_answer_is_recorded_without_its_response(session: foldmark.Session, wire: str) -> None:
+    talk = TALKS[wire]
+    session.user("Look at both files")
+    whole = session.record(talk.calling)
+    session.extend(talk.results, wire)
+    request = sent(session, wire)
+    for given in (talk.message, dumped(talk.message)):
+        session.revert(session.export(reverted=False).messages[0].id)
+        message = session.record(given)
+        assert bare(message) == bare(whole)
+        assert not info(message).tokens
+        assert info(message).finish == "tool-calls"
+        session.extend(talk.results, wire)
+        assert sent(session, wire) == request
+
+
+def test_what_the_program_says_of_an_answer_counts_more_than_the_response(
+    session: foldmark.Session,
+) -> None:
+    message = session.record(TALKS["anthropic"].ending, tokens=Tokens(input=1), finish="length")
+    assert info(message).tokens == Tokens(input=1)
+    assert info(message).finish == "length"
+
+
+def test_a_session_with_a_model_names_it_as_it_was_opened(tmp_path: Path) -> None:
+    with foldmark.open(tmp_path / "s.db", model="anthropic:claude-sonnet-4-5") as session:
+        message = session.record(TALKS["anthropic"].calling)
+        assert (info(message).provider_id, info(message).model_id) == (
+            "anthropic",
+            "claude-sonnet-4-5",
+        )
+        session.extend(TALKS["anthropic"].results)
+        assert SIGNED["anthropic"] in json.dumps(sent(session, "anthropic"))
+
+
+# --- several providers ---------------------------------------------------------------------
+
+
+@each_wire
+@pytest.mark.parametrize("other", WIRES)
+def test_a_switch_of_providers_drops_what_is_opaque_and_stays_valid(
+    session: foldmark.Session, wire: str, other: str
+) -> None:
+    for name in (wire, other, wire):
+        session.user("Look at both files")
+        sent(session, name)
+        session.record(TALKS[name].calling)
+        session.extend(TALKS[name].results, name)
+        sent(session, name)
+        session.record(TALKS[name].ending)
+    for to in WIRES:
+        told = json.dumps(sent(session, to))
+        assert all(
+            (text in told) == (own == to) for own, text in SIGNED.items() if own in (wire, other)
+        )
+        assert told.count("Both are fine.") == told.count("Look at both files") == 3
+        assert told.count("of a.py") == 3
+
+
+# --- lists of messages ---------------------------------------------------------------------
+
+
+def whole(wire: str) -> list[Any]:
+    """A whole talk as a list of messages."""
+    talk = TALKS[wire]
+    asked: dict[str, Json] = {
+        "openai-chat": {"role": "user", "content": "Look"},
+        "openai-responses": {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "Look"}],
+        },
+        "anthropic": {"role": "user", "content": "Look"},
+        "gemini": {"role": "user", "parts": [{"text": "Look"}]},
+    }
+    if isinstance(talk.message, list):
+        return [asked[wire], *cast("list[Any]", talk.message), *talk.results]
+    return [asked[wire], talk.message, *talk.results]
+
+
+@each_wire
+def test_what_is_taken_at_once_is_what_is_sent(session: foldmark.Session, wire: str) -> None:
+    taken = session.extend(whole(wire))  # whose wire is recognised
+    assert [message.is_user for message in taken] == [True, False]
+    assert all(isinstance(part.state, Completed) for part in calls(taken[1]))
+    assert sent(session, wire) == dumped(whole(wire))
+    assert taken == list(session.export().messages)
+
+
+@each_wire
+def test_what_is_taken_piece_by_piece_is_the_same(session: foldmark.Session, wire: str) -> None:
+    asked, *rest = whole(wire)
+    talk = TALKS[wire]
+    session.extend(iter([asked]), wire)
+    session.extend(rest[: len(rest) - len(talk.results)], wire)
+    assert session.extend(talk.results) == []  # no message of its own
+    assert sent(session, wire) == dumped(whole(wire))
+    assert session.extend([]) == []
+
+
+@each_wire
+def test_results_and_words_are_taken_from_one_message(session: foldmark.Session, wire: str) -> None:
+    session.extend(whole(wire)[:1], wire)
+    session.record(TALKS[wire].calling)
+    more = deepcopy(TALKS[wire].results)
+    if wire == "anthropic":
+        more[0]["content"].append({"type": "text", "text": "Well?"})
+    elif wire == "gemini":
+        more[0]["parts"].append({"text": "Well?"})
+    else:
+        more.append({"role": "user", "content": "Well?"})
+    (message,) = session.extend(more, wire)
+    assert message.is_user
+    told = json.dumps(sent(session, wire))
+    assert told.index("of a.py") < told.index("of b.py") < told.index("Well?")
+
+
+def test_a_result_is_sent_back_as_it_was_taken(session: foldmark.Session) -> None:
+    session.extend(whole("anthropic")[:1], "anthropic")
+    session.record(TALKS["anthropic"].calling)
+    source = {"type": "base64", "media_type": "image/png", "data": PNG.partition(",")[2]}
+    results: list[Json] = [
+        {
+            "type": "tool_result",
+            "tool_use_id": "toolu_0",
+            "content": [
+                {"type": "text", "text": "see"},
+                {"type": "image", "source": source},
+                {"type": "text", "text": "and so on"},
+            ],
+        },
+        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "no", "is_error": True},
+    ]
+    session.extend([{"role": "user", "content": results}])
+    assert sent(session, "anthropic")[-1]["content"] == results
+    first, second = calls(session.export().messages[-1])
+    assert isinstance(first.state, Completed)
+    assert [file.url for file in first.state.attachments or ()] == [PNG]
+    assert isinstance(second.state, Completed)
+    assert told_error(second.state)
+    assert second.state.time
+
+
+def test_a_system_prompt_that_leads_a_new_session_is_its_own(tmp_path: Path) -> None:
+    prompt = {"role": "system", "content": "Be brief."}
+    with foldmark.open(tmp_path / "s.db", session="s") as session:
+        (message,) = session.extend([prompt, {"role": "user", "content": "Look"}], "openai-chat")
+        assert cast("TextPart", message.parts[0]).text == "Look"
+        assert session.messages("openai-chat")[0] == prompt
+        assert len(session.messages()) == len(session.messages("anthropic")) == 1
+    with foldmark.open(tmp_path / "s.db", session="s") as session:
+        assert session.messages("chat")[0] == prompt
+        # One that comes later stands where it came.
+        session.record("Yes?")
+        session.extend([{"role": "system", "content": "Be kind."}], "openai-chat")
+        told = sent(session, "openai-chat")
+        assert [message["role"] for message in told] == ["system", "user", "assistant", "system"]
+        origin = session.export().info.origin
+        assert origin
+        assert origin.system == "Be brief."
+
+
+def test_a_prompt_that_would_not_be_sent_again_stays_among_the_messages(
+    session: foldmark.Session,
+) -> None:
+    text = {"type": "input_text", "text": "Be brief."}
+    prompt: Json = {"type": "message", "role": "developer", "content": [text]}
+    session.extend([prompt, *whole("openai-responses")], "openai-responses")
+    assert sent(session, "openai-responses")[0] == prompt
+
+
+# --- what is wrong -------------------------------------------------------------------------
+
+ASKED: Json = {"role": "user", "content": "Look"}
+LOST: Json = {"role": "tool", "tool_call_id": "nobody", "content": "done"}
+ODD = cast("Any", 5)
+Wrong = Callable[[foldmark.Session], object]
+WRONG: dict[str, tuple[Wrong, str]] = {
+    "a wire": (lambda session: session.messages("carrier-pigeon"), "there is no wire"),
+    "a wire of no name": (lambda session: session.messages(ODD), "named by a text"),
+    "a wire to take": (lambda session: session.extend([ASKED], "pigeon"), "there is no wire"),
+    "a wire to record": (lambda session: session.record(ASKED, wire="x"), "there is no wire"),
+    "which wire": (lambda session: session.extend([ASKED]), "say which: wire="),
+    "no wire": (lambda session: session.extend([{"a": 1}]), "no wire that is known"),
+    "no list": (lambda session: session.extend(ODD), "a list of messages is expected, not int"),
+    "a text": (lambda session: session.extend("Look"), "a list of messages is expected, not str"),
+    "one message": (lambda session: session.extend(ASKED), "a list of messages is expected"),
+    "one object": (lambda session: session.extend(TALKS["gemini"].message), "a list of messages"),
+    "no messages": (lambda session: session.extend([5]), "an object is expected"),
+    "no answer": (lambda session: session.record(ODD), "an object is expected"),
+    "nothing": (lambda session: session.record(None), "an object is expected"),
+    "no response": (lambda session: session.record({"a": 1}), "no answer of a wire"),
+    "the user's": (lambda session: session.record(ASKED, wire="anthropic"), "a model's answer"),
+    "a result": (lambda session: session.record(LOST, wire="openai-chat"), "a model's answer"),
+    "several": (
+        lambda session: session.record(whole("openai-responses")),
+        "one answer of a model is expected, not 2",
+    ),
+    "which answer": (
+        lambda session: session.record({"role": "assistant", "content": "Hi"}),
+        "say which: wire=",
+    ),
+    "another wire": (
+        lambda session: session.record(TALKS["gemini"].calling, wire="anthropic"),
+        "'role' is missing",
+    ),
+    "a call": (lambda session: session.extend([ASKED, LOST], "openai-chat"), "no call 'nobody'"),
+    "the second": (
+        lambda session: session.extend([ASKED, {"role": "user", "content": 5}], "openai-chat"),
+        "message 2: ",
+    ),
+    "a second result": (
+        lambda session: session.extend([*TALKS["anthropic"].results * 2]),
+        "no call 'toolu_0' waits",
+    ),
+    "half a result": (
+        lambda session: session.extend(
+            [*TALKS["anthropic"].results, {"role": "user"}], "anthropic"
+        ),
+        "message 2: ",
+    ),
+    "no JSON": (
+        lambda session: session.extend([{"role": "user", "content": {1, 2}}], "anthropic"),
+        "neither JSON nor an SDK's object",
+    ),
+}
+
+
+@pytest.mark.parametrize(("wrong", "words"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_told_and_nothing_is_written(
+    session: foldmark.Session, wrong: Wrong, words: str
+) -> None:
+    session.user("Look at both files")
+    session.record(TALKS["anthropic"].calling)
+    before, exported, view = session.info, session.export(), session.view()
+    with pytest.raises(foldmark.BadInput, match=words):
+        wrong(session)
+    assert session.export() == exported
+    assert session.view() == view
+    assert (session.info.places, session.info.events) == (before.places, before.events)
+    session.extend(TALKS["anthropic"].results)
+    assert len(sent(session, "anthropic")) == 3
+
+
+def test_a_name_that_is_wrong_is_told_before_anything_is_pruned(tmp_path: Path) -> None:
+    with foldmark.open(tmp_path / "s.db", window=8_000, output=1_000) as session:
+        session.user("Look")
+        for number in range(20):
+            part = ToolPart(
+                tool="read",
+                call_id=f"c{number}",
+                state=Completed(input={"filePath": f"{number}.py"}, output="line\n" * 600),
+            )
+            session.record([part])
+        session.user("And?")
+        with pytest.raises(foldmark.BadInput):
+            session.messages("pigeon")
+        assert session.acts() == []
+        sent(session, "gemini")
+        assert [act.kind for act in session.acts()] == ["prune"]
+
+
+# --- as before -----------------------------------------------------------------------------
+
+
+def test_messages_without_a_wire_are_those_of_the_view(session: foldmark.Session) -> None:
+    session.user("Look")
+    assert session.messages() == session.view().messages
+    assert isinstance(session.messages()[0], UserMessage)
+    session.record(TALKS["gemini"].calling)
+    session.record("a text")
+    session.record([TextPart(text="parts")])
+    assert session.messages() == session.view().messages
+
+
+@each_wire
+def test_the_async_forms_do_the_same(tmp_path: Path, wire: str) -> None:
+    async def talk(held: Talk) -> list[Json]:
+        async with await foldmark.aopen(tmp_path / "s.db") as session:
+            await session.aextend(whole(wire)[:1], wire)
+            await session.arecord(held.calling, wire=wire)
+            await session.aextend(held.results)
+            assert await session.amessages() == session.messages()
+            with pytest.raises(foldmark.BadInput):
+                await session.amessages("pigeon")
+            return await session.amessages(wire)
+
+    found = asyncio.run(talk(TALKS[wire]))
+    assert_taken(wire, found)
+    assert found == dumped(whole(wire))

@@ -1,0 +1,449 @@
+"""Compacting a session in its store: who is asked, what is written and told, what comes first."""
+
+import asyncio
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import foldmark
+from foldmark.compaction.prune import Prune
+from foldmark.compaction.situation import CompactionRequest
+from foldmark.errors import BadInput, BadPolicy, CompactionStopped, WindowTooSmall
+from foldmark.log.log import marker_part
+from foldmark.model import events
+from foldmark.model.messages import AssistantInfo, Message
+from foldmark.model.operations import Operation
+from foldmark.model.prompt_messages import AssistantMessage
+from foldmark.model.values import encode
+from foldmark.session.hooks import CompactionChange
+from foldmark.summary.protocol import ModelFailure, ModelReply
+from foldmark.testing import ScriptedModel
+from tests.support.compacted_sessions import NO_PRUNE, pivots, shown_text
+from tests.support.failing_models import FaultyModel, ask_text, asked_texts, notes
+from tests.support.stored_sessions import bytes_of, call, opened, step, work
+from tests.support.view_rules import MARKER, assert_valid
+
+
+def kinds(session: foldmark.Session, after: int = 0) -> list[str]:
+    return [event.kind for event in session.events(after)]
+
+
+def summary_of(session: foldmark.Session, act: Operation | None) -> Message:
+    assert act is not None
+    return next(m for m in session.export().messages if is_summary(m) and act.in_force)
+
+
+def is_summary(message: Message) -> bool:
+    return isinstance(message.info, AssistantInfo) and bool(message.info.summary)
+
+
+# --- one compaction -------------------------------------------------------------------------------
+
+
+def test_a_models_notes_and_the_digest_stand_for_what_was_folded(where: str) -> None:
+    model = FaultyModel("good", name="test:other")
+    with opened(where, "s", summarizer=model) as session:
+        work(session)
+        mark = session.info.events
+        act = session.compact()
+        assert act is not None
+        assert act.in_force
+        text = shown_text(session)
+        assert notes() in text
+        assert "[Digest of" in text
+        assert kinds(session, mark) == [events.QUEUED, events.STARTED, events.COMPACTED]
+        told = session.events(mark)[-1].data
+        assert told["how"] == "chunks"
+        assert told["calls"] == len(model.asks)
+        assert (told["before"], told["after"]) == (act.before, act.after)
+        info = summary_of(session, act).info
+        assert isinstance(info, AssistantInfo)
+        assert (info.provider_id, info.model_id) == ("test", "other")
+        assert info.cost == pytest.approx(0.01 * len(model.asks))
+        assert info.tokens
+        assert info.tokens.input == 900 * len(model.asks)
+
+
+def test_the_async_form_makes_the_same_summary_of_the_same_session(where: str) -> None:
+    def filled(name: str) -> foldmark.Session:
+        session = opened(where, name, summarizer=FaultyModel("throttled", "json", "good"))
+        work(session)
+        return session
+
+    async def compacted() -> str:
+        session = filled("a")
+        async with session:
+            act = await session.acompact(instructions="wheels")
+            assert act is not None
+            assert await session.amessages()
+            return shown_text(session)
+
+    with filled("b") as session:
+        session.compact(instructions="wheels")
+        assert shown_text(session) == asyncio.run(compacted())
+
+
+def test_without_a_model_the_digest_stands_alone(where: str) -> None:
+    with opened(where, "s", summarizer="digest") as session:
+        work(session)
+        act = session.compact()
+        assert summary_of(session, act).parts
+        assert session.events()[-1].data["how"] == "digest"
+        assert "calls" not in session.events()[-1].data
+        assert "a20.py" in shown_text(session)
+
+
+def test_why_a_model_was_not_of_use_is_told_with_the_event(where: str) -> None:
+    with opened(where, "s", summarizer=FaultyModel("unavailable")) as session:
+        work(session)
+        session.compact()
+        told = session.events()[-1].data
+        assert told["how"] == "digest"
+        assert told["flaws"] == ["unavailable: HTTP 401: no key"]
+
+
+def test_pieces_of_an_answer_are_told_as_they_come_and_not_kept(where: str) -> None:
+    heard: list[events.Event] = []
+    with opened(where, "s", summarizer=ScriptedModel(notes())) as session:
+        work(session, 6)
+        session.subscribe(heard.append, ["compaction."])
+        session.compact()
+        told = [event for event in heard if event.kind == events.DELTA]
+        assert "".join(event.data["text"] for event in told) == notes()
+        assert events.DELTA not in kinds(session)
+        assert [event.kind for event in heard][:2] == [events.QUEUED, events.STARTED]
+
+
+def test_a_target_is_kept(where: str) -> None:
+    with opened(where, "s", window=40_000, summarizer=FaultyModel("good")) as session:
+        work(session, 20)
+        for target in (6_000, 3_000, 1_500):
+            act = session.compact(target=target)
+            assert act is not None
+            assert session.view().tokens <= target
+            session.undo()
+
+
+def test_a_pivot_with_the_callers_own_summary_asks_nobody(where: str) -> None:
+    model = FaultyModel("good")
+    with opened(where, "s", summarizer=model) as session:
+        work(session)
+        with pytest.raises(BadInput, match="must not be empty"):
+            session.compact(" \n")
+        assert pivots(session) == []
+        session.compact("All wheels turn.")
+        assert "All wheels turn." in shown_text(session)
+        assert model.asks == []
+
+
+def test_a_second_compaction_carries_on_the_first(where: str) -> None:
+    model = ScriptedModel(notes("the pond is called Mirror Lake"), notes("it is mended"))
+    with opened(where, "s", summarizer=model, window=30_000) as session:
+        work(session, 10)
+        session.compact()
+        work(session, 10)
+        session.compact()
+        assert "Mirror Lake" in ask_text(model.asks[1])
+        assert len(pivots(session)) == 2
+        assert shown_text(session).count(MARKER) == 1
+
+
+def test_the_sessions_own_model_is_asked_with_what_it_was_sent_before(where: str) -> None:
+    model = FaultyModel("good", name="test:mine")
+    tools = [{"name": "read", "description": "Reads.", "input_schema": {"type": "object"}}]
+    with opened(
+        where, "s", window=60_000, model="test:mine", summarizer=model, system="Be.", tools=tools
+    ) as session:
+        work(session, 10)
+        sent = session.messages()
+        session.compact()
+        (ask,) = model.asks
+        assert b"".join(map(encode, ask.messages)).startswith(b"".join(map(encode, sent)))
+        assert ask.system == "Be."
+        assert [tool.name for tool in ask.tools] == ["read"]
+        session.compact("Again", overflow=True)
+        work(session, 10)
+        session.compact(overflow=True)
+        assert model.asks[1].system != "Be."  # what was just refused is not sent once more
+
+
+# --- what is wished for ---------------------------------------------------------------------------
+
+
+class Wishes:
+    """A hook that wants a compaction to be a little different."""
+
+    def __init__(self, **change: Any) -> None:
+        self.change = CompactionChange(**change)
+        self.seen: list[CompactionRequest] = []
+
+    def before_compact(self, compaction: CompactionRequest) -> CompactionChange:
+        self.seen.append(compaction)
+        return self.change
+
+
+def test_hooks_and_the_user_say_what_a_summary_is_about(where: str) -> None:
+    hook = Wishes(context=("The pond is deep.",))
+    model = FaultyModel("good")
+    with opened(where, "s", hooks=[hook], summarizer=model, window=60_000) as session:
+        work(session, 8)
+        session.compact(instructions="the water wheel")
+        text = ask_text(model.asks[0])
+        assert "The pond is deep." in text
+        assert text.endswith("the water wheel")
+        assert [seen.instructions for seen in hook.seen] == ["the water wheel"]
+
+
+def test_a_digest_looks_at_what_the_user_wishes(where: str) -> None:
+    told: dict[str, str] = {}
+    for focus in ("", "the millstone"):
+        with opened(where, focus or "plain", window=20_000, summarizer="digest") as session:
+            session.user("Look after the mill")
+            session.record("The millstone has a crack on its lower side.")
+            for kind in product("abcdef", repeat=3):
+                name = "".join(kind)
+                session.record(f"See mill/wheel_{name}.py, where {name}_speed is told to gears.")
+            session.user("Go on")
+            session.compact(instructions=focus, target=900)
+            told[focus] = str(session.view().messages)
+    assert "crack on its lower side" not in told[""]
+    assert "crack on its lower side" in told["the millstone"]
+
+
+def test_what_was_wished_when_it_was_queued_is_kept_for_who_makes_it(where: str) -> None:
+    hook = Wishes(context=("The pond is deep.",), prompt="Tell of the wheels.")
+    model = FaultyModel("shapeless")
+    with opened(where, "s", hooks=[hook], window=60_000) as session:
+        work(session, 8)
+        queued = session.queue(instructions="the water wheel")
+    with opened(where, "s", summarizer=model, window=60_000) as session:
+        act = session.compact()
+        assert queued is not None
+        assert act is not None
+        assert (act.number, act.in_force) == (queued.number, True)
+        text = ask_text(model.asks[0])
+        for wish in ("The pond is deep.", "Tell of the wheels.", "the water wheel"):
+            assert wish in text
+        assert len(hook.seen) == 1
+
+
+def test_a_veto_stops_a_compaction_and_nobody_is_asked(where: str) -> None:
+    model = FaultyModel("good")
+    hook = Wishes(veto="not now")
+    with opened(where, "s", hooks=[hook], summarizer=model) as session:
+        work(session)
+        view = bytes_of(session.view())
+        assert session.compact() is None
+        assert (bytes_of(session.view()), model.asks, pivots(session)) == (view, [], [])
+        assert session.events()[-1].data["reason"] == "vetoed: not now"
+
+
+def test_secrets_are_masked_and_that_can_be_switched_off(where: str) -> None:
+    secret = "sk-ant-" + "a1b2c3d4" * 4
+    for mask in (True, False):
+        model = ScriptedModel(notes(f"the key is {secret}"))
+        name = f"s{mask}"
+        with opened(where, name, summarizer=model, mask_secrets=mask, window=60_000) as session:
+            session.user("Look around")
+            step(session, "c", f"ANTHROPIC_API_KEY={secret}\n")
+            work(session, 8)
+            session.compact()
+            assert (secret in shown_text(session)) == (not mask)
+            assert secret in "".join(
+                str(part) for m in session.export().messages for part in m.parts
+            )
+
+
+def test_a_bound_on_calls_is_kept_and_none_means_the_digest(where: str) -> None:
+    for calls in (0, 1, 3):
+        model = FaultyModel("json")
+        with opened(where, f"s{calls}", summarizer=model, compaction_calls=calls) as session:
+            work(session)
+            session.compact()
+            assert len(model.asks) <= calls
+            assert session.events()[-1].data["how"] == "digest"
+
+
+def test_a_summarizer_that_cannot_be_reached_is_told_when_it_is_set(tmp_path: Path) -> None:
+    with pytest.raises((BadPolicy, BadInput)):
+        opened(str(tmp_path / "s.db"), "s", summarizer="no such model at all")
+
+
+def test_a_fork_is_compacted_by_the_same_model(where: str) -> None:
+    model = FaultyModel("good")
+    with opened(where, "s", summarizer=model) as session:
+        work(session)
+        with session.fork() as fork:
+            fork.compact()
+            assert model.asks
+            assert notes() in shown_text(fork)
+        assert pivots(session) == []
+
+
+# --- what comes first -----------------------------------------------------------------------------
+
+
+def test_pruning_comes_first_and_nothing_is_folded_where_that_is_enough(where: str) -> None:
+    model = FaultyModel("good")
+    with opened(where, "s", window=20_000, summarizer=model) as session:
+        work(session, 29)
+        assert session.tokens > session.room
+        session.messages()
+        assert [act.kind for act in session.acts()] == ["prune"]
+        assert session.view().tokens <= session.room
+        assert model.asks == []
+        assert session.fit() is None  # twice is once
+
+
+def test_where_pruning_is_not_enough_the_session_is_folded(where: str) -> None:
+    with opened(where, "s", summarizer=FaultyModel("good"), policy=NO_PRUNE) as session:
+        work(session)
+        act = session.fit()
+        assert act is not None
+        assert act.kind == "pivot"
+        assert session.view().tokens <= session.room
+        assert session.fit() is None
+        assert_valid(session.messages())
+
+
+class Keeps:
+    """A hook that lets nothing be pruned but one output."""
+
+    def before_prune(self, prune: Prune) -> list[int]:
+        return [pruned.ordinal for pruned in prune.prune[1:]]
+
+
+def test_where_hooks_keep_what_was_to_be_pruned_the_session_is_folded(where: str) -> None:
+    with opened(where, "s", window=20_000, hooks=[Keeps()], summarizer="digest") as session:
+        work(session, 29)
+        session.messages()
+        assert [act.kind for act in session.acts()] == ["prune", "pivot"]
+        assert session.view().tokens <= session.room
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_queued_compaction_goes_first_though_nothing_is_full(
+    where: str, *, is_async: bool
+) -> None:
+    model = FaultyModel("good")
+    with opened(where, "s", window=100_000, summarizer=model) as session:
+        work(session)
+        queued = session.queue()
+        shown = asyncio.run(session.amessages()) if is_async else session.messages()
+        assert [act.number for act in pivots(session) if act.in_force] == [queued and queued.number]
+        assert notes() in "\n".join(asked_texts(shown))
+        assert session.pending() is None
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_queued_compaction_that_frees_nothing_is_given_up_and_all_goes_on(
+    where: str, *, is_async: bool
+) -> None:
+    with opened(where, "s", summarizer=FaultyModel("good")) as session:
+        session.user("Hello")
+        view = bytes_of(session.view())
+        session.queue()
+        shown = asyncio.run(session.amessages()) if is_async else session.messages()
+        assert encode(shown) == view
+        assert session.pending() is None
+        assert [act.state for act in pivots(session)] == ["failed"]
+        assert "too little to fold" in session.events()[-1].data["reason"]
+
+
+def test_auto_off_is_obeyed_everywhere_and_by_hand_it_still_works(where: str) -> None:
+    model = FaultyModel("good")
+    with opened(where, "s", auto=False, summarizer=model) as session:
+        work(session, 60)
+        view = bytes_of(session.view())
+        assert session.fit() is None
+        assert asyncio.run(session.afit()) is None
+        assert encode(session.messages()) == view
+        for overflow in (False, True):
+            assert session.compact(auto=True, overflow=overflow) is None
+            assert asyncio.run(session.acompact(auto=True, overflow=overflow)) is None
+            assert session.queue(auto=True, overflow=overflow) is None
+            assert session.compact("Mine", auto=True, overflow=overflow) is None
+        assert (session.acts(), model.asks) == ([], [])
+        assert session.compact() is not None
+        assert model.asks
+
+
+def test_a_window_that_cannot_hold_what_must_be_shown_is_told_with_the_figures(where: str) -> None:
+    with opened(where, "s", window=2_000, output=200, summarizer=FaultyModel("good")) as session:
+        session.user("word " * 3_000)
+        with pytest.raises(WindowTooSmall) as raised:
+            session.messages()
+        assert raised.value.fixed > raised.value.usable == session.room
+        assert session.acts() == []
+    with opened(where, "t", window=2_000, output=200, fixed=1_900) as session:
+        work(session)
+        with pytest.raises(WindowTooSmall, match="the system prompt and the tools"):
+            session.messages()
+
+
+# --- another model --------------------------------------------------------------------------------
+
+
+def test_a_smaller_model_is_switched_to_by_folding_first(where: str) -> None:
+    model = FaultyModel("good")
+    with opened(where, "s", window=60_000, summarizer=model) as session:
+        work(session, 40)
+        done = session.switch(window=8_000, output=1_000)
+        assert [act.kind for act in done] == ["pivot"]
+        assert session.room == 7_000
+        assert session.tokens <= session.room
+        assert model.asks
+        assert_valid(session.messages())
+        assert session.switch(window=60_000) == []
+        assert session.room > 7_000
+
+
+def test_a_model_that_is_far_too_small_is_not_switched_to(where: str) -> None:
+    with opened(where, "s", window=60_000, summarizer="digest") as session:
+        session.user("word " * 9_000)
+        room, view = session.room, bytes_of(session.view())
+        with pytest.raises((WindowTooSmall, CompactionStopped)):
+            session.switch(window=4_000, output=500)
+        assert session.room == room
+        assert bytes_of(session.view()) == view
+        assert session.pending() is None
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+def test_a_marker_names_its_tail_and_is_told_from_its_summary(where: str) -> None:
+    with opened(where, "s", policy=NO_PRUNE, summarizer=FaultyModel("good")) as session:
+        work(session)
+        act = session.compact(auto=True)
+        assert act is not None
+        messages = session.export().messages
+        marker = next(m for m in messages if marker_part(m) is not None)
+        part = marker_part(marker)
+        assert part is not None
+        assert part.tail_start_id in {message.id for message in messages}
+        info = summary_of(session, act).info
+        assert isinstance(info, AssistantInfo)
+        assert info.parent_id == marker.id
+
+
+def test_what_a_late_result_belongs_to_may_be_folded(where: str) -> None:
+    with opened(where, "s", summarizer=ScriptedModel(ModelReply(text=notes()))) as session:
+        session.user("Mend the mill")
+        session.record([call("late")])
+        work(session)
+        session.compact()
+        session.result("late", "It came at last.")
+        assert_valid(session.messages())
+        assert isinstance(session.view().messages[1], AssistantMessage)
+
+
+def test_a_throttled_model_is_waited_for_and_asked_again(tmp_path: Path) -> None:
+    model = ScriptedModel(ModelFailure(cause="throttled", message="slow down"), notes())
+    with opened(str(tmp_path / "s.db"), "s", summarizer=model, window=60_000) as session:
+        work(session, 8)
+        session.compact()
+        assert [ask.after for ask in model.asks] == [0.0, 1.0]
+        assert session.events()[-1].data["how"] == "serial"

@@ -1,0 +1,298 @@
+"""Sessions written message by message: what is told in pieces is there as if told at once."""
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from bench.lab.generate import generate
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from foldmark.log.log import Log
+from foldmark.log.marks import with_parts
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
+    AnyPart,
+    AssistantInfo,
+    Completed,
+    Message,
+    Number,
+    Pending,
+    Running,
+    SessionInfo,
+    TextPart,
+    ToolPart,
+    Transcript,
+)
+from foldmark.policy import FOLDMARK, OPENCODE
+from foldmark.store.importing import SessionImport
+from foldmark.store.store import Store
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.build import (
+    FormatReader,
+    Opened,
+    Pruned,
+    Reverted,
+    Step,
+    assistant_message,
+    user_message,
+)
+from foldmark.transcripts.read import Sessions
+from foldmark.wire.codec import Answer
+from foldmark.wire.pairing import Late, settled
+from tests.support.session_strategies import sessions
+from tests.support.store_engines import new_database
+from tests.support.stored_sessions import bytes_of, opened, plain, work
+from tests.support.stored_transcripts import told
+
+COUNT = counter(FOLDMARK.estimate)
+few = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def address(postgres: str) -> str:
+    return new_database(postgres)
+
+
+# --- steps of any kind ---------------------------------------------------------------------
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[Step]:
+    """Words, calls, results late and early, prunes, pivots and rewinds in any order."""
+    made: list[Step] = []
+    names: list[str] = []
+    calls: list[str] = []
+    for number, kind in enumerate(draw(st.lists(st.integers(0, 11), max_size=30))):
+        name = f"m{number}"
+        if kind <= 2:
+            made.append(user_message(name, (TextPart(text=f"Always do {name}"),), number + 1))
+        elif kind <= 6:
+            parts = draw(calling(number))
+            calls += [part.call_id or "" for part in parts if isinstance(part, ToolPart)]
+            made.append(assistant_message(name, parts, number + 1))
+        elif kind == 7 and calls:
+            answer = Answer(call_id=draw(st.sampled_from(calls)), output=f"late {name}\n" * 20)
+            made.append(Late(answer=answer, key="test", at=number + 1))
+        elif kind == 8 and calls:
+            chosen = draw(st.lists(st.sampled_from(calls), max_size=4))
+            made.append(Pruned(calls=(*chosen, "unknown"), at=draw(st.sampled_from((None, 77)))))
+        elif kind == 9:
+            tail = draw(st.sampled_from([None, "gone", *names[-6:]]))
+            made += folded(name, tail)
+            names.append(f"{name}-summary")
+            continue
+        else:
+            made.append(Reverted(message=draw(st.sampled_from([None, "gone", *names[-8:]]))))
+            made.append(user_message(name, (TextPart(text=f"Rather {name}"),), None))
+        if isinstance(made[-1], Message):
+            names.append(name)
+    return made
+
+
+def folded(name: str, tail: str | None) -> list[Step]:
+    """A compaction as a format tells it."""
+    reader = FormatReader("test")
+    reader.talk.fold(name, (TextPart(text=f"So far {name}"),), None, auto=True, tail=tail)
+    return [step for step in reader.end() if isinstance(step, Message)]
+
+
+@st.composite
+def calling(draw: st.DrawFn, number: int) -> tuple[AnyPart, ...]:
+    """Words, and calls that have their results or not."""
+    parts: list[AnyPart] = [TextPart(text=f"I say {number}")]
+    for offset, ended in enumerate(draw(st.lists(st.booleans(), max_size=3))):
+        given: dict[str, Any] = {"filePath": f"{number}.py"}
+        output = f"line {number} {offset}\n" * 30
+        state = Completed(input=given, output=output) if ended else Pending(input=given)
+        parts.append(ToolPart(tool="read", call_id=f"c{number}-{offset}", state=state))
+    return tuple(parts)
+
+
+def fill(store: Store, name: str, told_steps: Iterable[Step]) -> None:
+    """Tell a session from its beginning, new or not."""
+    with store.engine.writing():
+        row = store.find(name) or store.begin(SessionInfo(id=name), FOLDMARK.estimate)
+        held = SessionImport(store.engine, row, COUNT)
+        for step in told_steps:
+            match step:
+                case Message():
+                    held.take(step)
+                case Late(answer=answer):
+                    held.settle(
+                        answer.call_id,
+                        lambda part, late=step: settled(part, late.answer, late.key, late.at),
+                    )
+                case Pruned():
+                    held.prune(step.calls, step.at)
+                case Reverted():
+                    held.revert(step.message)
+                case Opened():
+                    pass
+        held.finish()
+
+
+def collected(told_steps: Iterable[Step]) -> list[Message]:
+    """The same steps put together without a store."""
+    together = Sessions("opencode")
+    together.take(Opened(info=SessionInfo(id="s")))
+    for step in told_steps:
+        together.take(step)
+    return list(together.transcripts()[0].messages)
+
+
+def grows(where: str, told_steps: Sequence[Step], cuts: Iterable[float]) -> None:
+    ends = sorted({int(cut * len(told_steps)) for cut in cuts})
+    pieces, once = uuid4().hex, uuid4().hex
+    with Store.open(where, durable=False) as store:
+        for end in (*ends, len(told_steps), len(told_steps)):
+            fill(store, pieces, told_steps[:end])
+        fill(store, once, told_steps)
+    found, expected = told(where, pieces), told(where, once)
+    for each in (found, expected):
+        each["export"]["info"] = each["row"] = None
+    assert found == expected
+    with opened(where, once, policy=OPENCODE) as session:
+        log = Log(counter(OPENCODE.estimate), collected(told_steps))
+        assert bytes_of(session.view()) == bytes_of(
+            Viewer(log, OPENCODE, usable=session.room).view()
+        )
+        assert list(session.export(reverted=False).messages) == collected(told_steps)
+
+
+cuts = st.lists(st.floats(0, 1), max_size=3)
+
+
+@given(steps(), cuts)
+def test_steps_of_any_kind_told_in_pieces_in_a_file(made: list[Step], cuts: list[float]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        grows(str(Path(folder) / "store.db"), made, cuts)
+
+
+@few
+@given(steps(), cuts)
+def test_steps_of_any_kind_told_in_pieces_in_postgres(
+    address: str, made: list[Step], cuts: list[float]
+) -> None:
+    grows(address, made, cuts)
+
+
+# --- transcripts that were exported again --------------------------------------------------
+
+
+@st.composite
+def exports(draw: st.DrawFn) -> list[list[Message]]:
+    """A session, and what was there of it at some earlier moments."""
+    whole = draw(sessions())
+    ends = sorted(draw(st.sets(st.integers(0, len(whole)), max_size=3)))
+    return [*(_earlier(whole[:end], draw) for end in ends), whole]
+
+
+def _earlier(messages: list[Message], draw: st.DrawFn) -> list[Message]:
+    """Nothing was pruned yet, and of the last message not all was there."""
+    if draw(st.booleans()):
+        messages = [with_parts(message, lambda _, part: _unpruned(part)) for message in messages]
+    if messages and draw(st.booleans()):
+        last = messages[-1]
+        kept = last.parts[: draw(st.integers(0, len(last.parts)))]
+        parts = tuple(_waiting(part) if draw(st.booleans()) else part for part in kept)
+        messages = [*messages[:-1], replace(last, parts=parts)]
+        if isinstance(last.info, AssistantInfo) and draw(st.booleans()):
+            unfinished = replace(last.info, finish=UNSET)
+            messages[-1] = replace(messages[-1], info=unfinished)
+    return messages
+
+
+def _unpruned(part: AnyPart) -> AnyPart:
+    if isinstance(part, ToolPart) and isinstance(part.state, Completed) and part.state.time:
+        time = replace(part.state.time, compacted=UNSET)
+        return replace(part, state=replace(part.state, time=time))
+    return part
+
+
+def _waiting(part: AnyPart) -> AnyPart:
+    return replace(part, state=Running()) if isinstance(part, ToolPart) else part
+
+
+def is_the_same_at_last(where: str, told_exports: list[list[Message]]) -> None:
+    """However often it was exported and imported in between."""
+    pieces, once = uuid4().hex, uuid4().hex
+    with Store.open(where, durable=False) as store:
+        for messages in (*told_exports, told_exports[-1]):
+            fill(store, pieces, messages)
+        fill(store, once, told_exports[-1])
+    found, expected = told(where, pieces), told(where, once)
+    for each in (found, expected):
+        each["export"]["info"] = each["row"] = None
+        # What was pruned is one act, or several.
+        acts: list[Any] = each.pop("acts")
+        each["pivots"] = [act for act in acts if act[0] == "pivot"]
+        marks: list[dict[int, Number]] = [act[-1] for act in acts if act[-1]]
+        each["marks"] = sorted(mark for held in marks for mark in held.items())
+        each["past"] = replace(each["past"], marks={})  # with those of one act all are read
+    assert found == expected
+    messages = told_exports[-1]
+    assert found["export"]["messages"] == as_json(messages)
+
+
+def as_json(messages: list[Message]) -> Any:
+    return plain(Transcript(info=SessionInfo(id="s"), messages=tuple(messages)))["messages"]
+
+
+@given(exports())
+def test_sessions_exported_again_and_again_in_a_file(made: list[list[Message]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        is_the_same_at_last(str(Path(folder) / "store.db"), made)
+
+
+@few
+@given(exports())
+def test_sessions_exported_again_and_again_in_postgres(
+    address: str, made: list[list[Message]]
+) -> None:
+    is_the_same_at_last(address, made)
+
+
+# --- by hand -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_what_is_written_at_once_and_what_is_read_back_make_no_difference(
+    where: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session too large to be held: each message is written, and requests are read again."""
+    made = generate(seed, messages=250, pivots=True, window=30_000).messages
+    with Store.open(where, durable=False) as store:
+        fill(store, "held", made)
+        monkeypatch.setattr("foldmark.store.importing._MOST_BYTES", 0)
+        fill(store, "read", made)
+        assert len(store.acts(store.named("read").key, "pivot")) > 2
+    held, read = told(where, "held"), told(where, "read")
+    held["export"]["info"] = read["export"]["info"] = None
+    held["row"], read["row"] = held["row"][1:], read["row"][1:]
+    assert held == read
+
+
+def test_an_export_with_a_pivot_that_was_undone_is_the_same_again(where: str) -> None:
+    with opened(where, "a") as session:
+        work(session)
+        session.compact("Folded.")
+        session.user("Go on")
+        session.undo()
+        made = session.export(reverted=False).messages
+    with Store.open(where, durable=False) as store:
+        fill(store, "b", made)
+    before = told(where, "b")
+    with Store.open(where, durable=False) as store:
+        fill(store, "b", made)
+    assert told(where, "b") == before
+    assert [act[0] for act in before["acts"]] == ["pivot"]
+    with opened(where, "b") as session:
+        assert session.export(reverted=False).messages == made
+        session.redo()
+        assert session.view().pivot is not None

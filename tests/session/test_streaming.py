@@ -1,0 +1,346 @@
+"""Listening to streams: chunks pass as they came, and what was said is recorded however it ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import foldmark
+from foldmark.model.messages import AssistantInfo, Message, ReasoningPart, TextPart, ToolPart
+from foldmark.wire.codec import WIRES
+from tests.support.api_server import Call, Cut, Thought, WireServer, wire_server
+from tests.support.client_loops import (
+    LOOPS,
+    STREAMED,
+    TOOLS,
+    async_client_of,
+    client_of,
+    close_async,
+)
+from tests.support.provider_types import assert_taken
+from tests.support.stream_cases import CALLS, ERRORS, SDK, THINKS, WHOLE, WORDS, answer
+
+each_wire = pytest.mark.parametrize("wire", WIRES)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[foldmark.Session]:
+    with foldmark.open(tmp_path / "store.db", session="s", durable=False) as opened:
+        opened.user("Look at both stones.")
+        yield opened
+
+
+def chunks(wire: str) -> list[Any]:
+    """The chunks of an answer as the client of its wire gives them."""
+    events = [event for event in answer(wire).streamed if event.get("type") != "ping"]
+    return [SDK[wire].validate_python(event) for event in events]
+
+
+def said(message: Message) -> str:
+    parts = message.parts
+    return "".join(part.text for part in parts if isinstance(part, TextPart | ReasoningPart))
+
+
+def last(session: foldmark.Session) -> Message:
+    return session.export().messages[-1]
+
+
+def info(session: foldmark.Session) -> AssistantInfo:
+    return cast("AssistantInfo", last(session).info)
+
+
+def calls(session: foldmark.Session) -> list[Any]:
+    return [part.state.input for part in last(session).parts if isinstance(part, ToolPart)]
+
+
+def is_cut_off(session: foldmark.Session) -> bool:
+    return isinstance(info(session).error, dict) and not info(session).finish
+
+
+async def given(items: list[Any], error: BaseException | None = None) -> AsyncIterator[Any]:
+    for item in items:
+        yield item
+    if error is not None:
+        raise error
+
+
+# --- to the end ------------------------------------------------------------------------------
+
+
+@each_wire
+def test_chunks_pass_as_they_came_and_the_answer_is_recorded(
+    session: foldmark.Session, wire: str
+) -> None:
+    held = chunks(wire)
+    passed = list(session.listen(held))
+    assert all(one is other for one, other in zip(passed, held, strict=True))
+    whole = last(session)
+    again = session.record(answer(wire).whole)
+    assert [bare(part) for part in whole.parts] == [bare(part) for part in again.parts]
+    first, second = (cast("AssistantInfo", held.info) for held in (whole, again))
+    assert (first.tokens, first.finish, first.model_id) == (
+        second.tokens,
+        second.finish,
+        second.model_id,
+    )
+    assert first.finish == "tool-calls"
+    assert calls(session) == [call.given for call in CALLS]
+
+
+def bare(part: Any) -> Any:
+    return [getattr(part, name, None) for name in ("text", "tool", "call_id", "state", "metadata")]
+
+
+@each_wire
+def test_the_async_form_does_the_same(session: foldmark.Session, wire: str) -> None:
+    held = chunks(wire)
+
+    async def listened() -> list[Any]:
+        return [chunk async for chunk in session.alisten(given(held), wire)]
+
+    passed = asyncio.run(listened())
+    assert all(one is other for one, other in zip(passed, held, strict=True))
+    assert said(last(session)) == THINKS + WORDS
+    assert not is_cut_off(session)
+    assert len(session.export().messages) == 2
+
+
+# --- broken off ------------------------------------------------------------------------------
+
+
+@each_wire
+def test_what_was_said_is_recorded_where_the_loop_is_left(
+    session: foldmark.Session, wire: str
+) -> None:
+    held, heard = chunks(wire), 0
+    for chunk in session.listen(held):
+        heard += 1
+        if WORDS[:4] in str(chunk):
+            break
+    assert 0 < heard < len(held)
+    assert is_cut_off(session)
+    assert said(last(session)).startswith(THINKS + WORDS[:4])
+    assert calls(session) == []
+    session.user("And?")
+    told = session.messages(wire)
+    assert_taken(wire, told)
+    assert WORDS[:4] in str(told)
+
+
+@each_wire
+def test_an_async_loop_that_is_left_records_before_the_next_request(
+    session: foldmark.Session, wire: str
+) -> None:
+    async def leave() -> list[Any]:
+        async for chunk in session.alisten(given(chunks(wire))):
+            if WORDS[:4] in str(chunk):
+                break
+        await session.auser("And?")
+        return await session.amessages(wire)
+
+    told = asyncio.run(leave())
+    assert_taken(wire, told)
+    assert WORDS[:4] in str(told)
+    assert [message.is_user for message in session.export().messages] == [True, False, True]
+
+
+@pytest.mark.parametrize("wire", [None, *WIRES])
+def test_an_error_that_comes_alone_is_passed_on_and_nothing_is_recorded(
+    session: foldmark.Session, wire: str | None
+) -> None:
+    before = session.export()
+    for error in ERRORS:
+        assert list(session.listen([error], wire)) == [error]
+
+        def breaking(error: Any = error) -> Iterator[Any]:
+            yield error
+            raise ConnectionError("gone")
+
+        with pytest.raises(ConnectionError) as raised:
+            list(session.listen(breaking(), wire))
+        assert not hasattr(raised.value, "__notes__")
+    assert session.export() == before
+
+
+@each_wire
+def test_an_error_in_the_middle_goes_on_when_what_was_said_is_recorded(
+    session: foldmark.Session, wire: str
+) -> None:
+    def broken() -> Iterator[Any]:
+        yield from chunks(wire)[:-3]
+        raise ConnectionError("reset")
+
+    with pytest.raises(ConnectionError, match="reset"):
+        list(session.listen(broken()))
+    assert is_cut_off(session)
+    assert said(last(session)).startswith(THINKS)
+
+    async def listened() -> None:
+        async for _ in session.alisten(given(chunks(wire)[:-3], ConnectionError("reset"))):
+            pass
+
+    before = last(session)
+    with pytest.raises(ConnectionError, match="reset"):
+        asyncio.run(listened())
+    assert said(last(session)) == said(before)
+    assert last(session).id != before.id
+
+
+def test_an_error_of_the_program_itself_leaves_what_was_said(session: foldmark.Session) -> None:
+    def work() -> None:
+        for chunk in session.listen(chunks("anthropic")):
+            if WORDS[:4] in str(chunk):
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert said(last(session)).startswith(THINKS)
+    assert is_cut_off(session)
+
+
+def test_a_task_that_is_cancelled_leaves_what_was_said(session: foldmark.Session) -> None:
+    async def stalled() -> AsyncIterator[Any]:
+        for chunk in chunks("anthropic")[:-4]:
+            yield chunk
+        await asyncio.sleep(600)
+
+    async def work() -> None:
+        heard = asyncio.Event()
+
+        async def listen() -> None:
+            async for chunk in session.alisten(stalled()):
+                if WORDS[:4] in str(chunk):
+                    heard.set()
+
+        task = asyncio.create_task(listen())
+        await heard.wait()
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(work())
+    assert said(last(session)) == THINKS + WORDS
+    assert is_cut_off(session)
+    assert calls(session) == [CALLS[0].given]
+
+
+def test_a_stream_under_a_name_is_ended_by_closing_it(session: foldmark.Session) -> None:
+    stream = session.listen(chunks("gemini"))
+    next(stream)
+    stream.close()
+    assert THINKS.startswith(said(last(session)))
+
+    async def work() -> None:
+        async with session.alisten(given(chunks("gemini"))) as hearing:
+            async for _ in hearing:
+                break
+            assert len(session.export().messages) == 2
+        assert len(session.export().messages) == 3
+        await hearing.aclose()
+        assert [chunk async for chunk in hearing] == []
+
+    asyncio.run(work())
+    assert len(session.export().messages) == 3
+
+
+def test_a_stream_that_is_left_when_all_was_said_is_whole(session: foldmark.Session) -> None:
+    for chunk in session.listen(answer("openai-chat").streamed):
+        if chunk["choices"][0]["finish_reason"]:
+            break
+    assert not is_cut_off(session)
+    assert info(session).finish == "tool-calls"
+
+
+@each_wire
+def test_nothing_is_recorded_where_nothing_was_said(session: foldmark.Session, wire: str) -> None:
+    nothing: list[Any] = []
+    assert list(session.listen(nothing)) == list(session.listen(nothing, wire)) == []
+    if wire != "gemini":  # its first chunk says something
+        list(session.listen(answer(wire).streamed[:1]))
+    assert len(session.export().messages) == 1
+
+
+def test_what_is_wrong_is_told_at_once(session: foldmark.Session) -> None:
+    no_stream = cast("Any", 5)
+    with pytest.raises(foldmark.BadInput, match="there is no wire"):
+        session.listen([], "pigeon")
+    with pytest.raises(foldmark.BadInput, match="a stream is expected, not int"):
+        session.listen(no_stream)
+    with pytest.raises(foldmark.BadInput, match="use alisten"):
+        session.listen(cast("Any", given([])))
+    with pytest.raises(foldmark.BadInput, match="use listen"):
+        session.alisten(cast("Any", []))
+    with pytest.raises(foldmark.BadInput, match="no wire that is known"):
+        list(session.listen([{"a": 1}]))
+    assert len(session.export().messages) == 1
+
+
+# --- with the clients ------------------------------------------------------------------------
+
+CUT = (Thought(THINKS), WORDS, Call("read", {"path": "a"}), Call("read", {"path": "b"}), Cut())
+
+
+@pytest.mark.parametrize("name", [name for name in LOOPS if ", " in name])
+def test_a_connection_that_breaks_leaves_what_was_said_and_the_loop_goes_on(
+    session: foldmark.Session, name: str
+) -> None:
+    wire, step = LOOPS[name]
+    # Gemini's calls come whole: there, the second one has come before the end.
+    whole = [{"path": "a"}, {"path": "b"}][: 2 if wire == "gemini" else 1]
+    with wire_server(script=[CUT, ("All is well.",)]) as server, client_of(wire, server) as client:
+        with pytest.raises(Exception, match=r"(?i)peer closed|incomplete|connection"):
+            step(client, session)
+        assert said(last(session)) == THINKS + WORDS
+        assert calls(session) == whole
+        assert is_cut_off(session)
+        step(client, session)
+        assert server.flaws == []
+        assert said(last(session)) == "All is well."
+        assert "was interrupted" in str(server.requests[-1].messages)
+
+
+def test_helper_events_of_the_client_are_passed_on_and_say_nothing_twice(
+    session: foldmark.Session,
+) -> None:
+    asked: dict[str, Any] = {"model": "m", "max_tokens": 9, "tools": TOOLS["anthropic"]}
+    with wire_server(script=[WHOLE]) as server, client_of("anthropic", server) as client:
+        asked["messages"] = session.messages("anthropic")
+        with client.messages.stream(**asked) as stream:
+            kinds = {event.type for event in session.listen(stream)}
+            assert {"text", "thinking", "input_json", "message_stop"} <= kinds
+            assert stream.get_final_message().content[0].thinking == THINKS
+    assert said(last(session)) == THINKS + WORDS
+    assert calls(session) == [call.given for call in CALLS]
+    assert info(session).finish == "tool-calls"
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_the_helpers_of_openai_are_listened_to_as_well(session: foldmark.Session, api: str) -> None:
+    wire = {"chat": "openai-chat", "responses": "openai-responses"}[api]
+    asked: dict[str, Any] = {"model": "m", "tools": TOOLS[wire]}
+    with wire_server(script=[(WORDS, *CALLS)]) as server, client_of(wire, server) as client:
+        asked["messages" if api == "chat" else "input"] = session.messages(wire)
+        makes = client.chat.completions if api == "chat" else client.responses
+        with makes.stream(**asked) as stream:
+            for _ in session.listen(stream):
+                pass
+    assert said(last(session)) == WORDS
+    assert calls(session) == [call.given for call in CALLS]
+
+
+def test_usage_is_recorded_where_the_last_chunk_tells_it(session: foldmark.Session) -> None:
+    async def ask(server: WireServer) -> None:
+        client = async_client_of("openai-chat", server)
+        asked: Any = {"model": "m", "messages": await session.amessages("openai-chat")}
+        async for _ in session.alisten(await client.chat.completions.create(**asked, **STREAMED)):
+            pass
+        await close_async(client)
+
+    with wire_server(script=[(WORDS,)]) as server:
+        asyncio.run(ask(server))
+        tokens = info(session).tokens
+        assert tokens
+        assert tokens.input == server.requests[0].tokens

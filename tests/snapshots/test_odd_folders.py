@@ -1,0 +1,508 @@
+"""Snapshots where folders, names and moments are odd: nested repositories, links, kills."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from foldmark.model.operations import FileDiff
+from foldmark.model.values import encode
+from foldmark.snapshots.restore import delete_file, place_file
+from foldmark.snapshots.snapshots import Snapshots
+from tests.support.snapshot_folders import calls, changed, files_of, made
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+KILLS = 15
+ODD = (
+    b" a b ",
+    b'"quoted"',
+    b"it's",
+    b"new\nline",
+    b"tab\tbed",
+    b"\xff\xfe not utf-8",
+    "gr\u00fc\u00df dich \u2603".encode(),
+    b"-rf",
+    b"--help",
+    b"*",
+    b"[ab]?",
+    b"back\\slash",
+    b":colon",
+    b"#hash",
+    b"!bang",
+    b"Case",
+    b"case",
+    b"trailing.",
+    b"\x1b[31mred",
+    b"git~1",
+)
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always")
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def repository(folder: Path) -> Path:
+    """A repository with one commit, of the file `f`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    git(folder, "init", "-q")
+    (folder / "f").write_text("first\n")
+    git(folder, "add", "f")
+    git(folder, "commit", "-qm", "first")
+    return folder
+
+
+# --- names and kinds -------------------------------------------------------------------------
+
+
+def test_odd_names_are_told_and_brought_back(tmp_path: Path) -> None:
+    folder, shots = made(tmp_path)
+    empty = shots.take()
+    root = os.fsencode(folder)
+    for name in ODD:
+        Path(os.fsdecode(root + b"/" + name)).write_bytes(name)
+        Path(os.fsdecode(root + b"/dir" + name)).mkdir()
+        Path(os.fsdecode(root + b"/dir" + name + b"/" + name)).write_bytes(name)
+    full, there = shots.take(), files_of(folder)
+    assert len(there) == 2 * len(ODD)
+    diffs = shots.diff(empty, full)
+    assert {diff.file for diff in diffs} == set(there)
+    assert all(diff.after == there[diff.file][1].decode(errors="replace") for diff in diffs)
+    assert b"not utf-8" in encode(diffs)
+    shots.restore(empty)
+    assert list(folder.iterdir()) == []
+    shots.restore(full)
+    assert files_of(folder) == there
+
+
+def test_bytes_are_kept_as_they_are_whatever_attributes_say(tmp_path: Path) -> None:
+    folder, shots = made(tmp_path)
+    git(folder, "init", "-q")
+    for name in ("clean", "smudge"):
+        git(folder, "config", f"filter.evil.{name}", f"touch {tmp_path}/ran; cat")
+    git(folder, "config", "core.autocrlf", "true")
+    (folder / ".gitattributes").write_text(
+        "* text=auto eol=crlf ident filter=evil diff=evil\n*.u16 working-tree-encoding=UTF-16\n"
+        "*.txt -diff binary\n"
+    )
+    (folder / "a.txt").write_bytes(b"one\r\ntwo\n$Id$\n")
+    (folder / "b.u16").write_text("h\u00e9llo", encoding="utf-16")
+    tree, there = shots.take(), files_of(folder)
+    (folder / "a.txt").write_bytes(b"one\ntwo\n$Id: x$\n")
+    (folder / "b.u16").unlink()
+    text, wide = shots.diff(tree, shots.take())
+    assert (text.before, text.additions, text.binary) == ("one\r\ntwo\n$Id$\n", 2, False)
+    assert (wide.before, wide.additions, wide.deletions, wide.binary) == ("", 0, 0, True)
+    shots.restore(tree)
+    assert files_of(folder) == there
+    assert not (tmp_path / "ran").exists()
+
+
+def test_nothing_of_the_projects_or_the_users_settings_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "work"
+    repository(folder)
+    evil = tmp_path / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    evil.chmod(0o755)
+    git(folder, "config", "core.fsmonitor", str(evil))
+    hooks = folder / ".git/hooks"
+    hooks.mkdir(exist_ok=True)
+    shutil.copy(evil, hooks / "post-index-change")
+    (tmp_path / ".gitconfig").write_text(
+        f"[core]\n\tfsmonitor = {evil}\n\thooksPath = {hooks}\n\texcludesFile = {tmp_path}/all\n"
+    )
+    (tmp_path / "all").write_text("*\n")
+    (tmp_path / "git").mkdir()
+    shutil.copy(tmp_path / "all", tmp_path / "git/ignore")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_DIR", str(folder / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(folder / ".git/index"))
+    monkeypatch.setenv("GIT_EXTERNAL_DIFF", str(evil))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.fsmonitor")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", str(evil))
+    index = (folder / ".git/index").read_bytes()
+    shots = Snapshots(folder, home=tmp_path / "home")
+    old = shots.take()
+    (folder / "g").write_text("new\n")
+    assert [diff.file for diff in shots.diff(old, shots.take())] == ["g"]
+    shots.restore(old)
+    assert not (tmp_path / "ran").exists()
+    assert (folder / ".git/index").read_bytes() == index
+
+
+def test_links_are_kept_as_links_and_never_followed(tmp_path: Path) -> None:
+    folder, shots = made(tmp_path)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "b").write_text("outside\n")
+    (folder / "dir").mkdir()
+    (folder / "dir/b").write_text("inside\n")
+    (folder / "link").symlink_to("dir/b")
+    tree, there = shots.take(), files_of(folder)
+    assert there["link"] == ("link", b"dir/b")
+    # The folder becomes a link to elsewhere, where a file of the same name is.
+    shutil.rmtree(folder / "dir")
+    (folder / "dir").symlink_to(outside)
+    (folder / "link").unlink()
+    (folder / "link").write_text("no link\n")
+    linked = shots.take()
+    assert changed(shots, tree, linked) == ("dir", "dir/b", "link")
+    (outside / "b").write_text("other\n")
+    (outside / "c").write_text("more\n")
+    assert shots.take() == linked
+    shots.include(["dir/c", str(outside / "c")])
+    assert shots.take() == linked
+    restored = shots.restore(tree)
+    assert files_of(folder) == there
+    assert files_of(outside) == {"b": ("plain", b"other\n"), "c": ("plain", b"more\n")}
+    shots.restore(restored.before)
+    assert (folder / "dir").is_symlink()
+    assert (outside / "b").read_text() == "other\n"
+
+
+def test_an_ignored_link_on_the_way_is_not_written_through(tmp_path: Path) -> None:
+    folder, shots = made(tmp_path)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (folder / "dir").mkdir()
+    (folder / "dir/b").write_text("inside\n")
+    tree = shots.take()
+    shutil.rmtree(folder / "dir")
+    (folder / ".gitignore").write_text("dir\n")
+    (folder / "dir").symlink_to(outside)
+    shots.restore(tree)
+    assert files_of(folder) == {"dir/b": ("plain", b"inside\n")}
+    assert list(outside.iterdir()) == []
+
+
+def test_nothing_is_placed_or_deleted_through_a_link(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "work", tmp_path / "outside"
+    folder.mkdir()
+    outside.mkdir()
+    (outside / "a").write_text("outside\n")
+    (folder / "dir").symlink_to(outside)
+    for path in (b"dir/a", b"dir/b", b"dir/c/d"):
+        with pytest.raises(OSError, match="dir"):
+            place_file(folder, path, "100644", b"x")
+        with pytest.raises(OSError, match="dir"):
+            delete_file(folder, path)
+    assert files_of(outside) == {"a": ("plain", b"outside\n")}
+
+
+def test_files_and_folders_may_take_each_others_place(tmp_path: Path) -> None:
+    folder, shots = made(tmp_path)
+    (folder / "a").write_text("file\n")
+    (folder / "b").mkdir()
+    (folder / "b/c").write_text("inner\n")
+    tree, there = shots.take(), files_of(folder)
+    (folder / "a").unlink()
+    (folder / "a/deep").mkdir(parents=True)
+    (folder / "a/deep/x").write_text("x\n")
+    shutil.rmtree(folder / "b")
+    (folder / "b").write_text("file\n")
+    other, now = shots.take(), files_of(folder)
+    assert changed(shots, tree, other) == ("a", "a/deep/x", "b", "b/c")
+    (folder / "a/empty/er").mkdir(parents=True)
+    shots.restore(tree)
+    assert files_of(folder) == there
+    shots.restore(other)
+    assert files_of(folder) == now
+
+
+def test_a_folder_with_files_unseen_is_not_replaced(tmp_path: Path) -> None:
+    folder, shots = made(tmp_path)
+    (folder / "a").write_text("file\n")
+    tree = shots.take()
+    (folder / "a").unlink()
+    (folder / "a").mkdir()
+    (folder / ".gitignore").write_text("unseen\n")
+    (folder / "a/unseen").write_text("precious\n")
+    restored = shots.restore(tree)
+    assert restored.skipped == ("a",)
+    assert (folder / "a/unseen").read_text() == "precious\n"
+
+
+def test_what_git_cannot_hold_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, shots = made(tmp_path)
+    for name in ("pipe", "was", "mods/.gitmodules"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("file\n")
+    tree = shots.take()
+    for name in ("pipe", "was"):
+        (folder / name).unlink()
+    (folder / "mods/.gitmodules").unlink()
+    (folder / "mods/.gitmodules").symlink_to("elsewhere")
+    (folder / ".GIT").mkdir()
+    (folder / ".GIT/config").write_text("x")
+    os.mkfifo(folder / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        home = Path.cwd()
+        os.chdir(folder)  # the address of a socket is short
+        try:
+            server.bind("was")
+        finally:
+            os.chdir(home)
+        without = shots.take()
+        assert changed(shots, tree, without) == ("mods/.gitmodules", "pipe", "was")
+        called = calls(monkeypatch)
+        assert shots.take() == without
+        assert called == ["ls-files"]
+
+
+def test_what_git_refuses_to_read_does_not_stop_the_rest(tmp_path: Path) -> None:
+    folder, shots = made(tmp_path)
+    (folder / "a folder").mkdir()
+    (folder / "b").write_text("b\n")
+    tree = shots.take()
+    (folder / "b").write_text("c\n")
+    index = shots._index  # pyright: ignore[reportPrivateUsage]
+    with index.locked():
+        index.put([b"a folder", b"b"])
+        now = index.tree()
+    assert changed(shots, tree, now) == ("b",)
+
+
+UNREADABLE = """
+import os, sys
+from pathlib import Path
+from foldmark.snapshots.snapshots import Snapshots
+if os.geteuid() == 0:  # who may read everything
+    os.setgroups([])
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+os.chdir("/")
+folder = Path(sys.argv[1]) / "work"
+folder.mkdir()
+for name in ("open", "closed", "later"):
+    (folder / name).write_text("1\\n")
+(folder / "closed").chmod(0)
+(folder / "shut").mkdir(0)
+(folder / "dir").mkdir()
+(folder / "dir/kept").write_text("1\\n")
+shots = Snapshots(folder, home=folder.parent / "home")
+old = shots.take()
+(folder / "later").write_text("22\\n")
+(folder / "later").chmod(0)
+(folder / "open").write_text("22\\n")
+(folder / "dir").chmod(0)
+print(*(diff.file for diff in shots.diff(old, shots.take())))
+(folder / "later").chmod(0o600)
+(folder / "closed").chmod(0o600)
+(folder / "dir").chmod(0o700)
+print(*(diff.file for diff in shots.diff(old, shots.take())))
+"""
+
+
+def test_unreadable_files_are_left_out_until_they_can_be_read() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o777)
+        command = [sys.executable, "-c", UNREADABLE, place]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        shut = Path(place) / "work/shut"
+        if shut.exists():
+            shut.chmod(0o700)
+    assert run.stdout.splitlines() == ["open", "closed later open"], run.stderr
+
+
+# --- repositories ----------------------------------------------------------------------------
+
+
+def test_files_of_nested_repositories_are_files_like_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, shots = made(tmp_path)
+    nothing = shots.take()
+    repository(folder)
+    other = repository(tmp_path / "other")
+    git(folder, "clone", "-q", str(other), "cloned")
+    git(folder, "submodule", "add", "-q", str(other), "libs/module")
+    git(other, "worktree", "add", "-q", str(folder / "tree"))
+    repository(folder / "cloned/inner")
+    (folder / "cloned/.gitignore").write_text("*.o\n")
+    (folder / "cloned/x.o").write_text("object\n")
+    (folder / "hollow").mkdir()
+    git(folder / "hollow", "init", "-q")
+    tree, there = shots.take(), files_of(folder)
+    del there["cloned/x.o"]
+    assert set(changed(shots, nothing, tree)) == set(there)
+    nested = ("cloned/f", "cloned/inner/f", "libs/module/f", "tree/f")
+    for name in nested:
+        (folder / name).write_text("second\n")
+    (folder / "hollow/new").write_text("new\n")
+    (folder / "cloned/new").write_text("new\n")
+    newer = shots.take()
+    assert changed(shots, tree, newer) == tuple(sorted((*nested, "hollow/new", "cloned/new")))
+    called = calls(monkeypatch)
+    assert shots.take() == newer
+    assert called == ["ls-files"]
+    restored = shots.restore(tree)
+    del (now := files_of(folder))["cloned/x.o"]
+    assert now == there
+    assert (folder / "cloned/.git").is_dir()
+    assert shots.restore(restored.before).skipped == ()
+    assert shots.take() == newer
+
+
+def test_a_worktree_and_a_folder_inside_a_repository_are_folders(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    git(main, "worktree", "add", "-q", str(tmp_path / "tree"))
+    (main / "sub").mkdir()
+    for number, folder in enumerate((tmp_path / "tree", main / "sub")):
+        shots = Snapshots(folder, home=tmp_path / f"home{number}")
+        old = shots.take()
+        (folder / "g").write_text("new\n")
+        diff = FileDiff(
+            file="g", before="", after="new\n", additions=1, deletions=0, change="added"
+        )
+        assert shots.diff(old, shots.take()) == (diff,)
+        shots.restore(old)
+        assert not (folder / "g").exists()
+
+
+def test_many_files_are_brought_back(tmp_path: Path) -> None:
+    folder, shots = made(tmp_path)
+    for number in range(600):
+        (folder / f"{number}").write_text(f"{number}\n")
+    tree, there = shots.take(), files_of(folder)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    assert len(shots.restore(tree).written) == 600
+    assert files_of(folder) == there
+
+
+def test_a_forked_child_and_its_parent_see_what_each_other_took(tmp_path: Path) -> None:
+    folder, shots = made(tmp_path)
+    (folder / "a").write_text("a\n")
+    tree = shots.take()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            (folder / "a").write_text("b\n")
+            code = 0 if shots.take() != tree else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert changed(shots, tree, shots.take()) == ("a",)
+
+
+# --- at the same time, and killed ------------------------------------------------------------
+
+LOOP = """
+import sys
+from pathlib import Path
+from foldmark.snapshots.snapshots import Snapshots
+folder, home = Path(sys.argv[1]), Path(sys.argv[2])
+for number in range(100_000):
+    for name in "abc":
+        (folder / sys.argv[3] / f"{name}{number % 7}").write_text(f"{name} {number}\\n")
+    if number % 5 == 0:
+        shots = Snapshots(folder, home=home)
+    print(shots.take(), flush=True)
+"""
+
+
+def looping(folder: Path, home: Path, name: str) -> subprocess.Popen[bytes]:
+    (folder / name).mkdir(exist_ok=True)
+    command = [sys.executable, "-c", LOOP, str(folder), str(home), name]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+
+
+def test_after_a_kill_at_any_moment_snapshots_are_taken_and_right(tmp_path: Path) -> None:
+    random = Random(15)  # noqa: S311 - moments need not be secret
+    folder, home = tmp_path / "work", tmp_path / "home"
+    folder.mkdir()
+    for _ in range(KILLS):
+        with looping(folder, home, "v") as victim:
+            assert victim.stdout is not None
+            victim.stdout.readline()
+            time.sleep(random.random() * 0.08)
+            os.killpg(victim.pid, signal.SIGKILL)  # git, too, which it may have started
+            acknowledged = victim.stdout.read().split()
+        shots = Snapshots(folder, home=home)
+        tree = shots.take()
+        empty = tmp_path / "empty"
+        shutil.copytree(folder, empty)
+        fresh = Snapshots(empty, home=tmp_path / f"fresh-{random.random()}")
+        assert fresh.take() == tree
+        shutil.rmtree(empty)
+        for old in acknowledged[-1:]:
+            whole = old.decode()
+            if len(whole) == 40:
+                shots.diff(whole, tree)
+
+
+def test_processes_and_threads_take_snapshots_at_the_same_time(tmp_path: Path) -> None:
+    folder, shots = made(tmp_path)
+    with looping(folder, shots.home, "one") as one, looping(folder, shots.home, "two") as two:
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                trees = [pool.submit(shots.take) for _ in range(40)]
+            assert all(len(tree.result()) == 40 for tree in trees)
+            for process in (one, two):
+                assert process.stdout is not None
+                assert len(process.stdout.readline()) == 41
+                assert process.poll() is None
+        finally:
+            one.kill()
+            two.kill()
+    assert Snapshots(folder, home=shots.home).take() == shots.take()
+
+
+SLOW_GIT = """#!/bin/sh
+case "$1" in
+  update-index) touch "{place}/begun"; sleep 2; touch "{place}/late";;
+esac
+exec {git} "$@"
+"""
+
+
+def test_what_a_dead_process_had_git_do_is_waited_for(tmp_path: Path) -> None:
+    folder, shots = made(tmp_path)
+    program = tmp_path / "bin/git"
+    program.parent.mkdir()
+    program.write_text(SLOW_GIT.format(place=tmp_path, git=shutil.which("git")))
+    program.chmod(0o755)
+    (folder / "v").mkdir()
+    command = [sys.executable, "-c", LOOP, str(folder), str(shots.home), "v"]
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    with subprocess.Popen(command, env={**os.environ, "PATH": path}) as victim:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.01)
+        victim.kill()  # and not the git that it has started
+    tree = shots.take()
+    assert (tmp_path / "late").exists()
+    assert Snapshots(folder, home=tmp_path / "fresh").take() == tree
+
+
+def test_what_a_dead_git_left_locked_or_cut_off_is_survived(tmp_path: Path) -> None:
+    folder, shots = made(tmp_path)
+    (folder / "a").write_text("x")
+    tree = shots.take()
+    index = shots.home / ".git/index"
+    for damage in (
+        lambda: index.with_name("index.lock").write_bytes(b""),
+        lambda: index.write_bytes(b"DIRC"),
+        index.unlink,
+        lambda: index.write_bytes(b"nonsense" * 20),
+        lambda: shutil.rmtree(shots.home / ".git/objects" / tree[:2]),
+    ):
+        damage()
+        (folder / "a").write_text("y")
+        assert shots.take() != tree
+        (folder / "a").write_text("x")
+        assert shots.take() == tree

@@ -1,0 +1,150 @@
+"""Transcripts in stores, for tests: Claude Code's lines by hand, and all that a store tells."""
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from foldmark.model.messages import Transcript
+from foldmark.model.operations import Operation
+from foldmark.policy import FOLDMARK, OPENCODE
+from foldmark.store.encoding import unpacked_marks
+from foldmark.store.loading import Slice, load
+from foldmark.store.store import Store
+from foldmark.transcripts.read import opened_reading
+from foldmark.transcripts.source import Unrecognised
+from foldmark.transcripts.store import Imported, store_reading
+from tests.support.stored_sessions import bytes_of, opened, plain
+
+SESSION = "11111111-2222-4333-8444-555555555555"
+_WORDS = ("wheel", "sluice", "millstone", "summary", "tooth 3")
+
+
+class Lines:
+    """The lines of a transcript, each a child of the one before unless it is said otherwise."""
+
+    def __init__(self) -> None:
+        self.all: list[dict[str, Any]] = []
+        self._count = 0
+        self._last: str | None = None
+
+    def add(self, kind: str, parent: str | None = "", **fields: Any) -> str:
+        """A line; its id."""
+        self._count += 1
+        name = f"u{self._count}"
+        told: dict[str, Any] = {
+            "parentUuid": self._last if parent == "" else parent,
+            "isSidechain": False,
+            "cwd": "/mill",
+            "sessionId": SESSION,
+            "version": "2.1.0",
+            "type": kind,
+            "uuid": name,
+            "timestamp": f"2026-01-05T10:{self._count // 60:02}:{self._count % 60:02}.000Z",
+            **fields,
+        }
+        self.all.append(told)
+        if not told["isSidechain"]:
+            self._last = name
+        return name
+
+    def user(self, content: Any, parent: str | None = "", **fields: Any) -> str:
+        """What the user says, or a tool."""
+        return self.add("user", parent, message={"role": "user", "content": content}, **fields)
+
+    def result(self, call: str, content: Any = "done", **fields: Any) -> str:
+        """The result of a call, with its copy for the screen."""
+        block = {"type": "tool_result", "tool_use_id": call, "content": content}
+        return self.user([block], toolUseResult={"stdout": "never shown"}, **fields)
+
+    def answer(self, id: str, *blocks: Any, model: str = "claude-x", **fields: Any) -> str:
+        """One line of an answer: words, or calls by their names."""
+        content = [
+            {"type": "tool_use", "id": held, "name": "Read", "input": {"file_path": f"{held}.py"}}
+            if len(held) <= 3
+            else {"type": "text", "text": held}
+            for held in blocks
+        ]
+        usage = {"input_tokens": 3, "output_tokens": 5, "cache_read_input_tokens": 70}
+        message = {"id": id, "role": "assistant", "model": model, "content": content}
+        return self.add("assistant", message={**message, "usage": usage}, **fields)
+
+    def step(self, call: str, output: str = "") -> str:
+        """An answer with one call, and its result."""
+        self.answer(f"m-{call}", f"I look at wheel {call}", call)
+        return self.result(call, output or f"tooth {call} of a wheel\n" * 40)
+
+    def compact(self, summary: str = "All in one summary.", **metadata: Any) -> str:
+        """A compaction."""
+        told = {"trigger": "auto", "preTokens": 9_000, **metadata}
+        self.add("system", None, subtype="compact_boundary", compactMetadata=told)
+        return self.user(summary, isCompactSummary=True, isVisibleInTranscriptOnly=True)
+
+    def microcompact(self, *calls: str) -> str:
+        """A prune."""
+        told = {"compactedToolIds": list(calls), "tokensSaved": 1}
+        return self.add("system", subtype="microcompact_boundary", microcompactMetadata=told)
+
+    def other(self, **line: Any) -> None:
+        """A line that is no part of the conversation."""
+        self.all.append(line)
+
+
+def write(path: Path, lines: Iterable[Any]) -> Path:
+    """A file of these lines."""
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def imported(where: str, path: Path, format: str | None = None) -> list[Imported]:
+    """A file taken into a store."""
+    with Store.open(where, durable=False) as store, opened_reading(path, format=format) as reading:
+        return store_reading(store, reading, estimate=FOLDMARK.estimate)
+
+
+def grown(where: str, path: Path, lines: Sequence[Any], step: int = 1) -> list[Imported]:
+    """A file taken into a store again and again, as it grows."""
+    done: list[Imported] = []
+    for end in [*range(step, len(lines), step), len(lines)]:
+        write(path, lines[:end])
+        with suppress(Unrecognised):  # titles alone, which may come first, are no transcript
+            done = imported(where, path)
+    return done
+
+
+def told(where: str, session: str, *, searching: bool = True) -> dict[str, Any]:
+    """All that a store tells of a session: equal dictionaries are equal sessions."""
+    found: dict[str, Any] = {}
+    for policy in (FOLDMARK, OPENCODE):
+        with opened(where, session, policy=policy) as held:
+            view, plan = held.view(), held.plan()
+            found[policy.name] = (bytes_of(view), view.places, view.tokens, plan)
+            found["export"] = plain(held.export())
+            found["hits"] = [held.search(word) for word in _WORDS if searching]
+    with Store.open(where, durable=False) as store:
+        row = store.named(session)
+        found["row"] = (row.info, row.places, row.parts, row.tokens, row.size, row.settled)
+        found["acts"] = [_act(store, row.key, act) for act in store.acts(row.key)]
+        with store.engine.reading():
+            found["past"] = load(store.engine, row, Slice(), sized=True).past
+    return found
+
+
+def _act(store: Store, key: int, act: Operation) -> Any:
+    rows = store.engine.read(
+        "SELECT marks FROM acts WHERE session = ? AND number = ?", (key, act.number)
+    )
+    marks = unpacked_marks(rows[0][0]) if rows[0][0] else None
+    return (act.kind, act.place, act.marker, act.summary, act.tail, act.tail_id, act.state, marks)
+
+
+def messages(found: Transcript) -> list[tuple[str, list[str]]]:
+    """Ids and texts, to be compared at a glance."""
+    return [
+        (
+            message.id,
+            [getattr(part, "text", "") or getattr(part, "tool", "") for part in message.parts],
+        )
+        for message in found.messages
+    ]

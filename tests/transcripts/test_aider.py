@@ -1,0 +1,239 @@
+"""Aider's chat histories: what is said in them, and the same file put together again."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldmark.errors import BadInput
+from foldmark.model.messages import AssistantInfo, Message, TextPart, Transcript
+from foldmark.transcripts.formats.aider import Aider, Kind
+from foldmark.transcripts.read import Sessions, opened_reading, read_file, read_sessions
+from foldmark.transcripts.source import Record, opened_source
+from tests.support.malformed_records import assert_acceptable
+from tests.support.view_lines import shown
+
+REAL = "aider/aider_chat-history_first.md"
+HEADER = "\n# aider chat started at 2026-01-02 03:04:05\n\n"
+BANNER = "> Aider v1  \n> Main model: claude-x with diff edit format  \n"
+TURN = "\n#### fix the bug  \n\nDone:\n\n```\nx = 1\n```\n\n> Applied edit to a.py  \n"
+NOTHING = re.compile(r"[>\s]*")
+
+
+def read(text: str, name: str = "notes.md") -> list[Transcript]:
+    """The sessions of a text, without a file."""
+    importer = Aider(name)
+    sessions = Sessions(Aider.name)
+    lines = text.split("\n")
+    ended = [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    for number, line in enumerate(ended, 1):
+        for step in importer.take(Record(line=number, data=line.encode())):
+            sessions.take(step)
+    for step in importer.end():
+        sessions.take(step)
+    return sessions.transcripts()
+
+
+def assert_put_together(sessions: Sequence[Transcript], whole: str) -> None:
+    """The file again, line by line and with its marks; all but spaces and blank lines at ends."""
+    said = [line.strip() for line in whole.split("\n") if not NOTHING.fullmatch(line)]
+    pieces = [piece for session in sessions for piece in written(session)]
+    assert len(said) == len(pieces)
+    for line, piece in zip(said, pieces, strict=True):
+        assert line in {form.strip() for form in piece}
+    for session in sessions:
+        answers = [message for message in session.messages if kind(message) == "answer"]
+        assert all(text(answer) in whole for answer in answers)
+
+
+def written(session: Transcript) -> Iterator[tuple[str, ...]]:
+    """How each line may stand in a file: of an output only the first must be marked."""
+    if session.info.title:
+        yield (f"# {session.info.title}",)
+    for message in session.messages:
+        first = True
+        for line in text(message).split("\n"):
+            forms = {"user": (f"#### {line}",), "output": (f"> {line}", line), "answer": (line,)}
+            if not NOTHING.fullmatch(forms[kind(message)][0]):
+                yield forms[kind(message)][: 1 if first else 2]
+            first = False
+
+
+def kind(message: Message) -> Kind:
+    if not message.is_user:
+        return "answer"
+    (part,) = message.parts
+    return "output" if isinstance(part, TextPart) and part.synthetic else "user"
+
+
+def text(message: Message) -> str:
+    (part,) = message.parts
+    assert isinstance(part, TextPart)
+    return part.text
+
+
+def told(session: Transcript) -> list[tuple[Kind, str]]:
+    return [(kind(message), text(message)) for message in session.messages]
+
+
+# --- what is said ---------------------------------------------------------------------------
+
+
+def test_a_session_is_told_in_prompts_answers_and_notes() -> None:
+    (session,) = read(HEADER + BANNER + TURN)
+    assert session.info.id == "notes-1"
+    assert session.info.title == "aider chat started at 2026-01-02 03:04:05"
+    assert session.info.time
+    assert session.info.time.created == 1_767_323_045_000
+    assert told(session) == [
+        ("output", "Aider v1\nMain model: claude-x with diff edit format"),
+        ("user", "fix the bug"),
+        ("answer", "Done:\n\n```\nx = 1\n```"),
+        ("output", "Applied edit to a.py"),
+    ]
+
+
+def test_the_view_shows_all_of_it() -> None:
+    (session,) = read(HEADER + BANNER + TURN)
+    assert shown(*session.messages) == [
+        "user: Aider v1\nMain model: claude-x with diff edit format",
+        "user: fix the bug",
+        "assistant: Done:\n\n```\nx = 1\n```",
+        "user: Applied edit to a.py",
+    ]
+
+
+def test_answers_carry_the_model_that_the_session_begins_with() -> None:
+    first, second = read(HEADER + BANNER + TURN + HEADER + TURN)
+    models = [
+        [held.info.model_id for held in session.messages if isinstance(held.info, AssistantInfo)]
+        for session in (first, second)
+    ]
+    assert models[0] == ["claude-x"]
+    assert not models[1][0]
+
+
+def test_lines_of_the_user_are_one_prompt_until_a_blank_line() -> None:
+    (session,) = read(f"{HEADER}\n#### one  \n####   \n#### two  \n\n#### /diff  \n")
+    assert told(session) == [("user", "one\n\ntwo"), ("user", "/diff")]
+
+
+def test_an_output_goes_on_until_its_two_spaces() -> None:
+    (session,) = read(f"{HEADER}{BANNER}\n> $ ls\na.py\n\n>> b.py\nc.py  \n> done  \n\nFine.\n\n")
+    assert told(session)[1:] == [
+        ("output", "$ ls\na.py\n\n>> b.py\nc.py\ndone"),
+        ("answer", "Fine."),
+    ]
+
+
+def test_a_heading_or_a_quote_in_an_answer_is_the_answers_own() -> None:
+    answer = "Look:\n\n#### `Coder` class\n\n> a quote\n\nThat is it."
+    (session,) = read(f"{HEADER}{BANNER}\n#### explain  \n\n{answer}\n\n\n#### thanks  \n")
+    assert told(session)[1:] == [("user", "explain"), ("answer", answer), ("user", "thanks")]
+
+
+def test_what_stands_before_the_first_header_is_a_session_if_it_says_something() -> None:
+    before, session = read(f"left over\n\n> ^C  \n{HEADER}{BANNER}")
+    assert before.info.id == "notes-0"
+    assert not before.info.title
+    assert told(before) == [("answer", "left over"), ("output", "^C")]
+    assert session.info.id == "notes-1"
+    assert [held.info.id for held in read(f"\n\n{HEADER}{BANNER}")] == ["notes-1"]
+
+
+def test_a_session_in_which_nothing_is_said_is_a_session() -> None:
+    first, second = read(HEADER + HEADER + BANNER)
+    assert first.messages == ()
+    assert len(second.messages) == 1
+
+
+def test_a_header_is_known_by_its_time() -> None:
+    (session,) = read(f"{HEADER}{BANNER}\n#### what is this  \n\n# aider chat started at noon\n\n")
+    assert told(session)[-1] == ("answer", "# aider chat started at noon")
+
+
+def test_a_file_whose_spaces_were_taken_away_is_read_by_its_marks() -> None:
+    lines = (HEADER + BANNER + TURN).replace("  \n", "\n")
+    (session,) = read(lines)
+    assert [kind for kind, _ in told(session)] == ["output", "user", "answer", "output"]
+
+
+# --- the same file again --------------------------------------------------------------------
+
+PIECES = (
+    *(HEADER, BANNER, TURN, "\n", "  \n", "    \n", "word\n", "word  \n", "#### ask  \n"),
+    *("#### heading\n", "####   \n", "####\n", "> out  \n", "> out\n", ">  \n", ">   \n", ">\n"),
+    *("> a   \n", "\r\n", "> dos  \r\n", "#### dos  \r\n", "word\r\n", "\u2028\x0b\n", "> >  \n"),
+    "# aider chat started at 2026-01-02 03:04:05  \n",
+)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12), st.sampled_from(["", "end", "> end", "  "]))
+def test_the_file_can_be_put_together_again(pieces: list[str], end: str) -> None:
+    whole = "".join(pieces) + end
+    sessions = read(whole)
+    if sessions:
+        assert_put_together(sessions, whole)
+    else:
+        assert not whole.strip()
+    for session in sessions:
+        assert_acceptable(session.messages)
+        assert len({message.id for message in session.messages}) == len(session.messages)
+
+
+@given(st.text(max_size=60))
+def test_any_text_can_be_put_together_again(whole: str) -> None:
+    assert_put_together(read(whole), whole)
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beginning", [HEADER, "words\n" * 999 + HEADER, "#### hi  \n> yes  \n"])
+def test_a_history_is_recognised_by_its_header_or_its_marks(tmp_path: Path, beginning: str) -> None:
+    path = tmp_path / "history.md"
+    path.write_text(beginning)
+    with opened_reading(path) as reading:
+        assert reading.format is Aider
+
+
+@pytest.mark.parametrize("other", ["# Notes\n\n> a quote\n\n#### heading\n", '{"role":"user"}\n'])
+def test_other_files_are_not_taken_for_it(tmp_path: Path, other: str) -> None:
+    path = tmp_path / "notes.md"
+    path.write_text(other)
+    with opened_source(path) as source:
+        assert not Aider.recognises(source.head)
+
+
+def test_a_line_that_is_no_text_is_refused_by_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "history.md"
+    path.write_bytes((HEADER + "word\n" * 60_000).encode() + b"\xff\n")
+    with pytest.raises(BadInput) as caught:
+        read_sessions(path)
+    assert caught.value.place
+    assert caught.value.place.startswith("line 60004")
+
+
+def test_a_real_file_has_as_many_messages_as_are_counted(corpus: Path) -> None:
+    read = read_file(corpus / REAL)
+    assert (read.messages, read.calls, read.results) == (1032, 0, 0)
+    assert len(read.sessions) == 246
+    ids = [message.id for session in read.sessions for message in session.messages]
+    assert len(set(ids)) == len(ids)
+    for session in read.sessions:
+        assert_acceptable(session.messages)
+
+
+def test_a_real_file_can_be_put_together_again(corpus: Path) -> None:
+    sessions = read_sessions(corpus / REAL)
+    assert_put_together(sessions, (corpus / REAL).read_bytes().decode())
+    assert read_sessions(corpus / REAL) == sessions
+
+
+def test_only_this_file_of_all_real_ones_is_recognised(corpus: Path) -> None:
+    for path in corpus.glob("*/*"):
+        with opened_source(path) as source:
+            assert Aider.recognises(source.head) is (path == corpus / REAL)

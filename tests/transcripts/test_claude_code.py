@@ -1,0 +1,484 @@
+"""Transcripts of Claude Code: answers in pieces, prunes, compactions, rewinds and subagents."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from foldmark.errors import BadInput
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
+    AssistantInfo,
+    Cache,
+    Completed,
+    FilePart,
+    Pending,
+    SessionInfo,
+    TextPart,
+    Tokens,
+    ToolPart,
+    Transcript,
+    has_result,
+)
+from foldmark.policy import FOLDMARK
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.format import formats
+from foldmark.transcripts.formats.claude_code import ClaudeCode
+from foldmark.transcripts.read import opened_reading, read_file, read_sessions
+from foldmark.transcripts.source import opened_source
+from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
+from tests.support.stored_transcripts import SESSION, Lines, messages, write
+from tests.support.view_lines import shown
+
+
+def read(tmp_path: Path, lines: Lines, name: str = f"{SESSION}.jsonl") -> Transcript:
+    """The only session of these lines."""
+    (found,) = read_sessions(write(tmp_path / name, lines.all))
+    return found
+
+
+def tool(found: Transcript, call: str) -> ToolPart:
+    parts = [part for message in found.messages for part in message.parts]
+    (part,) = [held for held in parts if isinstance(held, ToolPart) and held.call_id == call]
+    return part
+
+
+# --- what is said --------------------------------------------------------------------------
+
+
+def test_the_lines_of_an_answer_are_one_message(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.user("Turn the wheel")
+    lines.answer("m1", "I look")
+    lines.answer("m1", "a")
+    lines.result("a", "It turns")
+    lines.answer("m1", "b")
+    lines.result("b", "It stands")
+    lines.answer("m2", "One of two.")
+    found = read(tmp_path, lines)
+    assert messages(found) == [
+        ("u1", ["Turn the wheel"]),
+        ("m1", ["I look", "Read", "Read"]),
+        ("m2", ["One of two."]),
+    ]
+    info = found.messages[1].info
+    assert isinstance(info, AssistantInfo)
+    cache = Cache(read=70, write=0)
+    assert info.tokens == Tokens(input=3, output=5, reasoning=0, total=78, cache=cache)
+    assert (info.provider_id, info.model_id, info.finish) == ("anthropic", "claude-x", "tool-calls")
+    assert info.time
+    assert info.time.created == 1_767_607_202_000
+    states = [tool(found, call).state for call in ("a", "b")]
+    assert [state.output for state in states if isinstance(state, Completed)] == [
+        "It turns",
+        "It stands",
+    ]
+    assert "never shown" not in str(found)
+
+
+def test_results_may_hold_pictures_and_errors(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.answer("m1", "a", "b", "c")
+    source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    lines.result("a", [{"type": "text", "text": "seen"}, {"type": "image", "source": source}])
+    failed = {"type": "tool_result", "tool_use_id": "b", "content": "no", "is_error": True}
+    lines.user([failed, {"type": "text", "text": "Stop that"}])
+    found = read(tmp_path, lines)
+    seen, said = tool(found, "a").state, tool(found, "b").state
+    assert isinstance(seen, Completed)
+    assert isinstance(said, Completed)
+    assert seen.attachments == (FilePart(mime="image/png", url="data:image/png;base64,AAAA"),)
+    assert (said.output, said.metadata) == ("no", {"is_error": True})
+    assert isinstance(tool(found, "c").state, Pending)
+    assert messages(found)[-1] == ("u3", ["Stop that"])
+
+
+def test_an_answer_that_goes_on_after_something_else_keeps_its_ids_apart(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.answer("m1", "I look")
+    lines.add("attachment", attachment={"type": "queued_command", "prompt": "Quickly"})
+    lines.answer("m1", "And on")
+    lines.answer("m1", "and on")
+    lines.user("Go")
+    lines.all.append(lines.all[-1])  # instead of the one before
+    names = ["m1", "u2", "m1-2", "u5-2"]
+    assert [name for name, _ in messages(read(tmp_path, lines))] == names
+
+
+@pytest.mark.parametrize(
+    "notice",
+    [
+        "<command-name>/exit</command-name>\n<command-args></command-args>",
+        "<local-command-stdout>Bye!</local-command-stdout>",
+        "[Request interrupted by user]",
+        "[Request interrupted by user for tool use]",
+    ],
+)
+def test_notices_of_the_program_are_no_requests(tmp_path: Path, notice: str) -> None:
+    lines = Lines()
+    lines.user("Fix the wheel")
+    lines.user(notice)
+    found = read(tmp_path, lines)
+    log = Log(counter("classes"), found.messages)
+    assert [request.text for request in log.requests.all] == ["Fix the wheel"]
+    assert notice in "\n".join(shown(*found.messages))
+
+
+def test_what_the_program_put_into_the_context_is_known_as_such(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.user("A caveat", isMeta=True)
+    lines.add("attachment", attachment={"type": "skill_listing", "content": "skills"})
+    lines.add("attachment", attachment={"type": "todo", "items": [1]})
+    lines.add("attachment", attachment={"type": "hook_success", "content": ""})
+    queued = {"type": "queued_command", "prompt": "Quickly"}
+    lines.add("attachment", attachment=queued)
+    lines.add("attachment", attachment={**queued, "commandMode": "task-notification"})
+    block = {"type": "text", "text": "With a picture"}
+    lines.add("attachment", attachment={**queued, "prompt": [block], "commandMode": "prompt"})
+    found = read(tmp_path, lines)
+    parts = [part for message in found.messages for part in message.parts]
+    told = [(part.text, bool(part.synthetic)) for part in parts if isinstance(part, TextPart)]
+    assert told == [
+        ("A caveat", True),
+        ("skills", True),
+        ('{"type":"todo","items":[1]}', True),
+        ("Quickly", False),
+        ("Quickly", True),
+        ("With a picture", False),
+    ]
+
+
+def test_a_result_without_a_call_is_a_text(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.user("Go")
+    lines.result("gone", "of nobody")
+    found = read(tmp_path, lines)
+    assert messages(found) == [("u1", ["Go"]), ("gone-result-1", ["of nobody"])]
+
+
+def test_what_the_program_said_in_the_models_place_is_not_shown(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.user("Go")
+    lines.answer("m1", "API Error: overloaded", model="<synthetic>")
+    lines.answer("m2", "Here I am.")
+    found = read(tmp_path, lines)
+    info = found.messages[1].info
+    assert isinstance(info, AssistantInfo)
+    assert not info.tokens
+    assert not info.model_id
+    assert "overloaded" in str(found)
+    assert "overloaded" not in str(shown(*found.messages))
+
+
+# --- which session it is -------------------------------------------------------------------
+
+
+def test_a_session_is_known_by_its_files_name_where_that_is_an_id(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.user("Go", sessionId="the one before")
+    lines.user("On")
+    found = read(tmp_path, lines)
+    assert found.info.id == SESSION
+    assert (found.info.directory, found.info.version) == ("/mill", "2.1.0")
+    assert read(tmp_path, lines, "any name.jsonl").info.id == "the one before"
+    del lines.all[0]["sessionId"]
+    assert read(tmp_path, lines, "any name.jsonl").info.id == "any name"
+
+
+def test_subagents_are_sessions_of_their_own(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.user("Go")
+    lines.answer("m1", "t")
+    lines.user("Look", None, isSidechain=True, agentId="one")
+    lines.answer("m1", "x", isSidechain=True, agentId="one")
+    lines.answer("m1", "and more")
+    lines.result("x", "seen", isSidechain=True, agentId="one")
+    lines.user("Look, too", None, isSidechain=True)
+    lines.result("t", "all seen")
+    main, one, other = read_sessions(write(tmp_path / f"{SESSION}.jsonl", lines.all))
+    assert messages(main) == [("u1", ["Go"]), ("m1", ["Read", "and more"])]
+    assert messages(one) == [("u3", ["Look"]), ("m1", ["Read"])]
+    assert has_result(tool(main, "t"))
+    assert has_result(tool(one, "x"))
+    assert (one.info.id, one.info.parent_id) == (f"{SESSION}-one", SESSION)
+    assert (one.info.title, other.info.id) == ("subagent one", f"{SESSION}-subagent")
+
+
+@pytest.mark.parametrize(
+    ("given", "title"),
+    [
+        ([("summary", "One"), ("summary", "Two")], "One"),
+        ([("summary", "One"), ("aiTitle", "Two"), ("aiTitle", "Three")], "Three"),
+        ([("aiTitle", "One"), ("summary", "Two")], "One"),
+        ([("customTitle", "One"), ("aiTitle", "Two"), ("customTitle", "Three")], "Three"),
+        ([("customTitle", "One"), ("customTitle", None), ("aiTitle", 7)], "One"),
+        ([("customTitle", ["odd"])], None),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_titles_by_hand_count_for_more_than_those_by_the_program(
+    given: list[tuple[str, Any]], title: str | None, tmp_path: Path, *, first: bool
+) -> None:
+    kinds = {"summary": "summary", "aiTitle": "ai-title", "customTitle": "custom-title"}
+    lines, titles = Lines(), Lines()
+    lines.user("Go")
+    lines.user("Look", None, isSidechain=True, agentId="one")
+    for name, text in given:
+        titles.other(type=kinds[name], **{name: text})
+    lines.all = titles.all + lines.all if first else lines.all + titles.all
+    main, side = read_sessions(write(tmp_path / "a.jsonl", lines.all))
+    assert (main.info.title or None, side.info.title) == (title, "subagent one")
+
+
+# --- what is shown of it -------------------------------------------------------------------
+
+
+def view_of(found: Transcript) -> str:
+    log = Log(counter(FOLDMARK.estimate), found.messages)
+    return str(Viewer(log, FOLDMARK).view().messages)
+
+
+def test_after_a_compaction_the_summary_and_what_came_since_are_shown(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.user("Turn the wheel")
+    lines.step("a")
+    lines.compact("So it was.", preTokens=155_000)
+    lines.user("And now?")
+    found = read(tmp_path, lines)
+    assert messages(found)[2:] == [
+        ("u5-marker", [""]),
+        ("u5-summary", ["So it was."]),
+        ("u6", ["And now?"]),
+    ]
+    assert found.messages[2].info.wire == {"claude-code": {"trigger": "auto", "preTokens": 155_000}}
+    view = view_of(found)
+    assert "So it was." in view
+    assert "And now?" in view
+    assert "tooth a of a wheel" not in view
+
+
+def test_a_summary_without_its_boundary_folds_as_well(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.user("Turn the wheel")
+    lines.step("a")
+    lines.user([{"type": "text", "text": "So it was."}], isCompactSummary=True)
+    found = read(tmp_path, lines)
+    assert len(Log(counter(FOLDMARK.estimate), found.messages).pivots) == 1
+    assert "tooth a of a wheel" not in view_of(found)
+
+
+@pytest.mark.parametrize("way", ["segment", "messages", "gone", "odd"])
+def test_what_a_compaction_preserved_is_still_shown(way: str, tmp_path: Path) -> None:
+    lines = Lines()
+    lines.user("Turn the wheel")
+    lines.step("a")
+    kept = lines.user("And this is kept")
+    lines.step("b")
+    ways: dict[str, dict[str, Any]] = {
+        "segment": {"preservedSegment": {"headUuid": kept, "tailUuid": "x"}},
+        "messages": {"preservedMessages": {"uuids": [kept, "x"]}},
+        "gone": {"preservedSegment": {"headUuid": "gone"}},
+        "odd": {"preservedSegment": [kept], "preservedMessages": {"uuids": []}},
+    }
+    lines.compact("So it was.", **ways[way])
+    view = view_of(read(tmp_path, lines))
+    assert ("tooth b of a wheel" in view) == (way in ("segment", "messages"))
+    assert "tooth a of a wheel" not in view
+
+
+def test_what_was_microcompacted_is_pruned(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.user("Turn the wheel")
+    lines.step("a")
+    lines.step("b")
+    lines.microcompact("a", "gone")
+    lines.add("system", subtype="microcompact_boundary", microcompactMetadata=None)
+    lines.add("system", subtype="microcompact_boundary", microcompactMetadata={"x": 1})
+    found = read(tmp_path, lines)
+    view = view_of(found)
+    assert "tooth a of a wheel" not in view
+    assert "tooth b of a wheel" in view
+    state = tool(found, "a").state
+    assert isinstance(state, Completed)
+    assert state.time
+    assert state.time.compacted == 1_767_607_206_000
+
+
+def test_a_prompt_in_the_place_of_an_earlier_one_takes_that_back(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.user("Turn the wheel")
+    first = lines.step("a")
+    lines.user("And the sluice")
+    lines.step("b")
+    lines.user("Rather the stone", parent=first)
+    lines.step("c")
+    assert messages(read(tmp_path, lines)) == [
+        ("u1", ["Turn the wheel"]),
+        ("m-a", ["I look at wheel a", "Read"]),
+        ("u7", ["Rather the stone"]),
+        ("m-c", ["I look at wheel c", "Read"]),
+    ]
+
+
+def test_lines_between_are_parents_too(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.user("Turn the wheel")
+    lines.step("a")
+    between = lines.add("progress", data={"type": "hook"}, message=["odd"])
+    lines.user("And the sluice")
+    lines.user("Rather the stone", parent=between)
+    assert [name for name, _ in messages(read(tmp_path, lines))] == ["u1", "m-a", "u6"]
+
+
+# --- lines of other shapes -----------------------------------------------------------------
+
+
+def test_lines_that_say_nothing_here_may_look_as_they_like(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.user("Go", agentId=None, isMeta=None, cwd=None, version=None, parentUuid=None)
+    lines.other(type="never-seen", message="text", uuid=7, cwd=[], attachment=0)
+    lines.other(type="queue-operation", operation="enqueue", content="Go")
+    lines.add("system", subtype="api_error", error={"status": 529})
+    assert messages(read(tmp_path, lines)) == [("u1", ["Go"])]
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ({"type": "user"}, "the field 'message' is missing"),
+        ({"type": "user", "message": {}}, "'content'"),
+        ({"type": "user", "message": {"content": [1]}}, "'content'"),
+        ({"type": "assistant", "message": "x"}, "expected an object, got a text"),
+        ({"type": "user", "uuid": 7, "message": {"content": "x"}}, "expected"),
+        ({"type": "attachment"}, "'attachment' is missing"),
+        ({"type": "attachment", "attachment": [1]}, "'attachment' is missing"),
+        ({"uuid": "x"}, "the field 'type' is missing"),
+        ([1], "expected an object, got a list"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_told(line: Any, cause: str, tmp_path: Path) -> None:
+    lines = Lines()
+    lines.user("Go")
+    lines.all += [line]
+    lines.user("On")
+    path = write(tmp_path / "a.jsonl", lines.all)
+    with pytest.raises(BadInput, match="line 2") as caught:
+        read_sessions(path)
+    assert cause in caught.value.cause
+    found = read_file(path, lenient=True)
+    assert [held.line for held in found.skipped] == [2]
+    assert len(found.sessions[0].messages) == 2
+
+
+@pytest.mark.parametrize("name", ["user", "assistant", "system", "attachment", "progress"])
+def test_any_line_of_a_conversation_is_enough_to_recognise_it(name: str, tmp_path: Path) -> None:
+    lines = Lines()
+    lines.add(name, message={"role": name, "content": "x"}, attachment={"type": "x"})
+    with opened_source(write(tmp_path / "a.jsonl", lines.all)) as source:
+        assert [held.name for held in formats() if held.recognises(source.head)] == ["claude-code"]
+
+
+# --- real files ----------------------------------------------------------------------------
+
+FILES = {
+    "entireio-cli_95adddad32": (778, 206, 206, 3, 0),
+    "entireio-cli_dc55b3a1dc": (483, 128, 128, 1, 27),
+    "context-evaluator_946606a339": (297, 107, 107, 1, 0),
+    "oh-my-posh_6e27a41b09": (716, 246, 246, 0, 0),
+    "episodic-memory_long-conversation": (257, 98, 98, 0, 0),
+    "vibecodingtracker_claude_code": (86, 31, 32, 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_real_file_has_what_its_manifest_says(name: str, corpus: Path) -> None:
+    path = corpus / "claude-code" / f"{name}.jsonl"
+    manifest = json.loads((corpus / "manifest.json").read_bytes())
+    (told,) = [held for held in manifest if held["file"] == f"claude-code/{name}.jsonl"]
+    read = read_file(path)
+    (found,) = read.sessions
+    log = Log(counter(FOLDMARK.estimate), found.messages)
+    counted = (read.messages, read.calls, read.results)
+    assert counted == (told["messages"], told["tool_calls"], told["tool_results"])
+    assert (*counted, len(log.pivots), len(log.marks)) == FILES[name]
+    assert len(log.pivots) == told["compactions"]
+    names = [message.id for message in found.messages]
+    assert len(set(names)) == len(names)
+    assert_acceptable(found.messages)
+    assert read_sessions(path) == [found]
+
+
+def test_a_real_file_is_of_this_format_and_no_other_is(corpus: Path) -> None:
+    for path in sorted(corpus.glob("*/*")):
+        with opened_source(path) as source:
+            assert ClaudeCode.recognises(source.head) == (path.parent.name == "claude-code")
+
+
+def test_after_real_compactions_the_view_begins_with_the_summary(corpus: Path) -> None:
+    for name in ("entireio-cli_95adddad32", "context-evaluator_946606a339"):
+        (found,) = read_sessions(corpus / "claude-code" / f"{name}.jsonl")
+        log = Log(counter(FOLDMARK.estimate), found.messages)
+        pivot, view = log.pivot, Viewer(log, FOLDMARK).view()
+        assert pivot is not None
+        summary = log.entries[pivot.summary].message.parts[0]
+        assert isinstance(summary, TextPart)
+        assert summary.text.startswith("This session is being continued")
+        assert view.places[:2] == (pivot.marker, pivot.summary)
+        assert view.places[-1] == len(log) - 1
+
+
+def test_titles_usage_and_models_of_a_real_file(corpus: Path) -> None:
+    (found,) = read_sessions(corpus / "claude-code" / "oh-my-posh_6e27a41b09.jsonl")
+    assert found.info.title == "Oh My Posh feasible issues"
+    answers = [held.info for held in found.messages if isinstance(held.info, AssistantInfo)]
+    told = [info for info in answers if not info.error]
+    assert all(info.tokens and info.model_id for info in told)
+    assert isinstance(found.info, SessionInfo)
+
+
+# --- spoiled -------------------------------------------------------------------------------
+
+
+def every_kind() -> Lines:
+    lines = Lines()
+    lines.user("Turn the wheel")
+    first = lines.step("a")
+    lines.add("attachment", attachment={"type": "queued_command", "prompt": "Quickly"})
+    lines.microcompact("a")
+    lines.user("Look", None, isSidechain=True, agentId="one")
+    lines.compact(preservedSegment={"headUuid": first})
+    lines.user("Rather", parent=first)
+    lines.other(type="custom-title", customTitle="Mine", sessionId=SESSION)
+    return lines
+
+
+@given(bent_lines(every_kind().all))
+def test_spoiled_lines_are_refused_or_acceptable(records: list[Any]) -> None:
+    for transcript in read_leniently(ClaudeCode, records):
+        assert_acceptable(transcript.messages)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_spoiled_real_lines_are_refused_or_acceptable(corpus: Path, data: st.DataObject) -> None:
+    path = corpus / "claude-code" / "entireio-cli_dc55b3a1dc.jsonl"
+    lines = [line for line in path.read_bytes().splitlines()[:400] if len(line) < 3_000]
+    start = data.draw(st.integers(0, len(lines) - 12))
+    records = [json.loads(line) for line in lines[start : start + 12]]
+    for transcript in read_leniently(ClaudeCode, data.draw(bent_lines(records))):
+        assert_acceptable(transcript.messages)
+
+
+def test_what_is_read_is_told_step_by_step(tmp_path: Path) -> None:
+    """A message is told once nothing more can be added to it, not when all is read."""
+    lines = Lines()
+    for number in range(40):
+        lines.user(f"Turn {number}")
+    with opened_reading(write(tmp_path / "a.jsonl", lines.all)) as reading:
+        steps = reading.steps()
+        positions = [reading.source.position for _ in zip(range(30), steps, strict=False)]
+    assert positions == sorted(positions)

@@ -1,0 +1,446 @@
+"""Recorded traffic with Anthropic's API: conversations that requests repeat, told once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from foldmark.errors import BadInput
+from foldmark.log.log import Log
+from foldmark.model.messages import (
+    AssistantInfo,
+    Cache,
+    CompactionPart,
+    Completed,
+    Message,
+    TextPart,
+    Tokens,
+    ToolPart,
+    has_result,
+)
+from foldmark.policy import FOLDMARK
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.formats.claude_trace import ClaudeTrace, streamed
+from foldmark.transcripts.read import opened_reading, read_file, read_sessions
+from foldmark.transcripts.source import Record, opened_source
+from foldmark.wire.formats import encode
+from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
+from tests.support.view_lines import shown
+
+REAL = "anthropic-api/claude-trace_test-traffic.sanitized.jsonl"
+Line = dict[str, Any]
+TOOLS = [{"name": "ls", "input_schema": {"type": "object"}}]
+USAGE = {
+    "input_tokens": 5,
+    "output_tokens": 7,
+    "cache_read_input_tokens": 11,
+    "cache_creation_input_tokens": 13,
+}
+SUMMARISE = "Your task is to create a detailed summary of the conversation so far."
+CONTINUED = "This session is being continued from a previous conversation. Summary: all is well."
+
+
+def text(words: str, **more: Any) -> Line:
+    return {"type": "text", "text": words, **more}
+
+
+def user(*content: Line) -> Line:
+    return {"role": "user", "content": list(content)}
+
+
+def model(*content: Line) -> Line:
+    return {"role": "assistant", "content": list(content)}
+
+
+def call(name: str) -> Line:
+    return {"type": "tool_use", "id": name, "name": "ls", "input": {"path": name}}
+
+
+def result(name: str, output: Any = "a.py") -> Line:
+    return {"type": "tool_result", "tool_use_id": name, "content": output}
+
+
+def reply(number: int, *content: Line, **more: Any) -> Line:
+    return {
+        "id": f"msg_{number}",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-x",
+        "content": list(content),
+        "stop_reason": "tool_use" if content[-1]["type"] == "tool_use" else "end_turn",
+        "usage": USAGE,
+        **more,
+    }
+
+
+def exchange(messages: list[Line], answer: Line | None = None, **body: Any) -> Line:
+    """A line: the request and its answer."""
+    asked = {"model": "claude-x", "system": "Help.", "tools": TOOLS, "messages": messages, **body}
+    url = "https://api.anthropic.com/v1/messages?beta=true"
+    return {
+        "request": {"timestamp": 1_700_000_000.5, "method": "POST", "url": url, "body": asked},
+        "response": {"timestamp": 1_700_000_001, "status_code": 200, "body": answer},
+        "logged_at": "2026-01-01T00:00:00",
+    }
+
+
+def told(lines: list[Line]) -> list[list[str]]:
+    """The view of each session."""
+    return [shown(*session.messages) for session in read_leniently(ClaudeTrace, lines)]
+
+
+ASK, CALLED, LISTED = user(text("list it")), model(call("c1")), user(result("c1"))
+FIRST = exchange([ASK], reply(1, call("c1")))
+SECOND = exchange([ASK, CALLED, LISTED], reply(2, text("a.py is there")))
+SAID = model(text("a.py is there"))
+WHOLE = ["user: list it", "call c1", "text c1: a.py", "assistant: a.py is there"]
+
+
+# --- conversations --------------------------------------------------------------------------
+
+
+def test_a_conversation_that_requests_repeat_is_told_once() -> None:
+    (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND])
+    assert shown(*session.messages) == WHOLE
+    assert [message.id for message in session.messages] == ["kept-1", "msg_1", "msg_2"]
+    assert session.info.id == "kept"
+    assert session.info.origin
+    assert session.info.origin.system == "Help."
+    assert session.info.origin.tools == TOOLS
+
+
+def test_an_answer_carries_its_model_its_usage_and_its_time() -> None:
+    (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND])
+    info = session.messages[1].info
+    assert isinstance(info, AssistantInfo)
+    assert (info.provider_id, info.model_id, info.finish) == ("anthropic", "claude-x", "tool-calls")
+    assert info.tokens == Tokens(
+        input=5, output=7, reasoning=0, total=36, cache=Cache(read=11, write=13)
+    )
+    assert info.time
+    assert info.time.created == 1_700_000_001_000
+
+
+def test_where_the_cache_ends_and_how_a_text_is_written_says_nothing_new() -> None:
+    asked = {"role": "user", "content": "list it"}
+    marked = user(text("list it", cache_control={"type": "ephemeral"}))
+    held = [text("a.py", cache_control={"type": "ephemeral"})]
+    first = exchange([marked], reply(1, call("c1")))
+    second = exchange([asked, CALLED, user(result("c1", [text("a.py")]))], reply(2, text("yes")))
+    again = [asked, CALLED, user(result("c1", held)), model(text("yes")), user(text("bye"))]
+    (lines,) = told([first, second, exchange(again)])
+    assert lines == ["user: list it", "call c1", "text c1: a.py", "assistant: yes", "user: bye"]
+
+
+def test_an_answer_that_comes_back_in_other_words_is_the_same_answer() -> None:
+    trimmed = model(text("a.py is there."))
+    (lines,) = told([FIRST, SECOND, exchange([ASK, CALLED, LISTED, trimmed, user(text("bye"))])])
+    assert lines == [*WHOLE, "user: bye"]
+
+
+def test_history_that_was_never_answered_here_is_told_as_well() -> None:
+    (lines,) = told([exchange([ASK, CALLED, LISTED], reply(2, text("a.py is there")))])
+    assert lines == WHOLE
+
+
+def test_conversations_that_take_turns_are_sessions_of_their_own() -> None:
+    other = user(text("count it"))
+    lines = [FIRST, exchange([other], reply(5, text("one"))), SECOND]
+    sessions = read_leniently(ClaudeTrace, lines)
+    assert [session.info.id for session in sessions] == ["kept", "kept-2"]
+    assert told(lines) == [WHOLE, ["user: count it", "assistant: one"]]
+
+
+def test_the_programs_own_questions_are_left_out() -> None:
+    quota = exchange([user(text("quota"))], reply(7, text("A")), tools=[], max_tokens=1)
+    title = exchange([ASK], reply(8, text("Listing")), tools=[], system="Give a title.")
+    assert told([quota, FIRST, title, quota, SECOND, title]) == [WHOLE]
+
+
+def test_what_has_no_tools_is_told_once_it_grows_or_where_there_is_nothing_else() -> None:
+    first = exchange([ASK], reply(1, text("how?")), tools=[])
+    second = exchange([ASK, model(text("how?")), user(text("so"))], reply(2, text("ok")), tools=[])
+    grown = ["user: list it", "assistant: how?", "user: so", "assistant: ok"]
+    assert told([FIRST, first, SECOND, second]) == [WHOLE, grown]
+    assert told([first]) == [["user: list it", "assistant: how?"]]
+
+
+def test_texts_that_the_program_put_in_are_told_as_its_own() -> None:
+    reminder = text("<system-reminder>be quick</system-reminder>")
+    (session,) = read_leniently(ClaudeTrace, [exchange([user(reminder, text("go"))])])
+    parts = session.messages[0].parts
+    assert [isinstance(part, TextPart) and bool(part.synthetic) for part in parts] == [True, False]
+
+
+# --- what changes ---------------------------------------------------------------------------
+
+
+def test_a_request_that_is_sent_again_takes_its_first_answer_back() -> None:
+    (lines,) = told([FIRST, SECOND, exchange([ASK, CALLED, LISTED], reply(3, text("b")))])
+    assert lines == [*WHOLE[:3], "assistant: b"]
+
+
+def test_a_request_that_failed_has_no_answer() -> None:
+    failed = exchange([ASK], {"type": "error", "error": {"type": "overloaded_error"}})
+    (session,) = read_leniently(ClaudeTrace, [failed, FIRST, SECOND])
+    assert shown(*session.messages) == WHOLE
+
+
+def test_a_request_that_leaves_out_the_end_takes_it_back() -> None:
+    changed = exchange([ASK, CALLED, LISTED, SAID, user(text("no, this"))], reply(4, text("ok")))
+    before = exchange([ASK, CALLED, LISTED, SAID, user(text("now that"))], reply(3, text("done")))
+    (lines,) = told([FIRST, SECOND, before, changed])
+    assert lines == [*WHOLE, "user: no, this", "assistant: ok"]
+
+
+def test_a_result_that_no_longer_says_what_it_said_is_pruned() -> None:
+    gone = user(result("c1", "[Old tool result content cleared]"))
+    after = exchange([ASK, CALLED, gone, SAID, user(text("go on"))], reply(3, text("ok")))
+    (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND, after])
+    (part,) = session.messages[1].parts
+    assert isinstance(part, ToolPart)
+    assert isinstance(part.state, Completed)
+    assert part.state.output == "a.py"
+    assert part.state.time
+    assert part.state.time.compacted == 1_700_000_000_500
+
+
+def test_a_first_message_that_says_something_else_changes_nothing() -> None:
+    other = user(text("<system-reminder>now</system-reminder>"), text("list it"))
+    (lines,) = told([FIRST, exchange([other, CALLED, LISTED], reply(2, text("a.py is there")))])
+    assert lines == WHOLE
+
+
+# --- compactions ----------------------------------------------------------------------------
+
+FOLDING = exchange(
+    [user(text("list it!")), CALLED, LISTED, SAID, user(text(SUMMARISE))],
+    reply(3, text("<summary>all is well</summary>")),
+    system="You summarise.",
+    tools=TOOLS[:0],
+)
+COMMAND = text("<command-name>/compact</command-name>")
+
+
+@pytest.mark.parametrize("blocks", [[], [COMMAND]])
+@pytest.mark.parametrize("asked", [[FOLDING], []])
+def test_a_conversation_that_begins_with_a_summary_folds_the_one_before(
+    blocks: list[Line], asked: list[Line]
+) -> None:
+    begun = exchange([user(text(CONTINUED), *blocks, text("go on"))], reply(4, text("on it")))
+    (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND, *asked, begun])
+    log = Log(counter(FOLDMARK.estimate), session.messages)
+    assert len(log.pivots) == 1
+    marker = session.messages[3]
+    (part,) = marker.parts
+    assert isinstance(part, CompactionPart)
+    assert part.auto is not bool(blocks)
+    lines = shown(*session.messages)
+    assert lines[1:] == [
+        f"assistant: {CONTINUED}",
+        *(f"user: {block['text']}" for block in blocks),
+        "user: go on",
+        "assistant: on it",
+    ]
+    if asked:
+        assert marker.info.wire
+        assert marker.info.wire[ClaudeTrace.name]["usage"] == USAGE
+
+
+def test_a_summary_that_nothing_follows_changes_nothing() -> None:
+    after = exchange([ASK, CALLED, LISTED, SAID, user(text("go on"))], reply(4, text("ok")))
+    (lines,) = told([FIRST, SECOND, FOLDING, after])
+    assert lines == [*WHOLE, "user: go on", "assistant: ok"]
+
+
+def test_a_folded_conversation_grows_like_any_other() -> None:
+    begun = user(text(CONTINUED), text("go on"))
+    first = exchange([begun], reply(4, call("c2")))
+    second = exchange([begun, model(call("c2")), user(result("c2", "b"))], reply(5, text("done")))
+    (lines,) = told([FIRST, SECOND, FOLDING, first, second])
+    assert lines[-4:] == ["user: go on", "call c2", "text c2: b", "assistant: done"]
+
+
+# --- streams --------------------------------------------------------------------------------
+
+
+def stream(*events: Line) -> str:
+    return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+
+
+def begun(index: int, block: Line) -> Line:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def piece(index: int, **delta: str) -> Line:
+    return {"type": "content_block_delta", "index": index, "delta": delta}
+
+
+START: Line = {"type": "message_start", "message": {**reply(1, text("")), "content": []}}
+EVENTS: list[Line] = [
+    START,
+    begun(0, {"type": "thinking", "thinking": "", "signature": ""}),
+    piece(0, type="thinking_delta", thinking="h"),
+    piece(0, type="thinking_delta", thinking="m"),
+    piece(0, type="signature_delta", signature="sig"),
+    {"type": "ping"},
+    begun(1, text("")),
+    piece(1, type="text_delta", text="let "),
+    piece(1, type="text_delta", text="me"),
+    begun(2, {**call("c1"), "input": {}}),
+    piece(2, type="input_json_delta", partial_json=""),
+    piece(2, type="input_json_delta", partial_json='{"path":'),
+    piece(2, type="input_json_delta", partial_json=' "c1"}'),
+    {"type": "content_block_stop", "index": 2},
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+    {"type": "message_stop"},
+]
+
+
+def test_a_streamed_answer_is_put_together() -> None:
+    line = exchange([ASK])
+    line["response"] |= {"body": None, "body_raw": stream(*EVENTS)}
+    (session,) = read_leniently(ClaudeTrace, [line, SECOND])
+    assert shown(*session.messages) == [
+        *("user: list it", "thought: hm", "assistant: let me", "call c1", "text c1: a.py"),
+        "assistant: a.py is there",
+    ]
+    info = session.messages[1].info
+    assert isinstance(info, AssistantInfo)
+    assert info.tokens
+    assert (info.tokens.input, info.tokens.output) == (5, 9)
+    thought, _, called = encode(session.messages, "anthropic")[1]["content"]
+    assert thought == {"type": "thinking", "thinking": "hm", "signature": "sig"}
+    assert called == call("c1")
+
+
+def test_a_stream_that_breaks_off_is_an_answer_as_far_as_it_came() -> None:
+    whole = stream(*EVENTS[:12]) + 'event: content_block_delta\ndata: {"type":"content_bl'
+    found = streamed(whole)
+    assert found
+    assert [block["type"] for block in found["content"]] == ["thinking", "text", "tool_use"]
+    assert found["content"][2]["input"] == {"arguments": '{"path":'}
+    assert streamed("") is None
+    assert streamed('data: {"type":"error"}\n') is None
+
+
+def test_citations_of_a_stream_are_kept() -> None:
+    cited: Line = {"type": "content_block_delta", "index": 0}
+    cited["delta"] = {"type": "citations_delta", "citation": {"url": "x"}}
+    found = streamed(stream(START, begun(0, text("", citations=[])), cited))
+    assert found
+    assert found["content"] == [text("", citations=[{"url": "x"}])]
+
+
+# --- odd lines ------------------------------------------------------------------------------
+
+
+def test_requests_for_other_things_are_passed_over() -> None:
+    counted = exchange([ASK], {"input_tokens": 5})
+    counted["request"]["url"] = "https://api.anthropic.com/v1/messages/count_tokens"
+    event = {"request": {"url": "https://example.com/log", "body": "x=1"}, "response": None}
+    assert told([counted, event, {"request": {}}, FIRST, SECOND]) == [WHOLE]
+
+
+def test_half_of_a_character_does_no_harm() -> None:
+    odd = exchange([user(text("half \ud83d"))], {"type": "error"})
+    assert told([odd]) == [["user: half ?"]]
+
+
+def test_a_line_that_cannot_be_read_leaves_nothing_behind() -> None:
+    broken = exchange([ASK, CALLED, LISTED, user({"type": "text", "text": 5})], reply(9, text("x")))
+    assert told([FIRST, broken, SECOND]) == [WHOLE]
+    importer = ClaudeTrace("x")
+    with pytest.raises(BadInput):
+        importer.take(Record(line=1, data=json.dumps(broken).encode()))
+
+
+@pytest.mark.parametrize("line", ["[]", '{"request": 3}', '{"request":{"body":{}}}'])
+def test_a_line_of_another_kind_is_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(f"{json.dumps(FIRST)}\n{line}\n")
+    with pytest.raises(BadInput) as caught:
+        read_sessions(path)
+    assert caught.value.place
+    assert caught.value.place.startswith("line 2")
+
+
+EVERYTHING = [
+    *(FIRST, SECOND, FOLDING, exchange([user(text(CONTINUED), text("go on"))])),
+    {**FIRST, "response": {"body_raw": stream(*EVENTS)}},
+    exchange([ASK, CALLED, user(result("c1", "gone")), SAID, user(text("more"))]),
+    exchange([user(text("quota"))], reply(7, text("A")), tools=None),
+]
+
+
+@given(bent_lines(EVERYTHING))
+def test_whatever_the_lines_hold_is_read_or_refused(lines: list[Any]) -> None:
+    for session in read_leniently(ClaudeTrace, lines):
+        assert_acceptable(session.messages)
+        assert len({message.id for message in session.messages}) == len(session.messages)
+
+
+# --- a real file ----------------------------------------------------------------------------
+
+
+def bare(message: Line) -> Line:
+    """A message without the marks where a cached prefix ends."""
+    blocks: list[Line] = message["content"]
+    kept = [{name: block[name] for name in block if name != "cache_control"} for block in blocks]
+    return {"role": message["role"], "content": kept}
+
+
+def real_request(corpus: Path, number: int) -> list[Line]:
+    line = (corpus / REAL).read_bytes().splitlines()[number]
+    return list(map(bare, json.loads(line)["request"]["body"]["messages"]))
+
+
+def real_halves(corpus: Path) -> tuple[list[Message], list[Message]]:
+    """What was said before the compaction, and after its summary."""
+    (session,) = read_sessions(corpus / REAL)
+    (pivot,) = Log(counter(FOLDMARK.estimate), session.messages).pivots
+    return list(session.messages[: pivot.marker]), list(session.messages[pivot.summary + 1 :])
+
+
+def test_a_real_file_has_as_many_messages_as_are_counted_up_to_its_compaction(corpus: Path) -> None:
+    # The manifest counts the request for the summary, line 35: all that came before it, and it.
+    before, after = real_halves(corpus)
+    calls = [part for message in before for part in message.parts if isinstance(part, ToolPart)]
+    assert (len(encode(before, "anthropic")) + 1, len(calls)) == (27, 11)
+    assert all(map(has_result, calls))
+    read = read_file(corpus / REAL)
+    assert (read.messages, read.calls, read.results) == (
+        27 + len(encode(after, "anthropic")),
+        12,
+        12,
+    )
+
+
+def test_of_a_real_file_the_requests_can_be_written_again(corpus: Path) -> None:
+    before, after = real_halves(corpus)
+    assert list(map(bare, encode(before, "anthropic")))[:25] == real_request(corpus, 32)
+    again = list(map(bare, encode(after, "anthropic")))
+    # The first message held the summary, which is the pivot's now.
+    first, *rest = real_request(corpus, 63)
+    assert again[1:5] == rest
+    summary = [block for block in first["content"] if block not in again[0]["content"]]
+    assert len(summary) == 1
+
+
+def test_after_the_compaction_of_a_real_file_only_its_summary_is_shown(corpus: Path) -> None:
+    (session,) = read_sessions(corpus / REAL)
+    lines = shown(*session.messages)
+    assert lines[1].startswith("assistant: This session is being continued")
+    assert lines[-3:] == ["assistant: Weather folder deleted.", "user: bye", "assistant: Goodbye!"]
+    assert_acceptable(session.messages)
+    assert read_sessions(corpus / REAL) == [session]
+
+
+def test_only_this_file_of_all_real_ones_is_recognised(corpus: Path) -> None:
+    for path in corpus.glob("*/*"):
+        with opened_source(path) as source:
+            assert ClaudeTrace.recognises(source.head) is (path == corpus / REAL)
+    with opened_reading(corpus / REAL) as reading:
+        assert reading.format is ClaudeTrace

@@ -1,0 +1,495 @@
+"""Transcripts of Codex: items that make answers, what steps took, and what compactions leave."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from foldmark.errors import BadInput
+from foldmark.log.log import Log, marker_part
+from foldmark.log.render import is_summary
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
+    AssistantInfo,
+    Cache,
+    Completed,
+    Message,
+    ReasoningPart,
+    TextPart,
+    Tokens,
+    ToolPart,
+    Transcript,
+    has_result,
+    is_opaque,
+)
+from foldmark.policy import FOLDMARK, OPENCODE_2025
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.formats.codex import Codex
+from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
+from foldmark.transcripts.source import opened_source
+from foldmark.wire.lists import write_list
+from foldmark.wire.openai_responses import OpenAIResponses
+from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
+from tests.support.view_lines import shown, told
+
+STAMP = "2026-01-02T03:04:05.000Z"
+AT = 1_767_323_045_000
+SEALED = "[A summary that only its provider can read.]"
+Line = dict[str, Any]
+FILES = (
+    "codex/agentv_34f597b72d-1.jsonl",
+    "codex/agentv_4bdc81f3ac-1.jsonl",
+    "codex/ai-sessions_codex-pomodoro.jsonl",
+    "codex/mise_12ee462dfd.jsonl",
+)
+
+
+def line(kind: str, **payload: Any) -> Line:
+    return {"timestamp": STAMP, "type": kind, "payload": payload}
+
+
+def meta(**more: Any) -> Line:
+    return line("session_meta", id="s1", cwd="/work", cli_version="1.2", **more)
+
+
+def item(kind: str, **fields: Any) -> Line:
+    return line("response_item", type=kind, **fields)
+
+
+def words(text: str, role: str = "user") -> Line:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+
+
+def user(text: str) -> Line:
+    return line("response_item", **words(text))
+
+
+def said(text: str) -> Line:
+    return line("response_item", **words(text, "assistant"))
+
+
+def thought(text: str) -> Line:
+    summary = [{"type": "summary_text", "text": text}]
+    return item("reasoning", id="rs_1", summary=summary, encrypted_content="E")
+
+
+def call(name: str) -> Line:
+    return item("function_call", name="shell", arguments='{"cmd":"ls"}', call_id=name)
+
+
+def output(name: str, text: str) -> Line:
+    return item("function_call_output", call_id=name, output=text)
+
+
+def event(kind: str, **fields: Any) -> Line:
+    return line("event_msg", type=kind, **fields)
+
+
+def usage(given: int, total: int, made: int = 5) -> Line:
+    last = {
+        "input_tokens": given,
+        "cached_input_tokens": 40,
+        "output_tokens": made,
+        "reasoning_output_tokens": 2,
+        "total_tokens": given + made,
+    }
+    whole = {"total_tokens": total}
+    return event("token_count", info={"last_token_usage": last, "total_token_usage": whole})
+
+
+def compacted(*history: Line, message: str = "", **more: Any) -> Line:
+    return line("compacted", message=message, replacement_history=list(history), **more)
+
+
+def read(folder: Path, *lines: Line) -> Transcript:
+    file = folder / "kept.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return read_transcript(file)
+
+
+def texts(transcript: Transcript) -> list[str]:
+    return [
+        part.text
+        for message in transcript.messages
+        for part in message.parts
+        if isinstance(part, TextPart)
+    ]
+
+
+def answers(transcript: Transcript) -> list[AssistantInfo]:
+    infos = (message.info for message in transcript.messages)
+    return [info for info in infos if isinstance(info, AssistantInfo) and not info.summary]
+
+
+def requests(transcript: Transcript) -> list[str]:
+    return [request.text for request in Log(len, transcript.messages).requests.all]
+
+
+# --- sessions -------------------------------------------------------------------------------
+
+
+def test_the_first_line_tells_the_session_and_what_stood_before_its_messages(
+    tmp_path: Path,
+) -> None:
+    tools = [{"type": "function", "name": "page"}]
+    about = meta(base_instructions={"text": "You help."}, dynamic_tools=tools)
+    info = read(tmp_path, about, user("look")).info
+    assert (info.id, info.directory, info.version) == ("s1", "/work", "1.2")
+    assert info.time
+    assert info.time.created == AT
+    assert info.origin
+    assert (info.origin.format, info.origin.system) == ("codex", "You help.")
+    assert info.origin.tools == tools
+
+
+def test_a_session_that_goes_on_with_another_keeps_its_own_name(tmp_path: Path) -> None:
+    first, other = meta(forked_from_id="s0"), line("session_meta", id="s0", cwd="/else")
+    info = read(tmp_path, first, other, user("look")).info
+    assert (info.id, info.parent_id, info.directory) == ("s1", "s0", "/work")
+
+
+def test_a_file_without_that_line_is_named_after_itself() -> None:
+    unreadable = item("message", role="user")
+    (found,) = read_leniently(Codex, [unreadable, user("look")])
+    assert (found.info.id, texts(found)) == ("kept", ["look"])
+
+
+def test_a_session_may_be_given_a_name(tmp_path: Path) -> None:
+    named = event("thread_name_updated", thread_name="the move")
+    assert read(tmp_path, meta(), user("look"), named).info.title == "the move"
+
+
+def test_lines_of_other_kinds_and_copies_for_the_screen_say_nothing(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        meta(),
+        {"type": "world_state", "payload": [1]},
+        user("look"),
+        event("user_message", message="look"),
+        item("ghost_snapshot", ghost_commit={"id": "c"}),
+        said("yes"),
+        event("agent_message", message="yes"),
+    )
+    assert texts(found) == ["look", "yes"]
+
+
+# --- items ----------------------------------------------------------------------------------
+
+
+def test_the_items_of_one_answer_are_one_message_with_the_results_of_its_calls(
+    tmp_path: Path,
+) -> None:
+    found = read(
+        tmp_path,
+        meta(),
+        line("turn_context", model="gpt-x", effort="high"),
+        user("look"),
+        thought("hm"),
+        said("I look."),
+        call("c1"),
+        call("c2"),
+        output("c1", "one"),
+        output("c2", "two"),
+        said("Done."),
+    )
+    assert len(found.messages) == 3
+    kinds = [type(part) for part in found.messages[1].parts]
+    assert kinds == [ReasoningPart, TextPart, ToolPart, ToolPart]
+    states = [part.state for part in found.messages[1].parts if isinstance(part, ToolPart)]
+    assert [state.output for state in states if isinstance(state, Completed)] == ["one", "two"]
+    first, second = answers(found)
+    assert (first.provider_id, first.model_id, first.variant) == ("openai", "gpt-x", "high")
+    assert (first.finish, second.finish) == ("tool-calls", "stop")
+
+
+def test_what_the_program_says_in_the_user_s_place_is_no_request(tmp_path: Path) -> None:
+    context = words("# AGENTS.md instructions for /work\nBe kind.")
+    context["content"].append({"type": "input_text", "text": "<environment_context>\n</x>"})
+    above = line("response_item", **words("Never push.", "developer"))
+    lines = [meta(), above, line("response_item", **context), user("<b>look</b>"), said("yes")]
+    found = read(tmp_path, *lines)
+    assert requests(found) == ["<b>look</b>"]
+    assert len(shown(*found.messages)) == 5
+
+
+def test_items_are_written_back_as_they_came(tmp_path: Path) -> None:
+    lines = [
+        line("response_item", **words("Never push.", "developer")),
+        user("look"),
+        thought("hm"),
+        item("custom_tool_call", name="apply_patch", input="*** Begin", call_id="c1", status="x"),
+        item("custom_tool_call_output", call_id="c1", output="ok"),
+        item("web_search_call", id="ws_1", status="completed", action={"type": "search"}),
+        said("Done."),
+    ]
+    found = read(tmp_path, meta(), *lines)
+    assert write_list(OpenAIResponses(), found.messages) == [held["payload"] for held in lines]
+
+
+# --- what steps took ------------------------------------------------------------------------
+
+
+def test_what_a_step_took_is_told_after_it(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        meta(),
+        user("look"),
+        call("c1"),
+        output("c1", "one"),
+        usage(100, total=105),
+        said("Done."),
+        usage(200, total=310),
+    )
+    first, second = answers(found)
+    cache = Cache(read=40, write=0)
+    assert first.tokens == Tokens(input=60, output=5, reasoning=2, total=105, cache=cache)
+    assert second.tokens
+    assert second.tokens.total == 205
+
+
+def test_in_old_versions_it_is_told_before_and_again(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        meta(),
+        user("look"),
+        event("token_count", info=None),
+        usage(100, total=105),
+        call("c1"),
+        output("c1", "one"),
+        usage(100, total=105),
+        usage(200, total=310),
+        thought("hm"),
+        said("Done."),
+    )
+    assert [info.tokens and info.tokens.total for info in answers(found)] == [105, 205]
+
+
+def test_a_step_of_which_nothing_was_told_does_not_get_what_the_next_one_took(
+    tmp_path: Path,
+) -> None:
+    lines = [user("look"), said("half"), user("again"), usage(100, total=105), said("whole")]
+    first, second = answers(read(tmp_path, meta(), *lines))
+    assert not first.tokens
+    assert second.tokens
+
+
+def test_what_is_told_of_a_step_ends_its_answer(tmp_path: Path) -> None:
+    found = read(tmp_path, meta(), user("look"), said("one"), usage(100, total=105), said("two"))
+    assert [len(message.parts) for message in found.messages] == [1, 1, 1]
+
+
+def test_what_is_estimated_after_a_compaction_is_nobody_s(tmp_path: Path) -> None:
+    estimate = usage(0, total=105, made=0)
+    found = read(
+        tmp_path, meta(), said("one"), usage(100, total=105), compacted(), estimate, said("two")
+    )
+    first, second = answers(found)
+    assert first.tokens
+    assert not second.tokens
+
+
+# --- taking back ----------------------------------------------------------------------------
+
+
+def test_turns_that_the_user_took_back_are_gone(tmp_path: Path) -> None:
+    turns = [user("one"), said("1"), user("two"), said("2"), user("three"), said("3")]
+    back = event("thread_rolled_back", num_turns=2)
+    found = read(tmp_path, meta(), *turns, back, user("other"), said("4"))
+    assert texts(found) == ["one", "1", "other", "4"]
+
+
+def test_turns_can_be_taken_back_one_after_the_other(tmp_path: Path) -> None:
+    back = event("thread_rolled_back", num_turns=1)
+    lines = [user("one"), said("1"), user("two"), said("2"), back, user("three"), back]
+    assert texts(read(tmp_path, meta(), *lines)) == ["one", "1"]
+
+
+def test_taking_back_more_turns_than_there_are_leaves_what_was_said_before_them(
+    tmp_path: Path,
+) -> None:
+    context = line("response_item", **words("<environment_context>"))
+    back = event("thread_rolled_back", num_turns=9)
+    found = read(tmp_path, meta(), context, user("one"), said("1"), back, user("two"))
+    assert texts(found) == ["<environment_context>", "two"]
+
+
+# --- compactions ----------------------------------------------------------------------------
+
+
+def test_a_sealed_compaction_is_kept_for_its_provider_and_noted_for_others(
+    tmp_path: Path,
+) -> None:
+    sealed = {"type": "compaction", "id": "cmp_1", "encrypted_content": "E"}
+    above = words("Never push.", "developer")
+    found = read(
+        tmp_path,
+        meta(),
+        user("first"),
+        said("one"),
+        compacted(above, words("first"), sealed, window_number=1),
+        said("two"),
+        user("second"),
+    )
+    assert found.messages[2].info.wire == {"codex": {"window_number": 1}}
+    (part,) = found.messages[3].parts
+    assert isinstance(part, TextPart)
+    assert is_opaque(part)
+    assert part.metadata == {"openai": {"block": sealed}}
+    assert requests(found) == ["first", "second"]
+    assert shown(*found.messages, policy=OPENCODE_2025)[1:] == [
+        f"assistant: {SEALED}",
+        "user: Never push.",
+        "user: first",
+        "assistant: two",
+        "user: second",
+    ]
+
+
+def test_a_summary_that_is_a_text_is_not_told_twice(tmp_path: Path) -> None:
+    history = (words("first"), words("Another model wrote:\nSum."))
+    lines = [user("first"), said("one"), compacted(*history, message="Sum.")]
+    found = read(tmp_path, meta(), *lines, said("two"))
+    assert texts(found) == ["first", "one", "Sum.", "first", "two"]
+
+
+def test_in_old_versions_the_prompts_are_kept_over_a_compaction(tmp_path: Path) -> None:
+    context = line("response_item", **words("<environment_context>"))
+    lines = [context, user("first"), said("one"), user("second"), said("two")]
+    found = read(tmp_path, meta(), *lines, line("compacted", message="Sum."), said("three"))
+    assert texts(found)[5:] == ["Sum.", "first", "second", "three"]
+    assert requests(found) == ["first", "second"]
+
+
+@pytest.mark.parametrize(("turns", "left"), [(1, ["first"]), (2, [])])
+def test_prompts_can_be_taken_back_after_a_compaction(
+    tmp_path: Path, turns: int, left: list[str]
+) -> None:
+    back = event("thread_rolled_back", num_turns=turns)
+    folded = compacted(words("first"), words("second"), message="Sum.")
+    found = read(tmp_path, meta(), user("first"), user("second"), folded, back)
+    assert texts(found) == ["first", "second", "Sum.", *left]
+    assert len(Log(len, found.messages).pivots) == 1
+
+
+def test_calls_that_a_compaction_repeats_are_counted_once(tmp_path: Path) -> None:
+    lines = [meta(), user("look"), call("c1"), output("c1", "one")]
+    again = compacted(*(held["payload"] for held in lines[1:]))
+    file = tmp_path / "kept.jsonl"
+    file.write_text("".join(json.dumps(held) + "\n" for held in [*lines, again]))
+    with opened_reading(file) as reading:
+        steps = list(reading.steps())
+    tally = reading.importer.tally
+    assert (tally.messages, tally.calls, tally.results) == (1, 1, 1)
+    last = steps[-1]
+    assert isinstance(last, Message)
+    assert has_result(last.parts[0])
+
+
+# --- anything else --------------------------------------------------------------------------
+
+EVERYTHING = [
+    meta(base_instructions={"text": "You help."}, dynamic_tools=[{"name": "page"}]),
+    line("turn_context", model="gpt-x", effort="high"),
+    line("response_item", **words("Never push.", "developer")),
+    user("look"),
+    thought("hm"),
+    said("yes"),
+    call("c1"),
+    output("c1", "one"),
+    usage(100, total=105),
+    event("thread_rolled_back", num_turns=1),
+    compacted(words("look"), {"type": "compaction", "encrypted_content": "E"}, message="Sum."),
+    line("compacted", message="Sum."),
+]
+
+
+@given(bent_lines(EVERYTHING))
+def test_whatever_the_lines_hold_is_read_or_refused(lines: list[Any]) -> None:
+    for found in read_leniently(Codex, lines):
+        assert_acceptable(found.messages)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        item("message", role="user"),
+        item("function_call", name="shell", arguments="{}"),
+        {"type": "response_item", "payload": "text"},
+        {"type": "compacted", "payload": {"replacement_history": "text"}},
+        {"payload": {}},
+    ],
+)
+def test_a_line_that_is_none_is_refused_by_its_number(tmp_path: Path, bad: Line) -> None:
+    with pytest.raises(BadInput) as caught:
+        read(tmp_path, meta(), user("look"), bad)
+    assert (caught.value.place or "").startswith("line 3")
+
+
+# --- real files -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_real_file_has_as_many_messages_as_it_is_said_to_have(corpus: Path, name: str) -> None:
+    manifest = json.loads((corpus / "manifest.json").read_bytes())
+    wanted = next(file for file in manifest if file["file"] == name)
+    with opened_reading(corpus / name) as reading:
+        steps = list(reading.steps())
+    tally = reading.importer.tally
+    assert reading.format is Codex
+    assert tally.messages == wanted["messages"]
+    assert (tally.calls, tally.results) == (wanted["tool_calls"], wanted["tool_results"])
+    assert (
+        sum(isinstance(step, Message) and is_summary(step) for step in steps)
+        == (wanted["compactions"])
+    )
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_real_file_is_read_the_same_twice_and_can_be_kept(corpus: Path, name: str) -> None:
+    (found,) = read_sessions(corpus / name)
+    assert read_sessions(corpus / name) == [found]
+    assert len({message.id for message in found.messages}) == len(found.messages)
+    assert all(info.tokens and info.model_id for info in answers(found)[:-1])
+    assert_acceptable(found.messages)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_items_of_a_real_file_are_all_there_in_their_order(corpus: Path, name: str) -> None:
+    windows: list[list[Any]] = [[]]
+    for data in (corpus / name).read_bytes().splitlines():
+        held = json.loads(data)
+        if held["type"] == "response_item":
+            windows[-1].append(held["payload"])
+        elif held["type"] == "compacted":
+            history = held["payload"]["replacement_history"]
+            windows.append([kept for kept in history if kept["type"] != "compaction"])
+    (found,) = read_sessions(corpus / name)
+    read: list[list[Message]] = [[]]
+    for message in found.messages:
+        if marker_part(message):
+            read.append([])
+        elif not is_summary(message):
+            read[-1].append(message)
+    assert [write_list(OpenAIResponses(), messages) for messages in read] == windows
+
+
+def test_after_its_compactions_a_real_file_shows_what_the_agent_went_on_with(
+    corpus: Path,
+) -> None:
+    (found,) = read_sessions(corpus / FILES[0])
+    log = Log(counter(FOLDMARK.estimate), found.messages)
+    lines = told(Viewer(log, FOLDMARK))
+    assert lines[1] == f"assistant: {SEALED}"
+    assert len(log.requests.all) == 10
+    before = log.pivots[-1].marker
+    asked = [request.text for request in log.requests.all if request.index < before]
+    assert {f"user: {text}" for text in asked} <= set(lines)
+
+
+def test_no_other_file_is_taken_for_one_of_codex(corpus: Path) -> None:
+    for file in json.loads((corpus / "manifest.json").read_bytes()):
+        with opened_source(corpus / file["file"]) as source:
+            assert Codex.recognises(source.head) == (file["format"] == "codex")

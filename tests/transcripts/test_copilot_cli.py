@@ -1,0 +1,317 @@
+"""Copilot CLI's events: hand-written ones, real ones, and ones with something wrong in them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from foldmark.errors import BadInput
+from foldmark.log.log import Log
+from foldmark.model.messages import (
+    AssistantInfo,
+    Completed,
+    FilePart,
+    ReasoningPart,
+    TextPart,
+    Tokens,
+    ToolPart,
+    Transcript,
+    is_opaque,
+    told_error,
+)
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.build import Opened
+from foldmark.transcripts.formats.copilot_cli import CopilotCli
+from foldmark.transcripts.read import opened_reading, read_file, read_sessions
+from foldmark.transcripts.source import opened_source
+from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
+from tests.support.view_lines import shown
+
+
+def event(number: int, kind: str, **data: Any) -> dict[str, Any]:
+    agent = {"agentId": data.pop("agent")} if "agent" in data else {}
+    at = f"2026-01-01T00:00:{number:02d}.000Z"
+    return {
+        "type": kind,
+        "data": data,
+        "id": f"e{number}",
+        "parentId": None,
+        "timestamp": at,
+        **agent,
+    }
+
+
+START = event(
+    0,
+    "session.start",
+    sessionId="s1",
+    copilotVersion="1.0.1",
+    startTime="2026-01-01T00:00:00.000Z",
+    context={"cwd": "/work"},
+)
+TURN = [
+    START,
+    event(1, "session.model_change", newModel="claude-x"),
+    event(2, "system.message", role="system", content="Be helpful."),
+    event(3, "user.message", content="Look", transformedContent="<now/>\n\nLook\n\n<tables/>"),
+    event(
+        4,
+        "assistant.message",
+        messageId="m1",
+        content="I look.",
+        reasoningText="They want me to look.",
+        reasoningOpaque="b64",
+        outputTokens=12,
+        toolRequests=[
+            {
+                "toolCallId": "c1",
+                "name": "view",
+                "arguments": {"path": "a"},
+                "intentionSummary": "look at a",
+            },
+            {"toolCallId": "c2", "name": "view", "arguments": {"path": "b"}},
+        ],
+    ),
+    event(5, "tool.execution_start", toolCallId="c1", toolName="view", arguments={"path": "a"}),
+    event(6, "hook.start", hookType="postToolUse", input={"toolResult": "text of a"}),
+    event(
+        7,
+        "tool.execution_complete",
+        toolCallId="c1",
+        success=True,
+        result={"content": "text of a", "detailedContent": "a diff"},
+    ),
+    event(
+        8,
+        "tool.execution_complete",
+        toolCallId="c2",
+        success=False,
+        error={"message": "no such file", "code": "failure"},
+    ),
+    event(9, "assistant.message", messageId="m2", content="Done.", toolRequests=[], model="gpt-y"),
+    event(10, "abort", reason="user_initiated"),
+]
+
+
+def written(folder: Path, *events: dict[str, Any]) -> Path:
+    path = folder / "events.jsonl"
+    path.write_text("\n".join(json.dumps(held) for held in events))
+    return path
+
+
+def one(folder: Path, *events: dict[str, Any]) -> Transcript:
+    [found] = read_sessions(written(folder, *events))
+    return found
+
+
+def test_a_session_is_told_with_where_it_was_and_what_stood_before_it(tmp_path: Path):
+    info = one(tmp_path, *TURN).info
+    assert (info.id, info.directory, info.version) == ("s1", "/work", "1.0.1")
+    assert info.origin
+    assert (info.origin.format, info.origin.system) == ("copilot-cli", "Be helpful.")
+
+
+def test_the_newest_system_prompt_is_kept_and_the_same_one_is_not_told_again(tmp_path: Path):
+    again = event(20, "system.message", role="system", content="Be helpful.")
+    newer = event(21, "system.message", role="system", content="Be brief.")
+    with opened_reading(written(tmp_path, *TURN, again, newer)) as reading:
+        told = [step.info.origin for step in reading.steps() if isinstance(step, Opened)]
+    assert [origin.system for origin in told if origin] == ["Be helpful.", "Be brief."]
+
+
+def test_what_the_user_typed_stands_apart_from_what_the_program_put_around_it(tmp_path: Path):
+    said = one(tmp_path, *TURN).messages[0].parts
+    assert said == (
+        TextPart(text="<now/>\n\n", synthetic=True),
+        TextPart(text="Look"),
+        TextPart(text="\n\n<tables/>", synthetic=True),
+    )
+
+
+def test_words_that_were_sent_in_another_form_are_kept_but_not_shown(tmp_path: Path):
+    asked = event(1, "user.message", content="/plan it", transformedContent="Make a plan: it")
+    found = one(tmp_path, START, asked)
+    assert found.messages[0].parts == (
+        TextPart(text="Make a plan: it", synthetic=True),
+        TextPart(text="/plan it", ignored=True),
+    )
+    assert shown(*found.messages) == ["user: Make a plan: it"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        event(1, "user.message", content="", transformedContent="Go on."),
+        event(1, "user.message", content="Go on.", source="skill-pdf"),
+        event(1, "system.notification", content="Go on."),
+    ],
+)
+def test_what_the_program_says_in_the_users_place_is_synthetic(tmp_path: Path, told: Any):
+    [message] = one(tmp_path, START, told).messages
+    assert message.parts == (TextPart(text="Go on.", synthetic=True),)
+
+
+def test_an_answer_has_its_thinking_words_calls_and_results(tmp_path: Path):
+    answer = one(tmp_path, *TURN).messages[1]
+    thought, said, first, second = answer.parts
+    opaque = {"copilot-cli": {"reasoningOpaque": "b64"}}
+    assert thought == ReasoningPart(text="They want me to look.", metadata=opaque)
+    assert said == TextPart(text="I look.")
+    assert isinstance(first, ToolPart)
+    assert isinstance(first.state, Completed)
+    assert (first.tool, first.call_id, first.state.input) == ("view", "c1", {"path": "a"})
+    assert (first.state.output, first.state.title) == ("text of a", "look at a")
+    assert isinstance(second, ToolPart)
+    assert isinstance(second.state, Completed)
+    assert second.state.output == "no such file"
+    assert told_error(second.state)
+    assert isinstance(answer.info, AssistantInfo)
+    assert answer.info.tokens == Tokens(output=12)
+
+
+def test_an_answer_names_its_model_or_has_the_one_that_was_chosen(tmp_path: Path):
+    infos = [message.info for message in one(tmp_path, *TURN).messages]
+    told = [(info.provider_id, info.model_id) for info in infos if isinstance(info, AssistantInfo)]
+    assert told == [("github-copilot", "claude-x"), ("github-copilot", "gpt-y")]
+
+
+def test_a_result_of_a_call_that_no_message_announced_is_a_text_of_its_own(tmp_path: Path):
+    events = (
+        event(11, "tool.execution_start", toolCallId="u1", toolName="glob", arguments={"p": "*"}),
+        event(
+            12, "tool.execution_complete", toolCallId="u1", success=True, result={"content": "a.py"}
+        ),
+    )
+    path = written(tmp_path, *TURN, *events)
+    text = read_sessions(path)[0].messages[-1].parts[0]
+    assert isinstance(text, TextPart)
+    assert (text.text, text.synthetic) == ("a.py", True)
+    assert is_opaque(text)
+    assert text.metadata
+    assert text.metadata["copilot-cli"]["block"]["toolName"] == "glob"
+    read = read_file(path)
+    assert (read.messages, read.calls, read.results) == (3, 2, 3)
+
+
+def test_files_that_are_inline_are_kept(tmp_path: Path):
+    blob = {"type": "blob", "mimeType": "image/png", "data": "QUJD"}
+    asked = event(1, "user.message", content="See", attachments=[blob, {"type": "file"}])
+    assert one(tmp_path, START, asked).messages[0].parts == (
+        TextPart(text="See"),
+        FilePart(mime="image/png", url="data:image/png;base64,QUJD"),
+    )
+
+
+def test_the_text_that_a_tool_with_a_grammar_takes_is_its_input(tmp_path: Path):
+    calls = [{"toolCallId": "c", "name": "apply_patch", "arguments": "*** Begin", "type": "custom"}]
+    answer = event(1, "assistant.message", messageId="m", content="", toolRequests=calls)
+    part = one(tmp_path, START, answer).messages[0].parts[0]
+    assert isinstance(part, ToolPart)
+    assert part.state.input == {"input": "*** Begin"}
+
+
+# --- compactions and subagents ---
+
+
+def compacted(**told: Any) -> list[dict[str, Any]]:
+    return [
+        *TURN,
+        event(20, "session.compaction_start"),
+        event(21, "user.message", content="Meanwhile"),
+        event(22, "session.compaction_complete", **told),
+        event(23, "assistant.message", messageId="m3", content="After."),
+    ]
+
+
+def test_a_compaction_folds_what_was_before_it_began(tmp_path: Path):
+    events = compacted(
+        success=True, summaryContent="It was about a.", preCompactionTokens=900, trigger="threshold"
+    )
+    found = one(tmp_path, *events)
+    view = shown(*found.messages)
+    assert view[-3:] == ["assistant: It was about a.", "user: Meanwhile", "assistant: After."]
+    assert not any("text of a" in line for line in view)
+    marker = next(held for held in found.messages if held.id == "e22-marker")
+    assert marker.info.wire
+    assert marker.info.wire["copilot-cli"]["preCompactionTokens"] == 900
+
+
+def test_a_compaction_that_failed_folds_nothing(tmp_path: Path):
+    found = one(tmp_path, *compacted(success=False, error="too long"))
+    assert not Log(counter("classes"), found.messages).pivots
+    assert "text c1: text of a" in shown(*found.messages)
+
+
+def test_subagents_are_sessions_of_their_own(tmp_path: Path):
+    events = [
+        *TURN[:5],
+        event(11, "user.message", agent="a1", content="Find it", source="agent-a1"),
+        event(12, "assistant.message", agent="a1", messageId="m8", content="Found."),
+        event(13, "assistant.message", parentToolCallId="c2", messageId="m9", content="Older."),
+        event(
+            14, "tool.execution_complete", toolCallId="c1", success=True, result={"content": "ok"}
+        ),
+    ]
+    main, newer, older = read_sessions(written(tmp_path, *events))
+    assert [held.info.id for held in (newer, older)] == ["s1-a1", "s1-c2"]
+    assert newer.info.parent_id == "s1"
+    assert newer.messages[0].parts == (TextPart(text="Find it"),)
+    assert "assistant: Found." not in shown(*main.messages)
+    call = main.messages[1].parts[2]
+    assert isinstance(call, ToolPart)
+    assert isinstance(call.state, Completed)
+    assert call.state.output == "ok"
+
+
+# --- what is wrong, and what is real ---
+
+
+def test_a_wrong_event_is_named_and_may_be_passed_over(tmp_path: Path):
+    path = written(tmp_path, START, event(1, "user.message", content=5), *TURN[3:])
+    with pytest.raises(BadInput, match="line 2"):
+        read_sessions(path)
+    with opened_reading(path, lenient=True) as reading:
+        assert len(list(reading.steps())) == 4
+        assert [held.line for held in reading.skipped] == [2]
+
+
+def test_the_same_file_gives_the_same_messages(tmp_path: Path):
+    path = written(tmp_path, *(held | {"id": None} for held in TURN))
+    assert read_sessions(path) == read_sessions(path)
+
+
+@given(bent_lines(compacted(success=True, summaryContent="So far.")))
+def test_whatever_is_wrong_in_events_the_rest_can_be_kept_and_shown(events: list[Any]):
+    for found in read_leniently(CopilotCli, events):
+        assert len({message.id for message in found.messages}) == len(found.messages)
+        assert_acceptable(found.messages)
+
+
+def test_real_events_are_counted_as_they_count_themselves(corpus: Path):
+    for entry in json.loads((corpus / "manifest.json").read_bytes()):
+        with opened_source(corpus / entry["file"]) as source:
+            assert CopilotCli.recognises(source.head) == (entry["format"] == CopilotCli.name)
+        if entry["format"] == CopilotCli.name:
+            read = read_file(corpus / entry["file"])
+            wanted = (entry["messages"], entry["tool_calls"], entry["tool_results"])
+            assert (read.messages, read.calls, read.results) == wanted
+
+
+def test_real_events_are_read_whole(corpus: Path):
+    for path in sorted((corpus / CopilotCli.name).iterdir()):
+        [found] = read_sessions(path)
+        assert len({message.id for message in found.messages}) == len(found.messages)
+        assert_acceptable(found.messages)
+        parts = [part for message in found.messages for part in message.parts]
+        texts = "".join(part.text for part in parts if isinstance(part, TextPart))
+        states = [part.state for part in parts if isinstance(part, ToolPart)]
+        outputs = {state.output for state in states if isinstance(state, Completed)}
+        assert all(isinstance(state, Completed) for state in states)
+        for line in path.read_text().splitlines():
+            data: dict[str, Any] = json.loads(line)["data"]
+            result: dict[str, str] = data.get("result") or {}
+            assert data.get("transformedContent", "") in texts
+            output = result.get("content", "")
+            assert output in outputs or output in texts

@@ -1,0 +1,162 @@
+"""Which format a file is of, and formats that others add."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foldmark.errors import BadInput
+from foldmark.transcripts.format import format_named, formats, recognised
+from foldmark.transcripts.source import Head
+from tests.support.cli_program import refused as refused_line
+
+Json = dict[str, Any]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tau_bench_format.py"
+DOCS = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+(PLUGIN,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
+
+
+def ran(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    program = [sys.executable, "-c", "from foldmark.cli import main; main()", *arguments]
+    found = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run(
+        program, cwd=folder, env=found, capture_output=True, text=True, check=False
+    )
+
+
+def installed(folder: Path, code: str, target: str = "diary_format:Diary") -> Path:
+    """A package with an entry point, as pip would leave it."""
+    (folder / "diary_format.py").write_text(code)
+    told = folder / "diary_format-1.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: diary-format\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text(f"[foldmark.formats]\ndiary = {target}\n")
+    return folder
+
+
+def test_a_plugin_adds_a_format(tmp_path: Path):
+    folder = installed(tmp_path, PLUGIN)
+    (folder / "days.jsonl").write_text('{"diary": "It rained."}\n{"diary": "It snowed."}\n')
+    assert "a diary" in ran(folder, "formats").stdout
+    shown = ran(folder, "inspect", "days.jsonl", "--json")
+    assert '"format": "diary"' in shown.stdout.replace('":"', '": "'), shown.stderr
+    assert ran(folder, "import", "days.jsonl").returncode == 0
+    assert "It snowed." in ran(folder, "recall", "days", "h1").stdout
+
+
+EPISODE: Json = {
+    "task_id": 3,
+    "trial": 0,
+    "reward": 1.0,
+    "info": {"task": {"instruction": "You want a ticket."}},
+    "traj": [
+        {"role": "system", "content": "Sell tickets."},
+        {"role": "user", "content": "hello"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "name": "find", "content": "one"},
+        {"role": "assistant", "content": "I found one."},
+    ],
+}
+
+
+def with_example(folder: Path) -> Path:
+    """The example of a plugin, installed."""
+    return installed(folder, EXAMPLE.read_text(), "diary_format:TauBench")
+
+
+def test_the_example_of_a_plugin_reads_every_episode_as_a_session(tmp_path: Path):
+    folder = with_example(tmp_path)
+    (folder / "run.json").write_text(json.dumps([EPISODE, {**EPISODE, "trial": 1}, EPISODE]))
+    done = ran(folder, "import", "run.json", "--store", "runs.db", "--json")
+    kept = json.loads(done.stdout)["imported"]
+    assert [held["id"] for held in kept] == ["run-3-0", "run-3-1", "run-3-0-2"]
+    assert {held["format"] for held in kept} == {"tau-bench"}
+    assert {held["title"] for held in kept} == {"You want a ticket."}
+    assert [held["messages"] for held in kept] == [3, 3, 3]
+    again = ran(folder, "export", "run-3-1", "--to", "openai-chat", "--store", "runs.db")
+    assert json.loads(again.stdout) == EPISODE["traj"]
+
+
+def test_the_example_of_a_plugin_names_the_message_that_is_none(tmp_path: Path):
+    folder = with_example(tmp_path)
+    broken = {**EPISODE, "traj": [*EPISODE["traj"], {"role": "user", "content": 5}]}
+    (folder / "run.json").write_text(json.dumps([EPISODE, broken]))
+    run = ran(folder, "inspect", "run.json")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "run.json: episodes[1], message 6: " in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+def test_the_example_of_a_plugin_reads_a_real_run(tmp_path: Path, corpus: Path):
+    path = corpus / "tau-bench" / "tau_gpt-4o-airline_first40.json"
+    done = ran(with_example(tmp_path), "import", str(path), "--store", "runs.db", "--json")
+    kept = json.loads(done.stdout)["imported"]
+    assert len(kept) == len(json.loads(path.read_bytes())) == len({held["id"] for held in kept})
+
+
+@pytest.mark.parametrize("format", ["tau-bench", "tau2-bench", "entire-compact"])
+def test_a_real_file_of_no_format_of_ours_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], corpus: Path, format: str
+):
+    (path,) = (corpus / format).iterdir()
+    assert "not a transcript of a format that is known" in refused_line(capsys, "inspect", path)
+
+
+@pytest.mark.parametrize(
+    ("code", "target", "cause"),
+    [
+        ("FORMAT = 5", "diary_format:FORMAT", "is no new format"),
+        ("1/0", "diary_format:Diary", "cannot be loaded: division by zero"),
+        (PLUGIN.replace('"diary"', '"codex"', 1), "diary_format:Diary", "is no new format"),
+        (PLUGIN, "diary_format:NOTHING", "cannot be loaded"),
+    ],
+)
+def test_a_plugin_that_is_broken_is_named_in_one_line(
+    tmp_path: Path, code: str, target: str, cause: str
+):
+    run = ran(installed(tmp_path, code, target), "formats")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert cause in run.stderr
+    assert "diary" in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+def test_a_plugin_that_stumbles_over_a_line_names_it(tmp_path: Path):
+    folder = installed(tmp_path, PLUGIN)
+    (folder / "days.jsonl").write_text('{"diary": "It rained."}\n{"dairy": "Milk."}\n')
+    run = ran(folder, "import", "days.jsonl")
+    assert run.returncode == 2
+    assert "days.jsonl: line 2: the format diary cannot read it: KeyError('diary')" in run.stderr
+    assert ran(folder, "import", "days.jsonl", "--lenient").returncode == 0
+
+
+def test_every_format_has_a_name_of_its_own_and_says_who_writes_it():
+    names = [held.name for held in formats()]
+    assert len(set(names)) == len(names) >= 14
+    assert all(held.about for held in formats())
+    assert format_named("pi").name == "pi"
+
+
+def test_two_candidates_are_an_error_that_names_both():
+    lines = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"})
+    with pytest.raises(BadInput, match="--format NAME") as refused:
+        recognised(Head(shape="lines", lines=lines))
+    assert "anthropic or openai-chat" in str(refused.value)
+
+
+def test_no_candidate_is_an_error_that_names_all_that_were_tried():
+    with pytest.raises(BadInput, match="--format NAME") as refused:
+        recognised(Head(shape="lines", lines=({"weather": "fine"},)))
+    for held in formats():
+        assert held.name in str(refused.value)

@@ -1,0 +1,402 @@
+"""Gemini CLI's sessions in their three shapes: hand-written, real, and bent."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from foldmark.errors import BadInput
+from foldmark.log.log import Log
+from foldmark.model.messages import (
+    AssistantInfo,
+    Cache,
+    Completed,
+    FilePart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    Tokens,
+    ToolPart,
+    Transcript,
+    has_result,
+    told_error,
+)
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.build import Opened
+from foldmark.transcripts.formats.gemini_cli import GeminiCli
+from foldmark.transcripts.read import opened_reading, read_file, read_sessions
+from foldmark.transcripts.source import opened_source
+from foldmark.wire.formats import encode
+from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
+from tests.support.view_lines import shown
+
+Line = dict[str, Any]
+MASKED = "<tool_output_masked>\nsee the file\n</tool_output_masked>"
+HEADER = {
+    "sessionId": "s1",
+    "projectHash": "p1",
+    "startTime": "2026-01-01T00:00:00.000Z",
+    "lastUpdated": "2026-01-01T00:00:00.000Z",
+    "kind": "main",
+}
+
+
+def said(name: str, content: Any, kind: str = "user", **more: Any) -> Line:
+    return {
+        "id": name,
+        "timestamp": "2026-01-01T00:01:00Z",
+        "type": kind,
+        "content": content,
+        **more,
+    }
+
+
+def response(call: str, **told: str) -> Line:
+    return {"functionResponse": {"id": call, "name": "read_file", "response": told}}
+
+
+def called(name: str, *results: Line) -> Line:
+    call = {
+        "id": name,
+        "name": "read_file",
+        "args": {"path": name},
+        "resultDisplay": "for the screen",
+    }
+    return {**call, "result": list(results) or None, "status": "success"}
+
+
+ASKED = said("u1", [{"text": "Look"}])
+BARE = said(
+    "g1", "I look.", "gemini", model="gemini-x", thoughts=[{"subject": "A", "description": "b"}]
+)
+MEASURED = {"input": 100, "output": 8, "cached": 40, "thoughts": 5, "tool": 0, "total": 113}
+ANSWER = {
+    **BARE,
+    "tokens": MEASURED,
+    "toolCalls": [
+        called("c1", response("c1", output="one")),
+        called("c2", response("c2", error="no")),
+    ],
+}
+RESULTS = said("r1", [response("c1", output="one"), response("c2", error="no")])
+DONE = said("g2", "Done.", "gemini")
+SETUP = said("env", [{"text": "<session_context>\nhere\n</session_context>"}])
+LINES = [
+    HEADER,
+    {"$set": {"messages": [SETUP], "lastUpdated": "2026-01-01T00:00:01Z"}},
+    ASKED,
+    {"$set": {"lastUpdated": "2026-01-01T00:02:00Z"}},
+    BARE,
+    ANSWER,
+    RESULTS,
+    DONE,
+]
+FOLDED = [
+    said("snap", [{"text": "<state_snapshot>a file was read</state_snapshot>"}]),
+    said("ack", [{"text": "Got it."}], "gemini"),
+]
+
+
+def written(folder: Path, *lines: Any) -> Path:
+    path = folder / "saved.jsonl"
+    path.write_text("\n".join(json.dumps(held) for held in lines))
+    return path
+
+
+def one(folder: Path, *lines: Any) -> Transcript:
+    [found] = read_sessions(written(folder, *lines))
+    return found
+
+
+def ids(transcript: Transcript) -> list[str]:
+    return [message.id for message in transcript.messages]
+
+
+def call_states(transcript: Transcript) -> list[Any]:
+    parts = [part for message in transcript.messages for part in message.parts]
+    return [part.state for part in parts if isinstance(part, ToolPart)]
+
+
+# --- one document ---
+
+
+def document(folder: Path, *messages: Line) -> Path:
+    path = folder / "session.json"
+    path.write_text(json.dumps({**HEADER, "messages": messages}, indent=2))
+    return path
+
+
+def test_a_document_is_read_with_what_it_says_of_the_session(tmp_path: Path):
+    [found] = read_sessions(document(tmp_path, ASKED, ANSWER, DONE))
+    assert (found.info.id, found.info.project_id) == ("s1", "p1")
+    assert found.info.origin
+    assert found.info.origin.format == "gemini-cli"
+    assert ids(found) == ["u1", "g1", "g2"]
+
+
+def test_an_answer_has_its_thoughts_words_calls_and_the_results_that_the_model_saw(tmp_path: Path):
+    [found] = read_sessions(document(tmp_path, ASKED, ANSWER, DONE))
+    thought, words, *_ = found.messages[1].parts
+    assert thought == ReasoningPart(text="**A** b")
+    assert words == TextPart(text="I look.")
+    first, second = call_states(found)
+    assert (first.input, first.output) == ({"path": "c1"}, "one")
+    assert second.output == "no"
+    assert told_error(second)
+
+
+def test_what_was_measured_is_told_in_our_way(tmp_path: Path):
+    [found] = read_sessions(document(tmp_path, ASKED, ANSWER))
+    info = found.messages[1].info
+    assert isinstance(info, AssistantInfo)
+    assert (info.provider_id, info.model_id) == ("google", "gemini-x")
+    cache = Cache(read=40, write=0)
+    assert info.tokens == Tokens(input=60, output=13, reasoning=5, total=113, cache=cache)
+
+
+def test_what_only_the_user_was_told_is_no_message(tmp_path: Path):
+    asides = [said(kind, "Careful.", kind) for kind in ("info", "error", "warning")]
+    path = document(tmp_path, ASKED, *asides, DONE)
+    assert ids(read_sessions(path)[0]) == ["u1", "g2"]
+    assert read_file(path).messages == 2
+
+
+def test_files_that_a_tool_gave_are_messages_though_they_are_told_as_asides(tmp_path: Path):
+    picture = said("i1", [{"inlineData": {"mimeType": "image/png", "data": "QUJD"}}], "info")
+    [found] = read_sessions(document(tmp_path, ASKED, picture, DONE))
+    assert isinstance(found.messages[1].parts[0], FilePart)
+
+
+def test_a_call_without_a_result_waits(tmp_path: Path):
+    waiting = {**BARE, "toolCalls": [called("c1")]}
+    path = document(tmp_path, ASKED, waiting)
+    assert not has_result(read_sessions(path)[0].messages[1].parts[-1])
+    assert (read_file(path).calls, read_file(path).results) == (1, 0)
+
+
+def test_a_call_that_stands_in_the_content_too_is_one_call(tmp_path: Path):
+    asked = {"functionCall": {"id": "c1", "name": "read_file", "args": {"path": "c1"}}}
+    answer = {**ANSWER, "content": [{"text": "I look."}, asked]}
+    assert read_file(document(tmp_path, ASKED, answer)).calls == 2
+
+
+# --- lines ---
+
+
+def test_a_message_that_is_written_again_is_told_once_with_all_that_was_added(tmp_path: Path):
+    found = one(tmp_path, *LINES)
+    assert ids(found) == ["env", "u1", "g1", "g2"]
+    assert [state.output for state in call_states(found)] == ["one", "no"]
+    read = read_file(written(tmp_path, *LINES))
+    assert (read.messages, read.calls, read.results) == (5, 2, 2)
+
+
+def test_what_the_program_tells_of_where_it_works_is_synthetic(tmp_path: Path):
+    part = one(tmp_path, *LINES).messages[0].parts[0]
+    assert isinstance(part, TextPart)
+    assert part.synthetic
+
+
+def test_results_that_come_long_after_their_call_are_still_joined(tmp_path: Path):
+    between = [said(f"x{number}", "…") for number in range(20)]
+    waiting = {**BARE, "toolCalls": [called("c1"), called("c2")]}
+    by_record = one(tmp_path, HEADER, ASKED, waiting, *between, ANSWER)
+    by_message = one(tmp_path, HEADER, ASKED, waiting, *between, RESULTS)
+    assert [state.output for state in call_states(by_record)] == ["one", "no"]
+    assert by_message.messages == by_record.messages
+
+
+def test_a_title_that_is_set_later_is_the_sessions(tmp_path: Path):
+    with opened_reading(written(tmp_path, *LINES, {"$set": {"summary": "Reading"}})) as reading:
+        infos = [step.info for step in reading.steps() if isinstance(step, Opened)]
+    assert [info.title or "" for info in infos] == ["", "Reading"]
+    assert infos[-1].time
+    assert infos[-1].time.updated == 1_767_225_720_000
+
+
+def test_a_rewind_takes_a_message_and_all_after_it_back(tmp_path: Path):
+    again = said("u2", "Again")
+    found = one(tmp_path, *LINES, said("u3", "Wrong"), DONE, {"$rewindTo": "u3"}, again)
+    assert ids(found) == ["env", "u1", "g1", "g2", "u2"]
+    assert ids(one(tmp_path, *LINES, {"$rewindTo": "u1"}, again)) == ["env", "u2"]
+    assert ids(one(tmp_path, *LINES, {"$rewindTo": "nobody"}, again)) == ["u2"]
+
+
+def test_a_history_that_ends_earlier_takes_back_what_is_missing(tmp_path: Path):
+    found = one(tmp_path, *LINES, {"$set": {"messages": [SETUP, ASKED]}}, said("u2", "Go on"))
+    assert ids(found) == ["env", "u1", "u2"]
+
+
+def test_a_history_under_other_names_takes_the_place_of_the_first(tmp_path: Path):
+    other = [{**held, "id": f"{held['id']}-2"} for held in (ASKED, ANSWER)]
+    found = one(tmp_path, *LINES, {"$set": {"messages": other}})
+    assert ids(found) == ["u1-2", "g1-2"]
+    assert [state.output for state in call_states(found)] == ["one", "no"]
+
+
+def test_a_history_with_a_snapshot_is_a_compaction(tmp_path: Path):
+    more = [said("u2", "And now?"), said("g3", "Now this.", "gemini")]
+    history = [SETUP, *FOLDED, *more]
+    found = one(tmp_path, *LINES, *more, {"$set": {"messages": history}}, said("u3", "Good"))
+    assert ids(found)[-4:] == ["g3", "s1-fold-1-marker", "s1-fold-1-summary", "u3"]
+    view = shown(*found.messages)
+    assert view[-3:] == ["user: And now?", "assistant: Now this.", "user: Good"]
+    assert view[-4].endswith("<state_snapshot>a file was read</state_snapshot>\n\nGot it.")
+    assert "text c1: one" not in view
+
+
+def test_a_compaction_that_keeps_nothing_has_no_tail(tmp_path: Path):
+    found = one(tmp_path, *LINES, {"$set": {"messages": FOLDED}}, said("u2", "Good"))
+    [pivot] = Log(counter("classes"), found.messages).pivots
+    assert pivot.tail_id is None
+    assert shown(*found.messages)[-2:] == [
+        "assistant: <state_snapshot>a file was read</state_snapshot>\n\nGot it.",
+        "user: Good",
+    ]
+
+
+def test_a_rewind_after_a_compaction_leaves_it_in_force(tmp_path: Path):
+    lines = [
+        *LINES,
+        {"$set": {"messages": [*FOLDED, DONE]}},
+        said("u2", "Bad"),
+        {"$rewindTo": "u2"},
+    ]
+    found = one(tmp_path, *lines, said("u3", "Good"))
+    assert ids(found)[-2:] == ["s1-fold-1-summary", "u3"]
+
+
+@pytest.mark.parametrize("again", [1, 12])
+def test_results_that_are_masked_later_are_pruned_and_kept(tmp_path: Path, again: int):
+    between = [said(f"x{number}", "…") for number in range(again)]
+    masked = {**ANSWER, "toolCalls": [called("c1", response("c1", output=MASKED))]}
+    by_line = one(tmp_path, *LINES, *between, masked)
+    history = [SETUP, ASKED, masked, RESULTS, DONE, *between]
+    by_history = one(tmp_path, *LINES, *between, {"$set": {"messages": history}})
+    for found in (by_line, by_history):
+        first, second = call_states(found)
+        assert isinstance(first, Completed)
+        assert first.output == "one"
+        assert first.time
+        assert first.time.compacted
+        assert not (second.time and second.time.compacted)
+
+
+def test_what_was_masked_before_it_was_told_stays_as_the_model_saw_it(tmp_path: Path):
+    masked = {**BARE, "toolCalls": [called("c1", response("c1", output=MASKED))]}
+    [state] = call_states(one(tmp_path, HEADER, ASKED, masked))
+    assert state.output == MASKED
+    assert not state.time.compacted
+
+
+# --- bare contents ---
+
+CONTENTS: list[Line] = [
+    {"role": "user", "parts": [{"text": "Look"}]},
+    {
+        "role": "model",
+        "parts": [
+            {"text": "Hm", "thought": True},
+            {
+                "functionCall": {"id": "c1", "name": "read_file", "args": {}},
+                "thoughtSignature": "s",
+            },
+        ],
+    },
+    {"role": "user", "parts": [response("c1", output="one"), response("lost", output="two")]},
+]
+
+
+@pytest.mark.parametrize("whole", [CONTENTS, {"history": CONTENTS, "authType": "oauth"}])
+def test_what_chat_save_writes_is_read_without_loss(tmp_path: Path, whole: Any):
+    path = tmp_path / "checkpoint-mine.json"
+    path.write_text(json.dumps(whole, indent=2))
+    [found] = read_sessions(path)
+    assert found.info.id == "checkpoint-mine"
+    assert found.info.origin
+    assert found.info.origin.format == "gemini-cli"
+    assert encode(found.messages, "gemini") == CONTENTS
+    read = read_file(path)
+    assert (read.messages, read.calls, read.results) == (3, 1, 2)
+
+
+def test_several_histories_in_one_file_are_sessions_with_a_number(tmp_path: Path):
+    found = read_sessions(written(tmp_path, CONTENTS, CONTENTS), format="gemini-cli")
+    assert [held.info.id for held in found] == ["saved", "saved-2"]
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        [{"role": "user", "content": "hi"}],
+        [{"role": "user", "parts": [{"type": "text", "text": "hi"}]}],
+        [*CONTENTS, {"role": "assistant", "parts": []}],
+        {"history": [{"role": "user", "content": "hi"}]},
+        {"sessionId": "s"},
+        [1],
+    ],
+)
+def test_lists_of_others_are_not_recognised(tmp_path: Path, whole: Any):
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps(whole, indent=2))
+    with opened_source(path) as source:
+        assert not GeminiCli.recognises(source.head)
+
+
+# --- what is wrong, and what is real ---
+
+
+def test_a_wrong_line_is_named_and_may_be_passed_over(tmp_path: Path):
+    path = written(tmp_path, HEADER, said("g", "", "gemini", toolCalls=[{"id": "c"}]), *LINES[2:])
+    with pytest.raises(BadInput, match="line 2"):
+        read_sessions(path)
+    with opened_reading(path, lenient=True) as reading:
+        told = [step.id for step in reading.steps() if isinstance(step, Message)]
+        assert told == ["u1", "g1", "g2"]
+        assert [held.line for held in reading.skipped] == [2]
+
+
+def test_the_same_file_gives_the_same_messages(tmp_path: Path):
+    path = document(tmp_path, *({**held, "id": None} for held in (ASKED, ANSWER, DONE)))
+    assert read_sessions(path) == read_sessions(path)
+    assert ids(read_sessions(path)[0]) == ["s1-1", "s1-2", "s1-3"]
+
+
+BENDABLE: list[Any] = [
+    *LINES,
+    {"$rewindTo": "g1"},
+    {"$set": {"messages": [*FOLDED, ANSWER, RESULTS], "summary": "Reading"}},
+    {**ANSWER, "toolCalls": [called("c1", response("c1", output=MASKED))]},
+    {**HEADER, "messages": [ASKED, ANSWER]},
+    CONTENTS,
+]
+
+
+@given(bent_lines(BENDABLE))
+def test_whatever_is_wrong_in_lines_the_rest_can_be_kept_and_shown(lines: list[Any]):
+    for found in read_leniently(GeminiCli, lines):
+        assert len(set(ids(found))) == len(found.messages)
+        assert_acceptable(found.messages)
+
+
+def test_real_sessions_are_counted_as_they_count_themselves(corpus: Path):
+    for entry in json.loads((corpus / "manifest.json").read_bytes()):
+        with opened_source(corpus / entry["file"]) as source:
+            assert GeminiCli.recognises(source.head) == (entry["format"] == GeminiCli.name)
+        if entry["format"] == GeminiCli.name:
+            read = read_file(corpus / entry["file"])
+            wanted = (entry["messages"], entry["tool_calls"], entry["tool_results"])
+            assert (read.messages, read.calls, read.results) == wanted
+
+
+def test_real_sessions_are_read_whole(corpus: Path):
+    for path in sorted((corpus / GeminiCli.name).iterdir()):
+        [found] = read_sessions(path)
+        assert len(set(ids(found))) == len(found.messages)
+        assert_acceptable(found.messages)
+        assert all(isinstance(state, Completed) for state in call_states(found))
+        whole = json.loads(path.read_bytes())
+        if isinstance(whole, list):
+            assert encode(found.messages, "gemini") == whole

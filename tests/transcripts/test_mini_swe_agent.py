@@ -1,0 +1,362 @@
+"""Runs of mini-swe-agent: commands in fenced blocks, real calls, and how a run ends."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldmark.errors import BadInput
+from foldmark.log.log import Log
+from foldmark.model.messages import (
+    AssistantInfo,
+    Cache,
+    Completed,
+    Pending,
+    ReasoningPart,
+    TextPart,
+    Tokens,
+    ToolPart,
+    Transcript,
+    has_result,
+)
+from foldmark.transcripts.formats._runs import enclosed, parted
+from foldmark.transcripts.formats.mini_swe_agent import MiniSweAgent
+from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
+from foldmark.transcripts.source import opened_source
+from tests.support.malformed_records import assert_acceptable, bent, read_leniently
+from tests.support.view_lines import joined, shown
+
+Said = dict[str, Any]
+CREATED = 1_767_323_045
+SPOKEN = "THOUGHT: I look around.\n\n```bash\nls -a\n```"
+
+
+def user(content: Any, **extra: Any) -> Said:
+    return {"role": "user", "content": content, **({"extra": extra} if extra else {})}
+
+
+def spoken(text: str, **extra: Any) -> Said:
+    return {"role": "assistant", "content": text, "extra": extra}
+
+
+def response(message: Said | None = None, **usage: Any) -> Said:
+    about = {"id": "gen-1", "created": CREATED, "model": "claude-x", "usage": usage}
+    return {**about, "choices": [{"message": {"role": "assistant", **(message or {})}}]}
+
+
+def call(name: str, command: str) -> Said:
+    function = {"name": "bash", "arguments": json.dumps({"command": command})}
+    return {"id": name, "type": "function", "function": function}
+
+
+def called(*calls: Said, **more: Any) -> Said:
+    actions = [{"command": "ls", "tool_call_id": held["id"]} for held in calls]
+    said = {"role": "assistant", "content": None, "tool_calls": list(calls)}
+    return {**said, "extra": {"actions": actions}, **more}
+
+
+def result(name: str, content: Any) -> Said:
+    extra = {"raw_output": "for people", "returncode": 0, "timestamp": CREATED + 0.5}
+    return {"role": "tool", "tool_call_id": name, "content": content, "extra": extra}
+
+
+def run(*messages: Said, **more: Any) -> Said:
+    prompt = {"role": "system", "content": "You can run commands."}
+    about: Said = {"info": {}, "trajectory_format": "mini-swe-agent-1.1"}
+    return {**about, "messages": [prompt, *messages], **more}
+
+
+def read(folder: Path, *messages: Said, **more: Any) -> Transcript:
+    file = folder / "task-7.traj.json"
+    file.write_text(json.dumps(run(*messages, **more), indent=2))
+    return read_transcript(file)
+
+
+def calls(transcript: Transcript) -> list[ToolPart]:
+    parts = [part for message in transcript.messages for part in message.parts]
+    return [part for part in parts if isinstance(part, ToolPart)]
+
+
+def about_answer(transcript: Transcript) -> AssistantInfo:
+    found = next(message.info for message in transcript.messages if not message.is_user)
+    assert isinstance(found, AssistantInfo)
+    return found
+
+
+# --- the first version ----------------------------------------------------------------------
+
+
+def test_a_command_in_the_text_is_a_call_and_the_next_message_its_output(tmp_path: Path) -> None:
+    found = read(tmp_path, user("fix it"), spoken(SPOKEN), user("<output>a.py</output>"))
+    assert shown(*found.messages) == [
+        "user: fix it",
+        "assistant: THOUGHT: I look around.",
+        "call task-7-2-call",
+        "text task-7-2-call: <output>a.py</output>",
+    ]
+    (part,) = calls(found)
+    assert (part.tool, part.state.input) == ("bash", {"command": "ls -a"})
+    assert found.info.origin
+    assert found.info.origin.system == "You can run commands."
+
+
+@pytest.mark.parametrize("text", ["I am done.", f"{SPOKEN}\n{SPOKEN}", "```bash ls```"])
+def test_what_is_not_one_command_is_none_and_the_program_complains(
+    tmp_path: Path, text: str
+) -> None:
+    found = read(tmp_path, user("fix it"), spoken(text), user("One command, please."))
+    assert shown(*found.messages)[1:] == [f"assistant: {text}", "user: One command, please."]
+    assert [request.text for request in Log(len, found.messages).requests.all] == ["fix it"]
+
+
+def test_what_stands_after_a_command_is_said_after_it(tmp_path: Path) -> None:
+    text = f"{SPOKEN}\n\nThen I go on.\n"
+    found = read(tmp_path, user("fix it"), spoken(text), user("a.py"))
+    parts = found.messages[1].parts
+    assert [type(part) for part in parts] == [TextPart, ToolPart, TextPart]
+    assert joined(parts, "mini-swe-agent") == text
+
+
+def test_an_answer_tells_what_it_took_and_what_was_thought(tmp_path: Path) -> None:
+    details = {"prompt_tokens_details": {"cached_tokens": 70}, "cost": 0.25}
+    usage = {"prompt_tokens": 84, "completion_tokens": 5, "cache_creation_input_tokens": 11}
+    made = response({"reasoning": "hm", "reasoning_content": "hm"}, **usage, **details)
+    found = read(tmp_path, user("go"), spoken(SPOKEN, response=made), user("a.py"))
+    info = about_answer(found)
+    assert info.tokens == Tokens(
+        input=3, output=5, reasoning=0, total=89, cache=Cache(read=70, write=11)
+    )
+    assert (info.cost, info.model_id, info.finish) == (0.25, "claude-x", "tool-calls")
+    assert info.time
+    assert info.time.created == CREATED * 1000
+    first = found.messages[1].parts[0]
+    assert isinstance(first, ReasoningPart)
+    assert first.text == "hm"
+
+
+def test_a_call_that_nothing_follows_has_no_output(tmp_path: Path) -> None:
+    (part,) = calls(read(tmp_path, user("go"), spoken(SPOKEN)))
+    assert part.state == Pending(input={"command": "ls -a"})
+
+
+PIECES = st.sampled_from(["```", "```bash", "\n", "ls", " ", "x", "bash", "é"])
+
+
+@given(st.lists(PIECES, max_size=16).map("".join))
+def test_commands_are_those_that_the_program_finds_itself(text: str) -> None:
+    wanted = [found.strip() for found in re.findall(r"```bash\s*\n(.*?)\n```", text, re.DOTALL)]
+    places = enclosed(text, "```bash", "\n```")
+    if all(wanted):
+        assert [text[place.begins : place.ends].strip() for place in places] == wanted
+    for place in places:
+        assert joined(parted(text, place, "k", "bash", "c"), "k") == text
+
+
+# --- the second version ---------------------------------------------------------------------
+
+
+def test_results_stand_with_their_calls(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        user("fix it"),
+        called(call("c1", "ls"), call("c2", "pwd"), reasoning_content="hm"),
+        result("c1", "a.py"),
+        result("c2", [{"type": "text", "text": "/work"}]),
+    )
+    lines = ["user: fix it", "thought: hm", "call c1", "call c2", "text c1: a.py", "text c2: /work"]
+    assert shown(*found.messages) == lines
+    state = calls(found)[0].state
+    assert isinstance(state, Completed)
+    assert state.time
+    assert state.time.end == CREATED * 1000 + 500
+
+
+def test_a_command_that_is_told_beside_the_text_is_found_in_it(tmp_path: Path) -> None:
+    text = "It lists all:\n<run>\nls\n</run>"
+    actions = [{"command": "ls"}]
+    found = read(tmp_path, user("go"), spoken(text, actions=actions, cost=0.5), user("a.py"))
+    (part,) = calls(found)
+    assert part.state == Completed(input={"command": "ls"}, output="a.py")
+    assert about_answer(found).cost == 0.5
+    assert joined(found.messages[1].parts, "mini-swe-agent") == text
+
+
+@pytest.mark.parametrize(
+    "text", ["```mswea_bash_command\nls\n```", "<mswea_bash_command>ls</mswea_bash_command>"]
+)
+def test_commands_may_be_enclosed_in_other_ways(tmp_path: Path, text: str) -> None:
+    (part,) = calls(read(tmp_path, user("go"), spoken(text), user("a.py")))
+    assert part.state == Completed(input={"command": "ls"}, output="a.py")
+
+
+def test_images_of_an_output_go_along(tmp_path: Path) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
+    output = user([{"type": "text", "text": "seen"}, image])
+    (part,) = calls(read(tmp_path, user("go"), spoken(SPOKEN), output))
+    assert isinstance(part.state, Completed)
+    assert part.state.output == "seen"
+    assert [file.mime for file in part.state.attachments or ()] == ["image/png"]
+
+
+def test_a_user_who_interrupts_is_no_output(tmp_path: Path) -> None:
+    said = user("Stop that.", interrupt_type="UserInterruption")
+    found = read(tmp_path, user("go"), spoken(SPOKEN), said)
+    assert not has_result(calls(found)[0])
+    assert found.messages[2].parts == (TextPart(text="Stop that."),)
+
+
+def test_what_was_handed_in_is_the_output_of_the_last_call(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        user("go"),
+        called(call("c1", "echo DONE")),
+        {"role": "exit", "content": "the patch", "extra": {"exit_status": "Submitted"}},
+    )
+    assert shown(*found.messages)[-1] == "text c1: the patch"
+
+
+@pytest.mark.parametrize(("why", "lines"), [("LimitsExceeded", ["user: LimitsExceeded"]), ("", [])])
+def test_why_a_run_ended_is_a_note(tmp_path: Path, why: str, lines: list[str]) -> None:
+    messages = (user("go"), called(call("c1", "ls")), result("c1", "a.py"))
+    found = read(tmp_path, *messages, {"role": "exit", "content": why})
+    assert shown(*found.messages)[3:] == lines
+    assert [request.text for request in Log(len, found.messages).requests.all] == ["go"]
+
+
+def test_responses_are_read_whole(tmp_path: Path) -> None:
+    arguments = json.dumps({"command": "ls"})
+    items = [
+        {"type": "reasoning", "id": "r1", "summary": [{"type": "summary_text", "text": "hm"}]},
+        {"type": "function_call", "call_id": "c1", "name": "bash", "arguments": arguments},
+    ]
+    usage = {"input_tokens": 9, "output_tokens": 2}
+    about = {"object": "response", "model": "gpt-x", "created_at": CREATED, "usage": usage}
+    found = read(
+        tmp_path,
+        user("fix it"),
+        {**about, "output": items, "extra": {"cost": 0.1, "actions": []}},
+        {"type": "function_call_output", "call_id": "c1", "output": "a.py", "extra": {}},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "No."}]},
+    )
+    lines = ["user: fix it", "thought: hm", "call c1", "text c1: a.py", "user: No."]
+    assert shown(*found.messages) == lines
+    info = about_answer(found)
+    assert (info.model_id, info.cost) == ("gpt-x", 0.1)
+    assert info.tokens
+    assert info.tokens.total == 11
+
+
+# --- what is said of a run ------------------------------------------------------------------
+
+
+def test_a_run_tells_its_task_its_folder_and_its_model(tmp_path: Path) -> None:
+    config = {"model": {"model_name": "google/gemini-x"}, "environment": {"cwd": "/work"}}
+    info = {"exit_status": "Submitted", "submission": "long", "mini_version": "1.15.0"}
+    found = read(
+        tmp_path,
+        user("go"),
+        spoken(SPOKEN, response=response()),
+        info={**info, "config": config},
+        instance_id="task-1",
+    )
+    told = found.info
+    assert (told.id, told.directory, told.version) == ("task-1", "/work", "1.15.0")
+    assert found.extra == {"mini-swe-agent": {"exit_status": "Submitted"}}
+    answer = about_answer(found)
+    assert (answer.provider_id, answer.model_id) == ("google", "gemini-x")
+
+
+# --- anything else --------------------------------------------------------------------------
+
+EVERYTHING = run(
+    user("fix it"),
+    spoken(SPOKEN, response=response({"reasoning": "hm"}, prompt_tokens=3), timestamp=CREATED),
+    user("a.py"),
+    called(call("c1", "ls"), reasoning="hm"),
+    result("c1", "a.py"),
+    {"object": "response", "output": [{"type": "function_call", "call_id": "c2"}], "extra": {}},
+    {"type": "function_call_output", "call_id": "c2", "output": "x"},
+    user("No.", interrupt_type="FormatError"),
+    {"role": "exit", "content": "the patch"},
+    info={"config": {"model": {"model_name": "google/gemini-x"}}},
+)
+
+
+@given(bent(EVERYTHING))
+def test_whatever_a_file_holds_is_read_or_refused(record: Any) -> None:
+    for found in read_leniently(MiniSweAgent, [record, EVERYTHING]):
+        assert_acceptable(found.messages)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "tool", "content": "of no call"},
+        {"type": "function_call_output", "output": "of no call"},
+        called({"id": "c1"}),
+        3,
+    ],
+)
+def test_a_message_that_is_none_is_refused(tmp_path: Path, message: Any) -> None:
+    with pytest.raises(BadInput):
+        read(tmp_path, user("go"), message)
+
+
+# --- real files -----------------------------------------------------------------------------
+
+
+def real(corpus: Path) -> list[Any]:
+    manifest = json.loads((corpus / "manifest.json").read_bytes())
+    return [file for file in manifest if file["format"] == MiniSweAgent.name]
+
+
+def test_real_files_have_as_many_messages_as_they_are_said_to_have(corpus: Path) -> None:
+    for file in real(corpus):
+        with opened_reading(corpus / file["file"]) as reading:
+            assert list(reading.steps())
+        tally = reading.importer.tally
+        messages = json.loads((corpus / file["file"]).read_bytes())["messages"]
+        # The manifest counts answers as calls that the program refused.
+        refused = sum("EXACTLY ONE action" in held["content"][:60] for held in messages[2:])
+        assert refused
+        assert tally.messages == file["messages"]
+        assert tally.calls == file["tool_calls"] - refused
+        assert tally.results == file["tool_results"] - refused
+
+
+def test_real_files_are_read_the_same_twice_and_can_be_kept(corpus: Path) -> None:
+    for file in real(corpus):
+        (found,) = read_sessions(corpus / file["file"])
+        assert read_sessions(corpus / file["file"]) == [found]
+        assert len({message.id for message in found.messages}) == len(found.messages)
+        assert all(has_result(part) for part in calls(found))
+        assert_acceptable(found.messages)
+
+
+def test_every_answer_of_a_real_file_can_be_put_together_again(corpus: Path) -> None:
+    for file in real(corpus):
+        (found,) = read_sessions(corpus / file["file"])
+        messages = json.loads((corpus / file["file"]).read_bytes())["messages"]
+        said = [message.parts for message in found.messages if not message.is_user]
+        wanted = [held["content"] for held in messages if held["role"] == "assistant"]
+        assert [joined(parts, "mini-swe-agent") for parts in said] == wanted
+
+
+def test_the_costs_of_a_real_file_are_those_of_the_run(corpus: Path) -> None:
+    for file in real(corpus):
+        (found,) = read_sessions(corpus / file["file"])
+        infos = [message.info for message in found.messages]
+        costs = [info.cost for info in infos if isinstance(info, AssistantInfo) and info.cost]
+        stats = json.loads((corpus / file["file"]).read_bytes())["info"]["model_stats"]
+        assert sum(costs) == pytest.approx(stats["instance_cost"])
+        assert len(costs) == stats["api_calls"]
+
+
+def test_no_other_file_is_taken_for_one_of_mini_swe_agent(corpus: Path) -> None:
+    for file in json.loads((corpus / "manifest.json").read_bytes()):
+        with opened_source(corpus / file["file"]) as source:
+            assert MiniSweAgent.recognises(source.head) == (file["format"] == MiniSweAgent.name)

@@ -1,0 +1,448 @@
+"""Runs of OpenHands: actions and what they caused, condensations, and older forms of both."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldmark.errors import BadInput
+from foldmark.log.log import Log
+from foldmark.model.messages import (
+    AssistantInfo,
+    Cache,
+    Completed,
+    FilePart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    Tokens,
+    ToolPart,
+    Transcript,
+    has_result,
+)
+from foldmark.transcripts.formats.openhands import OpenHands
+from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
+from foldmark.transcripts.source import opened_source
+from tests.support.malformed_records import assert_acceptable, bent, read_leniently
+from tests.support.view_lines import shown
+
+Event = dict[str, Any]
+STAMP, AT = "2026-01-02T03:04:05", 1_767_323_045_000
+
+
+def action(number: int, kind: str, source: str = "agent", **args: Any) -> Event:
+    about = {"id": number, "timestamp": STAMP, "source": source, "message": "for people"}
+    return {**about, "action": kind, "args": args}
+
+
+def system() -> Event:
+    tools = [{"type": "function", "function": {"name": "execute_bash"}}]
+    return action(0, "system", content="You help.", tools=tools, openhands_version="0.35.0")
+
+
+def user(number: int, text: str, **args: Any) -> Event:
+    return action(number, "message", "user", content=text, **args)
+
+
+def seen(number: int, cause: int | None, content: Any, kind: str = "run", **extras: Any) -> Event:
+    about = {"id": number, "timestamp": STAMP, "source": "agent", "cause": cause}
+    return {**about, "observation": kind, "content": content, "extras": extras}
+
+
+def call(name: str, **arguments: Any) -> Event:
+    function = {"name": "execute_bash", "arguments": json.dumps(arguments)}
+    return {"id": name, "type": "function", "function": function}
+
+
+def asked(event: Event, name: str, response: str, *calls: Event, **message: Any) -> Event:
+    """An event with the call it belongs to, and with the whole response that made it."""
+    said = {"role": "assistant", "content": "I look.", "tool_calls": list(calls), **message}
+    usage = {"prompt_tokens": 9, "completion_tokens": 2}
+    made = {"id": response, "model": "claude-x", "choices": [{"message": said}], "usage": usage}
+    about = {"function_name": "execute_bash", "tool_call_id": name, "model_response": made}
+    return {**event, "tool_call_metadata": about}
+
+
+def pair(number: int, name: str, output: str = "a.py") -> tuple[Event, Event]:
+    made = call(name, command="ls")
+    first = asked(action(number, "run", command="ls"), name, f"r{number}", made)
+    return first, asked(seen(number + 1, number, output), name, f"r{number}", made)
+
+
+def read(folder: Path, *history: Any, **more: Any) -> Transcript:
+    file = folder / "output.jsonl"
+    file.write_text(json.dumps({"instance_id": "task-1", "history": list(history), **more}))
+    return read_transcript(file)
+
+
+def calls(transcript: Transcript) -> list[ToolPart]:
+    parts = [part for message in transcript.messages for part in message.parts]
+    return [part for part in parts if isinstance(part, ToolPart)]
+
+
+def output(part: ToolPart) -> str:
+    assert isinstance(part.state, Completed)
+    return part.state.output
+
+
+def answer(transcript: Transcript) -> tuple[Message, AssistantInfo]:
+    found = next(message for message in transcript.messages if not message.is_user)
+    assert isinstance(found.info, AssistantInfo)
+    return found, found.info
+
+
+# --- actions and observations ---------------------------------------------------------------
+
+
+def test_an_observation_is_the_result_of_the_call_that_caused_it(tmp_path: Path) -> None:
+    found = read(tmp_path, system(), user(1, "fix it"), *pair(2, "c1"))
+    lines = ["user: fix it", "assistant: I look.", "call c1", "text c1: a.py"]
+    assert shown(*found.messages) == lines
+    assert [message.id for message in found.messages] == ["task-1-1", "task-1-2"]
+    assert calls(found)[0].state.input == {"command": "ls"}
+
+
+def test_a_system_prompt_and_the_tools_stand_beside_the_messages(tmp_path: Path) -> None:
+    info = read(tmp_path, system(), user(1, "fix it"), metrics={"accumulated_cost": 0.5}).info
+    assert info.origin
+    assert info.origin.system == "You help."
+    assert info.origin.tools == system()["args"]["tools"]
+    assert (info.id, info.version) == ("task-1", "0.35.0")
+    assert info.time
+    assert info.time.created == AT
+
+
+def test_all_calls_of_one_response_are_one_answer(tmp_path: Path) -> None:
+    both = (call("c1", command="ls"), call("c2", command="pwd"))
+    found = read(
+        tmp_path,
+        user(1, "fix it"),
+        asked(action(2, "run", command="ls"), "c1", "r1", *both),
+        seen(3, 2, "a.py"),
+        asked(action(4, "run", command="pwd"), "c2", "r1", *both),
+        asked(seen(5, 4, "/work"), "c2", "r1", *both),
+    )
+    lines = ["assistant: I look.", "call c1", "call c2", "text c1: a.py", "text c2: /work"]
+    assert shown(*found.messages)[1:] == lines
+    assert len(found.messages) == 2
+
+
+def test_a_call_that_its_response_does_not_have_is_told_by_its_action(tmp_path: Path) -> None:
+    one = call("c1", command="ls")
+    found = read(
+        tmp_path,
+        asked(action(1, "run", command="ls"), "c1", "r1", one),
+        asked(action(2, "read", path="/a", thought="Again."), "c2", "r1", one),
+        seen(3, 2, "text", "read"),
+    )
+    second = calls(found)[1]
+    assert (second.call_id, second.state.input) == ("c2", {"path": "/a"})
+    assert output(second) == "text"
+    assert "Again." not in str(found)
+
+
+def test_an_action_without_its_response_is_a_call_of_its_kind(tmp_path: Path) -> None:
+    args: Event = {
+        "thought": {"text": "I look.", "reasoning_content": "hm"},
+        "hidden": False,
+        "cwd": None,
+    }
+    found = read(tmp_path, user(1, "go"), action(2, "run", command="ls", **args), seen(3, 2, "a"))
+    thought, said, part = answer(found)[0].parts
+    assert (thought, said) == (ReasoningPart(text="hm"), TextPart(text="I look."))
+    assert isinstance(part, ToolPart)
+    assert (part.tool, part.state.input, output(part)) == ("run", {"command": "ls"}, "a")
+
+
+def test_an_answer_tells_its_model_and_what_it_took(tmp_path: Path) -> None:
+    _, info = answer(read(tmp_path, user(1, "go"), *pair(2, "c1")))
+    assert info.model_id == "claude-x"
+    assert info.tokens
+    assert info.tokens.total == 11
+    usage = {"prompt_tokens": 84, "cache_read_tokens": 70, "cache_write_tokens": 11}
+    metrics = {"token_usages": [{"response_id": "r2", "completion_tokens": 5, **usage}]}
+    metadata = {"llm_config": {"model": "openai/gpt-x"}}
+    told = read(tmp_path, user(1, "go"), *pair(2, "c1"), metrics=metrics, metadata=metadata)
+    _, info = answer(told)
+    cache = Cache(read=70, write=11)
+    assert info.tokens == Tokens(input=3, output=5, reasoning=0, total=89, cache=cache)
+    assert (info.provider_id, info.model_id) == ("openai", "gpt-x")
+
+
+def test_what_was_put_around_an_output_is_part_of_it(tmp_path: Path) -> None:
+    around = {"prefix": "[cut]", "suffix": "\n[exit code 0]"}
+    found = read(tmp_path, action(1, "run", command="ls"), seen(2, 1, "a.py", metadata=around))
+    assert output(calls(found)[0]) == "[cut]a.py\n[exit code 0]"
+
+
+def test_errors_are_told_as_such(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        action(1, "edit", path="/a"),
+        seen(2, 1, "no such file", "error"),
+        action(3, "browse", url="http://x"),
+        seen(4, 3, "lost", "browse", error=True, screenshot="for the screen"),
+    )
+    assert [part.state.metadata for part in calls(found)] == [{"is_error": True}] * 2
+
+
+def test_an_observation_of_nothing_that_is_known_is_a_note(tmp_path: Path) -> None:
+    found = read(tmp_path, user(1, "go"), seen(2, None, "bad call", "error"), seen(3, 99, "lost"))
+    parts = [part for message in found.messages[1:] for part in message.parts]
+    assert parts == [note("bad call"), note("lost")]
+
+
+def note(text: str) -> TextPart:
+    return TextPart(text=text, synthetic=True)
+
+
+def test_what_a_delegate_found_is_its_output(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        action(1, "delegate", agent="Browser", inputs={"task": "look"}),
+        seen(2, 1, "", "delegate", outputs={"content": "found it"}),
+    )
+    assert output(calls(found)[0]) == "found it"
+
+
+def test_messages_have_their_images(tmp_path: Path) -> None:
+    urls = ["data:image/png;base64,QUJD", "https://x/y.png"]
+    found = read(tmp_path, user(1, "see", image_urls=urls), action(2, "message", content="nice"))
+    first, *files = found.messages[0].parts
+    assert first == TextPart(text="see")
+    kinds = ["image/png", "image/*"]
+    assert files == [FilePart(mime=kind, url=url) for kind, url in zip(kinds, urls, strict=True)]
+    assert shown(*found.messages)[-1] == "assistant: nice"
+
+
+def test_what_the_program_recalls_is_a_note(tmp_path: Path) -> None:
+    known = [{"name": "git", "trigger": "git", "content": "Never push."}]
+    found = read(
+        tmp_path,
+        user(1, "go"),
+        action(2, "recall", "user", query="go"),
+        seen(3, 2, "Added", "recall", microagent_knowledge=known, date="2026-01-02", repo_name=""),
+        seen(4, 2, "Added", "recall", microagent_knowledge=[]),
+    )
+    assert len(found.messages) == 2
+    assert found.messages[1].parts == (note("date: 2026-01-02\n\nNever push."),)
+
+
+def test_what_the_user_ran_is_told_in_notes(tmp_path: Path) -> None:
+    ran = action(2, "run", "user", command="make")
+    found = read(tmp_path, user(1, "go"), ran, seen(3, 2, "done"))
+    assert shown(*found.messages)[1:] == ["user: User executed the command:\nmake", "user: done"]
+    assert [request.text for request in Log(len, found.messages).requests.all] == ["go"]
+
+
+def test_states_of_the_program_are_no_messages(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        seen(1, None, "", "agent_state_changed", agent_state="running"),
+        action(2, "change_agent_state", "environment", agent_state="stopped"),
+        action(3, "null"),
+        seen(4, None, "No observation", "null"),
+        user(5, "go"),
+    )
+    assert [message.id for message in found.messages] == ["task-1-5"]
+
+
+# --- condensations --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "forgotten",
+    [
+        {"forgotten_event_ids": [2, 3, 4, 5]},
+        {"forgotten_event_ids": None, "forgotten_events_start_id": 2, "forgotten_events_end_id": 5},
+    ],
+)
+def test_a_condensation_is_a_pivot_that_keeps_what_was_not_forgotten(
+    tmp_path: Path, forgotten: Event
+) -> None:
+    told: Event = {"summary": "All is well.", "summary_offset": 2, **forgotten}
+    found = read(
+        tmp_path,
+        user(1, "fix it"),
+        *pair(2, "c1"),
+        *pair(4, "c2"),
+        *pair(6, "c3", "kept"),
+        action(8, "condensation", **told),
+        *pair(9, "c4", "new"),
+    )
+    lines = shown(*found.messages)
+    assert "assistant: All is well." in lines
+    results = [line for line in lines if line.startswith("text")]
+    assert results == ["text c3: kept", "text c4: new"]
+    marker = found.messages[4]
+    assert marker.info.wire == {"openhands": {"summary_offset": 2, **forgotten}}
+    assert len(Log(len, found.messages).pivots) == 1
+
+
+def test_events_may_be_forgotten_without_a_summary(tmp_path: Path) -> None:
+    forgotten = action(6, "condensation", forgotten_event_ids=[2, 3])
+    found = read(tmp_path, user(1, "go"), *pair(2, "c1"), *pair(4, "c2", "kept"), forgotten)
+    lines = shown(*found.messages)
+    assert [line for line in lines if line.startswith("text")] == ["text c2: kept"]
+
+
+# --- rows and files -------------------------------------------------------------------------
+
+
+def test_each_line_is_a_session_and_a_task_may_be_tried_twice(tmp_path: Path) -> None:
+    file = tmp_path / "output.jsonl"
+    names = ["task-1", 7, "task-1", None]
+    rows = [{"instance_id": name, "history": [user(1, f"go {name}")]} for name in names]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_sessions(file)
+    assert [session.info.id for session in found] == ["task-1", "7", "task-1-2", "output"]
+    assert [len(session.messages) for session in found] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("is_bare", [True, False])
+def test_a_file_may_be_the_events_of_one_run(
+    tmp_path: Path, indent: int | None, *, is_bare: bool
+) -> None:
+    events = [system(), user(1, "fix it"), *pair(2, "c1")]
+    file = tmp_path / "kept.json"
+    file.write_text(json.dumps(events if is_bare else {"trajectory": events}, indent=indent))
+    found = read_transcript(file)
+    assert found.info.id == "kept"
+    assert shown(*found.messages)[-1] == "text c1: a.py"
+
+
+def test_events_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    found = read(tmp_path, user(1, "a"), user(1, "b"), user(1, "c"))
+    assert [message.id for message in found.messages] == ["task-1-1", "task-1-1-2", "task-1-1-3"]
+
+
+# --- older versions -------------------------------------------------------------------------
+
+
+def test_actions_may_stand_in_pairs_with_what_they_caused(tmp_path: Path) -> None:
+    run = {"action": "run", "args": {"command": "ls", "thought": "I look."}}
+    null: Event = {"observation": "null", "content": "", "extras": {}}
+    found = read(
+        tmp_path,
+        [{"action": "message", "source": "user", "args": {"content": "go"}}, null],
+        [run, {"observation": "run", "content": "a.py", "extras": {}}],
+        [run, None],
+    )
+    assert [line for line in shown(*found.messages) if line.startswith(("user", "text"))] == [
+        "user: go",
+        "text task-1-pair-1: a.py",
+    ]
+    assert len(calls(found)) == 2
+
+
+def test_arguments_may_stand_beside_the_name_of_an_action(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        {"action": "message", "content": "fix it"},
+        {"action": "run", "command": "ls", "thought": "I look."},
+        {"observation": "run", "content": "a.py", "command": "ls", "exit_code": 0},
+        {"action": "message", "content": "Done."},
+        {"action": "message", "content": "Go on."},
+    )
+    assert [line for line in shown(*found.messages) if "call" not in line[:5]] == [
+        "user: fix it",
+        "assistant: I look.",
+        "text task-1-event-1: a.py",
+        "assistant: Done.",
+        "user: Go on.",
+    ]
+
+
+def test_a_task_that_is_no_event_is_told_by_the_row(tmp_path: Path) -> None:
+    found = read(tmp_path, action(1, "run", command="ls"), instruction="fix it")
+    assert shown(*found.messages)[0] == "user: fix it"
+    again = read(tmp_path, user(1, "fix it, please"), instruction="fix it")
+    assert shown(*again.messages) == ["user: fix it, please"]
+
+
+# --- anything else --------------------------------------------------------------------------
+
+EVERYTHING: Event = {
+    "instance_id": "task-1",
+    "instruction": "fix it",
+    "history": [
+        system(),
+        user(1, "fix it", image_urls=["https://x"]),
+        *pair(2, "c1"),
+        seen(4, 1, "Added", "recall", microagent_knowledge=[{"content": "x"}], runtime_hosts={}),
+        action(5, "condensation", forgotten_event_ids=[2, 3], summary="x"),
+        action(6, "finish", outputs={}, thought={"text": "x"}),
+    ],
+    "metrics": {"token_usages": [{"response_id": "r2", "prompt_tokens": 3}]},
+    "metadata": {"llm_config": {"model": "openai/gpt-x"}},
+}
+
+
+@given(bent(EVERYTHING) | bent(EVERYTHING["history"]) | st.just({"history": [[None, None]]}))
+def test_whatever_a_row_holds_is_read_or_refused(record: Any) -> None:
+    for found in read_leniently(OpenHands, [record, EVERYTHING]):
+        names = [message.id for message in found.messages]
+        assert len(set(names)) == len(names)
+        assert_acceptable(found.messages)
+
+
+@pytest.mark.parametrize("event", [3, {"id": [], "action": "run"}, {"action": {}}])
+def test_an_event_that_is_none_is_refused_by_its_place(tmp_path: Path, event: Any) -> None:
+    with pytest.raises(BadInput) as caught:
+        read(tmp_path, user(1, "go"), event)
+    assert caught.value.place
+    assert "history[1]" in caught.value.place
+
+
+# --- real files -----------------------------------------------------------------------------
+
+REAL = "openhands/openhands_multi_swe_bench_output.jsonl"
+
+
+def test_a_real_file_has_as_many_messages_as_it_is_said_to_have(corpus: Path) -> None:
+    manifest = json.loads((corpus / "manifest.json").read_bytes())
+    wanted = next(file for file in manifest if file["file"] == REAL)
+    with opened_reading(corpus / REAL) as reading:
+        assert list(reading.steps())
+    tally = reading.importer.tally
+    runs = 3
+    assert tally.messages == wanted["messages"]
+    # The manifest counts system prompts as calls, and as results what was recalled and two
+    # errors that no call caused; two runs were finished by a call that has no result.
+    assert tally.calls == wanted["tool_calls"] - runs
+    assert tally.results == wanted["tool_results"] - runs - 2 == tally.calls - 2
+
+
+def test_a_real_file_is_read_the_same_twice_and_can_be_kept(corpus: Path) -> None:
+    found = read_sessions(corpus / REAL)
+    assert read_sessions(corpus / REAL) == found
+    assert len({session.info.id for session in found}) == 3
+    for session in found:
+        names = [message.id for message in session.messages]
+        assert len(set(names)) == len(names)
+        assert_acceptable(session.messages)
+
+
+def test_in_a_real_file_only_the_last_call_has_no_result(corpus: Path) -> None:
+    for session in read_sessions(corpus / REAL):
+        *others, last = calls(session)
+        assert all(has_result(part) for part in others)
+        assert has_result(last) == (last.tool != "finish")
+
+
+def test_in_a_real_file_every_answer_tells_what_it_took(corpus: Path) -> None:
+    for session in read_sessions(corpus / REAL):
+        infos = [message.info for message in session.messages]
+        answers = [info for info in infos if isinstance(info, AssistantInfo)]
+        assert answers
+        assert all(info.tokens and info.tokens.total for info in answers)
+
+
+def test_no_other_file_is_taken_for_one_of_openhands(corpus: Path) -> None:
+    for file in json.loads((corpus / "manifest.json").read_bytes()):
+        with opened_source(corpus / file["file"]) as source:
+            assert OpenHands.recognises(source.head) == (file["format"] == OpenHands.name)

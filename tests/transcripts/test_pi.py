@@ -1,0 +1,500 @@
+"""Transcripts of pi: messages, trees of entries, compactions, and what the user ran."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldmark.errors import BadInput
+from foldmark.log.log import Log
+from foldmark.log.view import Viewer
+from foldmark.model.messages import (
+    AssistantInfo,
+    Cache,
+    CompactionPart,
+    Completed,
+    FilePart,
+    Message,
+    Pending,
+    ReasoningPart,
+    TextPart,
+    Tokens,
+    ToolPart,
+    Transcript,
+    has_result,
+)
+from foldmark.policy import FOLDMARK
+from foldmark.tokens.counters import counter
+from foldmark.transcripts.formats.pi import Pi
+from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
+from foldmark.transcripts.source import opened_source
+from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
+from tests.support.stored_sessions import opened
+from tests.support.stored_transcripts import imported
+from tests.support.view_lines import shown, told
+
+STAMP = "2026-01-02T03:04:05.000Z"
+AT = 1_767_323_045_000
+SIGNED = {"api": "anthropic-messages", "provider": "anthropic", "model": "claude-x"}
+Line = dict[str, Any]
+
+
+def header(**more: Any) -> Line:
+    return {"type": "session", "id": "s1", "timestamp": STAMP, "cwd": "/work", **more}
+
+
+def entry(message: Line, **more: Any) -> Line:
+    return {"type": "message", "timestamp": STAMP, "message": message, **more}
+
+
+def user(text: str, **more: Any) -> Line:
+    return entry({"role": "user", "content": [{"type": "text", "text": text}]}, **more)
+
+
+def agent(*content: Line, of: Line | None = None, **more: Any) -> Line:
+    about = {"stopReason": "stop", **SIGNED} if of is None else of
+    return entry({"role": "assistant", "content": list(content), **about}, **more)
+
+
+def said(words: str, **more: Any) -> Line:
+    return agent({"type": "text", "text": words}, **more)
+
+
+def call(name: str, **arguments: Any) -> Line:
+    return {"type": "toolCall", "id": name, "name": "bash", "arguments": arguments}
+
+
+def result(name: str, *content: Line, **more: Any) -> Line:
+    return entry({"role": "toolResult", "toolCallId": name, "content": list(content), **more})
+
+
+def words(text: str) -> Line:
+    return {"type": "text", "text": text}
+
+
+def tree(*lines: Line) -> list[Line]:
+    """Entries with names of their own, each on the one before it unless it tells another."""
+    made: list[Line] = [header(version=3)]
+    last: str | None = None
+    for number, line in enumerate(lines):
+        name = f"e{number}"
+        made.append({"parentId": last, **line, "id": name})
+        last = name
+    return made
+
+
+def read(folder: Path, *lines: Line) -> Transcript:
+    file = folder / "kept.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return read_transcript(file)
+
+
+def texts(transcript: Transcript) -> list[str]:
+    return [
+        part.text
+        for message in transcript.messages
+        for part in message.parts
+        if isinstance(part, TextPart)
+    ]
+
+
+def answer(transcript: Transcript) -> tuple[Message, AssistantInfo]:
+    found = next(message for message in transcript.messages if not message.is_user)
+    assert isinstance(found.info, AssistantInfo)
+    return found, found.info
+
+
+# --- sessions and messages ------------------------------------------------------------------
+
+
+def test_the_first_line_tells_the_session(tmp_path: Path) -> None:
+    info = read(tmp_path, header(), user("look")).info
+    assert (info.id, info.directory) == ("s1", "/work")
+    assert info.time
+    assert info.time.created == AT
+    assert info.origin
+    assert info.origin.format == "pi"
+
+
+def test_a_file_without_that_line_is_named_after_itself() -> None:
+    (found,) = read_leniently(Pi, [user("look")])
+    assert (found.info.id, texts(found)) == ("kept", ["look"])
+
+
+def test_a_line_that_cannot_be_read_does_not_lose_the_session() -> None:
+    (found,) = read_leniently(Pi, [entry({"role": "user", "content": 3}), user("look")])
+    assert texts(found) == ["look"]
+
+
+def test_a_session_may_be_given_a_name(tmp_path: Path) -> None:
+    named = {"type": "session_info", "name": "the move"}
+    assert read(tmp_path, header(), user("look"), named).info.title == "the move"
+
+
+def test_content_may_be_a_bare_text(tmp_path: Path) -> None:
+    found = read(tmp_path, header(), entry({"role": "user", "content": "look"}))
+    assert texts(found) == ["look"]
+
+
+def test_results_stand_with_their_calls(tmp_path: Path) -> None:
+    image = {"type": "image", "data": "QUJD", "mimeType": "image/png"}
+    found = read(
+        tmp_path,
+        header(),
+        user("look"),
+        agent(call("c1", command="ls"), call("c2", command="cat x")),
+        result("c2", words("no"), words("such file"), isError=True),
+        result("c1", words("a.png"), image, details={"seen": "only on the screen"}),
+    )
+    message, info = answer(found)
+    first, second = message.parts
+    assert isinstance(first, ToolPart)
+    assert isinstance(second, ToolPart)
+    assert isinstance(first.state, Completed)
+    assert isinstance(second.state, Completed)
+    assert first.state.output == "a.png"
+    assert first.state.attachments == (
+        FilePart(mime="image/png", url="data:image/png;base64,QUJD"),
+    )
+    assert second.state.output == "no\nsuch file"
+    assert second.state.metadata == {"is_error": True}
+    assert len(found.messages) == 2
+    assert info.finish == "stop"
+
+
+def test_a_result_without_a_call_is_a_note(tmp_path: Path) -> None:
+    found = read(tmp_path, header(), user("look"), result("c9", words("alone")))
+    (part,) = found.messages[1].parts
+    assert isinstance(part, TextPart)
+    assert part.synthetic
+    assert part.text == "alone"
+
+
+def test_an_answer_tells_its_model_and_what_it_took(tmp_path: Path) -> None:
+    usage = {"input": 3, "output": 5, "cacheRead": 70, "cacheWrite": 11, "cost": {"total": 0.25}}
+    about = {**SIGNED, "usage": usage, "stopReason": "toolUse"}
+    level = {"type": "thinking_level_change", "thinkingLevel": "high"}
+    _, info = answer(read(tmp_path, header(), user("look"), level, agent(call("c1"), of=about)))
+    assert (info.provider_id, info.model_id, info.variant) == ("anthropic", "claude-x", "high")
+    cache = Cache(read=70, write=11)
+    assert info.tokens == Tokens(input=3, output=5, reasoning=0, total=89, cache=cache)
+    assert (info.cost, info.finish) == (0.25, "tool-calls")
+
+
+def test_a_model_that_an_answer_does_not_name_is_the_one_that_was_chosen(tmp_path: Path) -> None:
+    change = {"type": "model_change", "provider": "openai", "modelId": "gpt-x"}
+    _, info = answer(read(tmp_path, header(), change, agent(words("yes"), of={})))
+    assert (info.provider_id, info.model_id) == ("openai", "gpt-x")
+
+
+@pytest.mark.parametrize(
+    ("about", "metadata"),
+    [
+        (SIGNED, {"anthropic": {"signature": "sig"}}),
+        ({"api": "google-vertex"}, {"google": {"thoughtSignature": "sig"}}),
+        ({"provider": "groq"}, {"groq": {"signature": "sig"}}),
+        ({}, {"pi": {"signature": "sig"}}),
+    ],
+)
+def test_thinking_keeps_its_signature_for_its_provider(
+    tmp_path: Path, about: Line, metadata: Line
+) -> None:
+    thought = {"type": "thinking", "thinking": "hm", "thinkingSignature": "sig"}
+    message, _ = answer(read(tmp_path, header(), agent(thought, of=about)))
+    assert message.parts == (ReasoningPart(text="hm", metadata=metadata),)
+
+
+def test_hidden_thinking_goes_back_hidden(tmp_path: Path) -> None:
+    thought = {"type": "thinking", "thinking": "", "thinkingSignature": "x", "redacted": True}
+    message, _ = answer(read(tmp_path, header(), agent(thought)))
+    assert message.parts == (ReasoningPart(text="", metadata={"anthropic": {"redactedData": "x"}}),)
+
+
+def test_an_answer_that_was_broken_off_tells_so_and_measures_nothing(tmp_path: Path) -> None:
+    about = {**SIGNED, "stopReason": "aborted", "errorMessage": "stopped", "usage": {"input": 0}}
+    begun = {**call("c1", command="l"), "partialJson": '{"command":"l'}
+    message, info = answer(read(tmp_path, header(), user("look"), agent(begun, of=about)))
+    assert info.error == {"name": "MessageAbortedError", "data": {"message": "stopped"}}
+    assert not info.finish
+    assert not info.tokens
+    (part,) = message.parts
+    assert isinstance(part, ToolPart)
+    assert part.state == Pending(input={"command": "l"}, raw='{"command":"l')
+
+
+def test_an_answer_that_failed_is_not_shown(tmp_path: Path) -> None:
+    about = {**SIGNED, "stopReason": "error", "errorMessage": "400"}
+    found = read(tmp_path, header(), user("look"), agent(words("half"), of=about))
+    assert shown(*found.messages) == ["user: look"]
+
+
+# --- what is told by the program ------------------------------------------------------------
+
+
+def ran(**more: Any) -> Line:
+    return entry({"role": "bashExecution", "command": "make", "output": "done", **more})
+
+
+def test_what_the_user_ran_is_no_request_of_theirs(tmp_path: Path) -> None:
+    found = read(tmp_path, header(), user("look"), ran(exitCode=2, fullOutputPath="/mill/all.log"))
+    lines = shown(*found.messages)
+    assert lines[1].startswith("user: Ran `make`\n```\ndone\n```")
+    assert "exit code 2" in lines[1]
+    assert "/mill/all.log" in lines[1]
+    assert [request.text for request in Log(len, found.messages).requests.all] == ["look"]
+
+
+def test_what_the_user_kept_from_the_model_is_not_shown(tmp_path: Path) -> None:
+    found = read(tmp_path, header(), user("look"), ran(excludeFromContext=True))
+    assert len(found.messages) == 2
+    assert shown(*found.messages) == ["user: look"]
+
+
+def test_extensions_speak_to_the_model_in_notes_only(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        header(),
+        {"type": "custom_message", "content": "mind the gap", "customType": "x"},
+        entry({"role": "hookMessage", "content": [words("mind the step")]}),
+        {"type": "custom", "data": {"content": "kept for itself"}},
+        entry({"role": "notification", "content": "seen by people"}),
+        {"type": "label", "targetId": "e1", "label": "here"},
+    )
+    assert texts(found) == ["mind the gap", "mind the step"]
+    assert not Log(len, found.messages).requests.all
+
+
+# --- compactions ----------------------------------------------------------------------------
+
+
+def compaction(**more: Any) -> Line:
+    return {"type": "compaction", "timestamp": STAMP, "summary": "All is well.", **more}
+
+
+def marker(transcript: Transcript) -> CompactionPart:
+    parts = [part for message in transcript.messages for part in message.parts]
+    return next(part for part in parts if isinstance(part, CompactionPart))
+
+
+def test_in_version_1_a_compaction_tells_the_line_from_which_on_all_was_kept(
+    tmp_path: Path,
+) -> None:
+    found = read(
+        tmp_path,
+        header(),
+        user("first"),
+        said("one"),
+        user("second"),
+        said("two"),
+        compaction(firstKeptEntryIndex=3, tokensBefore=900),
+        user("third"),
+    )
+    assert [line for line in shown(*found.messages) if "words from before" not in line] == [
+        "assistant: All is well.",
+        "user: second",
+        "assistant: two",
+        "user: third",
+    ]
+    assert found.messages[4].info.wire == {"pi": {"tokensBefore": 900}}
+
+
+def test_a_result_that_was_kept_belongs_to_its_answer(tmp_path: Path) -> None:
+    lines = [header(), user("first"), agent(call("c1")), result("c1", words("ok"))]
+    found = read(tmp_path, *lines, compaction(firstKeptEntryIndex=3))
+    assert marker(found).tail_start_id == found.messages[1].id
+
+
+def test_what_was_kept_may_begin_with_an_entry_that_is_no_message(tmp_path: Path) -> None:
+    change = {"type": "model_change", "provider": "openai", "modelId": "gpt-x"}
+    lines = tree(
+        user("first"), said("one"), change, user("second"), compaction(firstKeptEntryId="e2")
+    )
+    assert marker(read(tmp_path, *lines)).tail_start_id == "e3"
+
+
+def test_what_was_kept_lies_on_the_branch_in_force(tmp_path: Path) -> None:
+    level = {"type": "thinking_level_change", "thinkingLevel": "high"}
+    lines = tree(user("first"), level, user("left"), user("then", parentId="e1"), user("last"))
+    folded = compaction(firstKeptEntryId="e1", id="e5", parentId="e4")
+    assert marker(read(tmp_path, *lines, folded)).tail_start_id == "e3"
+
+
+@pytest.mark.parametrize("first", [None, "gone", "e9", 7])
+def test_nothing_is_kept_where_the_entry_is_not_there(tmp_path: Path, first: object) -> None:
+    lines = tree(user("first"), said("one"), compaction(firstKeptEntryId=first))
+    assert not marker(read(tmp_path, *lines)).tail_start_id
+
+
+def test_a_compaction_without_a_summary_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="'summary' is null"):
+        read(tmp_path, header(), compaction(summary=None))
+
+
+# --- trees ----------------------------------------------------------------------------------
+
+
+def test_an_entry_on_an_earlier_one_takes_back_what_came_between(tmp_path: Path) -> None:
+    lines = tree(
+        user("first"), said("one"), user("wrong"), said("so"), user("right", parentId="e1")
+    )
+    assert texts(read(tmp_path, *lines)) == ["first", "one", "right"]
+
+
+def test_going_back_to_the_beginning_takes_all_back(tmp_path: Path) -> None:
+    lines = tree(user("first"), said("one"), user("again", parentId=None))
+    assert texts(read(tmp_path, *lines)) == ["again"]
+
+
+def test_going_back_before_a_compaction_takes_it_back(tmp_path: Path) -> None:
+    lines = tree(user("first"), said("one"), compaction(), user("again", parentId="e1"))
+    found = read(tmp_path, *lines)
+    assert texts(found) == ["first", "one", "again"]
+    assert not Log(len, found.messages).pivots
+
+
+def test_what_was_done_on_a_branch_that_was_left_is_a_note(tmp_path: Path) -> None:
+    left = {"type": "branch_summary", "summary": "It did not work.", "parentId": "e0"}
+    found = read(tmp_path, *tree(user("first"), said("one"), left, user("then")))
+    assert len(found.messages) == 3
+    (part,) = found.messages[1].parts
+    assert isinstance(part, TextPart)
+    assert part.synthetic
+    assert part.text.endswith("It did not work.")
+
+
+def test_an_entry_whose_parent_is_not_known_just_goes_on(tmp_path: Path) -> None:
+    lines = tree(user("first"), said("one", parentId="skipped"))
+    assert texts(read(tmp_path, *lines)) == ["first", "one"]
+
+
+def test_a_branch_taken_up_again_is_whole(tmp_path: Path) -> None:
+    lines = tree(
+        user("root"), user("left"), user("right", parentId="e0"), user("left again", parentId="e1")
+    )
+    assert texts(read(tmp_path, *lines)) == ["root", "left", "left again"]
+    where = str(tmp_path / "kept.db")
+    (kept,) = imported(where, tmp_path / "kept.jsonl")
+    with opened(where, kept.id) as session:
+        assert texts(session.export(reverted=False)) == ["root", "left", "left again"]
+
+
+@given(st.lists(st.integers(0, 30), max_size=30))
+def test_the_messages_are_those_of_the_branch_in_force(places: list[int]) -> None:
+    branches: list[list[str]] = [[]]  # those that end with each entry, the newest last
+    lines: list[Line] = [header(version=3)]
+    for number, place in enumerate(places):
+        branch = branches[place % len(branches)]
+        kind = said if number % 3 else user
+        parent = branch[-1] if branch else None
+        lines.append(kind(f"t{number}", parentId=parent) | {"id": f"e{number}"})
+        branches.append([*branch, f"e{number}"])
+    (found,) = read_leniently(Pi, lines)
+    assert [message.id for message in found.messages] == branches[-1]
+
+
+# --- anything else --------------------------------------------------------------------------
+
+EVERYTHING = [
+    header(version=3, provider="anthropic", modelId="claude-x", thinkingLevel="off"),
+    user("look", id="e1", parentId=None),
+    agent(
+        {"type": "thinking", "thinking": "hm", "thinkingSignature": "sig"},
+        words("yes"),
+        call("c1", command="ls"),
+        of={**SIGNED, "usage": {"input": 1, "cost": {"total": 1}}, "stopReason": "toolUse"},
+        id="e2",
+        parentId="e1",
+    ),
+    result("c1", words("ok"), {"type": "image", "data": "QUJD", "mimeType": "image/png"}),
+    ran(exitCode=1, id="e3", parentId="e2"),
+    compaction(firstKeptEntryId="e2", tokensBefore=9, id="e4", parentId="e3"),
+    compaction(firstKeptEntryIndex=2),
+    user("again", id="e5", parentId="e1"),
+    {"type": "branch_summary", "summary": "left", "id": "e6", "parentId": "e2"},
+    {"type": "custom_message", "content": [words("note")], "id": "e7", "parentId": "e6"},
+    {"type": "session_info", "name": "x"},
+]
+
+
+@given(bent_lines(EVERYTHING))
+def test_whatever_the_lines_hold_is_read_or_refused(lines: list[Any]) -> None:
+    for found in read_leniently(Pi, lines):
+        assert_acceptable(found.messages)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        entry({"role": "user", "content": [{"text": "no type"}]}),
+        entry({"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "x"}]}),
+        entry({"role": "toolResult", "content": []}),
+        {"type": "message", "timestamp": STAMP},
+        {"type": 3},
+    ],
+)
+def test_a_line_that_is_none_is_refused_by_its_number(tmp_path: Path, line: Line) -> None:
+    with pytest.raises(BadInput) as caught:
+        read(tmp_path, header(), user("look"), line)
+    assert caught.value.place
+    assert caught.value.place.startswith("line 3")
+
+
+# --- real files -----------------------------------------------------------------------------
+
+REAL = "pi/pi-mono_before-compaction.jsonl"
+
+
+def test_a_real_file_has_as_many_messages_as_it_is_said_to_have(corpus: Path) -> None:
+    manifest = json.loads((corpus / "manifest.json").read_bytes())
+    wanted = next(file for file in manifest if file["file"] == REAL)
+    with opened_reading(corpus / REAL) as reading:
+        steps = list(reading.steps())
+    tally = reading.importer.tally
+    assert reading.format is Pi
+    assert steps
+    assert tally.messages == wanted["messages"]
+    assert (tally.calls, tally.results) == (wanted["tool_calls"], wanted["tool_results"])
+
+
+def test_a_real_file_is_read_the_same_twice_and_can_be_kept(corpus: Path) -> None:
+    (found,) = read_sessions(corpus / REAL)
+    assert read_sessions(corpus / REAL) == [found]
+    assert len({message.id for message in found.messages}) == len(found.messages)
+    assert_acceptable(found.messages)
+
+
+def test_in_a_real_file_all_calls_have_their_results_but_those_that_were_broken_off(
+    corpus: Path,
+) -> None:
+    (found,) = read_sessions(corpus / REAL)
+    broken = [message for message in found.messages if not all_answered(message)]
+    errors = [message.info.error for message in broken if isinstance(message.info, AssistantInfo)]
+    # One was called when the user asked for a compaction.
+    assert len(broken) == 4
+    assert sum(bool(error) for error in errors) == 3
+
+
+def all_answered(message: Message) -> bool:
+    return all(has_result(part) for part in message.parts if isinstance(part, ToolPart))
+
+
+def test_after_its_compactions_a_real_file_shows_the_summary_and_what_was_kept(
+    corpus: Path,
+) -> None:
+    raw = [json.loads(line) for line in (corpus / REAL).read_bytes().splitlines()]
+    last = max(place for place, line in enumerate(raw) if line["type"] == "compaction")
+    kept = raw[raw[last]["firstKeptEntryIndex"]]["message"]["content"][0]["text"]
+    (found,) = read_sessions(corpus / REAL)
+    log = Log(counter(FOLDMARK.estimate), found.messages)
+    lines = told(Viewer(log, FOLDMARK))
+    assert len(log.pivots) == 2
+    assert lines[1:3] == [f"assistant: {raw[last]['summary']}", f"user: {kept}"]
+
+
+def test_no_other_file_is_taken_for_one_of_pi(corpus: Path) -> None:
+    for file in json.loads((corpus / "manifest.json").read_bytes()):
+        with opened_source(corpus / file["file"]) as source:
+            assert Pi.recognises(source.head) == (file["format"] == "pi")

@@ -1,0 +1,395 @@
+"""Every real transcript: recognised, counted, shown, sent to every provider, and stored."""
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldmark.log.log import Log
+from foldmark.log.view import View, Viewer
+from foldmark.model.messages import (
+    AssistantInfo,
+    Message,
+    TextPart,
+    ToolPart,
+    decode_message,
+    decode_transcript,
+)
+from foldmark.model.prompt_messages import Call, PromptMessage, Text, ToolMessage, UserMessage
+from foldmark.model.values import encode
+from foldmark.policy import FOLDMARK, PRESETS
+from foldmark.tokens.counters import by_classes, counter
+from foldmark.transcripts.format import formats
+from foldmark.transcripts.source import opened_source
+from foldmark.transcripts.write_wires import whole_view
+from foldmark.wire.detect import recognised
+from foldmark.wire.formats import decode, request
+from foldmark.wire.formats import encode as written
+from tests.support.api_lists import verbatim
+from tests.support.corpus import (
+    CORPUS,
+    MANIFEST,
+    Json,
+    each_file,
+    read,
+    viewed,
+    views,
+)
+from tests.support.provider_types import WIRES, assert_taken, blocks
+from tests.support.session_strategies import sessions
+from tests.support.view_rules import assert_valid
+
+each_wire = pytest.mark.parametrize("wire", WIRES)
+
+# Where our counts of calls and results are others than the manifest's, by how much, and why.
+DIFFERENCES: dict[str, tuple[int, int, int]] = {
+    # Calls that failed have results too; the manifest counts those that were completed.
+    "opencode/nimbus_7e846f866c-5.json": (0, 0, 9),
+    "opencode/nimbus_107b1c65c7.json": (0, 0, 1),
+    # The manifest counts answers that the program refused, as they were not one command.
+    "mini-swe-agent/mini_django__django-11138.traj.json": (0, -15, -15),
+    "mini-swe-agent/mini_sympy__sympy-13091.traj.json": (0, -5, -5),
+    # It counts three system prompts as calls, and as results what was recalled at three beginnings
+    # and two errors that no call caused.
+    "openhands/openhands_multi_swe_bench_output.jsonl": (0, -3, -5),
+    # It counts up to the request for the summary, not the conversation after the compaction.
+    "anthropic-api/claude-trace_test-traffic.sanitized.jsonl": (6, 1, 1),
+}
+
+
+def lines(file: str) -> list[Json]:
+    """The JSON of a file: its lines, or the one document that it is."""
+    data = (CORPUS / file).read_bytes()
+    if data.startswith(b"{") and file.endswith("l"):
+        return [json.loads(line) for line in data.splitlines()]
+    return [json.loads(data)]
+
+
+# --- what is read --------------------------------------------------------------------------
+
+
+def test_the_corpus_is_there_and_every_format_has_a_file(corpus: Path) -> None:
+    assert len(MANIFEST) == 27
+    names = {format.name for format in formats()}
+    without = {"anthropic", "openai-responses"}  # lists of these wires: none was at hand
+    assert names - without == {entry["format"] for entry in MANIFEST}
+
+
+@each_file
+def test_a_file_is_recognised_as_its_format_and_as_no_other(entry: Json) -> None:
+    with opened_source(CORPUS / entry["file"]) as source:
+        found = [format.name for format in formats() if format.recognises(source.head)]
+    assert found == [entry["format"]]
+    assert read(entry["file"]).format == entry["format"]
+
+
+@each_file
+def test_counts_agree_with_the_manifest(entry: Json) -> None:
+    held = read(entry["file"])
+    told = (held.messages, held.calls, held.results)
+    wanted = (entry["messages"], entry["tool_calls"], entry["tool_results"])
+    differences = DIFFERENCES.get(entry["file"], (0, 0, 0))
+    assert tuple(ours - theirs for ours, theirs in zip(told, wanted, strict=True)) == differences
+    assert held.skipped == ()
+
+
+def masked(entry: Json) -> int:
+    """How many outputs the program itself has hidden."""
+    if not entry["microcompactions"]:
+        return entry["pruned_tool_outputs"]
+    told = [line["microcompactMetadata"] for line in lines(entry["file"]) if micro(line)]
+    assert len(told) == entry["microcompactions"]
+    return len({call for held in told for call in held["compactedToolIds"]})
+
+
+def micro(line: Json) -> bool:
+    return line.get("subtype") == "microcompact_boundary"
+
+
+@each_file
+def test_recorded_compactions_are_pivots_and_what_was_hidden_is_marked(entry: Json) -> None:
+    logs = [Log(len, session.messages) for session in read(entry["file"]).sessions]
+    assert sum(len(log.pivots) for log in logs) == entry["compactions"]
+    assert sum(len(log.marks) for log in logs) == masked(entry)
+
+
+@each_file
+def test_sessions_and_messages_have_ids_of_their_own(entry: Json) -> None:
+    held = read(entry["file"]).sessions
+    assert len({session.info.id for session in held}) == len(held)
+    if entry["format"] == "opencode":
+        return  # its own ids, of which some were made illegible when it was published
+    for session in held:
+        assert session.info.origin
+        assert session.info.origin.format == entry["format"]
+        assert len({message.id for message in session.messages}) == len(session.messages)
+
+
+@each_file
+def test_what_was_read_is_the_same_after_it_was_stored(entry: Json) -> None:
+    for session in read(entry["file"]).sessions:
+        assert decode_transcript(encode(session)) == session
+        for message in session.messages:
+            assert decode_message(encode(message)) == message
+
+
+# --- what is shown -------------------------------------------------------------------------
+
+
+@each_file
+def test_every_view_is_one_that_providers_accept(entry: Json) -> None:
+    for session, view in zip(read(entry["file"]).sessions, views(entry["file"]), strict=True):
+        assert_valid(view.messages)
+        assert_valid(viewed(session, "another:model").messages)
+        assert_valid(whole_view(session.messages))
+
+
+def assert_paired(shown: tuple[PromptMessage, ...]) -> None:
+    for before, message in pairwise(shown):
+        calls = [block.tool_call_id for block in before.content if isinstance(block, Call)]
+        results = message.content if isinstance(message, ToolMessage) else ()
+        assert calls == [result.tool_call_id for result in results]
+    assert not any(isinstance(block, Call) for block in shown[-1].content)
+
+
+@each_file
+@pytest.mark.parametrize("name", PRESETS)
+def test_calls_and_results_are_paired_under_every_preset(entry: Json, name: str) -> None:
+    policy = PRESETS[name]
+    for session in read(entry["file"]).sessions:
+        shown = Viewer(Log(counter(policy.estimate), session.messages), policy).view().messages
+        if shown:
+            assert_paired(shown)
+
+
+@each_file
+def test_everything_the_user_said_is_in_the_whole_view(entry: Json) -> None:
+    for session in read(entry["file"]).sessions:
+        shown = [held for held in whole_view(session.messages) if isinstance(held, UserMessage)]
+        told = {block.text for held in shown for block in held.content if isinstance(block, Text)}
+        for message in session.messages:
+            texts = [part for part in message.parts if isinstance(part, TextPart)]
+            said = {part.text for part in texts if part.text.strip() and not part.ignored}
+            assert not message.is_user or said <= told
+
+
+# --- what is sent --------------------------------------------------------------------------
+
+
+@each_file
+@each_wire
+def test_what_a_view_shows_is_taken_by_every_provider(entry: Json, wire: str) -> None:
+    for session, view in zip(read(entry["file"]).sessions, views(entry["file"]), strict=True):
+        system = (session.info.origin.system or "") if session.info.origin else ""
+        assert_taken(wire, request(view.messages, wire, system))
+
+
+@each_file
+@each_wire
+def test_a_whole_session_is_taken_by_every_provider(entry: Json, wire: str) -> None:
+    for session in read(entry["file"]).sessions:
+        assert_taken(wire, request(whole_view(session.messages), wire))
+
+
+# Fields that hold what only one provider can read, and the wire on which they may go back.
+OPAQUE = {
+    "signature": "anthropic",
+    "redactedData": "anthropic",
+    "thinkingSignature": "anthropic",
+    "encrypted_content": "openai-responses",
+    "encryptedContent": "openai-responses",
+    "reasoningEncryptedContent": "openai-responses",
+    "thoughtSignature": "gemini",
+    "thought_signature": "gemini",
+    "reasoning_opaque": "openai-chat",
+    "reasoningOpaque": "openai-chat",
+}
+
+
+def opaque(value: Any) -> Iterator[tuple[str, str]]:
+    """What is opaque in JSON, and the wire that may have it."""
+    if isinstance(value, list):
+        for held in cast("list[Any]", value):
+            yield from opaque(held)
+    elif isinstance(value, dict):
+        for name, held in cast("Json", value).items():
+            if name in OPAQUE and isinstance(held, str) and len(held) > 40:
+                yield held, OPAQUE[name]
+            else:
+                yield from opaque(held)
+
+
+def secrets(file: str) -> dict[str, str]:
+    """The opaque texts of a file; beginnings are enough to find them by."""
+    if file.endswith(".md"):
+        return {}
+    return {json.dumps(held)[1:41]: wire for held, wire in opaque(lines(file))}
+
+
+def test_there_is_something_opaque_in_the_corpus(corpus: Path) -> None:
+    found = {wire for entry in MANIFEST for wire in secrets(entry["file"]).values()}
+    assert found >= {"anthropic", "openai-responses"}
+
+
+@each_file
+def test_nothing_opaque_reaches_another_provider(entry: Json) -> None:
+    held = secrets(entry["file"])
+    if not held:
+        return
+    for session, view in zip(read(entry["file"]).sessions, views(entry["file"]), strict=True):
+        for shown in (view.messages, whole_view(session.messages)):
+            for wire in WIRES:
+                sent = json.dumps(request(shown, wire))
+                assert not [text for text, own in held.items() if own != wire and text in sent]
+
+
+@each_file
+def test_another_model_is_sent_nothing_opaque_and_takes_all_the_rest(entry: Json) -> None:
+    held = secrets(entry["file"])
+    for session in read(entry["file"]).sessions:
+        infos = [message.info for message in session.messages]
+        answers = [info for info in infos if isinstance(info, AssistantInfo) and not info.summary]
+        if not all(info.model_id for info in answers):
+            continue  # of an answer by nobody in particular, anybody may be the author
+        shown = viewed(session, "another:model").messages
+        for wire in WIRES:
+            messages = request(shown, wire)
+            assert_taken(wire, messages)
+            sent = json.dumps(messages)
+            assert not [text for text in held if text in sent]
+
+
+# --- requests extend each other ------------------------------------------------------------
+
+
+def asked(messages: list[Message]) -> Iterator[tuple[View, bool]]:
+    """The view before each answer, and whether a pivot lies between it and the one before."""
+    log = Log(by_classes)
+    viewer = Viewer(log, FOLDMARK)
+    pivot = None
+    for message in messages:
+        # That for a summary is another's.
+        if isinstance(message.info, AssistantInfo) and not message.info.summary:
+            view = viewer.view()
+            yield view, view.pivot != pivot
+            pivot = view.pivot
+        log.append(message)
+
+
+def assert_extended(found: list[tuple[View, bool]], wire: str) -> None:
+    sent: list[str] = []
+    for view, is_anew in found:
+        now = list(blocks(wire, request(view.messages, wire, "Be brief.")))
+        assert is_anew or now[: len(sent)] == sent
+        sent = now
+
+
+@given(sessions(), st.sampled_from(WIRES))
+def test_9_on_every_wire_a_request_begins_with_the_one_before(
+    messages: list[Message], wire: str
+) -> None:
+    assert_extended(list(asked(messages)), wire)
+
+
+def some(found: list[tuple[View, bool]]) -> Iterator[tuple[View, bool]]:
+    """Some of the requests, all about pivots: what holds over several steps holds over each."""
+    is_anew, was_anew = False, False
+    for place, (view, begins) in enumerate(found):
+        is_anew = is_anew or begins
+        if begins or was_anew or place % (len(found) // 6 + 1) == 0 or view is found[-1][0]:
+            yield view, is_anew
+            is_anew = False
+        was_anew = begins
+
+
+@each_file
+@each_wire
+def test_9_so_it_is_in_real_sessions(entry: Json, wire: str) -> None:
+    for session in read(entry["file"]).sessions[:20]:
+        assert_extended(list(some(list(asked(list(session.messages))))), wire)
+
+
+# --- messages of the wires -----------------------------------------------------------------
+
+
+def _of_lines(file: str) -> Iterator[list[Json]]:
+    for line in lines(file):
+        yield line["messages"]
+
+
+def _of_claude_code(file: str) -> Iterator[list[Json]]:
+    yield [
+        line["message"]
+        for line in lines(file)
+        if line.get("type") in ("user", "assistant") and "message" in line
+    ]
+
+
+def _of_codex(file: str) -> Iterator[list[Json]]:
+    yield [line["payload"] for line in lines(file) if line["type"] == "response_item"]
+
+
+def _of_requests(file: str) -> Iterator[list[Json]]:
+    for line in lines(file):
+        yield line["request"]["body"]["messages"]
+
+
+def _of_contents(file: str) -> Iterator[list[Json]]:
+    (held,) = cast("list[Any]", lines(file))
+    if isinstance(held, list):
+        yield held
+
+
+OWN: dict[str, tuple[str, Callable[[str], Iterator[list[Json]]]]] = {
+    "claude-code": ("anthropic", _of_claude_code),
+    "anthropic-api": ("anthropic", _of_requests),
+    "codex": ("openai-responses", _of_codex),
+    "openai-chat": ("openai-chat", _of_lines),
+    "mini-swe-agent": ("openai-chat", _of_lines),
+    "gemini-cli": ("gemini", _of_contents),
+}
+of_a_wire = pytest.mark.parametrize(
+    "entry", [held for held in MANIFEST if held["format"] in OWN], ids=lambda held: held["file"]
+)
+
+
+@of_a_wire
+def test_every_message_of_a_wire_comes_back_as_it_was(entry: Json) -> None:
+    wire, found = OWN[entry["format"]]
+    for messages in found(entry["file"]):
+        for message in messages:
+            told = decode([message], wire)
+            assert written(told.messages, wire, told.origin) == [message]
+            assert verbatim(told.messages, wire) == 0
+        whole = decode(messages, wire)
+        again = written(whole.messages, wire, whole.origin)
+        assert json.dumps(again, sort_keys=True) == json.dumps(messages, sort_keys=True)
+
+
+@of_a_wire
+def test_the_wire_of_a_list_is_recognised_by_itself(entry: Json) -> None:
+    wire, found = OWN[entry["format"]]
+    for messages in found(entry["file"]):
+        if wire != "anthropic" or not all(map(is_bare, messages)):
+            assert recognised(messages).name == wire
+
+
+def is_bare(message: Json) -> bool:
+    """Whether a message is mere texts, as OpenAI's chat writes them as well."""
+    content = message["content"]
+    return isinstance(content, str) or all(block["type"] == "text" for block in content)
+
+
+@each_file
+def test_calls_of_a_session_are_those_of_its_request(entry: Json) -> None:
+    for session in read(entry["file"]).sessions:
+        parts = [part for message in session.messages for part in message.parts]
+        calls = [part.tool for part in parts if isinstance(part, ToolPart)]
+        sent = request(whole_view(session.messages), "openai-chat")
+        told = [call for message in sent for call in message.get("tool_calls", [])]
+        assert len(told) == len(calls)

@@ -1,0 +1,435 @@
+"""A transcript taken into a store again and again, as it grows, is there as if taken once."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from foldmark.errors import BadInput, SessionBusy
+from foldmark.policy import OPENCODE
+from foldmark.store.importing import Diverged
+from foldmark.store.store import Store
+from foldmark.transcripts.read import opened_reading
+from foldmark.transcripts.store import store_reading
+from tests.support.stored_sessions import bytes_of, opened
+from tests.support.stored_transcripts import SESSION, Lines, grown, imported, told, write
+
+CASES: dict[str, Callable[[Lines], None]] = {}
+Case = Callable[[Lines], None]
+
+
+def case(build: Case) -> Case:
+    CASES[build.__name__.strip("_")] = build
+    return build
+
+
+@case
+def _parallel_calls_spread_over_lines(lines: Lines) -> None:
+    lines.user("Turn the wheel; never touch the sluice")
+    lines.answer("m1", "I look at three of them")
+    lines.answer("m1", "a")
+    lines.answer("m1", "b")
+    lines.result("a")
+    lines.answer("m1", "c")
+    lines.result("c", [{"type": "text", "text": "the millstone"}])
+    lines.result("b")
+    lines.answer("m2", "They turn.")
+    lines.user("Thanks")
+
+
+@case
+def _late_results(lines: Lines) -> None:
+    lines.user("Turn the wheel")
+    lines.answer("m1", "I wait for it", "a", "b")
+    for number in range(12):
+        lines.user(f"Are you there, {number}?")
+    lines.result("a", "late")
+    lines.answer("m2", "One is back")
+    lines.compact()
+    lines.result("b", "later still")
+    lines.user("And now?")
+    lines.result("b", "twice")
+
+
+@case
+def _microcompactions(lines: Lines) -> None:
+    lines.user("Turn the wheel")
+    for call in ("a", "b", "c"):
+        lines.step(call)
+    lines.answer("m1", "This one waits", "w")
+    lines.microcompact("a", "b", "w", "unknown")
+    lines.result("w")
+    lines.step("d")
+    lines.microcompact("a", "c")
+    lines.answer("m2", "Done.")
+    lines.microcompact("d")
+
+
+@case
+def _compactions(lines: Lines) -> None:
+    lines.user("Turn the wheel; always oil it")
+    lines.step("a")
+    lines.compact()
+    lines.user("And the sluice?")
+    lines.step("b")
+    kept = lines.user("And the millstone?")
+    lines.step("c")
+    segment = {"headUuid": kept, "anchorUuid": "x", "tailUuid": "y"}
+    lines.compact("A summary with a tail.", preservedSegment=segment)
+    lines.step("d")
+    lines.compact("Another summary.", preservedMessages={"uuids": [kept, "z"]})
+    lines.compact("A summary of a tail that is gone.", preservedMessages={"uuids": ["gone"]})
+    lines.answer("m2", "Done.")
+
+
+@case
+def _rewinds(lines: Lines) -> None:
+    lines.user("Turn the wheel")
+    first = lines.step("a")
+    lines.user("And the sluice; always shut it")
+    lines.step("b")
+    second = lines.user("Not so; never open it", parent=first)
+    lines.step("c")
+    lines.user("Once more", parent=second)
+    last = lines.step("d")
+    lines.compact("A summary after rewinds.")
+    lines.user("And the millstone?", parent=last)
+    lines.step("e")
+
+
+@case
+def _a_rewind_to_a_branch_that_was_left(lines: Lines) -> None:
+    lines.user("Turn the wheel")
+    first = lines.step("a")
+    lines.user("And the sluice")
+    left = lines.step("b")
+    lines.user("Not so", parent=first)
+    lines.step("c")
+    lines.user("Rather as before", parent=left)
+    lines.step("d")
+    lines.compact()
+    lines.user("Everything anew", parent=first)
+
+
+@case
+def _rewinds_past_prunes_and_pivots(lines: Lines) -> None:
+    lines.user("Turn the wheel")
+    lines.step("a")
+    first = lines.step("b")
+    lines.user("And the sluice")
+    lines.step("c")
+    lines.microcompact("a", "c")
+    lines.compact()
+    lines.user("And now?")
+    lines.user("Not so", parent=first)
+    lines.step("d")
+    lines.microcompact("a", "b")
+    lines.step("e")
+
+
+@case
+def _sidechains(lines: Lines) -> None:
+    lines.user("Turn the wheel")
+    lines.answer("m1", "Others shall do it")
+    lines.user("Look at tooth 3", None, isSidechain=True, agentId="one")
+    lines.answer("m1", "t", "u")
+    lines.answer("s1", "I look", "x", isSidechain=True, agentId="one")
+    lines.user("Look at tooth 4", None, isSidechain=True, agentId="two")
+    lines.result("x", isSidechain=True, agentId="one")
+    lines.answer("s1", "It is one summary", isSidechain=True, agentId="two")
+    lines.result("t", "It turns")
+    lines.answer("s2", "It turns", isSidechain=True)
+    lines.other(type="custom-title", customTitle="The title", sessionId=SESSION)
+    lines.result("u", "It stands")
+    lines.answer("m2", "All is said.")
+
+
+@case
+def _titles_that_come_late(lines: Lines) -> None:
+    lines.other(type="summary", summary="Of another one", leafUuid="x")
+    lines.user("Turn the wheel")
+    lines.other(type="ai-title", aiTitle="Wheels", sessionId=SESSION)
+    lines.answer("m1", "It turns.")
+    lines.other(type="summary", summary="Too late", leafUuid="x")
+    lines.other(type="ai-title", aiTitle="Wheels that turn", sessionId=SESSION)
+    lines.other(type="custom-title", customTitle="Mine", sessionId=SESSION)
+    lines.other(type="ai-title", aiTitle="Wheels again", sessionId=SESSION)
+    lines.other(type="custom-title", customTitle="My own", sessionId=SESSION)
+
+
+@case
+def _odds_and_ends(lines: Lines) -> None:
+    lines.user("A caveat", isMeta=True)
+    lines.add("attachment", attachment={"type": "skill_listing", "content": "skills"})
+    lines.user("Turn the wheel")
+    lines.add("progress", data={"type": "hook"})
+    lines.answer("m1", "I look")
+    lines.add("attachment", attachment={"type": "queued_command", "prompt": "Quickly"})
+    lines.answer("m1", "a")
+    lines.answer("m1", "And at another", "b")
+    lines.result("a")
+    lines.result("gone", "of nobody")
+    lines.answer("m3", "API Error", model="<synthetic>")
+    lines.result("b")
+    lines.user([])
+    lines.other(type="file-history-snapshot", messageId="x", snapshot={})
+    lines.answer("m1", "The same id again")
+
+
+def ids(name: str) -> list[str]:
+    subs = ("one", "two", "subagent") if name == "sidechains" else ()
+    return [SESSION, *(f"{SESSION}-{sub}" for sub in subs)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_file_that_grew_line_by_line_is_as_if_imported_at_once(
+    name: str, where: str, tmp_path: Path
+) -> None:
+    lines = Lines()
+    CASES[name](lines)
+    path, once = tmp_path / f"{SESSION}.jsonl", str(tmp_path / "once.db")
+    grown(where, path, lines.all)
+    imported(once, path)
+    for session in ids(name):
+        assert told(where, session) == told(once, session)
+    assert [held.state for held in imported(where, path)] == ["same"] * len(ids(name))
+    for session in ids(name):
+        assert told(where, session) == told(once, session)
+
+
+REAL = {
+    "claude-code/entireio-cli_dc55b3a1dc.jsonl": 40,
+    "claude-code/vibecodingtracker_claude_code.jsonl": 7,
+    "codex/ai-sessions_codex-pomodoro.jsonl": 11,
+    "pi/pi-mono_before-compaction.jsonl": 150,
+    "copilot-cli/vibecodingtracker_copilot.jsonl": 9,
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_file_that_grew_is_as_if_imported_at_once(
+    name: str, where: str, tmp_path: Path, corpus: Path
+) -> None:
+    lines = (corpus / name).read_bytes().splitlines(keepends=True)
+    path, once = tmp_path / Path(name).name, str(tmp_path / "once.db")
+    for end in [*range(REAL[name], len(lines), len(lines) // 3), len(lines)]:
+        path.write_bytes(b"".join(lines[:end]))
+        imported(where, path)
+    (done,) = imported(once, path)
+    assert told(where, done.id) == told(once, done.id)
+    assert [held.state for held in imported(where, path)] == ["same"]
+
+
+# --- what was done to it in the store ------------------------------------------------------
+
+
+def rewound() -> Lines:
+    """A prune, a pivot and a rewind, in this order."""
+    lines = Lines()
+    lines.user("Turn the wheel")
+    lines.step("a")
+    lines.step("b")
+    lines.microcompact("a")
+    lines.user("And the sluice")
+    lines.compact()
+    first = lines.step("c")
+    lines.user("Not this")
+    lines.step("d")
+    lines.user("But that", parent=first)
+    lines.answer("m9", "So be it.")
+    return lines
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_what_was_undone_stays_undone_when_the_file_grows(
+    number: int, where: str, tmp_path: Path
+) -> None:
+    lines = rewound()
+    path = write(tmp_path / "a.jsonl", lines.all)
+    imported(where, path)
+    with opened(where, SESSION) as session:
+        assert [act.kind for act in session.acts()] == ["prune", "pivot", "revert"]
+        session.undo(number)
+        view = bytes_of(session.view())
+    lines.step("e")
+    (done,) = imported(where, write(path, lines.all))
+    assert (done.state, done.pivots, done.pruned) == ("grown", 0, 0)
+    with opened(where, SESSION) as session:
+        states = [act.state for act in session.acts()]
+        assert [state == "undone" for state in states] == [n == number for n in (1, 2, 3)]
+        assert bytes_of(session.view()).startswith(view[:-1])
+        session.redo()
+        assert {act.state for act in session.acts()} == {"done"}
+
+
+def test_a_rewind_is_an_act_that_can_be_undone(where: str, tmp_path: Path) -> None:
+    imported(where, write(tmp_path / "a.jsonl", rewound().all))
+    with opened(where, SESSION, policy=OPENCODE) as session:
+        after = bytes_of(session.view())
+        assert b"But that" in after
+        assert b"Not this" not in after
+        assert "Not this" not in str(session.export(reverted=False))
+        assert "Not this" in str(session.export())
+        assert session.search("Not this")[0].state == "reverted"
+        session.undo()
+        assert b"Not this" in bytes_of(session.view())
+        assert b"Not this" in bytes_of(session.view(before=3))
+        session.redo()
+        assert bytes_of(session.view()) == after
+
+
+def unchanged(where: str, path: Path, error: type[Exception], words: str) -> None:
+    """An import that is refused leaves a session as it was."""
+    before = told(where, SESSION)
+    with pytest.raises(error, match=words):
+        imported(where, path)
+    assert told(where, SESSION) == before
+
+
+def test_a_session_that_went_on_in_the_store_is_not_overwritten(where: str, tmp_path: Path) -> None:
+    lines = rewound()
+    lines.answer("m10", "I wait", "w")
+    path = write(tmp_path / "a.jsonl", lines.all)
+    imported(where, path)
+    with opened(where, SESSION) as session:
+        session.user("I go on here")
+    assert imported(where, path)[0].state == "same"
+    lines.microcompact("b")
+    assert imported(where, write(path, lines.all))[0].state == "same"
+    lines.result("w")
+    unchanged(where, write(path, lines.all), Diverged, "went on in the store after message")
+    lines.user("I go on there")
+    unchanged(where, write(path, lines.all), Diverged, "is not the same from message")
+
+
+def test_a_result_that_was_given_in_the_store_is_not_overwritten(
+    where: str, tmp_path: Path
+) -> None:
+    lines = Lines()
+    lines.user("Turn the wheel")
+    lines.answer("m1", "I turn it", "w")
+    path = write(tmp_path / "a.jsonl", lines.all)
+    imported(where, path)
+    with opened(where, SESSION) as session:
+        session.result("w", "It turned here")
+    assert imported(where, path)[0].state == "same"
+    lines.result("w", "It turned there")
+    unchanged(where, write(path, lines.all), Diverged, "from message 2 on")
+
+
+def test_a_session_that_another_writes_to_is_left_alone(where: str, tmp_path: Path) -> None:
+    lines = rewound()
+    path = write(tmp_path / "a.jsonl", lines.all)
+    imported(where, path)
+    with opened(where, SESSION) as session:
+        session.user("Mine")
+        places = session.view().places
+        with pytest.raises(SessionBusy, match=f"process {os.getpid()}"):
+            imported(where, path)
+        session.user("Mine still")
+        assert session.view().places == (*places, places[-1] + 1)
+
+
+def test_what_is_added_is_counted_as_the_rest_was(where: str, tmp_path: Path) -> None:
+    lines = rewound()
+    path = tmp_path / "a.jsonl"
+    with Store.open(where, durable=False) as store:
+        for end, estimate in ((6, "round4"), (len(lines.all), "classes")):
+            with opened_reading(write(path, lines.all[:end])) as reading:
+                store_reading(store, reading, estimate=estimate)
+        assert store.named(SESSION).estimate == "round4"
+        with opened_reading(path) as reading:
+            (once,) = store_reading(store, reading, estimate="round4", name="once")
+        assert store.named(SESSION).tokens == once.tokens
+
+
+def test_an_older_copy_of_a_file_takes_nothing_away(where: str, tmp_path: Path) -> None:
+    lines = rewound()
+    lines.other(type="custom-title", customTitle="The title", sessionId=SESSION)
+    imported(where, write(tmp_path / "a.jsonl", lines.all))
+    before = told(where, SESSION)
+    (done,) = imported(where, write(tmp_path / "b.jsonl", lines.all[:7]))
+    assert done.state == "same"
+    assert told(where, SESSION) == before
+
+
+def test_a_new_title_alone_is_news(where: str, tmp_path: Path) -> None:
+    lines = rewound()
+    imported(where, write(tmp_path / "a.jsonl", lines.all))
+    lines.other(type="custom-title", customTitle="The title", sessionId=SESSION)
+    (done,) = imported(where, write(tmp_path / "a.jsonl", lines.all))
+    assert (done.state, done.title) == ("grown", "The title")
+
+
+# --- whole or not at all -------------------------------------------------------------------
+
+
+def sessions_in(where: str) -> list[str]:
+    with Store.open(where, durable=False) as store:
+        return [row.id for row in store.sessions()]
+
+
+def test_a_bad_line_leaves_nothing_of_its_file(where: str, tmp_path: Path) -> None:
+    lines = Lines()
+    CASES["sidechains"](lines)
+    path = write(tmp_path / "a.jsonl", lines.all)
+    good = path.read_text()
+    path.write_text(f"{good}\n\nno JSON\n{good}")
+    with pytest.raises(BadInput, match=rf"a\.jsonl: line {len(lines.all) + 3}: not valid JSON"):
+        imported(where, path)
+    assert sessions_in(where) == []
+    with Store.open(where) as store, opened_reading(path, lenient=True) as reading:
+        assert len(store_reading(store, reading, estimate="classes")) == 4
+        assert [held.line for held in reading.skipped] == [len(lines.all) + 3]
+
+
+def test_a_bad_line_in_what_a_file_grew_by_changes_nothing(where: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rewound().all)
+    imported(where, path)
+    lines = rewound()
+    lines.step("e")
+    write(path, lines.all)
+    path.write_text(path.read_text() + '{"type": "user"}\n')
+    unchanged(where, path, BadInput, "'message' is missing")
+
+
+_KILLED = """
+import os, signal, sys
+from foldmark.transcripts.read import opened_reading
+from foldmark.transcripts.store import store_reading
+from foldmark.store.store import Store
+where, path, most = sys.argv[1:]
+
+def watch(position):
+    if position > int(most):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with Store.open(where) as store, opened_reading(path) as reading:
+    store_reading(store, reading, estimate="classes", watch=watch)
+"""
+
+
+def killed(*arguments: object) -> int:
+    command = [sys.executable, "-c", _KILLED, *map(str, arguments)]
+    return subprocess.run(command, check=False, timeout=60).returncode
+
+
+def test_an_import_that_is_killed_leaves_nothing_and_can_be_done_again(
+    where: str, tmp_path: Path
+) -> None:
+    lines = Lines()
+    lines.user("Turn the wheel")
+    for number in range(150):
+        lines.step(f"{number}", f"{number} teeth of a wheel\n" * 200)
+    path = write(tmp_path / "a.jsonl", lines.all)
+    assert killed(where, path, 500_000) == -signal.SIGKILL
+    assert sessions_in(where) == []
+    imported(where, write(tmp_path / "b.jsonl", lines.all[:41]))
+    assert killed(where, path, 500_000) == -signal.SIGKILL
+    assert imported(where, path)[0].state == "grown"
+    imported(str(tmp_path / "once.db"), path)
+    assert told(where, SESSION) == told(str(tmp_path / "once.db"), SESSION)

@@ -1,0 +1,321 @@
+"""Runs of SWE-agent: calls in text and real ones, demonstrations, and what repeats the history."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldmark.errors import BadInput
+from foldmark.log.log import Log
+from foldmark.model.messages import (
+    AssistantInfo,
+    Completed,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+    Transcript,
+    has_result,
+)
+from foldmark.transcripts.formats._runs import parted, place_of
+from foldmark.transcripts.formats.swe_agent import SweAgent
+from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
+from foldmark.transcripts.source import opened_source
+from tests.support.malformed_records import assert_acceptable, bent, read_leniently
+from tests.support.view_lines import joined, shown
+
+Item = dict[str, Any]
+SPOKEN = "I look around.\n\n```\nls -a\n```"
+
+
+def prompt(text: str = "You fix things.") -> Item:
+    return {"role": "system", "content": text, "agent": "main", "message_type": "system_prompt"}
+
+
+def user(content: Any, **more: Any) -> Item:
+    return {"role": "user", "content": content, "agent": "main", **more}
+
+
+def spoken(text: str, action: str, **more: Any) -> Item:
+    told = {"thought": "", "action": action, "agent": "main"}
+    return {"role": "assistant", "content": text, **told, **more}
+
+
+def call(name: str, tool: str = "bash", **arguments: Any) -> Item:
+    function = {"name": tool, "arguments": json.dumps(arguments)}
+    return {"id": name, "type": "function", "function": function}
+
+
+def called(text: str, *calls: Item, **more: Any) -> Item:
+    return spoken(text, "ls", tool_calls=list(calls), message_type="action", **more)
+
+
+def result(name: str, content: Any) -> Item:
+    about = {"message_type": "observation", "tool_call_ids": [name]}
+    return {"role": "tool", "content": content, "agent": "main", **about}
+
+
+def run(*history: Item, steps: tuple[Item, ...] = (), **more: Any) -> Item:
+    about = {"info": {"exit_status": "submitted"}, "environment": "main"}
+    return {"trajectory": list(steps), "history": list(history), **about, **more}
+
+
+def read(folder: Path, *history: Item, **more: Any) -> Transcript:
+    file = folder / "task-7.traj"
+    file.write_text(json.dumps(run(*history, **more), indent=2))
+    return read_transcript(file)
+
+
+def calls(transcript: Transcript) -> list[ToolPart]:
+    parts = [part for message in transcript.messages for part in message.parts]
+    return [part for part in parts if isinstance(part, ToolPart)]
+
+
+# --- commands in text -----------------------------------------------------------------------
+
+
+def test_a_command_in_the_text_is_a_call_and_the_next_message_its_output(tmp_path: Path) -> None:
+    found = read(tmp_path, prompt(), user("fix it"), spoken(SPOKEN, "ls -a\n"), user("a.py"))
+    assert shown(*found.messages) == [
+        "user: fix it",
+        "assistant: I look around.",
+        "call task-7-2-call",
+        "text task-7-2-call: a.py",
+    ]
+    (part,) = calls(found)
+    assert (part.tool, part.state.input) == ("bash", {"command": "ls -a"})
+    assert found.info.origin
+    assert found.info.origin.system == "You fix things."
+
+
+def test_its_own_commands_are_called_by_their_names(tmp_path: Path) -> None:
+    text = "```\nedit 1:1\nx = 1\nend_of_edit\n```\nThat is all."
+    found = read(tmp_path, user("go"), spoken(text, "edit 1:1\nx = 1\nend_of_edit\n"), user("ok"))
+    (part,) = calls(found)
+    assert part.tool == "edit"
+    assert found.messages[1].parts[1] == TextPart(text="That is all.")
+    assert joined(found.messages[1].parts, "swe-agent") == text
+
+
+def test_the_last_output_is_told_by_the_trajectory_where_the_history_ends(tmp_path: Path) -> None:
+    step = {"action": "submit", "observation": "the patch", "messages": [user("fix it")]}
+    history = (user("fix it"), spoken("```\nsubmit\n```", "submit"))
+    (part,) = calls(read(tmp_path, *history, steps=(step,)))
+    assert isinstance(part.state, Completed)
+    assert (part.tool, part.state.output) == ("submit", "the patch")
+
+
+def test_what_the_trajectory_repeats_is_not_read(tmp_path: Path) -> None:
+    history = (user("fix it"), spoken(SPOKEN, "ls -a"), user("a.py"))
+    step = {"action": "ls -a", "observation": "a.py, raw", "messages": [1], "query": "?"}
+    assert read(tmp_path, *history, steps=(step,)) == read(tmp_path, *history)
+
+
+def test_a_demonstration_is_a_note_and_no_output(tmp_path: Path) -> None:
+    demo = user("Here is how.", is_demo=True, message_type="demonstration")
+    found = read(tmp_path, prompt(), demo, user("fix it", message_type="observation"))
+    (first,), (second,) = (message.parts for message in found.messages)
+    assert first == TextPart(text="Here is how.", synthetic=True)
+    assert second == TextPart(text="fix it")
+    assert [request.text for request in Log(len, found.messages).requests.all] == ["fix it"]
+
+
+def test_a_command_that_is_written_in_another_way_stands_beside_the_text(tmp_path: Path) -> None:
+    text = "<function=bash>\n<parameter=command>ls</parameter>\n</function>"
+    found = read(tmp_path, user("go"), spoken(text, "ls   -a"), user("a.py"))
+    said, part = found.messages[1].parts
+    assert said == TextPart(text=text)
+    assert isinstance(part, ToolPart)
+    assert part.state == Completed(input={"command": "ls   -a"}, output="a.py")
+    assert joined(found.messages[1].parts, "swe-agent") == text
+
+
+def test_an_answer_without_a_command_is_followed_by_a_message_of_the_user(tmp_path: Path) -> None:
+    found = read(tmp_path, user("go"), spoken("I am done.", ""), user("Are you?"))
+    assert shown(*found.messages) == ["user: go", "assistant: I am done.", "user: Are you?"]
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "before"),
+    [
+        ("Go.\n```\nls\n```", "ls", "\n```\n"),
+        ("Go.\n```bash\n ls\n```\nIt tells all.", "ls", "\n```bash\n "),
+        ("<command>\nls\n</command>", "ls", "<command>\n"),
+        ("```\nls\n```\nand\n```\nls\n```", "ls", "\n```\n"),
+        (" ls\n", "ls", " "),
+    ],
+)
+def test_a_command_is_found_with_what_encloses_it(text: str, command: str, before: str) -> None:
+    place = place_of(text, command)
+    assert place
+    parts = parted(text, place, "k", "bash", "c")
+    (part,) = (part for part in parts if isinstance(part, ToolPart))
+    assert part.state.input == {"command": command}
+    assert part.metadata
+    assert part.metadata["k"]["before"] == before
+    assert joined(parts, "k") == text
+
+
+@pytest.mark.parametrize("text", ["It tells all.", "```\nls -a\n```", "<a>ls</b>", "```\nls"])
+def test_a_command_is_not_found_where_words_only_look_like_it(text: str) -> None:
+    assert place_of(text, "ls") is None
+
+
+PIECES = st.sampled_from(["```", "\n", "ls", " ", "bash", "<command>", "</command>", "é", "x"])
+
+
+@given(st.lists(PIECES, max_size=14).map("".join), st.sampled_from(["ls", "x", "ls\nx"]))
+def test_whatever_was_split_can_be_put_together(text: str, command: str) -> None:
+    place = place_of(text, command)
+    if place:
+        parts = parted(text, place, "k", "bash", "c")
+        assert joined(parts, "k") == text
+        assert all(part.text.strip() for part in parts if isinstance(part, TextPart))
+
+
+# --- real calls -----------------------------------------------------------------------------
+
+
+def test_results_stand_with_their_calls(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        prompt(),
+        user([{"type": "text", "text": "fix it"}]),
+        called("I look.", call("c1", command="ls")),
+        result("c1", [{"type": "text", "text": "a.py"}]),
+        called("", call("c2", "submit")),
+        result("c2", "the patch"),
+    )
+    assert shown(*found.messages) == [
+        "user: fix it",
+        "assistant: I look.",
+        "call c1",
+        "text c1: a.py",
+        "call c2",
+        "text c2: the patch",
+    ]
+    assert [part.state.input for part in calls(found)] == [{"command": "ls"}, {}]
+
+
+def test_a_result_without_a_call_is_a_note(tmp_path: Path) -> None:
+    found = read(tmp_path, user("go"), result("c9", "alone"))
+    (part,) = found.messages[1].parts
+    assert isinstance(part, TextPart)
+    assert (part.text, part.synthetic) == ("alone", True)
+
+
+def test_thinking_keeps_its_signature(tmp_path: Path) -> None:
+    thought = {"type": "thinking", "thinking": "hm", "signature": "sig"}
+    item = called("I look.", call("c1"), thinking_blocks=[thought])
+    first, *_ = read(tmp_path, user("go"), item).messages[1].parts
+    assert first == ReasoningPart(text="hm", metadata={"anthropic": {"signature": "sig"}})
+
+
+# --- what is said of a run ------------------------------------------------------------------
+
+CONFIG = {
+    "agent": {"model": {"name": "anthropic/claude-x"}},
+    "problem_statement": {"id": "task-1"},
+}
+
+
+@pytest.mark.parametrize("config", [CONFIG, json.dumps(CONFIG)])
+def test_how_a_run_was_set_up_names_it_and_its_model(tmp_path: Path, config: Any) -> None:
+    info = {"exit_status": "submitted", "submission": "long", "swe_agent_version": "1.0.1"}
+    stats = {"instance_cost": 0.5}
+    found = read(
+        tmp_path,
+        user("go"),
+        spoken("Yes.", ""),
+        replay_config=config,
+        info={**info, "model_stats": stats},
+    )
+    answer = found.messages[1].info
+    assert isinstance(answer, AssistantInfo)
+    assert (answer.provider_id, answer.model_id) == ("anthropic", "claude-x")
+    assert (found.info.id, found.info.version) == ("task-1", "1.0.1")
+    assert found.extra == {"swe-agent": {"exit_status": "submitted", "model_stats": stats}}
+
+
+@pytest.mark.parametrize("config", ["no JSON", 3, None, {"agent": "me", "problem_statement": []}])
+def test_a_run_is_named_after_its_file_where_nothing_else_names_it(
+    tmp_path: Path, config: Any
+) -> None:
+    assert read(tmp_path, user("go"), replay_config=config).info.id == "task-7"
+
+
+# --- anything else --------------------------------------------------------------------------
+
+EVERYTHING = run(
+    prompt(),
+    user("Here is how.", is_demo=True),
+    user("fix it"),
+    spoken(SPOKEN, "ls -a"),
+    user("a.py"),
+    called("I look.", call("c1", command="ls"), thinking_blocks=[]),
+    result("c1", [{"type": "text", "text": "a.py"}]),
+    steps=({"observation": "x"},),
+    replay_config=CONFIG,
+)
+
+
+@given(bent(EVERYTHING))
+def test_whatever_a_file_holds_is_read_or_refused(record: Any) -> None:
+    for found in read_leniently(SweAgent, [record, EVERYTHING]):
+        assert_acceptable(found.messages)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"content": "no role"},
+        called("x", {"id": "c1"}),
+        called("x", call("c1"), thinking_blocks=[3]),
+    ],
+)
+def test_a_history_that_is_none_is_refused(tmp_path: Path, item: Item) -> None:
+    with pytest.raises(BadInput):
+        read(tmp_path, user("go"), item)
+
+
+# --- real files -----------------------------------------------------------------------------
+
+
+def real(corpus: Path) -> list[Any]:
+    manifest = json.loads((corpus / "manifest.json").read_bytes())
+    return [file for file in manifest if file["format"] == SweAgent.name]
+
+
+def test_real_files_have_as_many_messages_as_they_are_said_to_have(corpus: Path) -> None:
+    for file in real(corpus):
+        with opened_reading(corpus / file["file"]) as reading:
+            assert list(reading.steps())
+        tally = reading.importer.tally
+        wanted = (file["messages"], file["tool_calls"], file["tool_results"])
+        assert (tally.messages, tally.calls, tally.results) == wanted
+
+
+def test_real_files_are_read_the_same_twice_and_can_be_kept(corpus: Path) -> None:
+    for file in real(corpus):
+        (found,) = read_sessions(corpus / file["file"])
+        assert read_sessions(corpus / file["file"]) == [found]
+        assert len({message.id for message in found.messages}) == len(found.messages)
+        assert all(has_result(part) for part in calls(found))
+        assert_acceptable(found.messages)
+
+
+def test_every_answer_of_a_real_file_can_be_put_together_again(corpus: Path) -> None:
+    for file in real(corpus):
+        (found,) = read_sessions(corpus / file["file"])
+        history = json.loads((corpus / file["file"]).read_bytes())["history"]
+        said = [message.parts for message in found.messages if not message.is_user]
+        wanted = [item["content"] for item in history if item["role"] == "assistant"]
+        assert [joined(parts, "swe-agent") for parts in said] == wanted
+
+
+def test_no_other_file_is_taken_for_one_of_swe_agent(corpus: Path) -> None:
+    for file in json.loads((corpus / "manifest.json").read_bytes()):
+        with opened_source(corpus / file["file"]) as source:
+            assert SweAgent.recognises(source.head) == (file["format"] == SweAgent.name)

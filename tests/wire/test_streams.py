@@ -1,0 +1,297 @@
+"""Streamed answers, put together: as without streaming; and what half of one says."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from foldmark.errors import BadInput
+from foldmark.model.messages import ReasoningPart, TextPart, ToolPart
+from foldmark.wire.codec import WIRES
+from foldmark.wire.streams import Stream, Streamed, chunk_wire
+from tests.support.api_answers import Bit, Json
+from tests.support.stream_cases import (
+    CALLS,
+    ERRORS,
+    SDK,
+    THINKS,
+    WHOLE,
+    WORDS,
+    answer,
+    gemini,
+    message,
+)
+
+each_wire = pytest.mark.parametrize("wire", WIRES)
+
+
+def joined(chunks: Sequence[object], wire: str | None = None) -> Streamed | None:
+    stream = Stream(wire)
+    for chunk in chunks:
+        stream.take(chunk)
+    return stream.streamed()
+
+
+def put_together(chunks: Sequence[object], wire: str | None = None) -> Streamed:
+    found = joined(chunks, wire)
+    assert found
+    return found
+
+
+def words(said: Streamed) -> str:
+    parts = message(said).parts
+    return "".join(p.text for p in parts if isinstance(p, TextPart | ReasoningPart))
+
+
+def calls(said: Streamed) -> list[ToolPart]:
+    return [part for part in message(said).parts if isinstance(part, ToolPart)]
+
+
+# --- whole -----------------------------------------------------------------------------------
+
+
+@each_wire
+@pytest.mark.parametrize("bits", [WHOLE, (WORDS,), CALLS], ids=["all", "words", "calls"])
+def test_chunks_make_the_response_that_comes_without_streaming(
+    wire: str, bits: Sequence[Bit]
+) -> None:
+    whole, streamed = answer(wire, bits).whole, answer(wire, bits).streamed
+    said = put_together(streamed)
+    assert said.wire == wire
+    assert said.ended
+    found = said.response
+    if wire == "openai-chat":  # a refusal that is none, and that there are no probabilities
+        whole["choices"][0]["message"].pop("refusal")
+    assert found == whole
+
+
+@each_wire
+def test_objects_of_the_sdk_say_the_same_as_their_json(wire: str) -> None:
+    streamed = [event for event in answer(wire).streamed if event.get("type") != "ping"]
+    objects = [SDK[wire].validate_python(event) for event in streamed]
+    first, second = put_together(objects), put_together(streamed)
+    assert message(first).parts == message(second).parts
+    assert (first.wire, first.ended) == (wire, True)
+
+
+@each_wire
+def test_a_wire_is_recognised_by_its_first_chunk_that_tells(wire: str) -> None:
+    assert chunk_wire(answer(wire).streamed[0]) == wire
+    added = {"type": "text", "text": "Hi", "snapshot": "Hi"}
+    assert put_together([added, {"type": "ping"}, *answer(wire).streamed]).wire == wire
+    assert chunk_wire({"type": "ping"}) is None
+
+
+def test_what_is_no_chunk_is_told() -> None:
+    with pytest.raises(BadInput, match="give wire="):
+        joined([{"a": 1}])
+    with pytest.raises(BadInput, match="not str"):
+        joined(["words"])
+    with pytest.raises(BadInput, match="there is no wire"):
+        joined([], "pigeon")
+    assert joined([]) is None
+    assert joined([], "gemini") is None
+
+
+BROKEN: list[tuple[str, Json]] = [
+    ("openai-chat", {"choices": 5}),
+    ("openai-chat", {"choices": [5]}),
+    ("openai-chat", {"choices": [{"delta": {"tool_calls": "x"}}]}),
+    ("anthropic", {"type": "content_block_start", "index": "x"}),
+    ("anthropic", {"type": "message_delta", "delta": 5}),
+    ("gemini", {"candidates": 5}),
+    ("gemini", {"candidates": [{"content": {"parts": [5]}}]}),
+    ("gemini", {"candidates": [{"content": {"parts": [{"text": 5}]}}]}),
+]
+
+
+@pytest.mark.parametrize(("wire", "chunk"), BROKEN)
+def test_a_chunk_that_is_broken_is_refused_in_words(wire: str, chunk: Json) -> None:
+    with pytest.raises(BadInput):
+        joined([*answer(wire).streamed[:2], chunk], wire)
+
+
+# --- broken off ------------------------------------------------------------------------------
+
+
+@each_wire
+def test_of_a_stream_that_breaks_off_words_are_kept_and_half_calls_left_out(wire: str) -> None:
+    streamed, before, seen = answer(wire).streamed, "", set[int]()
+    given = [call.given for call in CALLS]
+    for length in range(1, len(streamed) + 1):
+        said = put_together(streamed[:length])
+        told = words(said)
+        assert (THINKS + WORDS).startswith(told)
+        assert told.startswith(before)
+        found = [call.state.input for call in calls(said)]
+        assert found == given[: len(found)]
+        seen.add(len(found))
+        before = told
+    assert before == THINKS + WORDS
+    assert seen == {0, 1, 2}
+    assert not put_together(streamed[: len(streamed) // 2]).ended
+
+
+def test_tokens_that_were_told_before_the_answer_are_not_those_of_it() -> None:
+    said = put_together(answer("anthropic").streamed[:-2])
+    assert "usage" not in said.response
+
+
+def test_an_item_that_was_not_finished_goes_back_without_its_id() -> None:
+    events = answer("openai-responses", (WORDS,)).streamed
+    said = put_together(events[:4])
+    (item,) = said.response["output"]
+    assert item["status"] == "incomplete"
+    assert "id" not in item
+    assert WORDS.startswith(item["content"][0]["text"])
+
+
+def test_what_a_provider_says_went_wrong_is_kept() -> None:
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    said = put_together([*answer("anthropic").streamed[:8], error])
+    assert (said.ended, said.failure) == (False, "Overloaded")
+    events = answer("openai-responses").streamed
+    failed = {"status": "failed", "error": {"code": "server_error", "message": "Oh no"}}
+    last = {"type": "response.failed", "response": {**events[0]["response"], **failed}}
+    said = put_together([*events[:-1], last])
+    assert (said.ended, said.failure) == (False, "Oh no")
+    assert words(said) == THINKS + WORDS
+    assert put_together([*events[:3], {"type": "error", "message": "Later"}]).failure == "Later"
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_an_error_that_comes_alone_is_of_any_wire_and_says_nothing(error: Json) -> None:
+    assert joined([error]) is None
+    assert joined([{"type": "ping"}, error]) is None
+    for wire in WIRES:
+        said = put_together([error, *answer(wire).streamed[:-2]])
+        assert (said.wire, said.failure) == (wire, "Overloaded")
+    with pytest.raises(BadInput, match=r"no wire that is known.*its provider says: Overloaded"):
+        joined([error, {"neither": "nor"}])
+
+
+# --- what servers do -------------------------------------------------------------------------
+
+
+def delta(**fields: Any) -> Json:
+    return {"choices": [{"index": 0, "delta": fields, "finish_reason": None}]}
+
+
+def called(**fields: Any) -> Json:
+    return delta(tool_calls=[fields])
+
+
+ENDED: Json = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+ODD: dict[str, list[Json]] = {
+    "without an index": [
+        called(id="a", function={"name": "ls", "arguments": '{"p"'}),
+        called(function={"arguments": ":1}"}),
+        called(id="b", function={"name": "ls", "arguments": '{"p":2}'}),
+    ],
+    "one index for all": [
+        called(index=0, id="a", function={"name": "ls", "arguments": '{"p":1}'}),
+        called(index=0, id="b", function={"name": "ls", "arguments": '{"p":2}'}),
+    ],
+    "names again and again": [
+        called(index=0, id="a", type="function", function={"name": "ls", "arguments": '{"p"'}),
+        called(index=0, id="a", type="function", function={"name": "ls", "arguments": ":1}"}),
+        called(index=1, id="b", type="function", function={"name": "ls", "arguments": '{"p":2}'}),
+        called(index=1, id="", type="function", function={"name": "", "arguments": ""}),
+    ],
+    "mixed": [
+        called(index=0, id="a", function={"name": "ls", "arguments": '{"p"'}),
+        called(index=1, id="b", function={"name": "ls", "arguments": '{"p":'}),
+        called(index=0, id=None, function={"name": None, "arguments": ":1}"}),
+        called(index=1, function={"arguments": "2}"}),
+    ],
+}
+
+
+@pytest.mark.parametrize("chunks", ODD.values(), ids=ODD)
+def test_calls_are_told_apart_however_a_server_numbers_them(chunks: list[Json]) -> None:
+    said = put_together([delta(role="assistant", content=""), *chunks, ENDED])
+    found = [(call.call_id, call.tool, call.state.input) for call in calls(said)]
+    assert found == [("a", "ls", {"p": 1}), ("b", "ls", {"p": 2})]
+
+
+def test_a_role_that_is_repeated_is_one_role_and_a_refusal_is_joined() -> None:
+    chunks = [delta(role="assistant", refusal="I can"), delta(role="assistant", refusal="not.")]
+    end: Json = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    said = put_together([*chunks, end])
+    (choice,) = said.response["choices"]
+    assert choice["message"] == {"role": "assistant", "content": None, "refusal": "I cannot."}
+
+
+def test_thoughts_that_a_server_wants_back_are_joined_by_their_index() -> None:
+    def thought(text: str, index: int, **more: Any) -> Json:
+        held = {"type": "reasoning.text", "text": text, "index": index, **more}
+        return delta(reasoning_details=[held])
+
+    chunks = [thought("a", 0), thought("b", 0, signature="s"), thought("c", 1), delta(content="Hi")]
+    (choice,) = put_together(chunks).response["choices"]
+    assert choice["message"]["reasoning_details"] == [
+        {"type": "reasoning.text", "text": "ab", "index": 0, "signature": "s"},
+        {"type": "reasoning.text", "text": "c", "index": 1},
+    ]
+
+
+def test_items_that_were_done_are_the_answer_where_the_last_event_has_none() -> None:
+    events = answer("openai-responses").streamed
+    bare: Json = {**events[-1], "response": {**events[-1]["response"], "output": []}}
+    assert put_together([*events[:-1], bare]).response == events[-1]["response"]
+
+
+def joined_parts(*chunks: Json) -> list[Json]:
+    return put_together(chunks, "gemini").response["candidates"][0]["content"]["parts"]
+
+
+def test_a_part_that_is_signed_stays_as_it_is() -> None:
+    signed = {"text": "", "thoughtSignature": "c2ln"}
+    also = {"text": "d", "thoughtSignature": "c2ln"}
+    chunks = [gemini({"text": text}) for text in "ab"]
+    found = joined_parts(
+        *chunks, gemini(signed), gemini({"text": "c"}, also), gemini({"text": "e"})
+    )
+    assert found == [{"text": "ab"}, signed, {"text": "c"}, also, {"text": "e"}]
+
+
+def test_thoughts_and_words_are_joined_apart() -> None:
+    thoughts = [gemini({"text": text, "thought": True}) for text in ("Hm", ", hm.")]
+    said = [gemini({"text": text}) for text in ("Well", ".", "")]
+    found = joined_parts(*thoughts, *said)
+    assert found == [{"text": "Hm, hm.", "thought": True}, {"text": "Well."}]
+
+
+def test_arguments_in_pieces_are_put_where_their_paths_say() -> None:
+    first = gemini({"functionCall": {"name": "ls", "id": "a", "willContinue": True}})
+    pieces = [
+        ("$.path", {"stringValue": "lef"}),
+        ("$.path", {"stringValue": "t.py"}),
+        ("$.at[1].line", {"numberValue": 7}),
+        ("$['deep']['er']", {"boolValue": True}),
+        ("$[0]", {"numberValue": 1}),
+    ]
+    chunks = [
+        gemini(
+            {"functionCall": {"partialArgs": [{"jsonPath": path, **value}], "willContinue": True}}
+        )
+        for path, value in pieces
+    ]
+    assert joined_parts(first, *chunks) == []  # it is not whole yet
+    (part,) = joined_parts(first, *chunks, gemini({"functionCall": {}}))
+    given = {"path": "left.py", "at": [None, {"line": 7}], "deep": {"er": True}}
+    assert part == {"functionCall": {"name": "ls", "id": "a", "args": given}}
+
+
+def test_a_prompt_that_is_blocked_is_an_end() -> None:
+    said = put_together([{"promptFeedback": {"blockReason": "SAFETY"}}])
+    assert said.ended
+    assert cast("Any", message(said).info).finish == "content-filter"
+
+
+def test_many_pieces_are_joined_in_little_time() -> None:
+    chunks = [delta(content="x") for _ in range(50_000)]
+    said = put_together(chunks)
+    assert len(words(said)) == 50_000
+    assert json.dumps(said.response)
