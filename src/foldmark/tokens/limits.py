@@ -78,20 +78,15 @@ def known_limits(name: str) -> Limit | None:
 
 def limits_or_usual(name: str, *, is_given: bool) -> Limit:
     """The limits of a model, else the usual ones; UnknownModel where the user has named it."""
-    try:
+    if is_given:
         return model_limits(name)
-    except UnknownModel:
-        if is_given:
-            raise
-        return USUAL_LIMIT
+    return known_limits(name) or USUAL_LIMIT
 
 
 def narrowed(name: str, window: int) -> Limit:
     """A window of the user's own, with what is known of the model's output."""
-    try:
-        return Limit(context=window, output=model_limits(name).output)
-    except UnknownModel:
-        return Limit(context=window)
+    known = known_limits(name)
+    return Limit(context=window, output=known.output) if known else Limit(context=window)
 
 
 def known_models() -> tuple[str, ...]:
