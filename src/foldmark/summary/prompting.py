@@ -1,7 +1,7 @@
-"""What a model is told when it shall summarise: prompts, which are text files, put together.
+"""Builds the prompts that ask a model for a summary, from the text files in `prompts/`.
 
-What was recorded is data. It stands between two fences that it cannot contain, and what is asked
-comes after it, so that nothing in it has the last word.
+The recorded session is data. It is quoted between two fences that it cannot contain, and the
+instruction follows it, so that no recorded text comes last.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from foldmark.compaction.situation import CompactionRequest
 from foldmark.model.prompt_messages import AssistantMessage, PromptMessage, Text, UserMessage
 from foldmark.policy import QUESTION, CompactRules
 
-# What a summary under our own prompt must have.
+# The headings that a summary under our own prompt must have.
 SECTIONS = (
     "Goal",
     "Constraints and preferences",
@@ -30,13 +30,13 @@ _WORDS_PER_TOKEN = 0.7
 
 @cache
 def prompt(name: str) -> str:
-    """A prompt by the name of its file."""
+    """The prompt in the file of this name."""
     path = Path(__file__).with_name("prompts") / f"{name}.txt"
     return path.read_text(encoding="utf-8").strip()
 
 
-def filled(name: str, **fields: object) -> str:
-    """A prompt with its blanks filled; braces in what is filled in mean nothing."""
+def fill_prompt(name: str, **fields: object) -> str:
+    """Return a prompt with its fields filled in; braces in the values are not fields."""
     text = prompt(name)
     for field, value in fields.items():
         text = text.replace(f"{{{field}}}", str(value))
@@ -44,46 +44,46 @@ def filled(name: str, **fields: object) -> str:
 
 
 def system_prompt(rules: CompactRules) -> str:
-    """What the compaction agent is."""
+    """The system prompt of the compaction agent."""
     return prompt("agent" if rules.prompts == "foldmark" else f"agent-{rules.prompts}")
 
 
-def final_request(rules: CompactRules, wish: CompactionRequest, tokens: int) -> str:
-    """What is asked at the end, with the user's focus and what hooks add."""
+def final_request(rules: CompactRules, request: CompactionRequest, tokens: int) -> str:
+    """The instruction at the end of a request, with the user's focus and context from hooks."""
     ours = rules.prompts == "foldmark"
-    text = wish.prompt
+    text = request.prompt
     if text is None:
-        text = filled("request" if ours else "request-001", words=in_words(tokens))
+        text = fill_prompt("request" if ours else "request-001", words=word_limit(tokens))
     text = text if ours else f"{QUESTION}\n\n{text}"
-    focus = f"The user asks for this focus: {wish.instructions}" if wish.instructions else ""
-    return "\n\n".join(piece for piece in (text, *wish.context, focus) if piece.strip())
+    focus = f"The user asks for this focus: {request.instructions}" if request.instructions else ""
+    return "\n\n".join(piece for piece in (text, *request.context, focus) if piece.strip())
 
 
-def in_words(tokens: int) -> int:
-    """So many words have these tokens."""
+def word_limit(tokens: int) -> int:
+    """About as many words as fit into these tokens."""
     return max(20, int(tokens * _WORDS_PER_TOKEN) // 10 * 10)
 
 
-def fenced(blocks: Sequence[str]) -> str:
-    """Recorded texts between two fences that none of them contains."""
+def fence_record(blocks: Sequence[str]) -> str:
+    """Return recorded texts between two fences that none of them contains."""
     record = "\n\n".join(blocks)
     digest, fence = record.encode("utf-8", "surrogatepass"), ""
-    while not fence or fence in record:  # whoever can foretell a hash shall not gain by it
+    while not fence or fence in record:  # even if the record forges its own hash
         digest = sha256(digest).hexdigest().encode()
         fence = f"=== record {digest[:12].decode()} ==="
-    return f"{filled('fenced', fence=fence)}\n\n{fence}\n{record}\n{fence}"
+    return f"{fill_prompt('fenced', fence=fence)}\n\n{fence}\n{record}\n{fence}"
 
 
-def with_request(messages: Sequence[PromptMessage], text: str) -> tuple[PromptMessage, ...]:
-    """Messages with a request at their end; two of the user's are one."""
-    asked = Text(text=text)
+def append_request(messages: Sequence[PromptMessage], text: str) -> tuple[PromptMessage, ...]:
+    """Return the messages with a request at the end, merged into the last user message if any."""
+    block = Text(text=text)
     last = messages[-1] if messages else None
     if isinstance(last, UserMessage):
-        return (*messages[:-1], UserMessage(content=(*last.content, asked), wire=last.wire))
-    return (*messages, UserMessage(content=(asked,)))
+        return (*messages[:-1], UserMessage(content=(*last.content, block), wire=last.wire))
+    return (*messages, UserMessage(content=(block,)))
 
 
-def repair(messages: Sequence[PromptMessage], answer: str, flaw: str) -> tuple[PromptMessage, ...]:
-    """The same once more, with what was wrong with the answer."""
-    said = AssistantMessage(content=(Text(text=answer if answer.strip() else "(nothing)"),))
-    return (*messages, said, UserMessage(content=(Text(text=filled("repair", flaw=flaw)),)))
+def repair(messages: Sequence[PromptMessage], text: str, flaw: str) -> tuple[PromptMessage, ...]:
+    """Return the messages followed by the model's flawed reply and a request to repair it."""
+    reply = AssistantMessage(content=(Text(text=text if text.strip() else "(nothing)"),))
+    return (*messages, reply, UserMessage(content=(Text(text=fill_prompt("repair", flaw=flaw)),)))

@@ -1,126 +1,126 @@
-"""What a compaction asks of a model, what comes back, and what a model must be able to do.
+"""Requests to a model, its replies, and the protocols that summarizers and models implement.
 
-The flow yields asks and is sent their outcomes; it never calls anybody. `providers.driver` sends
-them, waits and retries; who talks to a provider is a summarizer, or a model that also steps for
-an agent.
+A compaction is a generator that yields requests and receives their outcomes; it calls no model
+itself. `providers.driver` sends the requests to a `Summarizer`. A `Model` also answers the steps
+of an agent.
 """
 
 from collections.abc import Callable, Generator
 from typing import Literal, Protocol, TypeVar
 
 from foldmark.model.messages import ReasoningPart, TextPart, Tokens, ToolPart
-from foldmark.model.prompt_messages import Declared, PromptMessage
+from foldmark.model.prompt_messages import PromptMessage, ToolDeclaration
 from foldmark.model.values import Frozen
 
 T = TypeVar("T")
 
 Finish = Literal["stop", "length", "tool-calls", "other"]
 Cause = Literal["overflow", "throttled", "timeout", "failed", "unavailable"]
-Delta = Callable[[str], None]
-AT_ONCE = 4  # asks that are under way at the same time; the others wait for these
+TextHandler = Callable[[str], None]
+MAX_PARALLEL_REQUESTS = 4  # further requests wait
 
 
 class ModelRequest(Frozen):
-    """One request to a model. It ends with a message of the user."""
+    """One request to a model. Its last message is the user's."""
 
     messages: tuple[PromptMessage, ...]
     system: str = ""
-    # Not to be called, unless it is a step: a request shall begin as the session's own do.
-    tools: tuple[Declared, ...] = ()
-    most: int = 4_000  # tokens that the answer may have
-    seconds: float = 120.0  # that it may take
-    after: float = 0.0  # seconds to wait before it is sent
+    # Declared so that the request begins like the session's own; only a step may call them.
+    tools: tuple[ToolDeclaration, ...] = ()
+    max_tokens: int = 4_000  # of the reply
+    seconds: float = 120.0  # the time limit
+    delay: float = 0.0  # seconds to wait before sending
     purpose: str = "summary"
 
 
 class ModelReply(Frozen):
-    """What a model answered."""
+    """A model's reply as text."""
 
     text: str
     finish: Finish = "stop"
-    tokens: Tokens | None = None  # as the provider measured them
-    cost: float | None = None  # in dollars, where the price is known
-    calls: int = 0  # of tools, which nobody asked for
+    tokens: Tokens | None = None  # as measured by the provider
+    cost: float | None = None  # in dollars, if the price is known
+    calls: int = 0  # unwanted tool calls
 
 
 class ModelFailure(Frozen):
-    """Why no answer came. Another try may help where it was throttled, failed or too slow."""
+    """Why there is no reply. A retry may help if it was throttled, failed or timed out."""
 
     cause: Cause
     message: str
-    retry_after: float | None = None  # seconds, as the provider said
+    retry_after: float | None = None  # seconds, as requested by the provider
 
 
 Outcome = ModelReply | ModelFailure
-# Yields asks that may be sent at the same time, and is sent as many outcomes.
+# Yields requests that may be sent in parallel, and receives as many outcomes.
 ModelDialogue = Generator[tuple[ModelRequest, ...], tuple[Outcome, ...], T]
 
 
 class Summarizer(Protocol):
-    """Answers requests; returns a `ModelFailure` if one fails, and raises only for its own bugs."""
+    """Answers requests. A failed request is a `ModelFailure`; exceptions are bugs."""
 
     @property
     def name(self) -> str:
-        """Which model it is, as `provider:model`."""
+        """The model's name, as `provider:model`."""
         ...
 
-    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
-        """The outcome of one ask; `delta` is told each piece of the answer as it comes."""
+    async def ask(self, request: ModelRequest, on_text: TextHandler) -> Outcome:
+        """Return the outcome of a request; call `on_text` with each piece of streamed text."""
         ...
 
 
 # --- one step of an agent ---------------------------------------------------------------------
 
-STEP = "step"  # the purpose of an ask whose tools may be called
+STEP = "step"  # the purpose of a request whose tools may be called
 
 
-class Words(Frozen):
-    """Some more of a text or of a thought."""
+class TextDelta(Frozen):
+    """More text of a streamed reply or of its reasoning."""
 
     text: str
     kind: Literal["text", "reasoning"] = "text"
 
 
-class Calling(Frozen):
-    """A call of a tool begins; its input is still being written."""
+class CallDelta(Frozen):
+    """The start of a streamed tool call, before its input is complete."""
 
     call_id: str
     tool: str
 
 
-Piece = Words | Calling
-Tell = Callable[[Piece], None]
+StreamDelta = TextDelta | CallDelta
+DeltaHandler = Callable[[StreamDelta], None]
 
 
-def words_to(delta: Delta) -> Tell:
-    """Tell of words alone, and neither of thoughts nor of calls."""
+def text_only(on_text: TextHandler) -> DeltaHandler:
+    """Return a callback that passes on text, but not reasoning or tool calls."""
 
-    def tell(piece: Piece) -> None:
-        if isinstance(piece, Words) and piece.kind == "text":
-            delta(piece.text)
+    def on_delta(delta: StreamDelta) -> None:
+        if isinstance(delta, TextDelta) and delta.kind == "text":
+            on_text(delta.text)
 
-    return tell
+    return on_delta
 
 
-class Stepped(Frozen):
-    """What a model answered: words, thoughts and calls in their order, calls as pending.
+class StepReply(Frozen):
+    """A model's reply to an agent: text, reasoning and pending tool calls in their order.
 
-    What its provider wants back of a part is in the part's metadata, where the wire's codec looks
-    for it. An input that is no JSON object is kept as it came in `raw`.
+    Provider data that must be returned with a part is in the part's metadata, where the codec of
+    the API format reads it. An input that is not a JSON object is kept unchanged in `raw`.
     """
 
     parts: tuple[TextPart | ReasoningPart | ToolPart, ...]
     finish: Finish = "stop"
-    tokens: Tokens | None = None  # as the provider measured them
-    cost: float | None = None  # in dollars, where the price is known
+    tokens: Tokens | None = None  # as measured by the provider
+    cost: float | None = None  # in dollars, if the price is known
 
     @property
     def calls(self) -> tuple[ToolPart, ...]:
-        """The calls of tools."""
+        """The tool calls."""
         return tuple(part for part in self.parts if isinstance(part, ToolPart))
 
     def reply(self) -> ModelReply:
-        """The same as an answer in words."""
+        """The same reply as text."""
         return ModelReply(
             text="".join(part.text for part in self.parts if isinstance(part, TextPart)),
             finish=self.finish,
@@ -131,10 +131,10 @@ class Stepped(Frozen):
 
 
 class Model(Summarizer, Protocol):
-    """Who answers an agent. It tells what goes wrong as `ModelFailure`."""
+    """Answers the steps of an agent, too. A failed step is a `ModelFailure`."""
 
-    async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
-        """The outcome of one ask; `tell` is told each piece of the answer as it comes."""
+    async def step(self, request: ModelRequest, on_delta: DeltaHandler) -> StepReply | ModelFailure:
+        """Return the outcome of a step; call `on_delta` with each streamed piece of the reply."""
         ...
 
 
@@ -144,8 +144,8 @@ FIRST_PAUSE = 1.0  # seconds
 def retry_pause(
     attempt: int, retry_after: float | None = None, *, first: float = FIRST_PAUSE
 ) -> float:
-    """Seconds to wait after the failed attempt of this number, counted from 1.
+    """Return the seconds to wait after a failed attempt, counted from 1.
 
-    Each pause is twice the one before; a longer wait that the provider asks for is respected.
+    Each pause is twice the one before, or `retry_after` if the provider asks for more.
     """
     return max(first * 2.0 ** (attempt - 1), retry_after or 0.0)

@@ -1,7 +1,7 @@
-"""Secrets in a text, put out of sight: keys, tokens and passwords by their well-known forms.
+"""Masks secrets in texts: keys, tokens and passwords of well-known forms.
 
-What is masked is named, not shown. Hashes, ids and long names stay: they are what work needs.
-It is a net for what is common, no proof that nothing secret is left.
+A note with the kind of the secret replaces it. Hashes, ids and long names stay, because the work
+needs them. This catches common forms; it does not prove that no secret is left.
 """
 
 import re
@@ -27,15 +27,15 @@ _TOKENS = {
     "sendgrid key": r"\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
     "json web token": r"\beyJ[A-Za-z0-9_-]{8,1000}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
 }
-# These show where the secret stands; what names it stays.
-_BESIDE = {
+# Recognized by the text before them, which stays.
+_IN_CONTEXT = {
     "credentials": r"(?<=://)[^\s/:@'\"<>{}$]{0,64}:[^\s/@'\"<>{}$]{1,128}(?=@)",
     "authorization": (
         r"(?i:(?<=bearer )|(?<=basic )|(?<=authorization: token ))"
         r"(?=[A-Za-z0-9._~+/=-]*\d)[A-Za-z0-9._~+/=-]{16,}"
     ),
 }
-_NAMED = re.compile(
+_ASSIGNMENT = re.compile(
     r"(?P<name>(?:passw(?:or)?d|passphrase|secret|api[_-]?key|access[_-]?key|secret[_-]?key"
     r"|private[_-]?key|token)[\"']?\s{0,2}(?:=(?!=)|:(?![:=]))\s{0,2})"
     r"(?P<quote>[\"']?)(?P<value>[^\s\"'`,;&<>(){}\[\]$]{6,200})(?P<end>[\"']?)",
@@ -44,10 +44,10 @@ _NAMED = re.compile(
 _PATTERN = re.compile(
     "|".join(
         f"(?P<{name.replace(' ', '_')}>{pattern})"
-        for name, pattern in {**_TOKENS, **_BESIDE}.items()
+        for name, pattern in {**_TOKENS, **_IN_CONTEXT}.items()
     )
 )
-# One of these is in every text with a secret of that form; to look for them costs little.
+# Every text with a secret of the forms above contains one of these; the search is cheap.
 _SIGNS = re.compile(
     r"PRIVATE KEY|sk-|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|AIza|ya29\.|xox[abeoprs]-"
     r"|hooks\.slack|[rs]k_|whsec_|npm_|pypi-|hf_|SG\.|eyJ|:[^\s/@]{1,128}@"
@@ -55,49 +55,49 @@ _SIGNS = re.compile(
 )
 _SHORTEST_TOKEN = 12
 _NAMES = ("passw", "passphrase", "secret", "key", "token")
-# A value that code or a document gives in the place of a real one.
+# A placeholder in code or documents instead of a real value.
 _WORDY = re.compile(
     r"[A-Za-z]+(?:[_.-][A-Za-z]+)*|[a-z_]\w*(?:\.[a-z_]\w*)+|\*+|x+|\.+|%\w+%|<.*|-+",
     re.IGNORECASE,
 )
 
 
-def masked(text: str) -> str:
-    """The text with a short note in the place of each secret."""
+def mask_secrets(text: str) -> str:
+    """Return the text with a short note in place of each secret."""
     if _SIGNS.search(text):
-        text = _PATTERN.sub(_note, text)
+        text = _PATTERN.sub(_masked_note, text)
     low = text.lower()
     if any(name in low for name in _NAMES):
-        text = _NAMED.sub(_without_value, text)
+        text = _ASSIGNMENT.sub(_mask_value, text)
     return text
 
 
-def masked_value(name: str, value: str) -> str:
-    """The value of a field; its name may tell that it is a secret."""
-    text = masked(value)
-    named = f'{name}="{value}"'
-    return "[masked: value]" if text == value and masked(named) != named else text
+def mask_field(name: str, value: str) -> str:
+    """Return the masked value of a field, whose name may show that it is a secret."""
+    text = mask_secrets(value)
+    field = f'{name}="{value}"'
+    return "[masked: value]" if text == value and mask_secrets(field) != field else text
 
 
-def _note(found: re.Match[str]) -> str:
-    return f"[masked: {(found.lastgroup or 'secret').replace('_', ' ')}]"
+def _masked_note(match: re.Match[str]) -> str:
+    return f"[masked: {(match.lastgroup or 'secret').replace('_', ' ')}]"
 
 
-def _without_value(found: re.Match[str]) -> str:
-    value = found["value"]
-    quoted = bool(found["quote"]) and found["quote"] == found["end"]
-    if value.startswith("[masked") or not _is_secret(value, quoted=quoted, name=found["name"]):
-        return found.group()
-    return f"{found['name']}{found['quote']}[masked: value]{found['end']}"
+def _mask_value(match: re.Match[str]) -> str:
+    value = match["value"]
+    is_quoted = bool(match["quote"]) and match["quote"] == match["end"]
+    if not _is_secret(value, is_quoted=is_quoted, name=match["name"]):
+        return match.group()
+    return f"{match['name']}{match['quote']}[masked: value]{match['end']}"
 
 
-def _is_secret(value: str, *, quoted: bool, name: str) -> bool:
-    """Names, types and calls stand where a value could; a password is seldom a plain word."""
+def _is_secret(value: str, *, is_quoted: bool, name: str) -> bool:
+    """Whether a value is a secret, and not a name, a type or a call in code."""
     if any(mark in value for mark in (".get", "process.", "os.", "::", "->", "/", "==")):
         return False
     if "passw" in name.lower() or "passphrase" in name.lower():
-        # Shells and connection strings write it without a space, with one equals sign.
-        return quoted or not _WORDY.fullmatch(value) or name.endswith("=")
+        # A plain word counts if quoted, or in shells and connection strings: `password=word`.
+        return is_quoted or not _WORDY.fullmatch(value) or name.endswith("=")
     if len(value) < _SHORTEST_TOKEN or _WORDY.fullmatch(value):
         return False
     return any(letter.isdigit() for letter in value) and any(map(str.isalpha, value))
