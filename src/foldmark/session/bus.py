@@ -19,8 +19,8 @@ from typing import Any
 from foldmark.model.events import Event
 
 Subscriber = Callable[[Event], object]
-MOST_WAITING = 10_000  # events that one async subscriber may lag behind
-PATIENCE = 1.0  # seconds that `close` gives to what is queued
+MAX_WAITING = 10_000  # events that one async subscriber may lag behind
+CLOSE_SECONDS = 1.0  # seconds that `close` gives to what is queued
 
 _Loop = asyncio.AbstractEventLoop
 _Item = Event | Awaitable[object]
@@ -63,10 +63,12 @@ class Bus:
 
     def queue(self, events: Iterable[Event]) -> None:
         """Take these events in their order; `deliver` tells of them."""
-        told = self._subscriptions
-        if told:
-            given = list(events)
-            self.due.extend([(to, event) for event in given for to in told if to.wants(event)])
+        subscriptions = self._subscriptions
+        if subscriptions:
+            batch = list(events)
+            self.due.extend(
+                [(to, event) for event in batch for to in subscriptions if to.wants(event)]
+            )
 
     def close(self) -> None:
         """Tell nobody any more; what is queued on the bus's own loop has a second to end.
@@ -95,8 +97,8 @@ class Bus:
 
     def _drop(self, subscription: "_Subscription") -> None:
         with self._lock:
-            left = tuple(other for other in self._subscriptions if other is not subscription)
-            self._subscriptions = left
+            remaining = tuple(other for other in self._subscriptions if other is not subscription)
+            self._subscriptions = remaining
         subscription.end()
 
     def _own_loop(self) -> _Loop | None:
@@ -163,11 +165,11 @@ class _Subscription:
     def _queue(self, item: _Item) -> None:
         """Put an item at the end of the queue, without waiting."""
         self._waiting.append(item)
-        if len(self._waiting) > MOST_WAITING:
+        if len(self._waiting) > MAX_WAITING:
             with suppress(IndexError):  # it was ended just now
                 _discard(self._waiting.popleft())
             text = "the subscriber %s lags %d events behind; the oldest are dropped"
-            self._log_once(logging.WARNING, text, MOST_WAITING)
+            self._log_once(logging.WARNING, text, MAX_WAITING)
         try:
             self._wake()
         except RuntimeError:  # the loop was closed just now
@@ -249,7 +251,7 @@ class _Background:
             self.loop.call_soon_threadsafe(self._stopped.set_result, None)
         if threading.current_thread() is self._thread:
             return
-        self._thread.join(2 * PATIENCE)
+        self._thread.join(2 * CLOSE_SECONDS)
         if self._thread.is_alive():
             _log.warning("a subscriber blocks the bus's thread, which is left behind")
 
@@ -262,7 +264,7 @@ class _Background:
         await self._stopped
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:
-            await asyncio.wait(others, timeout=PATIENCE)
+            await asyncio.wait(others, timeout=CLOSE_SECONDS)
 
 
 def _running_loop() -> _Loop | None:

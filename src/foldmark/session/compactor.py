@@ -24,10 +24,10 @@ from foldmark.compaction.situation import (
     CompactionRequest,
     Situation,
     prepare,
+    stop_error,
     stop_reason,
-    stopped,
 )
-from foldmark.digest.digest import digest_of
+from foldmark.digest.digest import situation_digest
 from foldmark.errors import (
     Aborted,
     BadInput,
@@ -51,11 +51,17 @@ from foldmark.providers.background import uncut
 from foldmark.providers.driver import adrive, drive
 from foldmark.providers.models import limits_name, model_named
 from foldmark.refusals import is_context_overflow, stated_window
-from foldmark.store.loading import wishes
+from foldmark.store.loading import queued_options
 from foldmark.store.transaction import Change
-from foldmark.summary.ladder import USUAL_WINDOW, ModelUsage, SummarizerLimits, Summary, summarize
-from foldmark.summary.protocol import Delta, ModelDialogue, Summarizer
-from foldmark.summary.redaction import masked
+from foldmark.summary.fallback import (
+    DEFAULT_WINDOW,
+    ModelUsage,
+    SummarizerLimits,
+    Summary,
+    summarize,
+)
+from foldmark.summary.protocol import ModelDialogue, Summarizer, TextHandler
+from foldmark.summary.redaction import mask_secrets
 from foldmark.tokens.budget import usable
 from foldmark.tokens.limits import Limit, model_limits
 from foldmark.wire.formats import request as encode
@@ -69,8 +75,8 @@ from .state import SessionState
 A = TypeVar("A")
 T = TypeVar("T")
 
-_GLANCE = 0.02  # seconds between two looks at a lock
-_LESS = 0.9  # of a window, after a refusal that states no smaller one
+_LOCK_POLL_SECONDS = 0.02  # seconds between two looks at a lock
+_SHRINK_FACTOR = 0.9  # of a window, after a refusal that states no smaller one
 _log = logging.getLogger("foldmark")
 
 
@@ -84,32 +90,32 @@ def run(state: SessionState, steps: Steps[T]) -> T:
         step = steps.send(None)
         while True:
             try:
-                act = _prune(state) if isinstance(step, Prune) else _compact(state, step)
+                operation = _prune(state) if isinstance(step, Prune) else _compact(state, step)
             except CompactionStopped as error:
                 step = steps.throw(error)
             else:
-                step = steps.send(act)
+                step = steps.send(operation)
     except StopIteration as end:
         return end.value
 
 
 async def arun(state: SessionState, steps: Steps[T]) -> T:
     """`run`, async: models are asked in the caller's own event loop."""
-    step = await uncut(_step, steps.send, None)
+    step = await uncut(_advance, steps.send, None)
     while not isinstance(step, StopIteration):
         try:
             if isinstance(step, Prune):
-                act = await uncut(_prune, state)
+                operation = await uncut(_prune, state)
             else:
-                act = await _acompact(state, step)
+                operation = await _acompact(state, step)
         except CompactionStopped as error:
-            step = await uncut(_step, steps.throw, error)
+            step = await uncut(_advance, steps.throw, error)
         else:
-            step = await uncut(_step, steps.send, act)
+            step = await uncut(_advance, steps.send, operation)
     return step.value
 
 
-def _step(advance: Callable[[A], FitStep], value: A) -> FitStep | StopIteration:
+def _advance(advance: Callable[[A], FitStep], value: A) -> FitStep | StopIteration:
     """What a procedure needs next, or its end: no thread can raise that to another."""
     try:
         return advance(value)
@@ -120,18 +126,18 @@ def _step(advance: Callable[[A], FitStep], value: A) -> FitStep | StopIteration:
 # --- bringing a session into its window ---
 
 
-def request(state: SessionState, **wishes: Any) -> CompactionRequest:
+def new_request(state: SessionState, **options: Any) -> CompactionRequest:
     """A compaction of the session as it is now, with what is wished for."""
-    asked = CompactionRequest(
+    request = CompactionRequest(
         viewer=state.viewer,
         session=state.id,
         limit=state.limit,
         model=state.model,
-        fixed=state.fixed,
+        fixed=state.fixed_tokens,
         system=state.system,
         tools=state.tools,
     )
-    return replace(asked, **wishes)
+    return replace(request, **options)
 
 
 def fit(state: SessionState) -> Steps[Operation | None]:
@@ -139,98 +145,108 @@ def fit(state: SessionState) -> Steps[Operation | None]:
     if (waiting := pending(state)) is not None:
         # One that is given up, as it frees nothing, does no harm where all fits without it.
         with suppress(CompactionStopped):
-            made = yield request(state, act=waiting.number, seen=newest_pivot(state))
-            if made is not None and made.in_force:
-                return made
-    act, asked = None, request(state, auto=True)
+            pivot = yield new_request(
+                state, operation=waiting.number, newest_pivot=newest_pivot(state)
+            )
+            if pivot is not None and pivot.in_force:
+                return pivot
+    operation, request = None, new_request(state, auto=True)
 
     def look() -> tuple[CompactionRequest, int]:
-        viewer = state.fresh()
-        return replace(asked, viewer=viewer), tokens_used(viewer, fixed=asked.fixed)
+        viewer = state.refresh()
+        return replace(request, viewer=viewer), tokens_used(viewer, fixed=request.fixed)
 
-    for step in _each(state, fit_steps(look, passes=1)):
-        act = yield step
-        if isinstance(step, Prune) and act is not None and not state.policy.window.preflight:
-            return act  # where only answers are measured, the next tells
-    return act
+    for step in _locked_steps(state, fit_steps(look, passes=1)):
+        operation = yield step
+        if isinstance(step, Prune) and operation is not None and not state.policy.window.preflight:
+            return operation  # where only answers are measured, the next tells
+    return operation
 
 
-def _each(state: SessionState, steps: Iterator[FitStep]) -> Iterator[FitStep]:
+def _locked_steps(state: SessionState, steps: Iterator[FitStep]) -> Iterator[FitStep]:
     """These steps; the session is looked at under its lock, which nobody holds between them."""
     while True:
         with state.lock:
             step = next(steps, None)
             if isinstance(step, CompactionRequest):
-                step = replace(step, seen=newest_pivot(state))
+                step = replace(step, newest_pivot=newest_pivot(state))
         if step is None:
             return
         yield step
 
 
-def sent(state: SessionState, wire: str | None) -> tuple[PromptMessage, ...] | list[Json]:
+def outgoing_messages(
+    state: SessionState, api: str | None
+) -> tuple[PromptMessage, ...] | list[Json]:
     """The view as it is sent to a model, on a provider's wire if one is given."""
-    shown, origin = reader.view(state).messages, state.row.info.origin
-    return shown if wire is None else encode(shown, wire, (origin.system or "") if origin else "")
+    messages, origin = reader.view(state).messages, state.row.info.origin
+    return (
+        messages if api is None else encode(messages, api, (origin.system or "") if origin else "")
+    )
 
 
 def compact(
-    state: SessionState, text: str | None, tokens: Tokens | None, **wishes: Any
+    state: SessionState, text: str | None, tokens: Tokens | None, **options: Any
 ) -> Steps[Operation | None]:
     """One compaction, as the caller asked for it; with this text, that is its summary."""
-    asked = request(state, **wishes)
+    request = new_request(state, **options)
     if text is not None:
-        return _complete(state, asked, text, tokens)
-    if asked.target is not None and asked.target < 1:
-        raise BadInput(f"the target is {asked.target}; it must be a number of tokens")
-    return (yield replace(asked, seen=newest_pivot(state)))
+        return _complete(state, request, text, tokens)
+    if request.target is not None and request.target < 1:
+        raise BadInput(f"the target is {request.target}; it must be a number of tokens")
+    return (yield replace(request, newest_pivot=newest_pivot(state)))
 
 
 def _complete(
-    state: SessionState, asked: CompactionRequest, text: str, tokens: Tokens | None
+    state: SessionState, request: CompactionRequest, text: str, tokens: Tokens | None
 ) -> Operation | None:
     """A pivot with the caller's own summary."""
     if not text.strip():
         raise BadInput("a summary must not be empty")
 
     def summary(marker: int | None) -> Summary:
-        viewer, room, fixed = state.viewer, asked.room, state.fixed
+        viewer, budget, fixed = state.viewer, request.budget, state.fixed_tokens
         if state.limit is not None and state.policy.tail.capped:
-            check_window(viewer, room, fixed=fixed)
-        fold = session_fold(viewer, room, fixed=fixed, overflow=asked.overflow, before=marker)
-        return Summary(text=text, fold=fold, spent=ModelUsage(tokens=tokens))
+            check_window(viewer, budget, fixed=fixed)
+        fold = session_fold(viewer, budget, fixed=fixed, overflow=request.overflow, before=marker)
+        return Summary(text=text, fold=fold, usage=ModelUsage(tokens=tokens))
 
     with state.lock:
-        wanted = operations.allowed(state, asked)
-        return None if wanted is None else operations.complete(state, wanted, summary)
+        allowed_request = operations.apply_hooks(state, request)
+        return (
+            None
+            if allowed_request is None
+            else operations.complete(state, allowed_request, summary)
+        )
 
 
 def switch(
     state: SessionState, model: str | None, window: int | None, output: int | None
 ) -> Steps[list[Operation]]:
     """Go on with another model; where its window is too small, the old one compacts first."""
-    settings = _switched(state.settings, model, window, output)
+    settings = _switch_settings(state.settings, model, window, output)
     limit, name = settings.limit(), settings.model or ""
-    room = 0 if limit is None else usable(state.policy, limit, name)
-    done: list[Operation] = []
+    budget = 0 if limit is None else usable(state.policy, limit, name)
+    operations_made: list[Operation] = []
 
     def look() -> tuple[CompactionRequest, int]:
-        state.fresh()  # the view, as the other model would be shown it
-        viewer = Viewer(state.log, state.policy, model=name, usable=room)
-        asked = request(state, limit=limit, model=name)
-        return asked, tokens_used(viewer, fixed=state.fixed)
+        state.refresh()  # the view, as the other model would be shown it
+        viewer = Viewer(state.log, state.policy, model=name, usable=budget)
+        request = new_request(state, limit=limit, model=name)
+        return request, tokens_used(viewer, fixed=state.fixed_tokens)
 
-    for step in _each(state, fit_steps(look, prune="never")):
-        made = yield step
-        if made is None:
+    for step in _locked_steps(state, fit_steps(look, prune="never")):
+        operation = yield step
+        if operation is None:
             reason = "a hook forbids the compaction that another window needs"
-            raise stopped(reason, state.viewer, usable=state.room, fixed=state.fixed)
-        done.append(made)
+            raise stop_error(reason, state.viewer, usable=state.usable, fixed=state.fixed_tokens)
+        operations_made.append(operation)
     with state.lock:
         if is_full(*look()):
-            raise WindowTooSmall(usable=room, fixed=state.tokens, largest="the view")
+            raise WindowTooSmall(usable=budget, fixed=state.tokens, largest="the view")
         state.settings, state.limit, state.model = settings, limit, name
-        state.show(state.log)
-    return done
+        state.set_log(state.log)
+    return operations_made
 
 
 def recover(state: SessionState, error: str | BaseException) -> Steps[bool]:
@@ -239,32 +255,36 @@ def recover(state: SessionState, error: str | BaseException) -> Steps[bool]:
         return False
     window = _smaller_window(state.limit, error)
     if window is None or not (yield from switch(state, None, window, None)):
-        yield request(state, auto=True, overflow=True, seen=newest_pivot(state))
+        yield new_request(state, auto=True, overflow=True, newest_pivot=newest_pivot(state))
     return True
 
 
 def _smaller_window(limit: Limit | None, error: str | BaseException) -> int | None:
-    found = stated_window(error)
-    if limit is None or not limit.context or (found and found < limit.context):
-        return found
-    return int(limit.context * _LESS)
+    stated = stated_window(error)
+    if limit is None or not limit.context or (stated and stated < limit.context):
+        return stated
+    return int(limit.context * _SHRINK_FACTOR)
 
 
-def _switched(now: Settings, model: str | None, window: int | None, output: int | None) -> Settings:
+def _switch_settings(
+    settings: Settings, model: str | None, window: int | None, output: int | None
+) -> Settings:
     """The settings with another model, or another window of the same."""
-    if model is None or model == now.model:
-        kept = {"window": window or now.window, "output": output or now.output}
-        return replace(now, **kept, input=None if window else now.input)
+    if model is None or model == settings.model:
+        limits = {"window": window or settings.window, "output": output or settings.output}
+        return replace(settings, **limits, input=None if window else settings.input)
     # What was set for the old model's server and window does not hold for the new one.
-    same = (now.model or "").partition(":")[0] == model.partition(":")[0]
-    base_url = now.base_url if same or now.summarizer else None
-    return replace(now, model=model, window=window, output=output, input=None, base_url=base_url)
+    same_provider = (settings.model or "").partition(":")[0] == model.partition(":")[0]
+    base_url = settings.base_url if same_provider or settings.summarizer else None
+    return replace(
+        settings, model=model, window=window, output=output, input=None, base_url=base_url
+    )
 
 
 # --- one compaction, from its marker to its summary ---
 
 
-class _Begun(NamedTuple):
+class _CompactionRun(NamedTuple):
     """A compaction whose marker is queued and claimed."""
 
     asked: CompactionRequest
@@ -274,36 +294,36 @@ class _Begun(NamedTuple):
     mid_work: bool  # the turn was cut, and may go on by itself
 
 
-def _compact(state: SessionState, wanted: CompactionRequest) -> Operation | None:
-    if state.is_at_it:
+def _compact(state: SessionState, request: CompactionRequest) -> Operation | None:
+    if state.is_compacting_here:
         # A subscriber, or another task of a loop: to wait here would be to wait for ever.
         raise BadInput(
             f"a compaction of session {state.id} is being made in this very thread; "
             "wait for its end, or use the async form"
         )
-    with state.compacting, state.at_it(), _given_up(state):
-        begun = _begin(state, wanted)
-        if not isinstance(begun, _Begun):
-            return begun
-        made = drive(begun.flow, begun.model, delta=begun.delta, aborted=state.aborted)
-        return _end(state, begun, made)
+    with state.compaction_lock, state.compacting_here(), _cancel_on_error(state):
+        run = _claim_next(state, request)
+        if not isinstance(run, _CompactionRun):
+            return run
+        summary = drive(run.flow, run.model, delta=run.delta, aborted=state.aborted)
+        return _finish(state, run, summary)
 
 
-async def _acompact(state: SessionState, wanted: CompactionRequest) -> Operation | None:
-    async with _held(state.compacting):
-        with state.at_it(), _given_up(state):
-            begun = await uncut(_begin, state, wanted)
-            if not isinstance(begun, _Begun):
-                return begun
-            made = await adrive(begun.flow, begun.model, delta=begun.delta, aborted=state.aborted)
-            return await uncut(_end, state, begun, made)
+async def _acompact(state: SessionState, request: CompactionRequest) -> Operation | None:
+    async with _locked(state.compaction_lock):
+        with state.compacting_here(), _cancel_on_error(state):
+            run = await uncut(_claim_next, state, request)
+            if not isinstance(run, _CompactionRun):
+                return run
+            summary = await adrive(run.flow, run.model, delta=run.delta, aborted=state.aborted)
+            return await uncut(_finish, state, run, summary)
 
 
 @asynccontextmanager
-async def _held(lock: threading.Lock) -> AsyncGenerator[None]:
+async def _locked(lock: threading.Lock) -> AsyncGenerator[None]:
     """A lock of threads, waited for without keeping the event loop from its work."""
     while not lock.acquire(blocking=False):
-        await asyncio.sleep(_GLANCE)
+        await asyncio.sleep(_LOCK_POLL_SECONDS)
     try:
         yield
     finally:
@@ -311,7 +331,7 @@ async def _held(lock: threading.Lock) -> AsyncGenerator[None]:
 
 
 @contextmanager
-def _given_up(state: SessionState) -> Generator[None]:
+def _cancel_on_error(state: SessionState) -> Generator[None]:
     """A compaction that can be aborted; its marker is cancelled where it is not brought to an end.
 
     Nothing is awaited for that: a cancelled task must not be cancelled once more on the way out.
@@ -320,144 +340,156 @@ def _given_up(state: SessionState) -> Generator[None]:
     try:
         yield
     except BaseException as error:
-        _give_up(state, error)
+        _cancel_own(state, error)
         raise
 
 
-def _give_up(state: SessionState, error: BaseException) -> None:
+def _cancel_own(state: SessionState, error: BaseException) -> None:
     """Cancel the marker; where even that cannot be written, it waits for who comes next."""
     reason = str(error) or type(error).__name__
 
     def job(change: Change) -> None:
-        for act in _own(state):
-            change.change_act(act.number, failed=reason)
-            change.event(events.FAILED, act=act.number, reason=reason)
+        for operation in _own_claims(state):
+            change.update_operation(operation.number, failed=reason)
+            change.add_event(events.FAILED, act=operation.number, reason=reason)
 
-    with state.at_it(), state.lock, suppress(FoldmarkError):
-        if isinstance(error, SessionOvertaken) or not _own(state):
+    with state.compacting_here(), state.lock, suppress(FoldmarkError):
+        if isinstance(error, SessionOvertaken) or not _own_claims(state):
             return
         try:
             state.write(job)
         except SessionOvertaken:
-            state.tell_later()
+            state.report_overtaken_later()
 
 
-def _own(state: SessionState) -> list[Operation]:
+def _own_claims(state: SessionState) -> list[Operation]:
     """The compactions that were begun here and not brought to an end."""
-    acts = state.store.acts(state.key, "pivot")
-    return [act for act in acts if act.state == "claimed" and act.claimed == state.holder]
+    pivots = state.store.operations(state.key, "pivot")
+    return [pivot for pivot in pivots if pivot.state == "claimed" and pivot.claimed == state.holder]
 
 
-def _begin(state: SessionState, wanted: CompactionRequest) -> _Begun | Operation | None:
+def _claim_next(
+    state: SessionState, request: CompactionRequest
+) -> _CompactionRun | Operation | None:
     """The marker queued and claimed; or what else there is to return."""
-    with state.at_it(), state.lock:
-        state.fresh()
-        if (number := _superseded(state, wanted)) is not None:
-            return state.act(number)  # another thread or process was quicker
-        if pending(state) is None and (state.policy.auto or not wanted.auto):
+    with state.compacting_here(), state.lock:
+        state.refresh()
+        if (number := _replacement(state, request)) is not None:
+            return state.operation(number)  # another thread or process was quicker
+        if pending(state) is None and (state.policy.auto or not request.auto):
             # Refused before anything is written, where it makes no sense to compact.
-            _prepare(state, wanted)
-        asked = operations.allowed(state, wanted)
-        if asked is None:
+            _prepare(state, request)
+        allowed_request = operations.apply_hooks(state, request)
+        if allowed_request is None:
             return None
-        act = state.act(state.write(lambda change: _claim(state, change, asked)))
-        return _begin_on(state, act, asked) if act.state == "claimed" else act
+        operation = state.operation(
+            state.write(lambda change: _claim(state, change, allowed_request))
+        )
+        return (
+            _start(state, operation, allowed_request) if operation.state == "claimed" else operation
+        )
 
 
-def _superseded(state: SessionState, wanted: CompactionRequest) -> int | None:
+def _replacement(state: SessionState, request: CompactionRequest) -> int | None:
     """The number of the compaction that is taken in the stead of the one that is wanted."""
     waiting = pending(state)
-    if wanted.act is not None and (waiting is None or waiting.number != wanted.act):
-        return wanted.act
+    if request.operation is not None and (waiting is None or waiting.number != request.operation):
+        return request.operation
     newer = newest_pivot(state) if waiting is None else 0
-    return newer if newer > wanted.seen else None
+    return newer if newer > request.newest_pivot else None
 
 
 def newest_pivot(state: SessionState) -> int:
     """The number of the newest pivot in force; who saw an older one has been overtaken."""
-    acts = state.store.acts(state.key, "pivot")
-    return max((act.number for act in acts if act.in_force), default=0)
+    pivots = state.store.operations(state.key, "pivot")
+    return max((pivot.number for pivot in pivots if pivot.in_force), default=0)
 
 
-def _prepare(state: SessionState, asked: CompactionRequest) -> Situation:
+def _prepare(state: SessionState, request: CompactionRequest) -> Situation:
     """What a compaction knows; CompactionStopped for an automatic one that frees nothing again."""
-    ready = prepare(replace(asked, viewer=state.viewer))
-    reason = asked.auto and stop_reason(
-        [act for act in state.store.acts(state.key) if _was_automatic(state, act)],
+    situation = prepare(replace(request, viewer=state.viewer))
+    reason = request.auto and stop_reason(
+        [
+            operation
+            for operation in state.store.operations(state.key)
+            if _was_automatic(state, operation)
+        ],
         state.log,
         state.policy.compact,
-        fixed=state.fixed,
-        foreseen=ready.min_freed_share,
-        read=lambda place: _folded_message(state, place),
+        fixed=state.fixed_tokens,
+        foreseen=situation.min_freed_share,
+        read_message=lambda index: _folded_message(state, index),
     )
     if reason:
-        raise stopped(reason, state.viewer, usable=state.room, fixed=state.fixed)
-    return ready
+        raise stop_error(reason, state.viewer, usable=state.usable, fixed=state.fixed_tokens)
+    return situation
 
 
-def _was_automatic(state: SessionState, act: Operation) -> bool:
+def _was_automatic(state: SessionState, operation: Operation) -> bool:
     """Whether a pivot came by itself: what the user did by hand is no thrashing."""
-    if act.kind != "pivot" or act.marker is None:
+    if operation.kind != "pivot" or operation.marker is None:
         return False
-    entry = state.log.entries.get(act.marker)
-    message = entry.message if entry else _folded_message(state, act.marker)
+    entry = state.log.entries.get(operation.marker)
+    message = entry.message if entry else _folded_message(state, operation.marker)
     part = marker_part(message) if message else None
     return part is not None and bool(part.auto)
 
 
-def _folded_message(state: SessionState, place: int) -> Message | None:
-    held = state.store.message_at(state.key, place)
-    return None if held is None else held.message
+def _folded_message(state: SessionState, index: int) -> Message | None:
+    entry = state.store.message_at(state.key, index)
+    return None if entry is None else entry.message
 
 
-def _claim(state: SessionState, change: Change, asked: CompactionRequest) -> int:
+def _claim(state: SessionState, change: Change, request: CompactionRequest) -> int:
     """The compaction that is to be made now, or the one that was made meanwhile."""
-    if (number := _superseded(state, asked)) is not None:
+    if (number := _replacement(state, request)) is not None:
         return number
-    number = operations.queued(state, change, asked)
+    number = operations.ensure_queued(state, change, request)
     change.claim(number, state.holder)
-    change.event(events.STARTED, act=number)
+    change.add_event(events.STARTED, act=number)
     return number
 
 
-def _begin_on(state: SessionState, act: Operation, asked: CompactionRequest) -> _Begun:
-    asked = _as_queued(state, act, asked)
+def _start(state: SessionState, operation: Operation, request: CompactionRequest) -> _CompactionRun:
+    request = _with_queued_options(state, operation, request)
     # One that was queued has not been held against the breaker yet.
-    ready, model = _prepare(state, asked), summarizer(state)
-    return _Begun(
-        asked=asked,
-        flow=summarize(ready, summarizer_limits(asked, model)),
+    situation, model = _prepare(state, request), summarizer(state)
+    return _CompactionRun(
+        asked=request,
+        flow=summarize(situation, summarizer_limits(request, model)),
         model=model,
-        delta=_word_stream(state, act),
-        mid_work=asked.auto and open_request(state.log, act.marker or 0) is not None,
+        delta=_word_stream(state, operation),
+        mid_work=request.auto and open_request(state.log, operation.marker or 0) is not None,
     )
 
 
-def _as_queued(state: SessionState, act: Operation, asked: CompactionRequest) -> CompactionRequest:
+def _with_queued_options(
+    state: SessionState, operation: Operation, request: CompactionRequest
+) -> CompactionRequest:
     """With what was wished for when the compaction was queued, here or by another process."""
-    entry = state.log.entries.get(act.marker or 0)
+    entry = state.log.entries.get(operation.marker or 0)
     part = marker_part(entry.message) if entry else None
     if part is not None:
-        asked = replace(asked, auto=bool(part.auto), overflow=bool(part.overflow))
-    data = wishes(state.store.engine, state.key, act.number)
+        request = replace(request, auto=bool(part.auto), overflow=bool(part.overflow))
+    data = queued_options(state.store.engine, state.key, operation.number)
     return replace(
-        asked,
-        act=act.number,
-        marker=act.marker or 0,
-        instructions=asked.instructions or str(data.get("instructions") or ""),
-        context=tuple(map(str, data.get("context") or asked.context)),
-        prompt=data.get("prompt") or asked.prompt,
+        request,
+        operation=operation.number,
+        marker=operation.marker or 0,
+        instructions=request.instructions or str(data.get("instructions") or ""),
+        context=tuple(map(str, data.get("context") or request.context)),
+        prompt=data.get("prompt") or request.prompt,
     )
 
 
-def _end(state: SessionState, begun: _Begun, made: Summary) -> Operation:
+def _finish(state: SessionState, run: _CompactionRun, summary: Summary) -> Operation:
     """The pivot made of a summary."""
-    begun.delta.end()
+    run.delta.end()
     if state.aborted.is_set():
         raise Aborted
-    resume = begun.mid_work and state.hooks.may_continue(state.id)
-    with state.at_it(), state.lock:
-        return operations.complete(state, begun.asked, lambda _: made, resume=resume)
+    resume = run.mid_work and state.hooks.may_continue(state.id)
+    with state.compacting_here(), state.lock:
+        return operations.complete(state, run.asked, lambda _: summary, resume=resume)
 
 
 # --- who is asked ---
@@ -467,17 +499,17 @@ def summarizer(state: SessionState) -> Summarizer | None:
     """The model that summarises: the one that is set, else the session's; None for none."""
     if state.setup.summarizer is not None:
         return state.setup.summarizer
-    if state.settings.summarizer is None and state.usual_summarizer is not None:
-        return state.usual_summarizer
+    if state.settings.summarizer is None and state.default_summarizer is not None:
+        return state.default_summarizer
     name = state.settings.summarizer or state.model
     if name in {"", DIGEST}:
         return None
-    if state.reached is None or state.reached[0] != name:
-        state.reached = (name, _reach(name, state.settings.base_url))
-    return state.reached[1]
+    if state.cached_summarizer is None or state.cached_summarizer[0] != name:
+        state.cached_summarizer = (name, _open_model(name, state.settings.base_url))
+    return state.cached_summarizer[1]
 
 
-def _reach(name: str, base_url: str | None) -> Summarizer | None:
+def _open_model(name: str, base_url: str | None) -> Summarizer | None:
     try:
         return model_named(name, base_url=base_url)
     except BadPolicy as error:
@@ -485,16 +517,16 @@ def _reach(name: str, base_url: str | None) -> Summarizer | None:
         return None
 
 
-def summarizer_limits(asked: CompactionRequest, model: Summarizer | None) -> SummarizerLimits:
+def summarizer_limits(request: CompactionRequest, model: Summarizer | None) -> SummarizerLimits:
     """Within which bounds a model is asked; without rungs where nobody can be asked."""
-    rules = asked.viewer.policy.compact
-    own = model is not None and model.name == asked.model
-    known = asked.limit if own or model is None else _known_limit(model.name)
+    rules = request.viewer.policy.compact
+    is_own = model is not None and model.name == request.model
+    limit = request.limit if is_own or model is None else _known_limit(model.name)
     return SummarizerLimits(
-        digest=digest_of,
-        rules=rules if model is not None else replace(rules, rungs=()),
-        limit=known or asked.limit or Limit(context=USUAL_WINDOW),
-        own=own,
+        digest=situation_digest,
+        rules=rules if model is not None else replace(rules, fallbacks=()),
+        limit=limit or request.limit or Limit(context=DEFAULT_WINDOW),
+        is_own_model=is_own,
         clock=time.monotonic,
         name="" if model is None else model.name,
     )
@@ -506,28 +538,28 @@ def _known_limit(name: str) -> Limit | None:
     return None
 
 
-def _word_stream(state: SessionState, act: Operation) -> "WordStream":
+def _word_stream(state: SessionState, operation: Operation) -> "WordStream":
     """Tells subscribers of each piece of an answer; these events are not kept."""
 
-    def tell(piece: str) -> None:
-        with state.at_it():  # who is told here must not wait for the compaction's end
-            publish(state, events.DELTA, {"act": act.number, "text": piece})
+    def publish_text(piece: str) -> None:
+        with state.compacting_here():  # who is told here must not wait for the compaction's end
+            publish(state, events.DELTA, {"act": operation.number, "text": piece})
 
-    return WordStream(tell, masked if state.policy.compact.mask else str)
+    return WordStream(publish_text, mask_secrets if state.policy.compact.mask else str)
 
 
 def publish(state: SessionState, kind: str, data: Json) -> None:
     """Tell subscribers of something that is not kept."""
-    event = Event(number=0, session=state.id, kind=kind, at=state.maker.now(), data=data)
+    event = Event(number=0, session=state.id, kind=kind, at=state.builder.now(), data=data)
     state.bus.publish([event])
 
 
 class WordStream:
     """Passes an answer on word by word, so that a secret is whole when it is masked."""
 
-    def __init__(self, tell: Delta, mask: Callable[[str], str]) -> None:
+    def __init__(self, publish: TextHandler, mask: Callable[[str], str]) -> None:
         """Take who is told, and what is done to each piece."""
-        self._tell = tell
+        self._tell = publish
         self._mask = mask
         self._rest = ""
 

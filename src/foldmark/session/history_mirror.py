@@ -19,17 +19,17 @@ from foldmark.model.messages import Message, TextPart, Tokens, ToolPart, has_res
 from foldmark.model.prompt_messages import PromptMessage, ToolMessage
 from foldmark.providers.background import uncut
 from foldmark.refusals import is_context_overflow
-from foldmark.wire.codec import RESULT, Answer, Read, options
-from foldmark.wire.lists import orphan
+from foldmark.wire.codec import RESULT, ReadMessage, ReadResult, subobject
+from foldmark.wire.lists import orphan_text
 
 from .fingerprints import (
     VOLATILE,
     Fingerprint,
-    gists,
+    content_of,
+    fingerprint_of,
     mark,
     marks,
     number_of,
-    print_of,
     said,
     with_mark,
 )
@@ -42,8 +42,8 @@ __all__ = [
     "HistoryMirror",
     "MessageDialect",
     "MirroredMessage",
-    "aborting",
     "number_of",
+    "run_abortable",
 ]
 
 M = TypeVar("M")
@@ -58,7 +58,7 @@ class MessageDialect(Protocol[M]):
     key: str  # under which what it alone knows of a message is kept
     unique: bool  # whether no two messages read the same: they have ids, or times
 
-    def read(self, message: M, /) -> Read:
+    def read(self, message: M, /) -> ReadMessage:
         """What a message says; `rest` is what `write` needs beside that to make it again."""
         ...
 
@@ -104,88 +104,92 @@ class HistoryMirror(Generic[M]):
         A history that begins otherwise than what was followed goes on with the session; with
         `whole` it is all that there is: then the session goes back.
         """
-        led = self._led(history)
-        known = self._common(history)
-        if known <= led < len(history) and len(self._items) > self._base + led:
-            known = self._begun_elsewhere(history, led, whole=whole)
-        if known < len(self._items) - self._base:
-            known = self._go_back(known)
-        self._add(history, known, led)
+        prompts = self._read_prompts(history)
+        common = self._common_length(history)
+        if common <= prompts < len(history) and len(self._items) > self._base + prompts:
+            common = self._find_start(history, prompts, whole=whole)
+        if common < len(self._items) - self._base:
+            common = self._go_back(common)
+        self._add(history, common, prompts)
 
-    def _common(self, history: Sequence[M]) -> int:
+    def _common_length(self, history: Sequence[M]) -> int:
         """How many messages the history begins with that were followed before."""
-        held = self._items[self._base :] if self._base else self._items
-        both = min(len(held), len(history))
-        if all(map(is_, history, (item.message for item in held))):
+        items = self._items[self._base :] if self._base else self._items
+        both = min(len(items), len(history))
+        if all(map(is_, history, (item.message for item in items))):
             return both
-        for place in range(both):
-            item = held[place]
-            if item.message is history[place]:
+        for index in range(both):
+            item = items[index]
+            if item.message is history[index]:
                 continue
             if item.print is not None:
-                found = print_of(self._dialect.read(history[place]))
+                fingerprint = fingerprint_of(self._dialect.read(history[index]))
                 # Where all before it is the same, the words are enough.
-                same = found.said == item.print.said if place else found.exact == item.print.exact
+                same = (
+                    fingerprint.said == item.print.said
+                    if index
+                    else fingerprint.exact == item.print.exact
+                )
                 if not same:
-                    return place
-            self._items[self._base + place] = MirroredMessage(history[place], item.print)
+                    return index
+            self._items[self._base + index] = MirroredMessage(history[index], item.print)
         return both
 
-    def _begun_elsewhere(self, history: Sequence[M], led: int, *, whole: bool) -> int:
+    def _find_start(self, history: Sequence[M], prompts: int, *, whole: bool) -> int:
         """How much is known of a history that begins otherwise, and where in the session it does.
 
         It may begin with a later run, have slid on, have ids of its own each time, or be another.
         """
-        prints = [print_of(self._dialect.read(message)) for message in history[led:]]
-        known = [item.print for item in self._items]
-        place, length = _run(known, prints, unique=self._dialect.unique)
-        if length and place >= led:
-            self._base = place - led
-            return led + length
-        end = _end(known, prints)
-        if not whole and end and len(known) >= led + end:
-            self._base = len(known) - led - end
-            return led + end
-        self._base = 0 if whole else len(known)
+        new_prints = [fingerprint_of(self._dialect.read(message)) for message in history[prompts:]]
+        old_prints = [item.print for item in self._items]
+        index, length = _longest_run(old_prints, new_prints, unique=self._dialect.unique)
+        if length and index >= prompts:
+            self._base = index - prompts
+            return prompts + length
+        end = _known_ending(old_prints, new_prints)
+        if not whole and end and len(old_prints) >= prompts + end:
+            self._base = len(old_prints) - prompts - end
+            return prompts + end
+        self._base = 0 if whole else len(old_prints)
         return 0
 
-    def _add(self, history: Sequence[M], start: int, led: int) -> None:
-        first = max(start, led)
+    def _add(self, history: Sequence[M], start: int, prompts: int) -> None:
+        first = max(start, prompts)
         self._items += [MirroredMessage(message, None) for message in history[start:first]]
         new = history[first:]
         if not new:
             return
-        self._root()
-        reader = _Marking(self._dialect, self._base + first, self._open)
+        self._write_root()
+        reader = _MarkingReader(self._dialect, self._base + first, self._open)
         reads = [reader.read(message) for message in new]
-        for place, read in enumerate(reads):
+        for index, read in enumerate(reads):
             if read.role == "assistant" and self.measured is not None:
-                reads[place] = replace(read, tokens=read.tokens or self.measured)
+                reads[index] = replace(read, tokens=read.tokens or self.measured)
                 self.measured = None
         extend_read(state_of(self.session), reads, self._dialect.key)
         self._items += map(MirroredMessage, new, reader.prints)
 
-    def _root(self) -> None:
+    def _write_root(self) -> None:
         """Begin an empty session with a message that is not shown: one can go back to it."""
         if not self._begun and self._support.newest() is None:
             self.session.user([TextPart(text=_BEGINNING, ignored=True, synthetic=True)])
         self._begun = True
 
-    def _led(self, history: Sequence[M]) -> int:
+    def _read_prompts(self, history: Sequence[M]) -> int:
         """How many system prompts lead the history: they are in every view, and in no session."""
         self._prompts = []
-        for place, message in enumerate(history):
+        for index, message in enumerate(history):
             prompt = self._dialect.prompt(message)
             if prompt is None:
-                return place
+                return index
             self._prompts.append(prompt)
             if self._dialect.read(message).role != "system":
-                return place  # it says something beside it
+                return index  # it says something beside it
         return len(history)
 
-    def _go_back(self, known: int) -> int:
+    def _go_back(self, common: int) -> int:
         """Hide what is in the session and no more in the history; how much of that is left."""
-        number, before = self._base + known, None
+        number, before = self._base + common, None
         for message in self.session.export(reverted=False).messages:
             numbers = [number for number, _ in marks(message, self._dialect.key)]
             if not numbers or max(numbers) < number:
@@ -205,9 +209,13 @@ class HistoryMirror(Generic[M]):
     def _load(self) -> None:
         """Learn what the session has followed before."""
         messages = self.session.export(reverted=False).messages
-        known = dict(found for held in messages for found in marks(held, self._dialect.key))
-        last = max(known, default=-1)
-        self._items = [MirroredMessage(None, known.get(number)) for number in range(last + 1)]
+        fingerprints = dict(
+            numbered for message in messages for numbered in marks(message, self._dialect.key)
+        )
+        last = max(fingerprints, default=-1)
+        self._items = [
+            MirroredMessage(None, fingerprints.get(number)) for number in range(last + 1)
+        ]
         self._open = _open_calls(messages)
 
     # --- the view for the framework ---
@@ -221,50 +229,50 @@ class HistoryMirror(Generic[M]):
                 "or model=… by its name"
             )
         try:
-            return self._written(self.session.messages())
+            return self._write_view(self.session.messages())
         except CompactionStopped:
             # A loop that fills the window at each step is stopped, lest it asks a model each time.
             if self._support.asks_model:
                 raise
             self.session.compact()
-            return self._written(self.session.messages())
+            return self._write_view(self.session.messages())
 
-    def _written(self, shown: Iterable[PromptMessage]) -> list[M]:
-        bits = [bit for message in shown for bit in self._bits(message)]
-        written: list[M] = []
-        shown_now: dict[int, object] = {}
-        for number, group in groupby(bits, key=lambda bit: bit[0]):
-            held = _joined([bit for _, bit in group])
+    def _write_view(self, messages: Iterable[PromptMessage]) -> list[M]:
+        numbered = [item for message in messages for item in self._numbered(message)]
+        output: list[M] = []
+        visible: dict[int, object] = {}
+        for number, group in groupby(numbered, key=lambda item: item[0]):
+            group_messages = _join_results([item for _, item in group])
             original = None
             if number is not None and number < len(self._items):
                 original = self._items[number].message
             if number is not None and original is not None:
-                shown_now[number] = self._gists.get(number) or said(self._dialect.read(original))
-                if shown_now[number] == gists(held):
-                    written.append(original)
+                visible[number] = self._gists.get(number) or said(self._dialect.read(original))
+                if visible[number] == content_of(group_messages):
+                    output.append(original)
                     continue
-            written += self._dialect.write(held, original)
-        self._gists = shown_now
-        return self._with_prompts(written)
+            output += self._dialect.write(group_messages, original)
+        self._gists = visible
+        return self._with_prompts(output)
 
-    def _bits(self, message: PromptMessage) -> list[tuple[int | None, PromptMessage]]:
+    def _numbered(self, message: PromptMessage) -> list[tuple[int | None, PromptMessage]]:
         """A shown message, or each result of one, with its number in the history."""
         key = self._dialect.key
         if not isinstance(message, ToolMessage):
-            return [(number_of(options(message.wire, key)), message)]
+            return [(number_of(subobject(message.wire, key)), message)]
         bits: list[tuple[int | None, PromptMessage]] = []
         for result in message.content:
-            kept = options(options(result.provider_options, key), RESULT)
-            bits.append((number_of(kept), ToolMessage(content=(result,))))
+            data = subobject(subobject(result.provider_options, key), RESULT)
+            bits.append((number_of(data), ToolMessage(content=(result,))))
         return bits
 
-    def _with_prompts(self, written: list[M]) -> list[M]:
+    def _with_prompts(self, messages: list[M]) -> list[M]:
         if not self._prompts:
-            return written
+            return messages
         first = self._items[self._base + len(self._prompts) - 1].message
         # A message that says more than its prompt brings it along, where it is shown as it is.
-        brings = bool(written) and written[0] is first and self._prompts[-1] is not first
-        return [*self._prompts[: -1 if brings else None], *written]
+        brings = bool(messages) and messages[0] is first and self._prompts[-1] is not first
+        return [*self._prompts[: -1 if brings else None], *messages]
 
     # --- after a refusal ---
 
@@ -272,7 +280,7 @@ class HistoryMirror(Generic[M]):
         """Whether a model refused for length, and what it was shown may be shortened."""
         return self.session.policy.auto and is_context_overflow(error)
 
-    def shrunk(self, error: Exception) -> list[M]:
+    def shorter_view(self, error: Exception) -> list[M]:
         """A view that is shorter than the one that was refused."""
         try:
             self.session.recover(error)
@@ -281,9 +289,11 @@ class HistoryMirror(Generic[M]):
             raise error from stopped
 
 
-async def aborting(session: Session, call: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
+async def run_abortable(
+    session: Session, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+) -> R:
     """What a call gives in a thread; a task that is cancelled aborts the compaction in it."""
-    task = asyncio.ensure_future(uncut(call, *args, **named))
+    task = asyncio.ensure_future(uncut(call, *args, **kwargs))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -293,7 +303,7 @@ async def aborting(session: Session, call: Callable[P, R], *args: P.args, **name
         raise
 
 
-class _Marking(Generic[M]):
+class _MarkingReader(Generic[M]):
     """Reads messages one after the other, and marks each with its number and print."""
 
     def __init__(self, dialect: MessageDialect[M], number: int, calls: set[str]) -> None:
@@ -302,54 +312,56 @@ class _Marking(Generic[M]):
         self.number = number
         self.prints: list[Fingerprint] = []
 
-    def read(self, message: M) -> Read:
+    def read(self, message: M) -> ReadMessage:
         read = self._dialect.read(message)
-        self.prints.append(print_of(read))
-        kept = mark(self.number, self.prints[-1])
+        self.prints.append(fingerprint_of(read))
+        data = mark(self.number, self.prints[-1])
         self.number += 1
-        answers, lost = list[Answer](), list[TextPart]()
-        for answer in read.answers:
+        answers, orphans = list[ReadResult](), list[TextPart]()
+        for answer in read.results:
             if answer.call_id in self._open:
                 self._open.discard(answer.call_id)
-                answers.append(replace(answer, rest={**answer.rest, **kept}))
+                answers.append(replace(answer, rest={**answer.rest, **data}))
             else:  # a result without a call is words like any other
-                lost.append(orphan(answer, self._dialect.key))
+                orphans.append(orphan_text(answer, self._dialect.key))
         self._open |= {part.call_id or "" for part in read.parts if isinstance(part, ToolPart)}
-        parts = (*lost, *read.parts)
+        parts = (*orphans, *read.parts)
         if read.joins:  # it becomes one with the message before it, whose mark is another
-            parts = tuple(with_mark(part, self._dialect.key, kept) for part in parts)
-        return replace(read, parts=parts, answers=tuple(answers), rest={**read.rest, **kept})
+            parts = tuple(with_mark(part, self._dialect.key, data) for part in parts)
+        return replace(read, parts=parts, results=tuple(answers), rest={**read.rest, **data})
 
 
-def _run(
-    known: Sequence[Fingerprint | None], prints: Sequence[Fingerprint], *, unique: bool
+def _longest_run(
+    old_prints: Sequence[Fingerprint | None], new_prints: Sequence[Fingerprint], *, unique: bool
 ) -> tuple[int, int]:
     """Where in what is known a history begins, and how much of it is there; the longest such run.
 
     Two messages in a row that say the same are no chance, nor is one with an id of its own.
     """
     best = (0, 0, 0)  # the run's exact part, its length, its place
-    for place, held in enumerate(known):
-        if held is None or held.said != prints[0].said:
+    for index, old in enumerate(old_prints):
+        if old is None or old.said != new_prints[0].said:
             continue
-        both = list(zip(known[place:], prints, strict=False))
-        length = _while(one is not None and one.said == other.said for one, other in both)
-        exact = _while(one is not None and one.exact == other.exact for one, other in both)
+        both = list(zip(old_prints[index:], new_prints, strict=False))
+        length = _count_leading(one is not None and one.said == other.said for one, other in both)
+        exact = _count_leading(one is not None and one.exact == other.exact for one, other in both)
         if length > 1 or (unique and exact):
-            best = max(best, (exact, length, place))
+            best = max(best, (exact, length, index))
     return best[2], best[1]
 
 
-def _while(same: Iterable[bool]) -> int:
+def _count_leading(same: Iterable[bool]) -> int:
     """How many are true, up to the first that is not."""
     return sum(1 for _ in takewhile(bool, same))
 
 
-def _end(known: Sequence[Fingerprint | None], prints: Sequence[Fingerprint]) -> int:
+def _known_ending(
+    old_prints: Sequence[Fingerprint | None], new_prints: Sequence[Fingerprint]
+) -> int:
     """How much of a history is known, if what is known ends in it: two messages at least."""
-    for end in range(len(prints), 1, -1):
-        newest = [held.said if held else None for held in known[-2:]]
-        if newest == [held.said for held in prints[end - 2 : end]]:
+    for end in range(len(new_prints), 1, -1):
+        newest = [item.said if item else None for item in old_prints[-2:]]
+        if newest == [item.said for item in new_prints[end - 2 : end]]:
             return end
     return 0
 
@@ -366,7 +378,7 @@ def _open_calls(messages: Iterable[Message]) -> set[str]:
 # --- whether the view shows a message as it is ---
 
 
-def _joined(bits: Sequence[PromptMessage]) -> list[PromptMessage]:
+def _join_results(bits: Sequence[PromptMessage]) -> list[PromptMessage]:
     """Results that stood in one message stand in one again."""
     joined: list[PromptMessage] = []
     for bit in bits:

@@ -38,7 +38,7 @@ from foldmark.log.view import View
 from foldmark.model.values import Frozen
 
 GROUP = "foldmark.hooks"  # of entry points
-MOST_KEPT = 1_000_000  # parts that one hook may name: what it answers could be without end
+MAX_PROTECTED = 1_000_000  # parts that one hook may name: what it answers could be without end
 
 T = TypeVar("T")
 Report = Callable[[str, str, str], None]  # takes the names of hook and point, and the problem
@@ -63,27 +63,27 @@ class HookRunner:
         """Take the hooks, how long each may take for an answer, and who is told of problems."""
         self._seconds = seconds
         self._report = report
-        known = [_Hook(hook) for hook in hooks]
-        self._at = {point: [hook for hook in known if hook.has(point)] for point in POINTS}
+        runners = [_Hook(hook) for hook in hooks]
+        self._at = {point: [hook for hook in runners if hook.has(point)] for point in POINTS}
 
     def kept(self, prune: Prune) -> set[int]:
         """The ordinals of the parts that hooks want to be kept, whether or not they would go."""
-        kept: set[int] = set()
+        ordinals: set[int] = set()
         for hook in self._at["before_prune"]:
-            kept |= self._ask(hook, "before_prune", prune) or set()
-        return kept
+            ordinals |= self._ask(hook, "before_prune", prune) or set()
+        return ordinals
 
-    def compaction(self, asked: CompactionRequest) -> tuple[CompactionRequest, str | None]:
+    def compaction(self, request: CompactionRequest) -> tuple[CompactionRequest, str | None]:
         """The compaction with the changes of all hooks, and the reason of the first veto."""
         for hook in self._at["before_compact"]:
-            change: CompactionChange | None = self._ask(hook, "before_compact", asked)
+            change: CompactionChange | None = self._ask(hook, "before_compact", request)
             if change is None:
                 continue
             if change.veto is not None:
-                return asked, change.veto or f"{hook.name} gives no reason"
-            prompt = asked.prompt if change.prompt is None else change.prompt
-            asked = replace(asked, context=(*asked.context, *change.context), prompt=prompt)
-        return asked, None
+                return request, change.veto or f"{hook.name} gives no reason"
+            prompt = request.prompt if change.prompt is None else change.prompt
+            request = replace(request, context=(*request.context, *change.context), prompt=prompt)
+        return request, None
 
     def may_continue(self, session: str) -> bool:
         """Whether no hook vetoes that a session goes on by itself."""
@@ -96,9 +96,9 @@ class HookRunner:
             view = self._ask(hook, "on_view", view) or view
         return view
 
-    def _ask(self, hook: "_Hook", point: str, given: object) -> Any:
+    def _ask(self, hook: "_Hook", point: str, value: object) -> Any:
         """What a hook answers; None where that is nothing, or a problem, which is reported."""
-        answer, problem = hook.ask(point, given, self._seconds)
+        answer, problem = hook.ask(point, value, self._seconds)
         if problem is not None:
             self._report(hook.name, point, problem)
         return answer
@@ -116,7 +116,7 @@ class _Hook:
         """Whether it has a method for this point."""
         return getattr(self._hook, point, None) is not None
 
-    def ask(self, point: str, given: object, seconds: float) -> tuple[Any, str | None]:
+    def ask(self, point: str, value: object, seconds: float) -> tuple[Any, str | None]:
         """The hook's answer as its point reads it, and what went wrong."""
         self._hung = [thread for thread in self._hung if thread.is_alive()]
         if self._hung:
@@ -125,7 +125,7 @@ class _Hook:
         context = copy_context()
         # A late outcome goes into a queue that nobody reads any more.
         thread = threading.Thread(
-            target=lambda: outcomes.put(context.run(self._outcome, point, given, seconds)),
+            target=lambda: outcomes.put(context.run(self._outcome, point, value, seconds)),
             name=f"foldmark-hook-{self.name}",
             daemon=True,
         )
@@ -136,9 +136,9 @@ class _Hook:
             self._hung.append(thread)
             return None, _too_slow(seconds)
 
-    def _outcome(self, point: str, given: object, seconds: float) -> tuple[Any, str | None]:
+    def _outcome(self, point: str, value: object, seconds: float) -> tuple[Any, str | None]:
         try:
-            answer = getattr(self._hook, point)(given)
+            answer = getattr(self._hook, point)(value)
             if inspect.isawaitable(answer):
                 answer = asyncio.run(_awaited(answer, seconds))
             # Read here too: an answer may be a generator, which is the hook's own code.
@@ -150,20 +150,20 @@ class _Hook:
             return None, "".join(format_exception_only(error)).strip()
 
 
-def useful_hooks(hooks: Iterable[object]) -> tuple[object, ...]:
+def check_hooks(hooks: Iterable[object]) -> tuple[object, ...]:
     """These hooks; BadPolicy for one that would never be asked: its methods have other names."""
-    given = tuple(hooks)
-    for hook in given:
+    objects = tuple(hooks)
+    for hook in objects:
         name = _Hook(hook).name
         points = [point for point in POINTS if callable(getattr(hook, point, None))]
         if not points:
             raise BadPolicy(f"the hook {name} has none of the methods {', '.join(POINTS)}")
         if isinstance(hook, type) and inspect.isfunction(inspect.getattr_static(hook, points[0])):
             raise BadPolicy(f"the hook {name} is a class; give an object of it")
-    return given
+    return objects
 
 
-def found_hooks() -> list[object]:
+def installed_hooks() -> list[object]:
     """The hooks that installed packages offer, in the order of their names."""
     try:
         entries = _entries(entry_points, tuple(sys.path))
@@ -182,8 +182,8 @@ def _entries(search: Callable[..., EntryPoints], _path: tuple[str, ...]) -> list
 
 def _loaded(entry: EntryPoint) -> object | None:
     try:
-        found: object = entry.load()
-        return cast("object", found()) if isinstance(found, type) else found
+        target: object = entry.load()
+        return cast("object", target()) if isinstance(target, type) else target
     except (Exception, SystemExit):  # noqa: BLE001 - it is others' code
         _log.exception("the hook %s (%s) cannot be loaded", entry.name, entry.value)
         return None
@@ -208,32 +208,32 @@ def _too_slow(seconds: float) -> str:
 def _ordinals(answer: object) -> set[int]:
     if isinstance(answer, str | bytes) or not isinstance(answer, Iterable):
         raise BadInput(f"answered {reprlib.repr(answer)}, not a list of ordinals or handles")
-    kept: set[int] = set()
+    ordinals: set[int] = set()
     for count, name in enumerate(cast("Iterable[object]", answer)):
         ordinal = ordinal_of(name) if isinstance(name, str) else name
         if not isinstance(ordinal, int) or isinstance(ordinal, bool):
             raise BadInput(f"answered {reprlib.repr(name)}, which is no ordinal and no handle")
-        if count >= MOST_KEPT:
-            raise BadInput(f"answered more than {MOST_KEPT:,} parts")
-        kept.add(ordinal)
-    return kept
+        if count >= MAX_PROTECTED:
+            raise BadInput(f"answered more than {MAX_PROTECTED:,} parts")
+        ordinals.add(ordinal)
+    return ordinals
 
 
-def _of(answer: object, kind: type[T], words: str) -> T:
+def _of(answer: object, kind: type[T], expected: str) -> T:
     if not isinstance(answer, kind):
-        raise BadInput(f"answered {reprlib.repr(answer)}, not {words}")
+        raise BadInput(f"answered {reprlib.repr(answer)}, not {expected}")
     return answer
 
 
 def _struct(answer: object, kind: type[T]) -> T:
-    held: Any = _of(answer, kind, f"a {kind.__name__}")
+    value: Any = _of(answer, kind, f"a {kind.__name__}")
     try:  # fields are not checked when it is made
-        is_sound = convert(asdict(held), kind) == held
+        is_sound = convert(asdict(value), kind) == value
     except ValidationError as error:
         raise BadInput(f"answered a {kind.__name__} with wrong fields: {error}") from None
     if not is_sound:
         raise BadInput(f"answered a {kind.__name__} with wrong fields")
-    return held
+    return value
 
 
 # The names of the points, and how an answer at each is read.

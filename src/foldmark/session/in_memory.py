@@ -24,16 +24,16 @@ from foldmark.log.render import message_text
 from foldmark.log.view import BEGINNING as FIRST
 from foldmark.log.view import GO_ON, NO_REPLY, NOTE_TOKENS, Viewer
 from foldmark.model.messages import SessionInfo, ToolPart, Transcript
-from foldmark.model.prompt_messages import Declared, ToolMessage, message_texts
-from foldmark.model.values import Frozen, summed
+from foldmark.model.prompt_messages import ToolDeclaration, ToolMessage, message_texts
+from foldmark.model.values import Frozen, sum_fields
 from foldmark.policy import Policy
 from foldmark.providers.driver import drive
 from foldmark.providers.models import limits_name
-from foldmark.summary.ladder import ModelUsage, Summary, summarize
-from foldmark.summary.protocol import Delta, Summarizer
+from foldmark.summary.fallback import ModelUsage, Summary, summarize
+from foldmark.summary.protocol import Summarizer, TextHandler
 from foldmark.tokens.budget import usable
-from foldmark.tokens.limits import Limit, limits_or_usual, narrowed
-from foldmark.wire.tools import declared
+from foldmark.tokens.limits import Limit, limits_or_default, limits_with_window
+from foldmark.wire.tools import tool_declarations
 
 from .compactor import summarizer_limits
 
@@ -55,7 +55,7 @@ def fit_view(
     request: CompactionRequest,
     summarizer: Summarizer | None = None,
     *,
-    delta: Delta = lambda _: None,
+    delta: TextHandler = lambda _: None,
 ) -> CompactionOutcome:
     """Prune a view, and fold where that is not enough; WindowTooSmall where nothing is.
 
@@ -76,12 +76,17 @@ def fit_view(
             pruned = tuple(step.ordinals)
             log.mark(pruned, at=1)
         else:
-            made = drive(summarize(prepare(step), limits), summarizer, delta=delta)
-            append_pivot(log, made.text, tail_start=made.fold.tail_start, words=made.words)
-            folded.append(made)
+            summary = drive(summarize(prepare(step), limits), summarizer, delta=delta)
+            append_pivot(
+                log,
+                summary.text,
+                tail_start=summary.fold.tail_start,
+                user_text_budget=summary.words,
+            )
+            folded.append(summary)
     if is_full(*look()):
-        room = request.target or request.room
-        raise WindowTooSmall(usable=room, fixed=viewer.tokens + request.fixed, largest="the view")
+        budget = request.target or request.budget
+        raise WindowTooSmall(usable=budget, fixed=viewer.tokens + request.fixed, largest="the view")
     return CompactionOutcome(before, view_size(viewer), pruned, tuple(folded))
 
 
@@ -142,7 +147,7 @@ class FitReport(Frozen):
     @property
     def spent(self) -> ModelUsage:
         """What all passes used up."""
-        return summed([ModelUsage(), *(held.spent for held in self.fitted.folded)])
+        return sum_fields([ModelUsage(), *(summary.usage for summary in self.fitted.folded)])
 
 
 def fit_transcript(
@@ -151,16 +156,16 @@ def fit_transcript(
     goal: FitGoal,
     *,
     file: str = "",
-    delta: Delta = lambda _: None,
+    delta: TextHandler = lambda _: None,
 ) -> FitReport:
     """Make a session fit; raises WindowTooSmall or CompactionStopped if that cannot be."""
     info, model = transcript.info, goal.model or newest_model(log) or ""
     limit = _limit(model, goal, file)
-    held = fixed_tokens(info, log.count)
-    fixed = held.system + held.tools
-    room = usable(goal.policy, limit, model)
-    viewer = Viewer(log, goal.policy, model=model, usable=room)
-    before = {place: cell.tokens for place, cell in viewer.cells.items()}
+    overhead = fixed_tokens(info, log.count)
+    fixed = overhead.system + overhead.tools
+    budget = usable(goal.policy, limit, model)
+    viewer = Viewer(log, goal.policy, model=model, usable=budget)
+    before = {index: cell.tokens for index, cell in viewer.cells.items()}
     used = tokens_used(viewer, fixed=fixed)
     request = CompactionRequest(
         viewer=viewer,
@@ -172,30 +177,30 @@ def fit_transcript(
         system=(info.origin.system or "") if info.origin else "",
         tools=_tools(info),
     )
-    if limit.context and request.room <= fixed:
+    if limit.context and request.budget <= fixed:
         largest = "the system prompt and the tools"
-        raise WindowTooSmall(usable=request.room, fixed=fixed, largest=largest)
+        raise WindowTooSmall(usable=request.budget, fixed=fixed, largest=largest)
     fitted = fit_view(request, goal.summarizer, delta=delta)
-    folded = {place for summary in fitted.folded for place in summary.fold.head_places}
+    folded = {index for summary in fitted.folded for index in summary.fold.head_indexes}
     return FitReport(
         info=info,
         viewer=viewer,
         goal=goal,
         model=model,
         limit=limit,
-        usable=room,
+        usable=budget,
         fixed=fixed,
         used=used,
         fitted=fitted,
-        folded_places=tuple(sorted(place for place in folded if before.get(place))),
-        gone=_gone(before, viewer),
+        folded_places=tuple(sorted(index for index in folded if before.get(index))),
+        gone=_token_fates(before, viewer),
         shares=_shares(viewer),
     )
 
 
 def _limit(model: str, goal: FitGoal, file: str) -> Limit:
     if goal.window is not None:
-        limit = narrowed(limits_name(model), goal.window)
+        limit = limits_with_window(limits_name(model), goal.window)
         if usable(goal.policy, limit, model) * _ANSWER_SHARE >= limit.context:
             return limit
         # In a window of the user's own an answer as long as a larger model's would leave no room.
@@ -203,25 +208,25 @@ def _limit(model: str, goal: FitGoal, file: str) -> Limit:
     if not model and goal.target is None:
         cause = "no message names a model; give --window N, or --model PROVIDER:NAME"
         raise BadInput(cause, source=file or None)
-    is_given = goal.target is None or bool(goal.model)  # a target alone needs no model
-    return limits_or_usual(limits_name(model), is_given=is_given)
+    is_explicit = goal.target is None or bool(goal.model)  # a target alone needs no model
+    return limits_or_default(limits_name(model), is_explicit=is_explicit)
 
 
-def _tools(info: SessionInfo) -> tuple[Declared, ...]:
-    given: Any = info.origin.tools if info.origin else None
+def _tools(info: SessionInfo) -> tuple[ToolDeclaration, ...]:
+    tools: Any = info.origin.tools if info.origin else None
     try:
-        return declared(cast("list[object]", given)) if isinstance(given, list) else ()
+        return tool_declarations(cast("list[object]", tools)) if isinstance(tools, list) else ()
     except BadInput:
         return ()  # of a form that no provider is asked in
 
 
-def _gone(before: Mapping[int, int], viewer: Viewer) -> TokenFates:
+def _token_fates(before: Mapping[int, int], viewer: Viewer) -> TokenFates:
     view, cells = viewer.view(), viewer.cells
     pivot = () if view.pivot is None else (view.pivot.marker, view.pivot.summary)
-    kept = {place: cells[place].tokens for place in before if place in cells}
-    hidden = sum(before[place] - tokens for place, tokens in kept.items() if place not in pivot)
-    folded = sum(tokens for place, tokens in before.items() if place not in kept)
-    return TokenFates(kept=sum(kept.values()), pruned=hidden, folded=folded)
+    visible = {index: cells[index].tokens for index in before if index in cells}
+    hidden = sum(before[index] - tokens for index, tokens in visible.items() if index not in pivot)
+    folded = sum(tokens for index, tokens in before.items() if index not in visible)
+    return TokenFates(kept=sum(visible.values()), pruned=hidden, folded=folded)
 
 
 def _shares(viewer: Viewer) -> ViewShares:
@@ -230,15 +235,15 @@ def _shares(viewer: Viewer) -> ViewShares:
     placeholders = _placeholders(viewer)
     total = sum(cell.tokens for cell in cells.values())
     # Beside its cells a view has notes, and the open request where that was folded.
-    beside = viewer.tokens - total
+    other_tokens = viewer.tokens - total
     if (pivot := view.pivot) is None:
-        return ViewShares(kept=total - placeholders, placeholders=placeholders, notes=beside)
+        return ViewShares(kept=total - placeholders, placeholders=placeholders, notes=other_tokens)
     notes = sum(tuple(message_texts(message)) in _NOTES for message in view.messages)
-    notes = min(beside, NOTE_TOKENS * notes)
+    notes = min(other_tokens, NOTE_TOKENS * notes)
     marker, summary = cells[pivot.marker].tokens, cells[pivot.summary].tokens
     digest = _digest_tokens(message_text(log.entries[pivot.summary].message), summary, log)
     return ViewShares(
-        words=marker + beside - notes,
+        words=marker + other_tokens - notes,
         summary=summary - digest,
         digest=digest,
         kept=total - marker - summary - placeholders,
@@ -251,17 +256,17 @@ def _digest_tokens(text: str, whole: int, log: Log) -> int:
     """The tokens of the digest at the end of a summary, or of one that is nothing else."""
     if text.startswith(BEGINNING) or _SHORT_DIGEST.fullmatch(text):
         return whole
-    before, found, digest = text.rpartition(f"\n\n{BEGINNING}")
-    return min(whole, log.count(found + digest)) if before else 0
+    before, heading, digest = text.rpartition(f"\n\n{BEGINNING}")
+    return min(whole, log.count(heading + digest)) if before else 0
 
 
 def _placeholders(viewer: Viewer) -> int:
     """The tokens of what stands in place of pruned outputs."""
     log, tokens = viewer.log, 0
-    for place, cell in viewer.cells.items():
-        entry = log.entries[place]
-        shown = (held for held in cell.shown if isinstance(held, ToolMessage))
-        results = [result for held in shown for result in held.content]
+    for index, cell in viewer.cells.items():
+        entry = log.entries[index]
+        messages = (message for message in cell.messages if isinstance(message, ToolMessage))
+        results = [result for message in messages for result in message.content]
         ordinals = [
             entry.ordinal + offset
             for offset, part in enumerate(entry.message.parts)

@@ -12,7 +12,7 @@ from foldmark.model.operations import Operation
 from foldmark.model.values import Json
 
 from . import compactor, writer
-from .maker import Maker
+from .message_builder import MessageBuilder
 from .session import Session, open_beside, state_of
 
 
@@ -25,9 +25,9 @@ class LoopSupport:
         self._state = state_of(session)
 
     @property
-    def maker(self) -> Maker:
+    def builder(self) -> MessageBuilder:
         """What gives messages of this session their ids and times."""
-        return self._state.maker
+        return self._state.builder
 
     @property
     def asks_model(self) -> bool:
@@ -37,13 +37,13 @@ class LoopSupport:
     @contextmanager
     def turn(self) -> Generator[None]:
         """Hold the session for one turn; BadInput where another one is under way."""
-        if not self._state.at_work.acquire(blocking=False):
+        if not self._state.turn_lock.acquire(blocking=False):
             name = self._session.id
             raise BadInput(f"session {name} has a turn under way; say more to that, or wait")
         try:
             yield
         finally:
-            self._state.at_work.release()
+            self._state.turn_lock.release()
 
     def acquire(self) -> None:
         """Keep others from writing until the session is released or closed.
@@ -56,20 +56,24 @@ class LoopSupport:
         """The newest message that is shown."""
         state = self._state
         with state.lock:
-            state.fresh()
+            state.refresh()
             return state.log.last.message if state.log.last else None
 
-    def cost_of(self, act: Operation) -> float:
+    def cost_of(self, operation: Operation) -> float:
         """The dollars that the summary of a pivot cost; nothing for other acts."""
         state = self._state
-        held = None if act.summary is None else state.store.message_at(state.key, act.summary)
-        info = held.message.info if held else None
+        entry = (
+            None
+            if operation.summary is None
+            else state.store.message_at(state.key, operation.summary)
+        )
+        info = entry.message.info if entry else None
         return float(info.cost or 0) if isinstance(info, AssistantInfo) else 0.0
 
     def child(self, title: str = "") -> Session:
         """A new session in the same store for a part of the work of this one."""
         state = self._state
-        info = self.maker.session_info(parent_id=state.id, title=title or UNSET)
+        info = self.builder.session_info(parent_id=state.id, title=title or UNSET)
         row = state.store.create(info, estimate=state.policy.estimate)
         return open_beside(self._session, row)
 
@@ -78,24 +82,24 @@ class LoopSupport:
     def finish_step(self, message: str, snapshot: str) -> Message:
         """Note the snapshot with which the step of a message ended."""
 
-        def finished(held: Message) -> Message:
+        def with_snapshot(message_before: Message) -> Message:
             parts = tuple(
                 replace(part, snapshot=snapshot) if isinstance(part, StepFinishPart) else part
-                for part in held.parts
+                for part in message_before.parts
             )
-            return replace(held, parts=parts)
+            return replace(message_before, parts=parts)
 
-        return writer.amend(self._state, message, finished)
+        return writer.amend(self._state, message, with_snapshot)
 
     def summarize_turn(self, message: str, summary: Json) -> Message:
         """Note what came of a message of the user: its title, and the files that changed."""
 
-        def noted(held: Message) -> Message:
-            if not isinstance(held.info, UserInfo):
+        def with_summary(message_before: Message) -> Message:
+            if not isinstance(message_before.info, UserInfo):
                 raise BadInput(f"message {message!r} is not of the user")
-            return replace(held, info=replace(held.info, summary=summary))
+            return replace(message_before, info=replace(message_before.info, summary=summary))
 
-        return writer.amend(self._state, message, noted)
+        return writer.amend(self._state, message, with_summary)
 
     def describe(
         self,
@@ -105,7 +109,7 @@ class LoopSupport:
         directory: str | None = None,
     ) -> None:
         """Note the session's title, what it changed as a whole, and the folder it is about."""
-        given: Mapping[str, object] = {"title": title, "summary": summary, "directory": directory}
-        known = {name: value for name, value in given.items() if value is not None}
-        if known:
-            self._state.write(lambda change: writer.entitle(self._state, change, **known))
+        fields: Mapping[str, object] = {"title": title, "summary": summary, "directory": directory}
+        changes = {name: value for name, value in fields.items() if value is not None}
+        if changes:
+            self._state.write(lambda change: writer.update_info(self._state, change, **changes))

@@ -9,12 +9,12 @@ from foldmark.errors import StoreError
 from foldmark.policy import Policy
 from foldmark.providers.models import model_named
 from foldmark.store.rows import SessionRow
-from foldmark.store.store import LATEST, Store, checked_id
+from foldmark.store.store import LATEST, Store, check_session_id
 from foldmark.summary.protocol import Summarizer
-from foldmark.wire.tools import declared
+from foldmark.wire.tools import tool_declarations
 
-from .hooks import found_hooks, useful_hooks
-from .maker import Maker
+from .hooks import check_hooks, installed_hooks
+from .message_builder import MessageBuilder
 from .session import Session
 from .settings import DIGEST, Settings, load_settings
 from .state import SessionSetup
@@ -28,7 +28,7 @@ def open(  # noqa: A001, PLR0913 - `foldmark.open` is its name; each is a choice
     session: str | None = None,
     policy: str | Policy | None = None,
     hooks: Iterable[object] = (),
-    fixed: int | None = None,
+    fixed_tokens: int | None = None,
     system: str = "",
     tools: Iterable[object] = (),
     summarizer: str | Summarizer | None = None,
@@ -42,24 +42,24 @@ def open(  # noqa: A001, PLR0913 - `foldmark.open` is its name; each is a choice
     `summarizer` is `digest`, a model's name, or an object that answers. The rest are settings; see
     `Settings`.
     """
-    chosen, rules = chosen_settings(where, policy, summarizer, settings)
-    known = tuple(declared(tools))
-    given = useful_hooks(hooks)
+    chosen, rules = resolve_settings(where, policy, summarizer, settings)
+    declared_tools = tuple(tool_declarations(tools))
+    checked_hooks = check_hooks(hooks)
     model = None if isinstance(summarizer, str) else summarizer
     if model is None and chosen.summarizer not in (None, DIGEST):
         # What is wrong with the model that was set to summarize is told now, and not later.
         model = model_named(chosen.summarizer, base_url=chosen.base_url)
     store = open_store(chosen)
     try:
-        row = _row(store, session, rules.estimate)
-        opened = make_session(row, store, chosen, rules, hooks=given, summarizer=model)
+        row = _find_or_create(store, session, rules.estimate)
+        new_session = make_session(row, store, chosen, rules, hooks=checked_hooks, summarizer=model)
     except BaseException:
         store.close()
         raise
-    opened.configure(system=system, tools=known)
-    if fixed is not None:
-        opened.fixed = fixed
-    return opened
+    new_session.configure(system=system, tools=declared_tools)
+    if fixed_tokens is not None:
+        new_session.fixed_tokens = fixed_tokens
+    return new_session
 
 
 def make_session(
@@ -73,29 +73,29 @@ def make_session(
 ) -> Session:
     """The session of a row in an open store, with the hooks that are installed."""
     where = settings.store or DEFAULT_STORE
-    every_hook = (*found_hooks(), *hooks)
+    every_hook = (*installed_hooks(), *hooks)
     return Session(row, SessionSetup(store, settings, policy, where, every_hook, summarizer))
 
 
-def chosen_settings(
+def resolve_settings(
     where: str | Path | None,
     policy: str | Policy | None,
     summarizer: str | Summarizer | None,
     settings: Mapping[str, Any],
 ) -> tuple[Settings, Policy]:
     """What a caller, the environment and files have set, and the policy that comes of it."""
-    given: dict[str, Any] = {**settings, "store": None if where is None else str(where)}
+    arguments: dict[str, Any] = {**settings, "store": None if where is None else str(where)}
     if isinstance(summarizer, str):
-        given["summarizer"] = summarizer
+        arguments["summarizer"] = summarizer
     if not isinstance(policy, Policy):
-        given["policy"] = policy
-    chosen = load_settings(**given)
-    return chosen, chosen.rules(policy if isinstance(policy, Policy) else None)
+        arguments["policy"] = policy
+    resolved = load_settings(**arguments)
+    return resolved, resolved.rules(policy if isinstance(policy, Policy) else None)
 
 
-async def aopen(where: str | Path | None = None, **more: Any) -> Session:
+async def aopen(where: str | Path | None = None, **options: Any) -> Session:
     """`open`, async."""
-    return await asyncio.to_thread(open, where, **more)
+    return await asyncio.to_thread(open, where, **options)
 
 
 def open_store(settings: Settings) -> Store:
@@ -104,15 +104,15 @@ def open_store(settings: Settings) -> Store:
     return Store.open(where, durable=settings.durable, wait=max(settings.wait_seconds, 1.0))
 
 
-def _row(store: Store, session: str | None, estimate: str) -> SessionRow:
+def _find_or_create(store: Store, session: str | None, estimate: str) -> SessionRow:
     if session == LATEST:
-        return store.named(LATEST)
-    if session is not None and (found := store.find(checked_id(session))):
-        return found
-    info = Maker().session_info(session or "")
+        return store.resolve(LATEST)
+    if session is not None and (row := store.find(check_session_id(session))):
+        return row
+    info = MessageBuilder().session_info(session or "")
     try:
         return store.create(info, estimate=estimate)
     except StoreError:
-        if found := store.find(info.id):  # another process was quicker
-            return found
+        if row := store.find(info.id):  # another process was quicker
+            return row
         raise

@@ -12,13 +12,13 @@ from foldmark.compaction.situation import CompactionRequest
 from foldmark.errors import BadInput
 from foldmark.log.log import marker_part
 from foldmark.model import events
-from foldmark.model.messages import AnyPart, FilePart, Message, TextPart, file_name
+from foldmark.model.messages import AnyPart, FilePart, Message, TextPart, file_placeholder
 from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import AssistantMessage, UserMessage
 from foldmark.model.values import encode
-from foldmark.store.rows import QUEUED, read_acts
+from foldmark.store.rows import QUEUED, read_operations
 from foldmark.store.transaction import Change
-from foldmark.summary.ladder import Summary
+from foldmark.summary.fallback import Summary
 from foldmark.tokens.sizes import message_sizes
 
 from .state import SessionState
@@ -30,49 +30,49 @@ from .writer import write_message
 def prune(state: SessionState) -> Operation | None:
     """Hide old tool outputs by marks; None where there is nothing to hide."""
     with state.lock:
-        state.fresh()
-        planned = view_prune(state.viewer, state.room, explain=False)
-        if not planned.prune:
+        state.refresh()
+        plan = view_prune(state.viewer, state.usable, explain=False)
+        if not plan.prune:
             return None
-        kept = state.hooks.kept(planned)  # before the transaction: others need not wait for it
-        number = state.write(lambda change: _prune(state, change, kept))
-        return None if number is None else state.act(number)
+        protected = state.hooks.kept(plan)  # before the transaction: others need not wait for it
+        number = state.write(lambda change: _prune(state, change, protected))
+        return None if number is None else state.operation(number)
 
 
-def _prune(state: SessionState, change: Change, kept: set[int]) -> int | None:
-    planned = view_prune(state.viewer, state.room, explain=False)
-    ordinals = [ordinal for ordinal in planned.ordinals if ordinal not in kept]
+def _prune(state: SessionState, change: Change, protected: set[int]) -> int | None:
+    plan = view_prune(state.viewer, state.usable, explain=False)
+    ordinals = [ordinal for ordinal in plan.ordinals if ordinal not in protected]
     if not ordinals:
         return None
     before = state.viewer.tokens
     state.log.mark(ordinals, at=change.at)
     after = state.viewer.tokens
     number = change.prune(ordinals, change.at, before=before, after=after)
-    change.event(events.PRUNED, act=number, parts=len(ordinals), before=before, after=after)
+    change.add_event(events.PRUNED, act=number, parts=len(ordinals), before=before, after=after)
     return number
 
 
 # --- a compaction that is queued ---
 
 
-def queue(state: SessionState, asked: CompactionRequest) -> Operation | None:
+def queue(state: SessionState, request: CompactionRequest) -> Operation | None:
     """Queue a compaction by a marker; the one that is queued already, if one is."""
     with state.lock:
-        wanted = allowed(state, asked)
-        if wanted is None:
+        allowed = apply_hooks(state, request)
+        if allowed is None:
             return None
-        return state.act(state.write(lambda change: queued(state, change, wanted)))
+        return state.operation(state.write(lambda change: ensure_queued(state, change, allowed)))
 
 
 def pending(state: SessionState) -> Operation | None:
     """The compaction that is queued, if one is."""
-    found = read_acts(state.store.engine, state.key, QUEUED)
-    if not found:
+    queued = read_operations(state.store.engine, state.key, QUEUED)
+    if not queued:
         return None  # as it is at most steps, however many pivots there are
-    acts = state.store.acts(state.key, "pivot")
+    pivots = state.store.operations(state.key, "pivot")
     # What a newer pivot has folded is not waited for, until that one is taken back.
-    folded = max((act.marker or 0 for act in acts if act.in_force), default=-1)
-    waiting = [act for act in found if (act.marker or 0) > folded]
+    folded = max((pivot.marker or 0 for pivot in pivots if pivot.in_force), default=-1)
+    waiting = [pivot for pivot in queued if (pivot.marker or 0) > folded]
     return waiting[-1] if waiting else None
 
 
@@ -83,62 +83,64 @@ def cancel(state: SessionState, reason: str) -> Operation | None:
         waiting = pending(state)
         if waiting is None:
             return None
-        change.change_act(waiting.number, failed=reason)
-        change.event(events.FAILED, act=waiting.number, reason=reason)
+        change.update_operation(waiting.number, failed=reason)
+        change.add_event(events.FAILED, act=waiting.number, reason=reason)
         return waiting.number
 
     with state.lock:
         number = state.write(job) if pending(state) else None
-        return None if number is None else state.act(number)
+        return None if number is None else state.operation(number)
 
 
-def allowed(state: SessionState, asked: CompactionRequest) -> CompactionRequest | None:
+def apply_hooks(state: SessionState, request: CompactionRequest) -> CompactionRequest | None:
     """The compaction as hooks leave it; one that is queued already is not asked for again.
 
     None where a hook forbids it, or where it is automatic and the policy is not.
     """
-    state.fresh()
-    asked = replace(asked, viewer=state.viewer, instructions=asked.instructions or state.focus)
+    state.refresh()
+    request = replace(
+        request, viewer=state.viewer, instructions=request.instructions or state.focus
+    )
     if pending(state) is not None:
-        return asked
-    if asked.auto and not state.policy.auto:
+        return request
+    if request.auto and not state.policy.auto:
         return None
-    changed, veto = state.hooks.compaction(asked)
+    changed, veto = state.hooks.compaction(request)
     if veto is None:
         return changed
-    state.write(lambda change: change.event(events.FAILED, reason=f"vetoed: {veto}"))
+    state.write(lambda change: change.add_event(events.FAILED, reason=f"vetoed: {veto}"))
     return None
 
 
-def queued(state: SessionState, change: Change, wanted: CompactionRequest) -> int:
+def ensure_queued(state: SessionState, change: Change, request: CompactionRequest) -> int:
     """The compaction that is queued, by another process perhaps, or a new one."""
     waiting = pending(state)
-    return waiting.number if waiting else _queue(state, change, wanted)
+    return waiting.number if waiting else _write_marker(state, change, request)
 
 
-def _queue(state: SessionState, change: Change, wanted: CompactionRequest) -> int:
+def _write_marker(state: SessionState, change: Change, request: CompactionRequest) -> int:
     marker = marker_message(
-        state.maker.made(),
-        auto=wanted.auto,
-        overflow=wanted.overflow,
-        model=state.maker.model_ref(state.model),
+        state.builder.new_stamp(),
+        auto=request.auto,
+        overflow=request.overflow,
+        model=state.builder.model_ref(state.model),
     )
     before = state.viewer.tokens
-    number = change.act("pivot", marker=change.places, before=before)
+    number = change.add_operation("pivot", marker=change.places, before=before)
     write_message(state, change, marker)
     # Who makes the summary, here or elsewhere, finds with the event what hooks wished.
-    wishes = {
-        "context": list(wanted.context),
-        "prompt": wanted.prompt,
-        "instructions": wanted.instructions,
+    options = {
+        "context": list(request.context),
+        "prompt": request.prompt,
+        "instructions": request.instructions,
     }
-    change.event(
+    change.add_event(
         events.QUEUED,
         act=number,
         message=marker.id,
-        auto=wanted.auto,
+        auto=request.auto,
         before=before,
-        **{name: wish for name, wish in wishes.items() if wish},
+        **{name: value for name, value in options.items() if value},
     )
     return number
 
@@ -148,8 +150,8 @@ def _queue(state: SessionState, change: Change, wanted: CompactionRequest) -> in
 
 def complete(
     state: SessionState,
-    asked: CompactionRequest,
-    summary: Callable[[int | None], Summary],
+    request: CompactionRequest,
+    summary_for: Callable[[int | None], Summary],
     *,
     resume: bool = False,
 ) -> Operation:
@@ -158,85 +160,87 @@ def complete(
     `summary` is given the place of the marker that waits, if one does. A request that names a
     marker has been claimed already.
     """
-    job = partial(_pivot, state, asked=asked, summary=summary, resume=resume)
-    return state.act(state.write(job))
+    job = partial(_write_pivot, state, request=request, summary_for=summary_for, resume=resume)
+    return state.operation(state.write(job))
 
 
-def _pivot(
+def _write_pivot(
     state: SessionState,
     change: Change,
     *,
-    asked: CompactionRequest,
-    summary: Callable[[int | None], Summary],
+    request: CompactionRequest,
+    summary_for: Callable[[int | None], Summary],
     resume: bool,
 ) -> int:
-    before, is_claimed = state.viewer.tokens, asked.marker is not None
+    before, is_claimed = state.viewer.tokens, request.marker is not None
     waiting = pending(state)  # asked here, where no other process can change it
-    if asked.act is not None and (waiting is None or waiting.number != asked.act):
-        raise BadInput(f"compaction {asked.act} of session {state.id} is not waiting any more")
-    made = summary(None if waiting is None else waiting.marker)
+    if request.operation is not None and (waiting is None or waiting.number != request.operation):
+        raise BadInput(f"compaction {request.operation} of session {state.id} is not waiting any more")
+    summary = summary_for(None if waiting is None else waiting.marker)
     if waiting is None:
-        number = _queue(state, change, asked)
+        number = _write_marker(state, change, request)
         marker = change.places - 1
     else:
         number, marker = waiting.number, waiting.marker or 0
     if not change.claim(number, state.holder, anew=not is_claimed):
         raise BadInput(f"compaction {number} of session {state.id} is another's, or done")
     if not is_claimed:
-        change.event(events.STARTED, act=number)
-    message, place = _fold_away(state, change, (number, marker), made)
-    if made.fold.replay is not None:
+        change.add_event(events.STARTED, act=number)
+    message, index = _write_summary(state, change, (number, marker), summary)
+    if summary.fold.replay is not None:
         # The request that overflowed, once more, its files named and not shown.
         write_message(
-            state, change, state.maker.user(tuple(map(_named_only, made.fold.replay.parts)), {})
+            state,
+            change,
+            state.builder.user(tuple(map(_replay_part, summary.fold.replay.parts)), {}),
         )
     after = state.load_changed(change)
     if resume and _must_resume(state):
         # In the user's place, marked as not theirs.
         part = TextPart(text=state.policy.compact.resume, synthetic=True)
-        write_message(state, change, state.maker.user((part,), {}))
+        write_message(state, change, state.builder.user((part,), {}))
         after = state.load_changed(change)
-    change.change_act(number, summary=place, before=before, after=after)
-    told = {"how": made.how, "calls": made.spent.calls, "flaws": list(made.spent.flaws)}
-    change.event(
+    change.update_operation(number, summary=index, before=before, after=after)
+    details = {"how": summary.how, "calls": summary.usage.calls, "flaws": list(summary.usage.flaws)}
+    change.add_event(
         events.COMPACTED,
         act=number,
         message=message.id,
         before=before,
         after=after,
-        **{name: held for name, held in told.items() if held},
+        **{name: value for name, value in details.items() if value},
     )
     return number
 
 
-def _fold_away(
-    state: SessionState, change: Change, act: tuple[int, int], made: Summary
+def _write_summary(
+    state: SessionState, change: Change, pivot: tuple[int, int], summary: Summary
 ) -> tuple[Message, int]:
     """Write the summary of an act and where its tail begins; the message and its place."""
-    number, marker = act
-    tail_id = made.fold.tail_start
-    tail = None if tail_id is None else state.log.place(tail_id, below=marker)
+    number, marker = pivot
+    tail_id = summary.fold.tail_start
+    tail = None if tail_id is None else state.log.index_of(tail_id, below=marker)
     tail_id = None if tail is None else tail_id
-    _note_pivot(state, change, marker, tail_id, made.words)
+    _update_marker(state, change, marker, tail_id, summary.words)
     memory = state.log.requests.memory(marker if tail is None else tail)
     message = summary_message(
-        state.maker.made(),
-        made.text,
+        state.builder.new_stamp(),
+        summary.text,
         marker=state.log.entries[marker].message.id,
-        model=state.maker.model_ref(made.model or state.model),
-        tokens=made.spent.tokens,
-        cost=made.spent.cost,
+        model=state.builder.model_ref(summary.model or state.model),
+        tokens=summary.usage.tokens,
+        cost=summary.usage.cost,
     )
-    place = write_message(state, change, message).index
-    change.change_act(
-        number, memory=memory, marker=marker, summary=place, tail=tail, tail_id=tail_id
+    index = write_message(state, change, message).index
+    change.update_operation(
+        number, memory=memory, marker=marker, summary=index, tail=tail, tail_id=tail_id
     )
     change.settled = change.places
     change.index()  # what is folded now is no longer at hand to be looked through
-    return message, place
+    return message, index
 
 
-def _note_pivot(
+def _update_marker(
     state: SessionState, change: Change, marker: int, tail_id: str | None, words: int | None
 ) -> None:
     """Write into the marker where its tail begins, and how long the user's words may be."""
@@ -244,9 +248,9 @@ def _note_pivot(
     part = marker_part(entry.message)
     if part is None or (tail_id is None and words is None):
         return
-    room = UNSET if words is None else words
-    named = replace(part, tail_start_id=tail_id or UNSET, words=room)
-    parts = tuple(named if held is part else held for held in entry.message.parts)
+    max_words = UNSET if words is None else words
+    new_part = replace(part, tail_start_id=tail_id or UNSET, words=max_words)
+    parts = tuple(new_part if old_part is part else old_part for old_part in entry.message.parts)
     newer = replace(entry.message, parts=parts)
     sizes = message_sizes(newer, state.count)
     change.put(entry, replace(entry, message=newer, sizes=sizes), encode(newer))
@@ -254,71 +258,78 @@ def _note_pivot(
 
 def _must_resume(state: SessionState) -> bool:
     """Whether a model would otherwise be asked to follow its own words."""
-    shown = state.viewer.view().messages
-    replayed = bool(shown) and isinstance(shown[-1], UserMessage)
+    messages = state.viewer.view().messages
+    replayed = bool(messages) and isinstance(messages[-1], UserMessage)
     always = state.policy.compact.always_resume
-    return not replayed and (always or isinstance(shown[-1], AssistantMessage))
+    return not replayed and (always or isinstance(messages[-1], AssistantMessage))
 
 
-def _named_only(part: AnyPart) -> AnyPart:
+def _replay_part(part: AnyPart) -> AnyPart:
     """A part without the ids of the message that it is a copy of; a file as its name."""
     if isinstance(part, FilePart):
-        return TextPart(text=file_name(part))
+        return TextPart(text=file_placeholder(part))
     return replace(part, id=UNSET, message_id=UNSET) if isinstance(part, TextPart) else part
 
 
 # --- taking back ---
 
 
-def take_back(state: SessionState, number: int | None, *, undone: bool) -> Operation:
+def undo_or_redo(state: SessionState, number: int | None, *, undo: bool) -> Operation:
     """Take back the latest act in force, or put in force what was undone last; or this one."""
 
     def job(change: Change) -> int:
-        act = _to_take_back(state, number, undone=undone)
+        operation = _target_operation(state, number, undo=undo)
         before = state.viewer.tokens
-        change.take_back(act.number, undone=undone)
+        change.set_undone(operation.number, undone=undo)
         after = state.load_changed(change)
-        kind = events.UNDONE if undone else events.REDONE
-        change.event(kind, act=act.number, what=act.kind, before=before, after=after)
-        return act.number
+        kind = events.UNDONE if undo else events.REDONE
+        change.add_event(
+            kind, act=operation.number, what=operation.kind, before=before, after=after
+        )
+        return operation.number
 
     with state.lock:
-        _to_take_back(state, number, undone=undone)  # refuse before a lease is asked for
-        return state.act(state.write(job))
+        _target_operation(state, number, undo=undo)  # refuse before a lease is asked for
+        return state.operation(state.write(job))
 
 
-def _to_take_back(state: SessionState, number: int | None, *, undone: bool) -> Operation:
+def _target_operation(state: SessionState, number: int | None, *, undo: bool) -> Operation:
     if number is not None:
-        act = state.act(number)
-        if act.in_force if undone else _can_be_redone(act):
-            return act
-        raise BadInput(f"act {number} is {act.state}: there is nothing to take back")
-    acts = state.store.acts(state.key)
-    if undone:
-        found = sorted((act for act in acts if act.in_force), key=lambda act: act.done)
+        operation = state.operation(number)
+        if operation.in_force if undo else _can_redo(operation):
+            return operation
+        raise BadInput(f"act {number} is {operation.state}: there is nothing to take back")
+    operations = state.store.operations(state.key)
+    if undo:
+        candidates = sorted(
+            (operation for operation in operations if operation.in_force),
+            key=lambda operation: operation.order,
+        )
     else:
-        found = sorted(filter(_can_be_redone, acts), key=lambda act: act.undone or 0)
-    if not found:
-        raise BadInput(f"session {state.id}: there is nothing to {'undo' if undone else 'redo'}")
-    return found[-1]
+        candidates = sorted(
+            filter(_can_redo, operations), key=lambda operation: operation.undone or 0
+        )
+    if not candidates:
+        raise BadInput(f"session {state.id}: there is nothing to {'undo' if undo else 'redo'}")
+    return candidates[-1]
 
 
-def _can_be_redone(act: Operation) -> bool:
-    return act.undone is not None and act.reverted is None
+def _can_redo(operation: Operation) -> bool:
+    return operation.undone is not None and operation.reverted is None
 
 
 def revert(state: SessionState, message: str) -> Operation:
     """Go back to a message: what came after it is hidden, what was folded since is shown."""
 
     def job(change: Change) -> int:
-        place = state.place(message, hidden=True)
+        index = state.message_index(message, hidden=True)
         before = state.viewer.tokens
-        number = change.revert(place)
+        number = change.revert(index)
         after = state.load_changed(change)
-        change.change_act(number, before=before, after=after)
-        change.event(events.REVERTED, act=number, message=message, before=before, after=after)
+        change.update_operation(number, before=before, after=after)
+        change.add_event(events.REVERTED, act=number, message=message, before=before, after=after)
         return number
 
     with state.lock:
-        state.place(message, hidden=True)
-        return state.act(state.write(job))
+        state.message_index(message, hidden=True)
+        return state.operation(state.write(job))

@@ -15,7 +15,7 @@ from foldmark.model.events import Event
 from foldmark.model.messages import Transcript
 from foldmark.store.loading import Slice
 from foldmark.store.rows import read_gaps
-from foldmark.store.search import Found, State
+from foldmark.store.search import SearchHit, State
 from foldmark.store.search import search as search_store
 from foldmark.store.transaction import WORTH_INDEXING
 from foldmark.tokens.budget import pressure as share_used
@@ -27,33 +27,33 @@ from .state import SessionState
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
 
 
-def view(state: SessionState, act: int | None = None, *, after: bool = False) -> View:
+def view(state: SessionState, operation: int | None = None, *, after: bool = False) -> View:
     """What the model is shown now, or was shown right before or after an act."""
-    if act is None:
+    if operation is None:
         with state.lock:
-            shown = state.fresh().view()
-        return state.hooks.view(shown)
-    with state.lock, state.undamaged():
-        part = state.slice(act, after=after)
-        state.act(act)
+            current = state.refresh().view()
+        return state.hooks.view(current)
+    with state.lock, state.report_damage():
+        part = state.slice(operation, after=after)
+        state.operation(operation)
         loaded = state.store.load(state.key, part, estimate=state.policy.estimate)
-        return state.viewing(state.built(loaded)).view()
+        return state.viewer_of(state.build_log(loaded)).view()
 
 
 def plan(state: SessionState) -> Plan:
     """What prune and compact would do, and why."""
     with state.lock:
-        viewer, limit = state.fresh(), _window(state)
-        return session_plan(viewer, limit, model=state.model, fixed=state.fixed)
+        viewer, limit = state.refresh(), _window(state)
+        return session_plan(viewer, limit, model=state.model, fixed=state.fixed_tokens)
 
 
 def pressure(state: SessionState) -> float:
     """Used ÷ usable; over 1 is too much."""
     with state.lock:
-        viewer, limit = state.fresh(), _window(state)
+        viewer, limit = state.refresh(), _window(state)
         if limit.context == 0:
             return 0.0
-        return share_used(tokens_used(viewer, fixed=state.fixed), state.room)
+        return share_used(tokens_used(viewer, fixed=state.fixed_tokens), state.usable)
 
 
 def _window(state: SessionState) -> Limit:
@@ -62,7 +62,7 @@ def _window(state: SessionState) -> Limit:
     return state.limit
 
 
-def search(state: SessionState, query: str, limit: int) -> list[Found]:
+def search(state: SessionState, query: str, limit: int) -> list[SearchHit]:
     """Where words were said, shown or not: exact matches first, then the newest."""
     with state.lock:
         row = state.store.row(state.key)
@@ -70,40 +70,40 @@ def search(state: SessionState, query: str, limit: int) -> list[Found]:
             # What was imported is indexed by who searches first; where that cannot be, it is read.
             with suppress(StoreError):
                 state.store.index(state.key)
-        viewer = state.fresh()
-        places, marks = set(viewer.view().places), state.log.marks
+        viewer = state.refresh()
+        visible, marks = set(viewer.view().indexes), state.log.marks
         gaps = read_gaps(state.store.engine, state.key)
-        with state.store.engine.reading(), state.undamaged():
+        with state.store.engine.reading(), state.report_damage():
             row = state.store.row(state.key)
             hits = search_store(state.store.engine, row, query, limit)
-    found: list[Found] = []
+    results: list[SearchHit] = []
     for hit in hits:
-        is_shown, is_pruned = hit.place in places, (ordinal_of(hit.handle) or 0) in marks
-        now: State = "pruned" if is_shown and is_pruned else "shown" if is_shown else "folded"
+        is_shown, is_pruned = hit.place in visible, (ordinal_of(hit.handle) or 0) in marks
+        status: State = "pruned" if is_shown and is_pruned else "shown" if is_shown else "folded"
         if not is_shown and any(hit.place in gap for gap in gaps):
-            now = "reverted"
-        found.append(replace(hit, state=now))
-    return found
+            status = "reverted"
+        results.append(replace(hit, state=status))
+    return results
 
 
 def recall(state: SessionState, name: str) -> str:
     """The content behind a handle, hidden or not."""
     ordinal = ordinal_of(name)
-    held = None if ordinal is None else state.store.holding(state.key, ordinal)
-    if held is None or ordinal is None:
+    entry = None if ordinal is None else state.store.message_with_part(state.key, ordinal)
+    if entry is None or ordinal is None:
         raise BadInput(f"{name!r} is no handle of session {state.id}")
-    with state.undamaged():
-        return part_text(held.message.parts[ordinal - held.ordinal])
+    with state.report_damage():
+        return part_text(entry.message.parts[ordinal - entry.ordinal])
 
 
 def export(state: SessionState, *, reverted: bool) -> Transcript:
     """The whole session, with its marks, as `opencode export` writes it."""
     part = Slice(everything=True, reverted=reverted)
-    with state.undamaged():
+    with state.report_damage():
         loaded = state.store.load(state.key, part, estimate=state.policy.estimate)
-        pivots = state.store.acts(state.key, "pivot")
-        times = {act.marker or 0: act.undone for act in pivots if act.undone is not None}
-        messages = marked_messages(state.built(loaded), times)
+        pivots = state.store.operations(state.key, "pivot")
+        times = {pivot.marker or 0: pivot.undone for pivot in pivots if pivot.undone is not None}
+        messages = marked_messages(state.build_log(loaded), times)
         gaps = read_gaps(state.store.engine, state.key) if reverted else []
     info = with_reverts(loaded.row.info, messages, gaps)
     return Transcript(info=info, messages=messages, extra=loaded.row.extra)
@@ -113,10 +113,10 @@ def poll(state: SessionState, after: int, seconds: float | None) -> Iterator[lis
     """The events after one as they come, and the seconds to wait where there are none."""
     waited, pause = 0.0, _SHORTEST_PAUSE
     while seconds is None or waited <= seconds:
-        found = state.store.events(state.row, after)
-        if found:
-            after, waited, pause = found[-1].number, 0.0, _SHORTEST_PAUSE
-            yield found
+        events = state.store.events(state.row, after)
+        if events:
+            after, waited, pause = events[-1].number, 0.0, _SHORTEST_PAUSE
+            yield events
         else:
             yield pause
             waited, pause = waited + pause, min(pause * 1.5, _LONGEST_PAUSE)

@@ -1,8 +1,8 @@
-"""The session: everything that was said, and the view of it that fits.
+"""The public `Session` class: all messages of a conversation, and the view that fits the model.
 
-`Session` only hands calls on: what lasts is in `state`, what is done is in `reader`, `writer`,
-`operations`, `compactor` and `streaming`. Each call has an async form with `a` in front of its
-name; most of these run the blocking one in a thread, so the two may be mixed on one session.
+`Session` only delegates: `state` keeps what lasts between calls; `reader`, `writer`, `operations`,
+`compactor` and `streaming` do the work. Each method has an async form whose name starts with `a`.
+Most of these run the blocking method in a thread, so both forms may be mixed on one session.
 """
 
 import asyncio
@@ -23,26 +23,26 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from foldmark.analysis.plan import Plan
 from foldmark.log.view import View
-from foldmark.model.events import Event, known_kinds
+from foldmark.model.events import Event, check_kinds
 from foldmark.model.messages import FilePart, Message, Tokens, Transcript
 from foldmark.model.operations import Operation
-from foldmark.model.prompt_messages import Declared, PromptMessage
+from foldmark.model.prompt_messages import PromptMessage, ToolDeclaration
 from foldmark.model.values import Json
 from foldmark.policy import Policy
 from foldmark.store.rows import SessionRow
-from foldmark.store.search import Found
-from foldmark.store.sqlite import BESIDE
-from foldmark.store.store import Store, checked_id
-from foldmark.summary.ladder import declared_tokens
+from foldmark.store.search import SearchHit
+from foldmark.store.sqlite import COMPANION_SUFFIXES
+from foldmark.store.store import Store, check_session_id
+from foldmark.summary.fallback import declared_tokens
 from foldmark.summary.protocol import Summarizer
 from foldmark.tokens.limits import Limit
-from foldmark.wire.codec import wire_named
+from foldmark.wire.codec import codec_named
 
 from . import compactor, operations, reader, streaming, writer
 from .bus import Subscriber
 from .closing import AsyncClosing, Closing
 from .diff import ViewDiff, view_diff
-from .maker import Content
+from .message_builder import Content
 from .state import SessionSetup, SessionState
 from .writer import OpenCall
 
@@ -55,112 +55,116 @@ T = TypeVar("T")
 def threaded(
     call: Callable[Concatenate[S, P], T],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """The async form of a method: the blocking one, run in a thread."""
+    """The async form of a blocking method, which runs in a thread."""
 
     @wraps(call)
-    async def run(self: S, *args: P.args, **named: P.kwargs) -> T:
-        return await asyncio.to_thread(call, self, *args, **named)
+    async def run(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(call, self, *args, **kwargs)
 
     return run
 
 
 class Session(Closing, AsyncClosing):
-    """A session: everything that was said, and the view of it that fits."""
+    """All messages of one conversation, and the view of them that fits the model's window."""
 
     def __init__(self, row: SessionRow, setup: SessionSetup) -> None:
-        """Take the session as the store has it, and with what it is opened."""
+        """Open a stored session; use `foldmark.open` instead."""
         self._state = SessionState(row, setup)
 
     def __repr__(self) -> str:
-        """Which one it is."""
+        """The session's id and its store."""
         return f"<Session {self.id} in {self._state.store.name}>"
 
-    # --- what it is ---
+    # --- properties ---
 
     @property
     def id(self) -> str:
-        """Its name in the store."""
+        """The id of the session in its store."""
         return self._state.id
 
     @property
     def info(self) -> SessionRow:
-        """What is kept of the session beside its messages."""
+        """The stored data about the session, such as its title, except for its messages."""
         return self._state.store.row(self._state.key)
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files of its store; none where that is a server."""
-        place = str(self._state.setup.where)
-        return () if "://" in place else tuple(Path(place + end) for end in ("", *BESIDE))
+        """The files of the store, or () if the store is a server."""
+        location = str(self._state.setup.where)
+        return (
+            ()
+            if "://" in location
+            else tuple(Path(location + end) for end in ("", *COMPANION_SUFFIXES))
+        )
 
     @property
     def policy(self) -> Policy:
-        """The rules under which it is pruned and compacted."""
+        """The rules by which the session is pruned and compacted."""
         return self._state.policy
 
     @property
     def model(self) -> str:
-        """The name of the model that it is shown to; "" where none is set."""
+        """The name of the model that the session is sent to, or "" if none is set."""
         return self._state.model
 
     @property
     def limit(self) -> Limit | None:
-        """The limits of that model; None where no window is known."""
+        """The model's token limits, or None if its context window is unknown."""
         return self._state.limit
 
     @property
-    def room(self) -> int:
-        """The tokens that may stand in the window; 0 where no limit is known."""
-        return self._state.room
+    def usable(self) -> int:
+        """The tokens that a request may use of the window, or 0 if the window is unknown."""
+        return self._state.usable
 
     @property
     def tokens(self) -> int:
-        """The tokens of the next request, as far as they are known."""
+        """The tokens of the next request: measured by the provider if possible, else estimated."""
         return self._state.tokens
 
     @property
     def system(self) -> str:
-        """The system prompt of every request, where the program has said what it is."""
+        """The system prompt of every request, or "" if it was not given."""
         return self._state.system
 
     @property
-    def tools(self) -> tuple[Declared, ...]:
-        """The tools of every request, where the program has said what they are."""
+    def tools(self) -> tuple[ToolDeclaration, ...]:
+        """The tools of every request, or () if they were not given."""
         return self._state.tools
 
     @property
-    def fixed(self) -> int:
-        """The tokens of the system prompt and the tools, which are in every request."""
-        return self._state.fixed
+    def fixed_tokens(self) -> int:
+        """The tokens of the system prompt and the tools, which every request contains."""
+        return self._state.fixed_tokens
 
-    @fixed.setter
-    def fixed(self, tokens: int) -> None:
-        self._state.fixed = tokens
+    @fixed_tokens.setter
+    def fixed_tokens(self, tokens: int) -> None:
+        self._state.fixed_tokens = tokens
 
     def configure(
         self,
         *,
         system: str,
-        tools: Iterable[Declared],
+        tools: Iterable[ToolDeclaration],
         summarizer: Summarizer | None = None,
         focus: str | None = None,
     ) -> None:
-        """Say what requests hold beside the view, and who summarises if nobody else is set.
+        """Set the system prompt and the tools of every request, and the default summarizer.
 
-        `focus` is what every summary shall look at most, if no other instructions are given.
+        `focus` is what summaries emphasize unless a compaction has its own instructions.
         """
         state = self._state
         with state.lock:
             state.system, state.tools = system, tuple(tools)
-            state.fixed = declared_tokens(state.system, state.tools, state.count)
-            state.usual_summarizer = summarizer
+            state.fixed_tokens = declared_tokens(state.system, state.tools, state.count)
+            state.default_summarizer = summarizer
             state.focus = state.focus if focus is None else focus
 
-    # --- what is said ---
+    # --- writing messages ---
 
     def user(self, content: Content, **info: Any) -> Message:
-        """Say something as the user: a text, parts, or a whole message."""
-        return writer.append(self._state, self._state.maker.user(content, info))
+        """Append a message of the user: a text, a list of parts, or a `Message`."""
+        return writer.append(self._state, self._state.builder.user(content, info))
 
     def record(
         self,
@@ -168,46 +172,51 @@ class Session(Closing, AsyncClosing):
         *,
         tokens: Tokens | None = None,
         finish: str | None = None,
-        wire: str | None = None,
+        api: str | None = None,
         **info: Any,
     ) -> Message:
-        """Record a model's answer: a provider's response, a text, parts, or a message.
+        """Append a model's reply: a provider's response, a text, a list of parts, or a `Message`.
 
-        A response is an SDK's object or its JSON; what was measured is taken from it. Its wire is
-        recognised, if it is not given.
+        A response is an object of a provider's SDK or its JSON; token usage is read from it.
+        `api` names its API format, such as "anthropic", and is detected if not given.
         """
         usage = {"tokens": tokens, "finish": finish}
-        given = {name: value for name, value in usage.items() if value is not None}
-        return writer.record(self._state, reply, wire, info | given)
+        measured = {name: value for name, value in usage.items() if value is not None}
+        return writer.record(self._state, reply, api, info | measured)
 
-    def listen(self, stream: Iterable[C], wire: str | None = None) -> Generator[C]:
-        """The chunks of a client's stream just as they come; at its end the answer is recorded.
+    def record_stream(self, stream: Iterable[C], api: str | None = None) -> Generator[C]:
+        """Yield the chunks of a client's stream unchanged, then record the whole reply.
 
-            for chunk in session.listen(client.chat.completions.create(..., stream=True)):
+            for chunk in session.record_stream(client.chat.completions.create(..., stream=True)):
                 ...
 
-        Also where the loop is left early, or an error comes: what was said is recorded then, and
-        the error goes on. An error that a provider sends as a chunk is passed on like any other.
-        The wire is recognised, if it is not given.
+        If the loop ends early or the stream raises, the partial reply is recorded, and the error
+        propagates. Chunks that report an error are yielded like all others. `api` names the API
+        format, such as "anthropic", and is detected if not given.
         """
-        return streaming.listen(self._state, stream, wire)
+        return streaming.record_stream(self._state, stream, api)
 
-    def alisten(self, stream: AsyncIterable[C], wire: str | None = None) -> streaming.Hearing[C]:
-        """`listen`, async.
+    def arecord_stream(
+        self, stream: AsyncIterable[C], api: str | None = None
+    ) -> streaming.StreamRecording[C]:
+        """Async form of `record_stream`.
 
-            async for chunk in session.alisten(await client.responses.create(..., stream=True)):
+            chunks = await client.responses.create(..., stream=True)
+            async for chunk in session.arecord_stream(chunks):
                 ...
 
-        Where it is kept under a name and the loop is left early, `aclose` it, or use `async with`.
+        If you assign the result to a variable and may leave the loop early, call its `aclose` or
+        use `async with`.
         """
-        return streaming.alisten(self._state, stream, wire)
+        return streaming.arecord_stream(self._state, stream, api)
 
-    def extend(self, messages: Iterable[object], wire: str | None = None) -> list[Message]:
-        """Take messages of a wire as they are sent and received: what is said, and results.
+    def extend(self, messages: Iterable[object], api: str | None = None) -> list[Message]:
+        """Append a list of messages in an API format, tool results included: all or none.
 
-        All of them or none. A system prompt that leads a new session becomes the session's own.
+        `api` names the API format, such as "openai-chat", and is detected if not given. If the
+        session is empty, a leading system prompt becomes the session's own.
         """
-        return writer.extend(self._state, messages, wire)
+        return writer.extend(self._state, messages, api)
 
     def result(
         self,
@@ -218,73 +227,81 @@ class Session(Closing, AsyncClosing):
         files: Sequence[FilePart] = (),
         metadata: Json | None = None,
     ) -> Message:
-        """Record what a call of a tool gave back, however late."""
+        """Record the output of a tool call, even if the call was summarized meanwhile.
+
+        Raises BadInput if no call with this id waits for a result.
+        """
         return writer.result(
             self._state, call_id, output, error=error, files=files, metadata=metadata
         )
 
     def open_calls(self) -> list[OpenCall]:
-        """The calls that wait for their results, shown or folded, the oldest first."""
+        """The tool calls without a result, oldest first, including summarized ones."""
         return writer.open_calls(self._state)
 
-    # --- what is shown ---
+    # --- reading ---
 
     @overload
     def messages(self) -> tuple[PromptMessage, ...]: ...
     @overload
-    def messages(self, wire: str) -> list[Json]: ...
-    def messages(self, wire: str | None = None) -> tuple[PromptMessage, ...] | list[Json]:
-        """What to send to the model, on a provider's wire; made to fit first, if it must be.
+    def messages(self, api: str) -> list[Json]: ...
+    def messages(self, api: str | None = None) -> tuple[PromptMessage, ...] | list[Json]:
+        """The messages to send to the model; prunes or compacts first if they do not fit.
 
-        Raises CompactionStopped or WindowTooSmall where it cannot be made to fit.
+        `api` is the API format, such as "anthropic"; without it, the messages are Foldmark's own
+        objects. Raises CompactionStopped or WindowTooSmall if they cannot be made to fit.
         """
-        name = None if wire is None else wire_named(wire).name
+        name = None if api is None else codec_named(api).name
         compactor.run(self._state, compactor.fit(self._state))
-        return compactor.sent(self._state, name)
+        return compactor.outgoing_messages(self._state, name)
 
     def view(self, *, before: int | None = None, after: int | None = None) -> View:
-        """What the model is shown now, or was shown right before or after an act."""
+        """The view that the model gets now, or got just before or after an operation number."""
         return reader.view(self._state, after or before, after=after is not None)
 
     def plan(self) -> Plan:
-        """What prune and compact would do, and why."""
+        """What pruning and compacting would do now, and why; changes nothing."""
         return reader.plan(self._state)
 
     def pressure(self) -> float:
-        """Used ÷ usable; over 1 is too much."""
+        """The share of the usable window that is in use; more than 1 means that it is full."""
         return reader.pressure(self._state)
 
     def diff(self, old: View | int, new: View | None = None) -> ViewDiff:
-        """How two views differ: the old one as a value, or as the number of an act after it."""
+        """The messages that differ between two views; `new` is the current view by default.
+
+        `old` is a view, or the number of an operation, which stands for the view before it.
+        """
         earlier = self.view(before=old) if isinstance(old, int) else old
         return view_diff(earlier, self.view() if new is None else new)
 
-    def search(self, query: str, *, most: int = 20) -> list[Found]:
-        """Where words were said, shown or not: exact matches first, then the newest."""
-        return reader.search(self._state, query, most)
+    def search(self, query: str, *, limit: int = 20) -> list[SearchHit]:
+        """Search all messages, including hidden ones: exact matches first, then newest first."""
+        return reader.search(self._state, query, limit)
 
     def recall(self, name: str) -> str:
-        """The content behind a handle, hidden or not."""
+        """The full content behind a handle such as "h12", whether or not it is hidden."""
         return reader.recall(self._state, name)
 
     def export(self, *, reverted: bool = True) -> Transcript:
-        """The session as `opencode export` writes it, with its marks.
+        """The whole session in the format of `opencode export`.
 
-        What reverts hide is part of it, and named in `info`; `reverted=False` leaves it out.
+        Messages hidden by reverts are included and listed in `info`, unless `reverted=False`.
         """
         return reader.export(self._state, reverted=reverted)
 
-    # --- what keeps it small ---
+    # --- pruning and compacting ---
 
     def fit(self) -> Operation | None:
-        """Bring the view into the window: prune, and compact only where that is not enough.
+        """Make the view fit the window: prune, then compact if pruning is not enough.
 
-        A compaction that is queued goes first. None where nothing had to be done.
+        A queued compaction is completed first. Returns the last operation, or None if the view
+        fits already.
         """
         return compactor.run(self._state, compactor.fit(self._state))
 
     def prune(self) -> Operation | None:
-        """Hide old tool outputs by marks; None where there is nothing to hide."""
+        """Hide old tool outputs in the view; returns None if there is nothing to hide."""
         return operations.prune(self._state)
 
     def compact(  # noqa: PLR0913 - each is a choice of the caller's
@@ -295,15 +312,15 @@ class Session(Closing, AsyncClosing):
         auto: bool = False,
         overflow: bool = False,
         tokens: Tokens | None = None,
-        act: int | None = None,
+        operation: int | None = None,
         target: int | None = None,
     ) -> Operation | None:
-        """Fold the older part of the session: a summary stands for it from now on.
+        """Replace older messages in the view by a summary; the stored messages do not change.
 
-        A model writes the summary if one is set and answers, else it is a digest; `instructions`
-        say what either shall look at most. Or the summary is the caller's own. With `act`, only
-        the queued compaction of that number is completed. `target` is the tokens that the view
-        shall have. None where a hook forbids it, or where it is automatic and the policy is not.
+        The summary is `summary`, else written by the model, else a digest made without a model.
+        `instructions` say what it should emphasize. `target` is the size of the new view in
+        tokens. `operation` completes only the queued compaction of that number. Returns None if
+        a hook forbids it, or if `auto` is true and the policy allows no automatic compaction.
         """
         steps = compactor.compact(
             self._state,
@@ -312,7 +329,7 @@ class Session(Closing, AsyncClosing):
             auto=auto,
             overflow=overflow,
             instructions=instructions,
-            act=act,
+            operation=operation,
             target=target,
         )
         return compactor.run(self._state, steps)
@@ -320,106 +337,114 @@ class Session(Closing, AsyncClosing):
     def queue(
         self, *, auto: bool = False, overflow: bool = False, instructions: str = ""
     ) -> Operation | None:
-        """Queue a compaction by a marker; the one that is queued already, if one is.
+        """Queue a compaction for later, and return it or the one that is queued already.
 
-        None where a hook forbids it, or where it is automatic and the policy is not.
+        Returns None if a hook forbids it, or if `auto` is true and the policy allows no automatic
+        compaction.
         """
-        wishes = {"auto": auto, "overflow": overflow, "instructions": instructions}
-        return operations.queue(self._state, compactor.request(self._state, **wishes))
+        options = {"auto": auto, "overflow": overflow, "instructions": instructions}
+        return operations.queue(self._state, compactor.new_request(self._state, **options))
 
     def pending(self) -> Operation | None:
-        """The compaction that is queued, if one is."""
+        """The queued compaction, or None."""
         return operations.pending(self._state)
 
     def cancel(self, reason: str = "cancelled") -> Operation | None:
-        """Give a queued compaction up: it is never shown, and never tried again."""
+        """Cancel the queued compaction for good, and return it, or None if none is queued."""
         return operations.cancel(self._state, reason)
 
     def abort(self) -> None:
-        """Give up the compaction that is being made, from any thread; its marker is cancelled."""
+        """Stop the running compaction and cancel it; may be called from any thread."""
         self._state.aborted.set()
 
-    def switch(
+    def switch_model(
         self, model: str | None = None, *, window: int | None = None, output: int | None = None
     ) -> list[Operation]:
-        """Go on with another model; where its window is too small, the old one compacts first."""
+        """Continue with another model or window; the old model compacts first if needed.
+
+        Returns the compactions. Raises WindowTooSmall if the view cannot be made to fit.
+        """
         return compactor.run(self._state, compactor.switch(self._state, model, window, output))
 
     def recover(self, error: str | BaseException) -> bool:
-        """Make the view shorter after a refusal for length; False where the error is another.
+        """Shorten the view after a provider refused a request as too long.
 
-        The window that the refusal states holds from now on; where it states none, or none that
-        is smaller, the provider counts more tokens than we do, and a smaller one is believed in.
-        Raises what `compact` raises where nothing can be folded any more.
+        Returns False, and does nothing, if `error` has another cause. The window stated by the
+        error is used from now on; if it states no smaller one, the window shrinks by a tenth.
+        Raises CompactionStopped or WindowTooSmall if the view cannot be shortened further.
         """
         return compactor.run(self._state, compactor.recover(self._state, error))
 
-    # --- what was done ---
+    # --- operations: undo, redo, revert, fork ---
 
-    def acts(self) -> list[Operation]:
-        """The prunes, pivots and reverts so far, oldest first."""
-        return self._state.store.acts(self._state.key)
+    def operations(self) -> list[Operation]:
+        """All prunes, compactions and reverts of the session, oldest first."""
+        return self._state.store.operations(self._state.key)
 
-    def undo(self, act: int | None = None) -> Operation:
-        """Take back the latest prune, pivot or revert, or the one of this number."""
-        return operations.take_back(self._state, act, undone=True)
+    def undo(self, operation: int | None = None) -> Operation:
+        """Undo the latest prune, compaction or revert, or the operation of this number."""
+        return operations.undo_or_redo(self._state, operation, undo=True)
 
-    def redo(self, act: int | None = None) -> Operation:
-        """Put in force again what was undone last, or the act of this number."""
-        return operations.take_back(self._state, act, undone=False)
+    def redo(self, operation: int | None = None) -> Operation:
+        """Redo the operation that was undone last, or the operation of this number."""
+        return operations.undo_or_redo(self._state, operation, undo=False)
 
     def revert(self, message: str) -> Operation:
-        """Go back to a message: what came after it is hidden, what was folded since is shown."""
+        """Go back to a message, given by id or handle; later messages and operations are hidden."""
         return operations.revert(self._state, message)
 
     def fork(self, message: str | None = None, *, session: str | None = None) -> "Session":
-        """A new session that begins as this one is, or was at a message."""
+        """Copy the session, whole or up to a message, into a new session in the same store."""
         state = self._state
         with state.lock:
-            place = None if message is None else state.place(message)
-            name = state.maker.make_id("ses") if session is None else checked_id(session)
-            row = state.store.fork(state.key, name, place)
+            index = None if message is None else state.message_index(message)
+            name = state.builder.make_id("ses") if session is None else check_session_id(session)
+            row = state.store.fork(state.key, name, index)
         fork = open_beside(self, row)
         other = state_of(fork)
-        other.fixed, other.system, other.tools = state.fixed, state.system, state.tools
+        other.fixed_tokens, other.system, other.tools = (
+            state.fixed_tokens,
+            state.system,
+            state.tools,
+        )
         return fork
 
-    # --- what happens ---
+    # --- events ---
 
     def subscribe(self, subscriber: Subscriber, kinds: Iterable[str] = ()) -> Callable[[], None]:
-        """Be told of events in this process; the function given back ends that.
+        """Call `subscriber` for each event in this process; call the returned function to stop.
 
-        A kind that ends with a dot stands for all that begin with it.
+        `kinds` limits the events; a kind that ends with a dot matches all that start with it.
         """
-        return self._state.bus.subscribe(subscriber, known_kinds(kinds))
+        return self._state.bus.subscribe(subscriber, check_kinds(kinds))
 
     def publish(self, kind: str, **data: object) -> None:
-        """Tell subscribers of something that is not kept."""
+        """Send an event to subscribers without storing it."""
         compactor.publish(self._state, kind, data)
 
-    def events(self, after: int = 0, most: int = 1_000) -> list[Event]:
-        """What happened after an event, in order, whoever did it."""
-        return self._state.store.events(self._state.row, after, most)
+    def events(self, after: int = 0, limit: int = 1_000) -> list[Event]:
+        """The stored events after event number `after`, oldest first, from all processes."""
+        return self._state.store.events(self._state.row, after, limit)
 
     def follow(self, after: int = 0, *, seconds: float | None = None) -> Iterator[Event]:
-        """Every event after one, as they come; ends when none has come for so many seconds."""
+        """Yield stored events as they occur; ends once none occurred for `seconds`."""
         for step in reader.poll(self._state, after, seconds):
             if isinstance(step, list):
                 yield from step
             else:
                 time.sleep(step)
 
-    # --- who writes ---
+    # --- the lease ---
 
     def release(self) -> None:
-        """Let others write; the next write here asks for the lease again."""
+        """Let other processes write; the next write here takes the lease again."""
         self._state.release()
 
     def close(self) -> None:
-        """Give the lease back and let the store go."""
+        """Release the lease and close the store."""
         self._state.close()
 
-    # --- the async forms: most run the blocking one in a thread ---
+    # --- async forms; most run the blocking method in a thread ---
 
     aconfigure = threaded(configure)
     auser = threaded(user)
@@ -439,7 +464,7 @@ class Session(Closing, AsyncClosing):
     apending = threaded(pending)
     acancel = threaded(cancel)
     aabort = threaded(abort)
-    aacts = threaded(acts)
+    aoperations = threaded(operations)
     aundo = threaded(undo)
     aredo = threaded(redo)
     arevert = threaded(revert)
@@ -451,15 +476,15 @@ class Session(Closing, AsyncClosing):
     @overload
     async def amessages(self) -> tuple[PromptMessage, ...]: ...
     @overload
-    async def amessages(self, wire: str) -> list[Json]: ...
-    async def amessages(self, wire: str | None = None) -> tuple[PromptMessage, ...] | list[Json]:
-        """`messages`, async."""
-        name = None if wire is None else wire_named(wire).name
+    async def amessages(self, api: str) -> list[Json]: ...
+    async def amessages(self, api: str | None = None) -> tuple[PromptMessage, ...] | list[Json]:
+        """Async form of `messages`; models are called in the caller's event loop."""
+        name = None if api is None else codec_named(api).name
         await compactor.arun(self._state, compactor.fit(self._state))
-        return await asyncio.to_thread(compactor.sent, self._state, name)
+        return await asyncio.to_thread(compactor.outgoing_messages, self._state, name)
 
     async def afit(self) -> Operation | None:
-        """`fit`, async."""
+        """Async form of `fit`; models are called in the caller's event loop."""
         return await compactor.arun(self._state, compactor.fit(self._state))
 
     async def acompact(  # noqa: PLR0913 - the same
@@ -470,10 +495,10 @@ class Session(Closing, AsyncClosing):
         auto: bool = False,
         overflow: bool = False,
         tokens: Tokens | None = None,
-        act: int | None = None,
+        operation: int | None = None,
         target: int | None = None,
     ) -> Operation | None:
-        """`compact`, async: the model is asked in the caller's own event loop."""
+        """Async form of `compact`; models are called in the caller's event loop."""
         steps = compactor.compact(
             self._state,
             summary,
@@ -481,26 +506,26 @@ class Session(Closing, AsyncClosing):
             auto=auto,
             overflow=overflow,
             instructions=instructions,
-            act=act,
+            operation=operation,
             target=target,
         )
         return await compactor.arun(self._state, steps)
 
-    async def aswitch(
+    async def aswitch_model(
         self, model: str | None = None, *, window: int | None = None, output: int | None = None
     ) -> list[Operation]:
-        """`switch`, async."""
+        """Async form of `switch_model`."""
         steps = compactor.switch(self._state, model, window, output)
         return await compactor.arun(self._state, steps)
 
     async def arecover(self, error: str | BaseException) -> bool:
-        """`recover`, async."""
+        """Async form of `recover`."""
         return await compactor.arun(self._state, compactor.recover(self._state, error))
 
     async def afollow(
         self, after: int = 0, *, seconds: float | None = None
     ) -> AsyncIterator[Event]:
-        """`follow`, async."""
+        """Async form of `follow`."""
         steps = reader.poll(self._state, after, seconds)
         while (step := await asyncio.to_thread(next, steps, None)) is not None:
             if isinstance(step, list):
@@ -510,17 +535,17 @@ class Session(Closing, AsyncClosing):
                 await asyncio.sleep(step)
 
     async def aclose(self) -> None:
-        """`close`, async."""
+        """Async form of `close`."""
         await asyncio.to_thread(self.close)
 
 
 def state_of(session: Session) -> SessionState:
-    """The state of a session, for modules that do more with it than its public methods do."""
+    """The internal state of a session, for modules that need more than its public methods."""
     return session._state  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
 def open_beside(session: Session, row: SessionRow) -> Session:
-    """Another session of the same store, set as this one is."""
+    """Open another session of the same store with the same settings."""
     setup = state_of(session).setup
     settings = state_of(session).settings
     wait = max(settings.wait_seconds, 1.0)

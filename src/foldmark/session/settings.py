@@ -23,11 +23,11 @@ import msgspec
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput, BadPolicy, UnknownModel
-from foldmark.files import harmless, in_plain_words
+from foldmark.files import explain_json_error, printable
 from foldmark.model.values import Frozen, Json
 from foldmark.policy import FOLDMARK, Policy, Threshold, WindowRules, changed, preset
 from foldmark.providers.models import limits_name
-from foldmark.store.address import PAIRS, shown_store
+from foldmark.store.address import PAIRS, masked_address
 from foldmark.tokens.counters import counter
 from foldmark.tokens.limits import Limit, model_limits
 
@@ -57,7 +57,7 @@ _OTHERS = (
     "WEIGHTS",
 )
 # Closer than difflib's own 0.6: FOLDMARK_TOKEN may be another program's, not a misspelt STORE.
-_NEAR = 0.75
+_CUTOFF = 0.75
 _SWITCHES = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
@@ -114,36 +114,36 @@ class Settings(Frozen):
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
-        for least, most, words, keys in _BOUNDS:
+        for low, high, allowed, keys in _BOUNDS:
             for key in keys:
                 figure: float | None = getattr(self, key)
-                if figure is not None and not least <= figure <= most:
-                    raise BadPolicy(f"{key} is {figure}; it must be {words}")
+                if figure is not None and not low <= figure <= high:
+                    raise BadPolicy(f"{key} is {figure}; it must be {allowed}")
         for key in ("store", "model", "summarizer", "base_url"):
             if getattr(self, key) is not None and not getattr(self, key).strip():
                 raise BadPolicy(f"{key} is empty")
-        with _naming("policy"):
+        with _naming_key("policy"):
             preset(self.policy)
         # An exact counter is slow to load: whoever counts finds out whether it is there.
         if self.estimate is not None and not self.estimate.startswith("tiktoken:"):
-            with _naming("estimate"):
+            with _naming_key("estimate"):
                 counter(self.estimate)
-        with _naming("threshold"):
+        with _naming_key("threshold"):
             WindowRules(threshold=self.threshold)
         for model, threshold in self.thresholds.items():
-            with _naming(f"thresholds.{model}"):
+            with _naming_key(f"thresholds.{model}"):
                 WindowRules(threshold=threshold)
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """The fields as they may be printed."""
-        shown: Json = {key: getattr(self, key) for key in self.__struct_fields__}
+        fields: Json = {key: getattr(self, key) for key in self.__struct_fields__}
         if self.store:
-            shown["store"] = shown_store(self.store)
-        return list(shown.items())
+            fields["store"] = masked_address(self.store)
+        return list(fields.items())
 
     def __repr__(self) -> str:
         """The same as one text."""
-        return f"Settings({', '.join(f'{key}={held!r}' for key, held in self.__rich_repr__())})"
+        return f"Settings({', '.join(f'{key}={value!r}' for key, value in self.__rich_repr__())})"
 
     def rules(self, policy: Policy | None = None) -> Policy:
         """The policy, the one given or the one that is named, adjusted by what is set beside it."""
@@ -174,21 +174,23 @@ class Settings(Frozen):
 
     def limit(self) -> Limit | None:
         """The model's limits, or None where neither a window nor a model is set."""
-        known = None
+        model_limit = None
         try:
-            known = model_limits(limits_name(self.model)) if self.model is not None else None
+            model_limit = model_limits(limits_name(self.model)) if self.model is not None else None
         except UnknownModel:
             if self.window is None:
                 raise
-        context = self.window or (known.context if known else None)
+        context = self.window or (model_limit.context if model_limit else None)
         if context is None:
             return None
         # A window of the user's stands for all that is known of the input.
-        taken = self.input or (known.input if known and not self.window else None)
-        if taken and context:
-            taken = min(taken, context)
+        input_limit = self.input or (model_limit.input if model_limit and not self.window else None)
+        if input_limit and context:
+            input_limit = min(input_limit, context)
         return Limit(
-            context=context, output=self.output or (known.output if known else 0), input=taken
+            context=context,
+            output=self.output or (model_limit.output if model_limit else 0),
+            input=input_limit,
         )
 
 
@@ -206,14 +208,14 @@ def load_settings(
     A key is taken whole from the last way that has it: tables and lists are not merged.
     """
     variables = os.environ if environment is None else environment
-    found = {
+    values = {
         **_from_files(folder or Path.cwd(), variables),
         **_from_environment(variables),
         **_from_arguments(arguments),
     }
-    if "store" in found:
-        found["store"] = _placed(found["store"], Path())
-    return Settings(**found)
+    if "store" in values:
+        values["store"] = _resolve_store(values["store"], Path())
+    return Settings(**values)
 
 
 # --- one setting ---------------------------------------------------------------------------
@@ -235,16 +237,16 @@ class _Origin(Frozen):
             # The half of a document is none: the line lies within a value.
             with suppress(ValueError, RecursionError):
                 before = tomllib.loads("\n".join(lines[:above]))
-                if _within(before, (*self.table, *path)) is None:
+                if _lookup(before, (*self.table, *path)) is None:
                     return f"line {above + 1}"
         return None  # the key is written with escapes
 
     def refusal(self, path: tuple[str, ...], cause: str) -> BadInput:
         """The error for a key."""
-        return BadInput(cause, source=self.source, place=self.place(path))
+        return BadInput(cause, source=self.source, location=self.place(path))
 
 
-def _within(document: object, path: tuple[str, ...]) -> object:
+def _lookup(document: object, path: tuple[str, ...]) -> object:
     for key in path:
         if not isinstance(document, dict):
             return None
@@ -252,59 +254,61 @@ def _within(document: object, path: tuple[str, ...]) -> object:
     return document
 
 
-def _checked(path: tuple[str, ...], value: object, origin: _Origin) -> Any:
+def _check(path: tuple[str, ...], value: object, origin: _Origin) -> Any:
     """The value of a key, if it is of the right type and makes sense."""
     key, *models = path
     if key not in _KINDS:
-        raise origin.refusal(path, _unknown(key))
+        raise origin.refusal(path, _unknown_key(key))
     if key == "thresholds" and not models and isinstance(value, Mapping):
         table = cast("Mapping[str, object]", value)
-        return {model: _checked((key, model), held, origin) for model, held in table.items()}
+        return {
+            model: _check((key, model), converted, origin) for model, converted in table.items()
+        }
     try:
-        held: Any = msgspec.convert(value, Threshold if models else _KINDS[key])
+        converted: Any = msgspec.convert(value, Threshold if models else _KINDS[key])
     except msgspec.ValidationError as error:
-        raise origin.refusal(path, _mistyped(".".join(path), value, str(error))) from None
+        raise origin.refusal(path, _type_problem(".".join(path), value, str(error))) from None
     try:
-        alone: Json = {key: {models[0]: held} if models else held}
+        alone: Json = {key: {models[0]: converted} if models else converted}
         Settings(**alone)
     except BadPolicy as error:
         labels = (origin.source, origin.place(path), str(error))
         raise BadPolicy(": ".join(label for label in labels if label)) from None
-    return held
+    return converted
 
 
-def _unknown(key: str) -> str:
+def _unknown_key(key: str) -> str:
     near = get_close_matches(key, _KINDS, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(_KINDS)}"
-    return f"unknown key {harmless(key)!r}; {hint}"
+    return f"unknown key {printable(key)!r}; {hint}"
 
 
-def _mistyped(name: str, value: object, problem: str) -> str:
+def _type_problem(name: str, value: object, problem: str) -> str:
     cause, _, item = problem.replace(" | null", "").partition(" - at `$")
-    told = in_plain_words(BadInput(cause)).cause
+    text = explain_json_error(BadInput(cause)).cause
     for json, toml in _TOML_WORDS.items():
-        told = told.replace(json, toml)
+        text = text.replace(json, toml)
     if isinstance(value, str):  # a store may be pasted to a wrong place
-        told = f"{told.partition(', got ')[0]}, got the text {shown_store(value)[:60]!r}"
-    return f"{harmless(name)}{item.rstrip('`')}: {told}"
+        text = f"{text.partition(', got ')[0]}, got the text {masked_address(value)[:60]!r}"
+    return f"{printable(name)}{item.rstrip('`')}: {text}"
 
 
 @contextmanager
-def _naming(key: str) -> Generator[None]:
+def _naming_key(key: str) -> Generator[None]:
     try:
         yield
     except BadPolicy as error:
         raise BadPolicy(f"{key}: {error}") from None
 
 
-def _placed(store: str, folder: Path) -> str:
+def _resolve_store(store: str, folder: Path) -> str:
     """A store with its path made whole: `~` is the home, and the rest begins in a folder."""
     if "://" in store or store == ":memory:" or PAIRS.match(store):
         return store
-    return str(folder / _at_home(store))
+    return str(folder / _expand_home(store))
 
 
-def _at_home(name: str) -> Path:
+def _expand_home(name: str) -> Path:
     with suppress(RuntimeError):  # nobody is called so: then the file is
         return Path(name).expanduser()
     return Path(name)
@@ -314,51 +318,51 @@ def _at_home(name: str) -> Path:
 
 
 def _from_files(folder: Path, environment: Mapping[str, str]) -> Json:
-    named = environment.get(f"{PREFIX}CONFIG", "").strip()
+    config = environment.get(f"{PREFIX}CONFIG", "").strip()
     own = user_file(environment)
-    found = _read(own, harmless(str(own))) if _is_there(own, Path.is_file) else None
-    found = found or {}
-    if named:
-        source = harmless(named)
-        more = _read(_at_home(named).absolute(), source)
+    values = _read_file(own, printable(str(own))) if _exists(own, Path.is_file) else None
+    values = values or {}
+    if config:
+        source = printable(config)
+        more = _read_file(_expand_home(config).absolute(), source)
         if more is None:
             raise BadInput("there is no [tool.foldmark] in it", source=source)
-        return found | more
-    return found | _from_project(folder.resolve(), own)
+        return values | more
+    return values | _from_project(folder.resolve(), own)
 
 
 def _from_project(folder: Path, own: Path) -> Json:
     """What the nearest file sets; nothing if that is the user's own, which is read already."""
-    for place in (folder, *folder.parents):
-        for path in (place / OWN_FILE, place / SHARED_FILE):
-            if not _is_there(path, Path.is_file):
+    for directory in (folder, *folder.parents):
+        for path in (directory / OWN_FILE, directory / SHARED_FILE):
+            if not _exists(path, Path.is_file):
                 continue
             if path == own.resolve():
                 return {}
-            source = harmless(os.path.relpath(path, folder))
-            if (found := _read(path, source, instead=own)) is not None:
-                return found
-        if _is_there(place / ".git", Path.exists):  # in a worktree it is a file
+            source = printable(os.path.relpath(path, folder))
+            if (values := _read_file(path, source, instead=own)) is not None:
+                return values
+        if _exists(directory / ".git", Path.exists):  # in a worktree it is a file
             break
     return {}
 
 
-def _is_there(path: Path, asked: Callable[[Path], bool]) -> bool:
+def _exists(path: Path, test: Callable[[Path], bool]) -> bool:
     with suppress(OSError):  # a folder above that is closed to us has nothing for us
-        return asked(path)
+        return test(path)
     return False
 
 
-def _read(path: Path, source: str, instead: Path | None = None) -> Json | None:
+def _read_file(path: Path, source: str, instead: Path | None = None) -> Json | None:
     """What a file sets; None for a pyproject.toml that has no table of ours.
 
     What a project's file may not set is refused with the file to use `instead`.
     """
-    text = _text(path, source)
+    text = _read_text(path, source)
     table = ("tool", "foldmark") if path.name == SHARED_FILE else ()
     if table and table[-1] not in text:
         return None  # whatever else is wrong with it is not ours to tell
-    entries = _within(_parsed(text, source), table)
+    entries = _lookup(_parse(text, source), table)
     if entries is None:
         return None
     if not isinstance(entries, dict):
@@ -367,28 +371,28 @@ def _read(path: Path, source: str, instead: Path | None = None) -> Json | None:
     file = _Origin(source=source, text=text, table=table)
     for key in cast("Json", entries):
         if instead is not None and key in USER_KEYS:
-            cause = f"{key} cannot be set in a project's file; set it in {harmless(str(instead))}"
+            cause = f"{key} cannot be set in a project's file; set it in {printable(str(instead))}"
             raise file.refusal((key,), cause)
-    found = {key: _checked((key,), value, file) for key, value in cast("Json", entries).items()}
-    if "store" in found:
-        found["store"] = _placed(found["store"], path.parent)
-    return found
+    values = {key: _check((key,), value, file) for key, value in cast("Json", entries).items()}
+    if "store" in values:
+        values["store"] = _resolve_store(values["store"], path.parent)
+    return values
 
 
 def user_file(environment: Mapping[str, str]) -> Path:
     """The user's own file of settings, whether or not it is there."""
     folder = environment.get("XDG_CONFIG_HOME", "")
     # As the specification of XDG has it: a path that does not begin at the root is none.
-    above = Path(folder) if Path(folder).is_absolute() else _at_home("~/.config")
+    above = Path(folder) if Path(folder).is_absolute() else _expand_home("~/.config")
     return above / "foldmark" / OWN_FILE
 
 
-def _text(path: Path, source: str) -> str:
+def _read_text(path: Path, source: str) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise BadInput("not UTF-8 text", source=source, place=f"line {line}") from None
+        raise BadInput("not UTF-8 text", source=source, location=f"line {line}") from None
     except FileNotFoundError:
         raise BadInput("there is no such file", source=source) from None
     except (OSError, ValueError) as error:  # ValueError: no path at all
@@ -396,7 +400,7 @@ def _text(path: Path, source: str) -> str:
         raise BadInput(f"cannot be read: {cause}", source=source) from None
 
 
-def _parsed(text: str, source: str) -> Json:
+def _parse(text: str, source: str) -> Json:
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -407,48 +411,48 @@ def _parsed(text: str, source: str) -> Json:
             last = text.rstrip().count("\n") + 1
             at = f"line {last}"
         cause = f"not valid TOML: {cause[:1].lower()}{cause[1:]}"
-        raise BadInput(cause, source=source, place=at.partition(",")[0] or None) from None
+        raise BadInput(cause, source=source, location=at.partition(",")[0] or None) from None
 
 
 # --- the environment and the arguments -----------------------------------------------------
 
 
 def _from_environment(environment: Mapping[str, str]) -> Json:
-    _refuse_misspelt(environment)
-    found: Json = {}
+    _refuse_misspelled(environment)
+    values: Json = {}
     for key, kind in _KINDS.items():
         variable = f"{PREFIX}{key.upper()}"
         if text := environment.get(variable, "").strip():
-            found[key] = _checked((key,), _plain(text, kind), _Origin(source=variable))
+            values[key] = _check((key,), _from_text(text, kind), _Origin(source=variable))
     switched = FOLDMARK.in_environment(environment)
     if not switched.auto:
-        found["auto"] = False
+        values["auto"] = False
     if not switched.prune.on:
-        found["prune"] = False
-    return found
+        values["prune"] = False
+    return values
 
 
-def _refuse_misspelt(environment: Mapping[str, str]) -> None:
-    known = (*(key.upper() for key in _KINDS), *_OTHERS)
+def _refuse_misspelled(environment: Mapping[str, str]) -> None:
+    names = (*(key.upper() for key in _KINDS), *_OTHERS)
     for variable in sorted(environment):
         name = variable.removeprefix(PREFIX)
-        if name == variable or name in known:
+        if name == variable or name in names:
             continue
-        if near := get_close_matches(name, known, n=1, cutoff=_NEAR):
-            cause = f"unknown variable {harmless(variable)!r}; did you mean '{PREFIX}{near[0]}'?"
+        if near := get_close_matches(name, names, n=1, cutoff=_CUTOFF):
+            cause = f"unknown variable {printable(variable)!r}; did you mean '{PREFIX}{near[0]}'?"
             raise BadInput(cause, source="environment")
 
 
-def _plain(text: str, kind: Any) -> object:
+def _from_text(text: str, kind: Any) -> object:
     """What a text says of this kind, as TOML would have it, or the text itself if it does not."""
     if kind is _KINDS["thresholds"]:
         pairs = [item.rpartition("=") for item in _items(text)]
-        named = {name.strip(): _number(figure.strip()) for name, _, figure in pairs}
-        return text if "" in named else named
-    for said in (text, _SWITCHES.get(text.lower(), text), _number(text), _items(text)):
+        thresholds = {name.strip(): _number(figure.strip()) for name, _, figure in pairs}
+        return text if "" in thresholds else thresholds
+    for value in (text, _SWITCHES.get(text.lower(), text), _number(text), _items(text)):
         with suppress(msgspec.ValidationError):
-            msgspec.convert(said, kind)
-            return said
+            msgspec.convert(value, kind)
+            return value
     return text
 
 
@@ -465,7 +469,7 @@ def _number(text: str) -> object:
 
 def _from_arguments(arguments: Mapping[str, object]) -> Json:
     return {
-        key: _checked((key,), str(value) if isinstance(value, Path) else value, _Origin())
+        key: _check((key,), str(value) if isinstance(value, Path) else value, _Origin())
         for key, value in arguments.items()
         if value is not None or key not in _KINDS
     }

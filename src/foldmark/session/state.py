@@ -28,20 +28,20 @@ from foldmark.model.operations import Operation
 from foldmark.policy import Policy
 from foldmark.store import leases
 from foldmark.store.loading import Slice, load
-from foldmark.store.rows import Loaded, SessionRow, is_hidden, read_acts
+from foldmark.store.rows import LoadedSession, SessionRow, is_hidden, read_operations
 from foldmark.store.store import Store
-from foldmark.store.transaction import WORTH_INDEXING, Change, Outdated, open_change
+from foldmark.store.transaction import WORTH_INDEXING, Change, StaleSession, open_change
 from foldmark.summary.protocol import Summarizer
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import counter
 
 from .bus import Bus
 from .hooks import HookRunner
-from .maker import Maker
+from .message_builder import MessageBuilder
 from .settings import Settings
 
 if TYPE_CHECKING:
-    from foldmark.model.prompt_messages import Declared
+    from foldmark.model.prompt_messages import ToolDeclaration
 
 T = TypeVar("T")
 _log = logging.getLogger("foldmark")
@@ -72,36 +72,40 @@ class SessionState:
         self.id = row.id
         self.limit = setup.settings.limit()
         self.model = setup.settings.model or ""
-        self.fixed = 0  # tokens of the system prompt and the tools, which are in every request
+        self.fixed_tokens = (
+            0  # tokens of the system prompt and the tools, which are in every request
+        )
         self.system = ""  # these two, where the program has said what they are
-        self.tools: tuple[Declared, ...] = ()
+        self.tools: tuple[ToolDeclaration, ...] = ()
         self.focus = ""  # of every summary for which no other is given
         self.count = counter(self.policy.estimate)
         # What counts for the store, where the session was begun under another policy.
         same = row.estimate == self.policy.estimate
         self.other_count = None if same else counter(row.estimate)
-        self.maker = Maker(row.id)
+        self.builder = MessageBuilder(row.id)
         self.bus = Bus()
         seconds = self.settings.hook_seconds
         self.hooks = HookRunner(setup.hooks, seconds=seconds, report=self._report)
-        self.usual_summarizer: Summarizer | None = None  # of who works here now
-        self.reached: tuple[str, Summarizer | None] | None = None  # by the name of its model
-        self.compacting = threading.Lock()  # held while a compaction is made
-        self.at_work = threading.Lock()  # held by a loop, for one turn
+        self.default_summarizer: Summarizer | None = None  # of who works here now
+        self.cached_summarizer: tuple[str, Summarizer | None] | None = (
+            None  # by the name of its model
+        )
+        self.compaction_lock = threading.Lock()  # held while a compaction is made
+        self.turn_lock = threading.Lock()  # held by a loop, for one turn
         self.aborted = threading.Event()
-        self.lock = _Turn(self.bus.due, self.bus.deliver)
+        self.lock = _DeliveringLock(self.bus.due, self.bus.deliver)
         self.holder = leases.new_holder()
         self.closed = threading.Event()
         self._reports: list[tuple[str, str, str]] = []
-        self._held = False  # the lease, as far as is known here: each write checks it
-        self._is_lost = False  # it is held, but another one has been seen to have it
+        self._has_lease = False  # the lease, as far as is known here: each write checks it
+        self._lost_lease = False  # it is held, but another one has been seen to have it
         self._heartbeat: _Heartbeat | None = None
         self._stale = False
-        self._here = threading.local()  # how deep this thread is in making a compaction
+        self._thread_local = threading.local()  # how deep this thread is in making a compaction
         self.reload()
 
     @property
-    def room(self) -> int:
+    def usable(self) -> int:
         """The tokens that may stand in the window; 0 where no limit is known."""
         return 0 if self.limit is None else usable(self.policy, self.limit, self.model)
 
@@ -109,25 +113,25 @@ class SessionState:
     def tokens(self) -> int:
         """The tokens of the next request, as far as they are known."""
         with self.lock:
-            return tokens_used(self.fresh(), fixed=self.fixed)
+            return tokens_used(self.refresh(), fixed=self.fixed_tokens)
 
     # --- the log ---
 
     def reload(self) -> None:
         """Read the session anew."""
-        with self.undamaged():
+        with self.report_damage():
             loaded = self.store.load(self.key, self.slice(), estimate=self.policy.estimate)
             self.row = loaded.row
-            self.show(self.built(loaded))
+            self.set_log(self.build_log(loaded))
             self._stale = False
 
-    def slice(self, act: int | None = None, *, after: bool = False) -> Slice:
+    def slice(self, operation: int | None = None, *, after: bool = False) -> Slice:
         """What the view needs of the session, now or before or after an act."""
         dangling = self.policy.view.dangling_tail == "everything"
-        return Slice(act=act, after=after, dangling=dangling)
+        return Slice(operation=operation, after=after, dangling=dangling)
 
     @contextmanager
-    def undamaged(self) -> Generator[None]:
+    def report_damage(self) -> Generator[None]:
         """Rows that do not fit together are told as damage: what is read was written whole."""
         try:
             yield
@@ -137,28 +141,28 @@ class SessionState:
                 f"session {self.id} is damaged ({error!r}); restore a backup of it",
             ) from error
 
-    def show(self, log: Log) -> None:
+    def set_log(self, log: Log) -> None:
         """Put another log in the place of the one that is shown."""
         self.log = log
-        self.viewer = self.viewing(log)
+        self.viewer = self.viewer_of(log)
 
-    def built(self, loaded: Loaded) -> Log:
+    def build_log(self, loaded: LoadedSession) -> Log:
         """The log of what was loaded; what others than our counter counted is counted anew."""
-        log = Log(self.count, past=loaded.past)
-        for held in loaded.messages:
-            log.skip(held.index, held.ordinal)
-            log.append(held.message, None if self.other_count else held.sizes)
+        log = Log(self.count, checkpoint=loaded.past)
+        for entry in loaded.messages:
+            log.skip(entry.index, entry.ordinal)
+            log.append(entry.message, None if self.other_count else entry.sizes)
         log.skip(loaded.end, loaded.parts)
         log.forget_measured(max(loaded.row.settled, log.pivot.summary if log.pivot else 0))
         return log
 
-    def viewing(self, log: Log) -> Viewer:
+    def viewer_of(self, log: Log) -> Viewer:
         """A viewer of a log, under the rules of this session."""
-        return Viewer(log, self.policy, model=self.model, usable=self.room)
+        return Viewer(log, self.policy, model=self.model, usable=self.usable)
 
-    def fresh(self) -> Viewer:
+    def refresh(self) -> Viewer:
         """The viewer, after what others may have written was read."""
-        is_shared = self._is_lost or not self._held
+        is_shared = self._lost_lease or not self._has_lease
         if self._stale or (is_shared and self._changed()):
             self.reload()
         return self.viewer
@@ -168,43 +172,43 @@ class SessionState:
 
     # --- by a name or a number ---
 
-    def act(self, number: int) -> Operation:
+    def operation(self, number: int) -> Operation:
         """What was done to the session under a number."""
-        acts = read_acts(self.store.engine, self.key, "number = ?", number)
-        if not acts:
+        matches = read_operations(self.store.engine, self.key, "number = ?", number)
+        if not matches:
             raise BadInput(f"session {self.id} has no act {number}")
-        return acts[0]
+        return matches[0]
 
-    def place(self, message: str, *, hidden: bool = False) -> int:
+    def message_index(self, message: str, *, hidden: bool = False) -> int:
         """Where a message stands, by its id or handle; by this, it may be one a revert hides."""
-        place = self.store.place_of(self.key, message)
-        if place is None:
+        index = self.store.message_index(self.key, message)
+        if index is None:
             ordinal = ordinal_of(message)
-            held = None if ordinal is None else self.store.holding(self.key, ordinal)
-            place = None if held is None else held.index
-            if place is not None and not hidden and is_hidden(self.store.engine, self.key, place):
-                place = None
-        if place is None:
+            entry = None if ordinal is None else self.store.message_with_part(self.key, ordinal)
+            index = None if entry is None else entry.index
+            if index is not None and not hidden and is_hidden(self.store.engine, self.key, index):
+                index = None
+        if index is None:
             raise BadInput(f"there is no message {message!r} in session {self.id}")
-        return place
+        return index
 
     # --- the lease ---
 
-    def _acquire(self) -> None:
+    def _take_lease(self) -> None:
         """Get the lease, waiting for who holds it as long as the settings say."""
         if self.closed.is_set():
             raise StoreError(self.store.name, f"session {self.id} was closed")
-        if self._held:
+        if self._has_lease:
             return
         deadline = time.monotonic() + self.settings.wait_seconds
         pause = 0.01
         engine, seconds = self.store.engine, self.settings.lease_seconds
-        while not leases.take(engine, self.key, self.holder, seconds):
+        while not leases.acquire(engine, self.key, self.holder, seconds):
             if time.monotonic() >= deadline:
-                raise leases.busy(engine, self.key, self.id)
+                raise leases.busy_error(engine, self.key, self.id)
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
-        self._held, self._is_lost = True, False
+        self._has_lease, self._lost_lease = True, False
         if self._heartbeat is None:
             self._heartbeat = _Heartbeat(self)
             self._heartbeat.start()
@@ -215,8 +219,8 @@ class SessionState:
         One that was given back meanwhile is never taken again here.
         """
         engine, seconds = self.store.engine, self.settings.lease_seconds
-        if self._held and not leases.renew(engine, self.key, self.holder, seconds):
-            self._is_lost = True  # reading looks again from now on; the next write raises
+        if self._has_lease and not leases.renew(engine, self.key, self.holder, seconds):
+            self._lost_lease = True  # reading looks again from now on; the next write raises
             return False
         return True
 
@@ -229,43 +233,43 @@ class SessionState:
         with self.lock:
             if not self.renew():
                 self._forget_lease()
-                raise leases.overtaken(self.store.engine, self.key, self.id)
-            if not self._held:
-                self._acquire()
+                raise leases.overtaken_error(self.store.engine, self.key, self.id)
+            if not self._has_lease:
+                self._take_lease()
                 self._stale = self._stale or self._changed()  # who has it does not look again
 
     def release(self) -> None:
         """Let others write; the next write here asks for the lease again."""
         with self.lock:
-            if self._held:
-                self._held = self._is_lost = False
+            if self._has_lease:
+                self._has_lease = self._lost_lease = False
                 leases.release(self.store.engine, self.key, self.holder)
 
-    def tell_later(self) -> None:
+    def report_overtaken_later(self) -> None:
         """Let the next write raise that the session was overtaken: nobody was told of it yet."""
-        self._held = self._is_lost = True
+        self._has_lease = self._lost_lease = True
 
     def _forget_lease(self) -> None:
         """Ask for the lease again with the next write, on the session as it is then."""
-        self._held, self._is_lost, self._stale = False, False, True
+        self._has_lease, self._lost_lease, self._stale = False, False, True
 
     # --- writing ---
 
     def write(self, job: Callable[[Change], T]) -> T:
         """Do a job as one transaction; what it did to the log counts only if that went well."""
         with self.lock:
-            was_held = self._held
+            had_lease = self._has_lease
             for _ in range(_TRIES):
-                self._acquire()
+                self._take_lease()
                 try:
                     return self._attempt(job)
                 except SessionOvertaken:
                     self._forget_lease()
-                    if was_held:  # else nothing was built on it: it is asked for once more
+                    if had_lease:  # else nothing was built on it: it is asked for once more
                         raise
-                except Outdated:
+                except StaleSession:
                     self.reload()
-        raise leases.busy(self.store.engine, self.key, self.id)
+        raise leases.busy_error(self.store.engine, self.key, self.id)
 
     def _attempt(self, job: Callable[[Change], T]) -> T:
         if self._stale:
@@ -275,7 +279,7 @@ class SessionState:
             self._stale = True
             result = job(change)
             for hook, point, problem in self._reports:
-                change.event(events.HOOK_FAILED, hook=hook, point=point, problem=problem)
+                change.add_event(events.HOOK_FAILED, hook=hook, point=point, problem=problem)
         self._reports = []
         self.row = change.row
         self._stale = False
@@ -284,9 +288,9 @@ class SessionState:
 
     def load_changed(self, change: Change) -> int:
         """Load the session as it is inside a transaction; the tokens of its view."""
-        row = change.row_now()
+        row = change.current_row()
         sized = self.other_count is None
-        self.show(self.built(load(self.store.engine, row, self.slice(), sized=sized)))
+        self.set_log(self.build_log(load(self.store.engine, row, self.slice(), sized=sized)))
         return self.viewer.tokens
 
     def _report(self, hook: str, point: str, problem: str) -> None:
@@ -297,18 +301,18 @@ class SessionState:
     # --- compacting ---
 
     @contextmanager
-    def at_it(self) -> Generator[None]:
+    def compacting_here(self) -> Generator[None]:
         """Note that this thread makes a compaction, or tells of one."""
-        self._here.depth = getattr(self._here, "depth", 0) + 1
+        self._thread_local.depth = getattr(self._thread_local, "depth", 0) + 1
         try:
             yield
         finally:
-            self._here.depth -= 1
+            self._thread_local.depth -= 1
 
     @property
-    def is_at_it(self) -> bool:
+    def is_compacting_here(self) -> bool:
         """Whether this very thread makes a compaction, or tells of one."""
-        return bool(getattr(self._here, "depth", 0))
+        return bool(getattr(self._thread_local, "depth", 0))
 
     # --- the end ---
 
@@ -318,7 +322,7 @@ class SessionState:
             if self.closed.is_set():
                 return
             with suppress(FoldmarkError):  # it is found without, only slower
-                if self._held and self.row.places - self.row.indexed >= WORTH_INDEXING:
+                if self._has_lease and self.row.places - self.row.indexed >= WORTH_INDEXING:
                     self.write(lambda change: change.index())
             self.closed.set()
             with suppress(FoldmarkError):  # what cannot be given back ends by itself
@@ -327,7 +331,7 @@ class SessionState:
             self.store.close()
 
 
-class _Turn:
+class _DeliveringLock:
     """Re-entrant lock that calls `deliver` once its outermost holder releases it, if that is due.
 
     Subscribers are called there: one that waits for another thread must hold nothing meanwhile.

@@ -18,56 +18,58 @@ from foldmark.wire.streams import Stream
 
 from .closing import AsyncClosing
 from .state import SessionState
-from .writer import answer_of, append, record
+from .writer import append, record, reply_parts
 
 C = TypeVar("C")
 
 
-def listen(state: SessionState, stream: Iterable[C], wire: str | None) -> Generator[C]:
+def record_stream(state: SessionState, stream: Iterable[C], api: str | None) -> Generator[C]:
     """The chunks of a client's stream just as they come; at its end the answer is recorded."""
-    heard = Stream(wire)
+    reply = Stream(api)
     if not isinstance(stream, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
-        raise BadInput(_no_stream(stream, is_async=False))
-    return _listen(state, stream, heard)
+        raise BadInput(_stream_problem(stream, is_async=False))
+    return _record_chunks(state, stream, reply)
 
 
-def alisten(state: SessionState, stream: AsyncIterable[C], wire: str | None) -> "Hearing[C]":
+def arecord_stream(
+    state: SessionState, stream: AsyncIterable[C], api: str | None
+) -> "StreamRecording[C]":
     """`listen`, async."""
-    heard = Stream(wire)
+    reply = Stream(api)
     if not isinstance(stream, AsyncIterable):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
-        raise BadInput(_no_stream(stream, is_async=True))
-    return Hearing(aiter(stream), heard.take, lambda: _record(state, heard))
+        raise BadInput(_stream_problem(stream, is_async=True))
+    return StreamRecording(aiter(stream), reply.add, lambda: _record_reply(state, reply))
 
 
-def _listen(state: SessionState, stream: Iterable[C], heard: Stream) -> Generator[C]:
+def _record_chunks(state: SessionState, stream: Iterable[C], reply: Stream) -> Generator[C]:
     try:
         for chunk in stream:
-            heard.take(chunk)
+            reply.add(chunk)
             yield chunk
     except BaseException as error:
-        _keep(lambda: _record(state, heard), error)
+        _record_partial(lambda: _record_reply(state, reply), error)
         raise
-    _record(state, heard)
+    _record_reply(state, reply)
 
 
-def _record(state: SessionState, heard: Stream) -> Message | None:
+def _record_reply(state: SessionState, reply: Stream) -> Message | None:
     """Record what was heard; None where that is nothing."""
-    said = heard.streamed()
-    if said is None:
+    streamed = reply.result()
+    if streamed is None:
         return None
-    if said.ended:
-        return record(state, said.response, said.wire, {})
-    parts, info = answer_of(said.response, said.wire, named=not state.model)
-    parts = tuple(part for part in parts if _says_something(part))
+    if streamed.is_complete:
+        return record(state, streamed.response, streamed.wire, {})
+    parts, info = reply_parts(streamed.response, streamed.wire, with_model=not state.model)
+    parts = tuple(part for part in parts if _has_content(part))
     if not parts:
         return None
-    reason = said.failure or "the answer broke off"
+    reason = streamed.failure or "the answer broke off"
     error = {"name": "MessageAbortedError", "data": {"message": reason}}
     info |= {"error": error, "finish": UNSET}
-    return append(state, state.maker.assistant(parts, info, state.model))
+    return append(state, state.builder.assistant(parts, info, state.model))
 
 
-class Hearing(AsyncClosing, AsyncIterator[C], Generic[C]):
+class StreamRecording(AsyncClosing, AsyncIterator[C], Generic[C]):
     """The chunks of an async stream as they come.
 
     No async generator: one of these is closed some time after its loop was left, and the next
@@ -75,12 +77,12 @@ class Hearing(AsyncClosing, AsyncIterator[C], Generic[C]):
     """
 
     def __init__(
-        self, stream: AsyncIterator[C], take: Callable[[C], None], heard: Callable[[], object]
+        self, stream: AsyncIterator[C], take: Callable[[C], None], record: Callable[[], object]
     ) -> None:
         """Take the stream, who takes its chunks, and what records them."""
         self._stream = stream
         self._take = take
-        self._heard = heard
+        self._heard = record
         self._over = False
 
     async def __anext__(self) -> C:
@@ -96,7 +98,7 @@ class Hearing(AsyncClosing, AsyncIterator[C], Generic[C]):
         except BaseException as error:
             self._over = True
             # Not awaited: a cancelled task must not be cancelled once more on the way out.
-            _keep(self._heard, error)
+            _record_partial(self._heard, error)
             raise
         return chunk
 
@@ -114,24 +116,24 @@ class Hearing(AsyncClosing, AsyncIterator[C], Generic[C]):
                 self._heard()
 
 
-def _keep(heard: Callable[[], object], error: BaseException) -> None:
+def _record_partial(record: Callable[[], object], error: BaseException) -> None:
     """Record what was said until an error came; the error is what is raised in any case."""
     try:
-        heard()
+        record()
     except FoldmarkError as other:
         error.add_note(f"what was said until then could not be recorded: {other}")
 
 
-def _says_something(part: AnyPart) -> bool:
+def _has_content(part: AnyPart) -> bool:
     if isinstance(part, TextPart | ReasoningPart):
         return bool(part.text.strip() or part.metadata)
     return True
 
 
-def _no_stream(given: object, *, is_async: bool) -> str:
-    kind = type(given).__name__
+def _stream_problem(value: object, *, is_async: bool) -> str:
+    kind = type(value).__name__
     if is_async:
         return f"an async stream is expected, not {kind}; await what gives it, or use listen"
-    if isinstance(given, AsyncIterable):
+    if isinstance(value, AsyncIterable):
         return f"{kind} is an async stream; use alisten"
     return f"a stream is expected, not {kind}; one that is a context is given by its `with … as`"

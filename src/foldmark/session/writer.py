@@ -27,11 +27,11 @@ from foldmark.model.messages import (
 from foldmark.model.values import Frozen, Json, encode
 from foldmark.store.transaction import Change
 from foldmark.tokens.sizes import message_sizes
-from foldmark.wire.codec import WIRES, Read, Reader, wire_named
-from foldmark.wire.detect import candidates, recognised, reply_candidates
+from foldmark.wire.codec import WIRES, MessageReader, ReadMessage, codec_named
+from foldmark.wire.detect import candidates, recognize, reply_candidates
 from foldmark.wire.formats import decode, decode_reply
-from foldmark.wire.lists import take_list
-from foldmark.wire.pairing import settled
+from foldmark.wire.lists import read_addition
+from foldmark.wire.pairing import settle_call
 from foldmark.wire.plain import is_sdk_object, plain_object, plain_objects
 
 from .state import SessionState
@@ -57,7 +57,7 @@ def write_message(
     """Add a message at the end: sized, stored, told of if that is wanted, and in the log."""
     data = checked_json(message)
     sizes = message_sizes(message, state.count)
-    change.append(message, sizes, data, tell=tell)
+    change.append(message, sizes, data, with_events=tell)
     return state.log.append(message, sizes)
 
 
@@ -69,13 +69,13 @@ def append(state: SessionState, message: Message) -> Message:
 # --- what a model answers ---
 
 
-def record(state: SessionState, reply: object, wire: str | None, info: Json) -> Message:
+def record(state: SessionState, reply: object, api: str | None, info: Json) -> Message:
     """Record a model's answer: a provider's response, a text, parts, or a message."""
     if _is_from_wire(reply):
-        reply, found = answer_of(reply, wire, named=not state.model)
-        info = found | info
+        reply, measured = reply_parts(reply, api, with_model=not state.model)
+        info = measured | info
     content = cast("str | Sequence[AnyPart] | Message", reply)
-    return append(state, state.maker.assistant(content, info, state.model))
+    return append(state, state.builder.assistant(content, info, state.model))
 
 
 def _is_from_wire(reply: object) -> bool:
@@ -88,55 +88,57 @@ def _is_from_wire(reply: object) -> bool:
     return not isinstance(reply, str | Message)
 
 
-def answer_of(reply: object, wire: str | None, *, named: bool) -> tuple[tuple[AnyPart, ...], Json]:
+def reply_parts(
+    reply: object, api: str | None, *, with_model: bool
+) -> tuple[tuple[AnyPart, ...], Json]:
     """The parts of a response, and what it tells beside them; the model, if it is to be named."""
-    message = _answer(reply, wire)
+    message = _reply_message(reply, api)
     info = message.info
     if not isinstance(info, AssistantInfo):
         raise BadInput("a model's answer is expected, not another message")
-    found: Json = {"wire": info.wire, "tokens": info.tokens}
+    fields: Json = {"wire": info.wire, "tokens": info.tokens}
     if info.finish:
-        found["finish"] = info.finish
-    if named:
-        found |= {"provider_id": info.provider_id, "model_id": info.model_id}
-    return message.parts, found
+        fields["finish"] = info.finish
+    if with_model:
+        fields |= {"provider_id": info.provider_id, "model_id": info.model_id}
+    return message.parts, fields
 
 
-def _answer(reply: object, wire: str | None) -> Message:
+def _reply_message(reply: object, api: str | None) -> Message:
     """The answer: a whole response, or its message alone, which may be several items."""
     if isinstance(reply, Sequence):
-        return _message([plain_object(item) for item in cast("Sequence[object]", reply)], wire)
+        return _only_message([plain_object(item) for item in cast("Sequence[object]", reply)], api)
     given = plain_object(reply)
-    if wire is not None:
-        is_whole = wire_named(wire).recognises_reply(given)
+    if api is not None:
+        is_whole = codec_named(api).recognizes_reply(given)
     else:
         is_whole = bool(reply_candidates(given))
         if not is_whole and not candidates([given]):
-            known = ", ".join(WIRES)
-            raise BadInput(f"this is no answer of a wire that is known ({known}); give wire=…")
-    return decode_reply(given, wire) if is_whole else _message([given], wire)
+            known_apis = ", ".join(WIRES)
+            raise BadInput(f"this is no answer of a wire that is known ({known_apis}); give wire=…")
+    return decode_reply(given, api) if is_whole else _only_message([given], api)
 
 
-def _message(given: list[Json], wire: str | None) -> Message:
-    found = decode(given, wire).messages
-    if len(found) != 1:
-        raise BadInput(f"one answer of a model is expected, not {len(found)} messages")
-    return found[0]
+def _only_message(items: list[Json], api: str | None) -> Message:
+    messages = decode(items, api).messages
+    if len(messages) != 1:
+        raise BadInput(f"one answer of a model is expected, not {len(messages)} messages")
+    return messages[0]
 
 
 # --- messages of a wire, or of a framework ---
 
 
-def extend(state: SessionState, messages: Iterable[object], wire: str | None) -> list[Message]:
+def extend(state: SessionState, messages: Iterable[object], api: str | None) -> list[Message]:
     """Take messages of a wire; a system prompt that leads a new session becomes the session's."""
-    given = plain_objects(messages)
-    if not given:
+    items = plain_objects(messages)
+    if not items:
         return []
-    codec = wire_named(wire) if wire else recognised(given)
-    return _extend(state, codec, given, prompts=bool(codec.system("Be brief.")))
+    codec = codec_named(api) if api else recognize(items)
+    return _extend(state, codec, items, prompts=bool(codec.system("Be brief.")))
 
 
-class _AsRead:
+class _PassThrough:
     """Takes messages that were read already."""
 
     name = "read"
@@ -144,49 +146,49 @@ class _AsRead:
     def __init__(self, key: str) -> None:
         self.key = key
 
-    def read(self, message: Read, /) -> Read:
+    def read(self, message: ReadMessage, /) -> ReadMessage:
         return message
 
 
-def extend_read(state: SessionState, reads: Sequence[Read], key: str) -> list[Message]:
+def extend_read(state: SessionState, reads: Sequence[ReadMessage], key: str) -> list[Message]:
     """Take messages of a framework that were read already; `extend` otherwise.
 
     Its system prompts are messages like any other here: who has them shows them by themselves.
     """
-    return _extend(state, _AsRead(key), reads, prompts=False)
+    return _extend(state, _PassThrough(key), reads, prompts=False)
 
 
 def _extend(
-    state: SessionState, codec: Reader[M], given: Sequence[M], *, prompts: bool
+    state: SessionState, codec: MessageReader[M], given: Sequence[M], *, prompts: bool
 ) -> list[Message]:
     """By `prompts`, the system prompt of a new session is the session's: it is sent again."""
 
     def job(change: Change) -> list[Message]:
         is_new = change.places == 0 and not change.row.info.origin
-        taken = take_list(codec, given, prompts=prompts and is_new)
-        made = [_made(state, message) for message in taken.messages]
-        for answer in taken.answers:
+        batch = read_addition(codec, given, prompts=prompts and is_new)
+        messages = [_with_new_ids(state, message) for message in batch.messages]
+        for answer in batch.results:
             settle(
                 state,
                 change,
                 answer.call_id,
-                lambda part, at, given=answer: settled(part, given, codec.key, at),
+                lambda part, at, given=answer: settle_call(part, given, codec.key, at),
             )
-        for message in made:
+        for message in messages:
             write_message(state, change, message, tell=True)
-        if taken.origin.wire:
-            entitle(state, change, origin=taken.origin)
-        return made
+        if batch.origin.wire:
+            update_info(state, change, origin=batch.origin)
+        return messages
 
     return state.write(job)
 
 
-def _made(state: SessionState, message: Message) -> Message:
+def _with_new_ids(state: SessionState, message: Message) -> Message:
     info: Json = {"wire": message.info.wire}
     if not isinstance(message.info, AssistantInfo):
-        return state.maker.user(message.parts, info)
+        return state.builder.user(message.parts, info)
     info["tokens"] = message.info.tokens
-    return state.maker.assistant(message.parts, info, state.model)
+    return state.builder.assistant(message.parts, info, state.model)
 
 
 # --- results ---
@@ -205,21 +207,21 @@ def result(
     if not isinstance(output, str):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
         raise BadInput(f"an output is a text, not {type(output).__name__}")
 
-    def done(part: ToolPart, at: int) -> ToolPart:
+    def complete(part: ToolPart, at: int) -> ToolPart:
         old = part.state
-        kept: Json = {"input": old.input, "title": old.title}
-        kept["time"] = replace(old.time or Time(start=at), end=at)
-        kept["metadata"] = old.metadata if metadata is None else metadata
+        fields: Json = {"input": old.input, "title": old.title}
+        fields["time"] = replace(old.time or Time(start=at), end=at)
+        fields["metadata"] = old.metadata if metadata is None else metadata
         if error:
-            return replace(part, state=Failed(error=output, **kept))
+            return replace(part, state=Failed(error=output, **fields))
         attached = tuple(files) or UNSET
-        return replace(part, state=Completed(output=output, attachments=attached, **kept))
+        return replace(part, state=Completed(output=output, attachments=attached, **fields))
 
-    return state.write(lambda change: settle(state, change, call_id, done))
+    return state.write(lambda change: settle(state, change, call_id, complete))
 
 
 def settle(
-    state: SessionState, change: Change, call_id: str, done: Callable[[ToolPart, int], ToolPart]
+    state: SessionState, change: Change, call_id: str, complete: Callable[[ToolPart, int], ToolPart]
 ) -> Message:
     """Give an open call its result."""
     for entry in reversed(state.log.entries.values()):
@@ -227,20 +229,20 @@ def settle(
             if not isinstance(part, ToolPart) or isinstance(part.state, Completed | Failed):
                 continue
             if call_id == (part.call_id or handle(entry.ordinal + offset)):
-                message = with_part(entry.message, offset, done(part, change.at))
+                message = with_part(entry.message, offset, complete(part, change.at))
                 data = checked_json(message)
-                newer = state.log.settle(entry.ordinal + offset, message)
-                change.put(entry, newer, data, tell=True)
+                newer = state.log.record_result(entry.ordinal + offset, message)
+                change.put(entry, newer, data, with_events=True)
                 return message
     # A result whose call was folded meanwhile is put where it belongs: it can be recalled.
     waiting: list[str] = []
-    for entry, offset, part in state.store.waiting(state.key, change.parts):
+    for entry, offset, part in state.store.pending_calls(state.key, change.parts):
         waiting.append(part.call_id or handle(entry.ordinal + offset))
         if waiting[-1] == call_id:
-            newer = with_part(entry.message, offset, done(part, change.at))
+            newer = with_part(entry.message, offset, complete(part, change.at))
             return _rewrite_folded(state, change, entry, newer, tell=True)
-    known = f"; these do: {', '.join(waiting[:5])}" if waiting else "; none does"
-    raise BadInput(f"no call {call_id!r} waits for a result{known}")
+    hint = f"; these do: {', '.join(waiting[:5])}" if waiting else "; none does"
+    raise BadInput(f"no call {call_id!r} waits for a result{hint}")
 
 
 def _rewrite_folded(
@@ -249,50 +251,52 @@ def _rewrite_folded(
     """Store a newer state of a message that the log does not hold."""
     data = checked_json(new)
     newer = replace(old, message=new, sizes=message_sizes(new, state.count))
-    change.put(old, newer, data, tell=tell)
+    change.put(old, newer, data, with_events=tell)
     return new
 
 
 def open_calls(state: SessionState) -> list[OpenCall]:
     """The calls that wait for their results, shown or folded, the oldest first."""
     with state.lock:
-        state.fresh()
-        found = [
+        state.refresh()
+        calls = [
             OpenCall(
                 call_id=part.call_id or handle(entry.ordinal + offset),
                 tool=part.tool,
                 input=part.state.input or {},
                 message=entry.message.id,
             )
-            for entry, offset, part in state.store.waiting(state.key, state.log.parts)
+            for entry, offset, part in state.store.pending_calls(state.key, state.log.parts)
         ]
-    return found[::-1]
+    return calls[::-1]
 
 
 # --- notes ---
 
 
-def amend(state: SessionState, message: str, noted: Callable[[Message], Message]) -> Message:
+def amend(state: SessionState, message: str, edit: Callable[[Message], Message]) -> Message:
     """Put what is noted into a message, wherever it stands."""
 
     def job(change: Change) -> Message:
-        known = state.log.place(message)  # the store would look through the whole session
-        place = state.place(message) if known is None else known
-        entry = state.log.entries.get(place)
+        visible_index = state.log.index_of(
+            message
+        )  # the store would look through the whole session
+        index = state.message_index(message) if visible_index is None else visible_index
+        entry = state.log.entries.get(index)
         if entry is not None:
-            newer = state.log.amend(noted(entry.message))
+            newer = state.log.amend(edit(entry.message))
             change.put(entry, newer, encode(newer.message))
             return newer.message
-        held = state.store.message_at(state.key, place)  # a folded one
-        if held is None:
+        folded_entry = state.store.message_at(state.key, index)  # a folded one
+        if folded_entry is None:
             raise BadInput(f"there is no message {message!r} in session {state.id}")
-        return _rewrite_folded(state, change, held, noted(held.message))
+        return _rewrite_folded(state, change, folded_entry, edit(folded_entry.message))
 
     return state.write(job)
 
 
-def entitle(state: SessionState, change: Change, **fields: object) -> None:
+def update_info(state: SessionState, change: Change, **fields: object) -> None:
     """Say something else of the session itself."""
     info = replace(change.row.info, **fields)
-    state.store.entitle(change.row, info)
+    state.store.update_info(change.row, info)
     change.row = replace(change.row, info=info)

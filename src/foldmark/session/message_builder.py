@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from foldmark.compaction.pivot import Made
+from foldmark.compaction.pivot import MessageIds
 from foldmark.errors import BadInput
 from foldmark.model.messages import (
     AnyPart,
@@ -32,7 +32,7 @@ _RANDOM_LETTERS = 12
 Content = str | Sequence[AnyPart] | Message
 
 
-class Maker:
+class MessageBuilder:
     """Gives messages and parts their ids and times.
 
     Each id is greater than all before it, even when the clock goes back. The shape is OpenCode's
@@ -68,27 +68,27 @@ class Maker:
         time = Time(created=now, updated=now)
         return SessionInfo(id=name or self.make_id("ses"), time=time, **fields)
 
-    def made(self) -> Made:
+    def new_stamp(self) -> MessageIds:
         """Ids and the time for a message of ours."""
         message, part = self.make_id("msg"), self.make_id("prt")
-        return Made(session=self._session, message=message, part=part, at=self.now())
+        return MessageIds(session=self._session, message=message, part=part, at=self.now())
 
     def user(self, content: Content, info: Mapping[str, object]) -> Message:
         """A message of the user."""
         if isinstance(content, Message):
-            return _of_role(content, UserInfo)
+            return _check_role(content, UserInfo)
         return self._message(UserInfo, content, {"time": Time(created=self.now()), **info})
 
     def assistant(self, content: Content, info: Mapping[str, object], model: str) -> Message:
         """An answer of a model; how it ended is told by its calls, if not by the program."""
         if isinstance(content, Message):
-            given = _of_role(content, AssistantInfo)
-            return replace(given, info=replace(given.info, **info)) if info else given
-        now, named = self.now(), self.model_ref(model)
-        known: Json = {"time": Time(created=now, completed=now)}
-        if named is not None:
-            known |= {"provider_id": named.provider_id, "model_id": named.model_id}
-        return self._message(AssistantInfo, content, {**known, **info})
+            message = _check_role(content, AssistantInfo)
+            return replace(message, info=replace(message.info, **info)) if info else message
+        now, ref = self.now(), self.model_ref(model)
+        fields: Json = {"time": Time(created=now, completed=now)}
+        if ref is not None:
+            fields |= {"provider_id": ref.provider_id, "model_id": ref.model_id}
+        return self._message(AssistantInfo, content, {**fields, **info})
 
     def model_ref(self, model: str) -> ModelRef | None:
         """A model by its two names."""
@@ -105,7 +105,7 @@ class Maker:
         content = (TextPart(text=content),) if isinstance(content, str) else content
         if not isinstance(content, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
             raise BadInput(f"a text, parts or a message is expected, not {type(content).__name__}")
-        parts = tuple([self._named(part, message) for part in content])
+        parts = tuple([self._with_ids(part, message) for part in content])
         if kind is AssistantInfo:
             info.setdefault("finish", finish_of(parts))
         try:
@@ -113,7 +113,7 @@ class Maker:
         except TypeError as error:
             raise BadInput(f"a message has no such field: {error}") from None
 
-    def _named(self, part: AnyPart, message: str) -> AnyPart:
+    def _with_ids(self, part: AnyPart, message: str) -> AnyPart:
         if isinstance(part, Other):
             return part
         if not isinstance(part, Part):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
@@ -126,8 +126,8 @@ class Maker:
         return replace(part, **fields)
 
 
-def _of_role(message: Message, kind: type[UserInfo] | type[AssistantInfo]) -> Message:
+def _check_role(message: Message, kind: type[UserInfo] | type[AssistantInfo]) -> Message:
     if not isinstance(message.info, kind):
-        wanted = "user" if kind is UserInfo else "assistant"
-        raise BadInput(f"message {message.id!r} is not of the {wanted}")
+        role = "user" if kind is UserInfo else "assistant"
+        raise BadInput(f"message {message.id!r} is not of the {role}")
     return message
