@@ -1,7 +1,7 @@
-"""A model without a provider, for tests of programs that use Foldmark.
+"""A scripted model, for tests of programs that use Foldmark.
 
-It answers what it was told to answer and keeps what it was asked. It knows no network and no
-clock but that of the event loop it is asked in.
+It gives the replies of its script and records the requests. It uses no network, and no clock
+except the event loop's.
 """
 
 import asyncio
@@ -14,75 +14,76 @@ from msgspec.structs import replace
 from .model.messages import Pending, ReasoningPart, TextPart, Tokens, ToolPart
 from .model.prompt_messages import Call, Media, Reasoning, Result, Text
 from .model.values import encode
-from .summary.ladder import declared_tokens
+from .summary.fallback import declared_tokens
 from .summary.prompting import SECTIONS
 from .summary.protocol import (
-    Calling,
-    Delta,
+    CallDelta,
+    DeltaHandler,
     ModelFailure,
     ModelReply,
     ModelRequest,
     Outcome,
-    Piece,
-    Stepped,
-    Tell,
-    Words,
-    words_to,
+    StepReply,
+    StreamDelta,
+    TextDelta,
+    TextHandler,
+    text_only,
 )
 from .tokens.counters import counter
 from .tokens.media import media_tokens
 from .tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD, part_size
 
-# What an answer is made of: words, `call(…)` and `thought(…)`.
-Bit = str | TextPart | ReasoningPart | ToolPart
-# A bit, several of them, a whole outcome, an exception to raise, or a function of the ask.
-Said = Bit | Sequence[Bit] | ModelReply | Stepped | ModelFailure | Exception
-Reply = Said | Callable[[ModelRequest], Said]
+# A part of a reply: text, `call(…)` or `thought(…)`.
+ReplyPart = str | TextPart | ReasoningPart | ToolPart
+# One or more parts, a complete reply, a failure, or an exception to raise.
+ReplyValue = ReplyPart | Sequence[ReplyPart] | ModelReply | StepReply | ModelFailure | Exception
+# A value, or a function that computes it from the request.
+ScriptedReply = ReplyValue | Callable[[ModelRequest], ReplyValue]
 
-_PIECE = 16  # characters of an answer that are told at a time
+_DELTA_LENGTH = 16  # characters of text per streamed delta
 _count = counter("classes")
 
 
-def call(tool: str, /, **given: Any) -> ToolPart:
-    """A call of a tool with this input; its id is made when it is answered, a new one each time."""
-    return ToolPart(tool=tool, state=Pending(input=given))
+def call(tool: str, /, **arguments: Any) -> ToolPart:
+    """A tool call with these arguments; each reply that contains it gives it a new id."""
+    return ToolPart(tool=tool, state=Pending(input=arguments))
 
 
 def thought(text: str) -> ReasoningPart:
-    """Some thinking."""
+    """Reasoning with this text."""
     return ReasoningPart(text=text)
 
 
-def plausible(ask: ModelRequest) -> str:
-    """What a model could say that is asked for a summary, or for a title."""
-    if ask.purpose == "title":
+def plausible_reply(request: ModelRequest) -> str:
+    """A valid summary, or a title if the request asks for one."""
+    if request.purpose == "title":
         return "Work by a script"
     return "\n".join(f"## {name}\n- as the script has it" for name in SECTIONS)
 
 
 class ScriptedModel:
-    """A model that answers by a script, in its order.
+    """A model that gives the replies of a script, in order; `requests` lists what it received.
 
-    With `repeat`, the last reply is given again and again; without it, whoever asks once more
-    than there are replies is refused. `delay` is the seconds that each answer takes. Steps and
-    asks each have their own place in the script. Where `summaries` are given, or the model has
-    stepped, or the script calls tools, it is for steps alone, and asks are answered by `summaries`.
+    After the last reply it repeats that reply, or fails if `repeat` is False. `delay` is the time
+    of each reply in seconds. `step` and `ask` advance through the script independently. If the
+    script calls tools, `summaries` is set or `step` was called, the script is for steps only and
+    `ask` returns `summaries`, by default a valid summary or title.
 
-    With `measured`, tokens are told by estimate. What has more than `window` of them is refused.
+    With `measured`, replies report estimated tokens. A request larger than `window` fails.
 
     >>> from foldmark.testing import ScriptedModel, call
-    >>> model = ScriptedModel(call("read", path="mill.py"), ["I mend it.", call("ls")], "Done.")
+    >>> model = ScriptedModel(call("read", path="app.py"), ["Fixing it.", call("ls")], "Done.")
     >>> model.name
     'scripted:model'
     """
 
     def __init__(
         self,
-        *replies: Reply,
+        *replies: ScriptedReply,
         name: str = "scripted:model",
         repeat: bool = True,
         delay: float = 0.0,
-        summaries: Reply | None = None,
+        summaries: ScriptedReply | None = None,
         measured: bool = False,
         window: int | None = None,
     ) -> None:
@@ -93,124 +94,126 @@ class ScriptedModel:
         self._summaries = summaries
         self._measured = measured
         self._window = window
-        self._steps_only = summaries is not None or any(_is_for_steps(held) for held in replies)
-        self._taken = {"ask": 0, "step": 0}  # replies of the script
-        self.asks: list[ModelRequest] = []  # all that it was asked, steps as well, the oldest first
+        self._steps_only = summaries is not None or any(_is_for_steps(reply) for reply in replies)
+        self._next_index = {"ask": 0, "step": 0}
+        self.requests: list[ModelRequest] = []  # of both kinds, oldest first
 
     @property
     def name(self) -> str:
-        """Which model it says it is."""
+        """The model's name."""
         return self._name
 
-    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
-        """What the script says next, its text told in pieces."""
-        said = self._next(ask, "ask")
-        outcome = await self._told(ask, said, words_to(delta))
+    async def ask(self, request: ModelRequest, on_text: TextHandler) -> Outcome:
+        """Return the next reply of the script, and stream its text."""
+        value = self._next(request, "ask")
+        outcome = await self._deliver(request, value, text_only(on_text))
         if isinstance(outcome, ModelFailure):
             return outcome
-        if isinstance(said, ModelReply):
-            return replace(said, tokens=outcome.tokens)
+        if isinstance(value, ModelReply):
+            return replace(value, tokens=outcome.tokens)
         return outcome.reply()
 
-    async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
-        """What the script says next: words and thoughts in pieces, each call when it begins."""
-        return await self._told(ask, self._next(ask, "step"), tell)
+    async def step(self, request: ModelRequest, on_delta: DeltaHandler) -> StepReply | ModelFailure:
+        """Return the next reply of the script, and stream its text, reasoning and tool calls."""
+        return await self._deliver(request, self._next(request, "step"), on_delta)
 
-    def _next(self, ask: ModelRequest, kind: Literal["ask", "step"]) -> Said:
-        """Taken at once, so that asks of the same time get replies of their own."""
-        self.asks.append(ask)
+    def _next(self, request: ModelRequest, kind: Literal["ask", "step"]) -> ReplyValue:
+        # Advance before any await, so that parallel requests get different replies.
+        self.requests.append(request)
         self._steps_only |= kind == "step"
         if self._steps_only and kind == "ask":
-            reply = plausible if self._summaries is None else self._summaries
+            reply = plausible_reply if self._summaries is None else self._summaries
         else:
-            place = self._taken[kind]
-            self._taken[kind] += 1
+            index = self._next_index[kind]
+            self._next_index[kind] += 1
             if self._repeat and self._replies:
-                place = min(place, len(self._replies) - 1)
-            if place >= len(self._replies):
+                index = min(index, len(self._replies) - 1)
+            if index >= len(self._replies):
                 return ModelFailure(cause="unavailable", message="the script has no more replies")
-            reply = self._replies[place]
-        return reply(ask) if callable(reply) else reply
+            reply = self._replies[index]
+        return reply(request) if callable(reply) else reply
 
-    async def _told(self, ask: ModelRequest, said: Said, tell: Tell) -> Stepped | ModelFailure:
-        given = asked_tokens(ask) if self._measured or self._window is not None else 0
-        if self._window is not None and given > self._window:
-            told = f"the request has {given} tokens, and the window has {self._window}"
-            said = ModelFailure(cause="overflow", message=told)
-        if isinstance(said, ModelFailure | Exception):
+    async def _deliver(
+        self, request: ModelRequest, value: ReplyValue, on_delta: DeltaHandler
+    ) -> StepReply | ModelFailure:
+        used = request_tokens(request) if self._measured or self._window is not None else 0
+        if self._window is not None and used > self._window:
+            message = f"the request has {used} tokens, but the window only {self._window}"
+            value = ModelFailure(cause="overflow", message=message)
+        if isinstance(value, ModelFailure | Exception):
             await asyncio.sleep(self._delay)
-            if isinstance(said, Exception):
-                raise said
-            return said
-        answer = _named(_stepped(said), ask, len(self.asks))
-        if self._measured and answer.tokens is None:
-            made = sum(part_size(part, _count).total for part in answer.parts)
-            answer = replace(answer, tokens=Tokens(input=given, output=made, total=given + made))
-        pieces = list(_pieces(answer))
-        for piece in pieces:
-            await asyncio.sleep(self._delay / len(pieces))
-            tell(piece)
-        if not pieces:
+            if isinstance(value, Exception):
+                raise value
+            return value
+        reply = _with_call_ids(_step_reply(value), request, len(self.requests))
+        if self._measured and reply.tokens is None:
+            output = sum(part_size(part, _count).total for part in reply.parts)
+            reply = replace(reply, tokens=Tokens(input=used, output=output, total=used + output))
+        deltas = list(_deltas(reply))
+        for delta in deltas:
+            await asyncio.sleep(self._delay / len(deltas))
+            on_delta(delta)
+        if not deltas:
             await asyncio.sleep(self._delay)
-        return answer
+        return reply
 
 
-def _is_for_steps(reply: Reply) -> bool:
+def _is_for_steps(reply: ScriptedReply) -> bool:
     return not (isinstance(reply, str | ModelReply | ModelFailure | Exception) or callable(reply))
 
 
-# --- answers -------------------------------------------------------------------------------
+# --- replies -------------------------------------------------------------------------------
 
 
-def _stepped(said: Bit | Sequence[Bit] | ModelReply | Stepped) -> Stepped:
-    match said:
-        case Stepped():
-            return said
+def _step_reply(value: ReplyPart | Sequence[ReplyPart] | ModelReply | StepReply) -> StepReply:
+    match value:
+        case StepReply():
+            return value
         case ModelReply():
-            parts = (TextPart(text=said.text),) if said.text else ()
-            return Stepped(parts=parts, finish=said.finish, tokens=said.tokens, cost=said.cost)
+            parts = (TextPart(text=value.text),) if value.text else ()
+            return StepReply(parts=parts, finish=value.finish, tokens=value.tokens, cost=value.cost)
         case str() | TextPart() | ReasoningPart() | ToolPart():
-            bits: Sequence[Bit] = (said,)
+            items: Sequence[ReplyPart] = (value,)
         case _:
-            bits = said
-    parts = tuple(TextPart(text=bit) if isinstance(bit, str) else bit for bit in bits)
-    calls = any(isinstance(part, ToolPart) for part in parts)
-    return Stepped(parts=parts, finish="tool-calls" if calls else "stop")
+            items = value
+    parts = tuple(TextPart(text=item) if isinstance(item, str) else item for item in items)
+    has_calls = any(isinstance(part, ToolPart) for part in parts)
+    return StepReply(parts=parts, finish="tool-calls" if has_calls else "stop")
 
 
-def _named(answer: Stepped, ask: ModelRequest, place: int) -> Stepped:
-    """An answer whose calls have ids: of what was asked, so that no two in a session are equal."""
-    if all(part.call_id for part in answer.calls):
-        return answer
-    digest = blake2b(encode(ask.messages), digest_size=8).hexdigest()
+def _with_call_ids(reply: StepReply, request: ModelRequest, number: int) -> StepReply:
+    """Return the reply with ids on its calls, hashed from the request: unique in a session."""
+    if all(part.call_id for part in reply.calls):
+        return reply
+    digest = blake2b(encode(request.messages), digest_size=8).hexdigest()
     parts = tuple(
-        replace(part, call_id=f"call_{digest}_{place}_{offset}")
+        replace(part, call_id=f"call_{digest}_{number}_{offset}")
         if isinstance(part, ToolPart) and not part.call_id
         else part
-        for offset, part in enumerate(answer.parts)
+        for offset, part in enumerate(reply.parts)
     )
-    return replace(answer, parts=parts)
+    return replace(reply, parts=parts)
 
 
-def _pieces(answer: Stepped) -> Iterable[Piece]:
-    for part in answer.parts:
+def _deltas(reply: StepReply) -> Iterable[StreamDelta]:
+    for part in reply.parts:
         if isinstance(part, ToolPart):
-            yield Calling(call_id=part.call_id or "", tool=part.tool)
+            yield CallDelta(call_id=part.call_id or "", tool=part.tool)
             continue
         kind = "text" if isinstance(part, TextPart) else "reasoning"
-        for start in range(0, len(part.text), _PIECE):
-            yield Words(text=part.text[start : start + _PIECE], kind=kind)
+        for start in range(0, len(part.text), _DELTA_LENGTH):
+            yield TextDelta(text=part.text[start : start + _DELTA_LENGTH], kind=kind)
 
 
 # --- tokens --------------------------------------------------------------------------------
 
 
-def asked_tokens(ask: ModelRequest) -> int:
-    """The tokens of a request by estimate: system prompt, tools and messages."""
-    wrapping = MESSAGE_OVERHEAD * len(ask.messages)
-    blocks = (block for message in ask.messages for block in message.content)
-    fixed = declared_tokens(ask.system, ask.tools, _count)
-    return fixed + wrapping + sum(map(_block_tokens, blocks))
+def request_tokens(request: ModelRequest) -> int:
+    """The estimated tokens of a request: system prompt, tools and messages."""
+    overhead = MESSAGE_OVERHEAD * len(request.messages)
+    blocks = (block for message in request.messages for block in message.content)
+    fixed = declared_tokens(request.system, request.tools, _count)
+    return fixed + overhead + sum(map(_block_tokens, blocks))
 
 
 def _block_tokens(block: Text | Media | Reasoning | Call | Result) -> int:

@@ -1,1 +1,1 @@
-"""A session in figures."""
+"""Analysis of sessions: inspection, history, plans and needed references."""

@@ -1,7 +1,7 @@
-"""The history of a session: how it grew, what pivots took out, what a policy would have done.
+"""The history of a session: its growth, what its pivots lost, what a policy would have done.
 
-One pass over the log each. Recorded pivots and prunes take effect when they did: when an output
-was pruned is read from the time of its mark; if that is not known, after all messages.
+Each analysis is one pass over the log. Recorded pivots and prunes take effect at their original
+position; an output is pruned at the time of its mark, or after all messages if it has no time.
 """
 
 from bisect import bisect_right
@@ -31,69 +31,69 @@ from foldmark.tokens.budget import usable, used
 from foldmark.tokens.limits import Limit
 from foldmark.tokens.sizes import MESSAGE_OVERHEAD
 
-MOST_POINTS = 200
+MAX_POINTS = 200
 _INPUT = WindowRules(counted=("input", "cache.read", "cache.write"), prefer_total=False)
 _OUTPUT = WindowRules(counted=("output",), prefer_total=False)
-_LARGEST, _MOST_TOLD, _LONGEST_TOLD = 5, 12, 80
+_LARGEST, _MAX_FIELDS, _MAX_FIELD_LENGTH = 5, 12, 80
 
 
-class Hidden(Frozen):
-    """What is no longer shown."""
+class HiddenContent(Frozen):
+    """Content that a pivot hid from the view."""
 
     messages: int
-    outputs: int  # of tools, not pruned before
+    outputs: int  # of tools, unless already pruned
     tokens: int
 
 
-class Lost(Frozen):
-    """What neither the summary nor the tail has of what was hidden."""
+class SummaryLoss(Frozen):
+    """Hidden content that neither the summary nor the tail mentions."""
 
-    files: int  # that were read or written, and are not named
-    largest: tuple[str, ...]  # of these, by the tokens of their calls and outputs
-    requests: int  # of the user, that are not there word for word
+    files: int  # read or written, but no longer named
+    largest: tuple[str, ...]  # of these files, by the tokens of their calls and outputs
+    requests: int  # of the user, no longer quoted verbatim
 
 
 class Point(Frozen, omit_defaults=True):
-    """The tokens when there were so many messages."""
+    """The tokens of the log and the view after a number of messages."""
 
     message: int
     log: int
     view: int
-    measured: int | None = None  # what a provider measured as the input for this message
+    measured: int | None = None  # the provider's input tokens for this message
 
 
 class RecordedCompaction(Frozen):
-    """A recorded pivot: messages are told by their numbers in the log, counted from 1."""
+    """A recorded pivot; messages are numbers in the log, counted from 1."""
 
     session: int
     message: int
-    tail: int | None  # the message from which on all were kept
+    tail: int | None  # the first message of the tail
     before: int  # tokens of the view
     after: int
-    measured_before: int | None  # the input of the answer before it, and of the one after it
+    measured_before: int | None  # input tokens of the reply before and after it
     measured_after: int | None
     summary: int  # tokens of its text
-    hidden: Hidden
-    lost: Lost | None  # as the next answer found it; None where only a provider reads the summary
-    input: int | None  # tokens that making the summary took, where the transcript tells
+    hidden: HiddenContent
+    lost: SummaryLoss | None  # None if the summary is opaque
+    input: int | None  # tokens used for the summary, if recorded
     output: int | None
     cost: float | None
-    told: dict[str, str | float | bool]  # what else the transcript says of it
+    told: dict[str, str | float | bool]  # further fields of its record
 
 
 class RecordedPrune(Frozen):
-    """Outputs that were pruned together, before the message of this number; None: after all."""
+    """Outputs that were pruned together, before this message or (None) after all messages."""
 
     session: int
     message: int | None
     outputs: int
-    tokens: int  # of the outputs in full
-    before: int  # of the view
+    tokens: int  # of the full outputs
+    before: int  # tokens of the view
     after: int
 
 
 class Growth(Frozen):
-    """A session's growth; `unseen` is what a provider measured beyond what the log has."""
+    """A session's growth; `unseen` are tokens that the provider measured beyond the log."""
 
     points: tuple[Point, ...]
     compactions: tuple[RecordedCompaction, ...]
@@ -102,58 +102,58 @@ class Growth(Frozen):
 
 
 def growth(log: Log, policy: Policy, *, session: int = 1, folder: str = "") -> Growth:
-    """How a session grew under its recorded pivots and prunes."""
+    """The growth of a session with its recorded pivots and prunes."""
     return _GrowthReplay(log, policy, session, folder).growth()
 
 
 def wrapping_tokens(entry: Entry) -> int:
-    """What the wrapping of a message costs; results travel in a message of their own."""
+    """The tokens of a message's wrapping; tool results are sent in their own message."""
     speaks = any(size.fixed for size in entry.sizes)
     has_results = any(isinstance(part, ToolPart) for part in entry.message.parts)
     return MESSAGE_OVERHEAD * (speaks + has_results)
 
 
 def _counted(tokens: Tokens | UnsetType, rules: WindowRules) -> int | None:
-    """What a provider measured, if it did, within reason."""
+    """The tokens that a provider measured, or None."""
     return used(tokens, rules) or None if tokens else None
 
 
 class _GrowthReplay:
-    """The log once more, from its first message on."""
+    """Appends the messages of a recorded log one by one and measures the view."""
 
     def __init__(self, recorded: Log, policy: Policy, session: int, folder: str) -> None:
         self._recorded = recorded
         self._log = Log(recorded.count)
         self._viewer = Viewer(self._log, policy)
-        self._moments = _moments(recorded)
+        self._prune_times = _prune_times(recorded)
         self._session = session
         self._folder = folder
         self._unseen: int | None = None
         self._points: list[Point] = []
         self._compactions: list[RecordedCompaction] = []
         self._prunes: list[RecordedPrune] = []
-        self._gone: Collection[int] | None = None  # what a pivot hid, until it is told what is lost
+        self._hidden: Collection[int] | None = None  # by the newest pivot, until it is measured
 
     def growth(self) -> Growth:
-        """Take message by message."""
+        """Replay the log and return its growth."""
         for entry in self._recorded.entries.values():
-            self._take(entry)
+            self._append(entry)
         self._prune(len(self._recorded))
-        self._tell_lost()
+        self._measure_loss()
         if self._points:
             self._points[-1] = replace(self._points[-1], view=self._viewer.tokens)
         return Growth(
-            points=sampled(self._points),
+            points=sample_points(self._points),
             compactions=tuple(self._compactions),
             prunes=tuple(self._prunes),
             unseen=self._unseen or 0,
         )
 
-    def _take(self, entry: Entry) -> None:
+    def _append(self, entry: Entry) -> None:
         self._prune(entry.index)
         if not entry.message.is_user:
-            # Programs say again after a summary what they do not want to lose.
-            self._tell_lost()
+            # Programs may repeat important content after a summary, before the next reply.
+            self._measure_loss()
         log, before = self._log, self._viewer.tokens
         info, pivot, measured = entry.message.info, log.pivot, None
         if isinstance(info, AssistantInfo) and not info.summary:
@@ -171,9 +171,9 @@ class _GrowthReplay:
         view = self._viewer.tokens
         self._points.append(Point(message=len(log), log=total, view=view, measured=measured))
 
-    def _prune(self, place: int) -> None:
-        """Hide what was hidden before the message at this place came."""
-        ordinals = self._moments.get(place)
+    def _prune(self, index: int) -> None:
+        """Prune the outputs that were pruned before the message at this index."""
+        ordinals = self._prune_times.get(index)
         if not ordinals:
             return
         calls = [self._log.calls[ordinal] for ordinal in ordinals]
@@ -182,7 +182,7 @@ class _GrowthReplay:
         self._prunes.append(
             RecordedPrune(
                 session=self._session,
-                message=place + 1 if place < len(self._recorded) else None,
+                message=index + 1 if index < len(self._recorded) else None,
                 outputs=len(calls),
                 tokens=sum(call.tokens + call.attached for call in calls),
                 before=before,
@@ -193,13 +193,13 @@ class _GrowthReplay:
     def _compaction(
         self, pivot: Pivot, cells: Mapping[int, Cell], before: int
     ) -> RecordedCompaction:
-        log, stays = self._log, {*self._viewer.cells, pivot.marker, pivot.summary}
-        gone = {place for place, cell in cells.items() if cell.shown and place not in stays}
-        self._gone = gone
-        tail = None if pivot.tail_id is None else log.place(pivot.tail_id, below=pivot.marker)
+        log, rest = self._log, {*self._viewer.cells, pivot.marker, pivot.summary}
+        hidden = {index for index, cell in cells.items() if cell.messages and index not in rest}
+        self._hidden = hidden
+        tail = None if pivot.tail_id is None else log.index_of(pivot.tail_id, below=pivot.marker)
         summary = log.entries[pivot.summary]
         info = cast("AssistantInfo", summary.message.info)
-        calls = [call for call in log.calls.values() if call.index in gone]
+        calls = [call for call in log.calls.values() if call.index in hidden]
         measured = (point.measured for point in reversed(self._points))
         return RecordedCompaction(
             session=self._session,
@@ -210,98 +210,98 @@ class _GrowthReplay:
             measured_before=next(filter(None, measured), None),
             measured_after=None,
             summary=sum(size.fixed for size in summary.sizes),
-            hidden=Hidden(
-                messages=len(gone),
+            hidden=HiddenContent(
+                messages=len(hidden),
                 outputs=sum(call.ordinal not in log.marks for call in calls),
-                tokens=sum(cells[place].tokens for place in gone),
+                tokens=sum(cells[index].tokens for index in hidden),
             ),
             lost=None,
             input=_counted(info.tokens, _INPUT),
             output=_counted(info.tokens, _OUTPUT),
             cost=info.cost or None,
-            told=_told(log.entries[pivot.marker].message),
+            told=_marker_fields(log.entries[pivot.marker].message),
         )
 
-    def _tell_lost(self) -> None:
-        """What the newest pivot hid, and is named nowhere in the view of now."""
-        gone, pivot = self._gone, self._log.pivot
-        self._gone = None
-        if pivot is None or gone is None:
+    def _measure_loss(self) -> None:
+        """Measure which content of the newest pivot is missing from the current view."""
+        hidden, pivot = self._hidden, self._log.pivot
+        self._hidden = None
+        if pivot is None or hidden is None:
             return
         if not any(is_opaque(part) for part in self._log.entries[pivot.summary].message.parts):
-            lost = _lost(self._viewer, pivot, gone, self._folder)
-            self._compactions[-1] = replace(self._compactions[-1], lost=lost)
+            loss = _loss(self._viewer, pivot, hidden, self._folder)
+            self._compactions[-1] = replace(self._compactions[-1], lost=loss)
 
 
-def _lost(viewer: Viewer, pivot: Pivot, gone: Collection[int], folder: str) -> Lost:
-    """What the view after a pivot does not name of the messages at these places."""
-    cells = (cell for place, cell in viewer.cells.items() if place != pivot.marker)
-    shown = (message for cell in cells for message in cell.shown)
-    text = _slashed("\n".join(text for message in shown for text in message_texts(message)))
+def _loss(viewer: Viewer, pivot: Pivot, hidden: Collection[int], folder: str) -> SummaryLoss:
+    """The files and requests of hidden messages that the view no longer mentions."""
+    cells = (cell for index, cell in viewer.cells.items() if index != pivot.marker)
+    messages = (message for cell in cells for message in cell.messages)
+    text = _slashed("\n".join(text for message in messages for text in message_texts(message)))
     files: Counter[str] = Counter()
     for call in viewer.log.calls.values():
-        for file in call.target.files if call.index in gone and not call.failed else ():
+        for file in call.target.files if call.index in hidden and not call.failed else ():
             files[file] += call.tokens + call.attached
-    unnamed = [file for file, _ in files.most_common() if not is_named(file, text, folder)]
-    asked = [request for request in viewer.log.requests.all if request.index in gone]
-    return Lost(
-        files=len(unnamed),
-        largest=tuple(unnamed[:_LARGEST]),
-        requests=sum(_slashed(request.text.strip()) not in text for request in asked),
+    missing = [file for file, _ in files.most_common() if not is_named(file, text, folder)]
+    requests = [request for request in viewer.log.requests.all if request.index in hidden]
+    return SummaryLoss(
+        files=len(missing),
+        largest=tuple(missing[:_LARGEST]),
+        requests=sum(_slashed(request.text.strip()) not in text for request in requests),
     )
 
 
 def is_named(file: str, text: str, folder: str = "") -> bool:
-    """Whether a text names a file: from where the session worked, or with its own folder."""
+    """Whether a text names a file by its path in `folder` or with its parent folder."""
     path, home = _slashed(file), _slashed(folder).rstrip("/") + "/"
     if home != "/":
         path = path.removeprefix(home)
-    # `store/rows.py` finds it, `rows.py` may be any.
+    # `rows.py` alone could be any file; `store/rows.py` is specific enough.
     return "/".join(path.rsplit("/", 2)[-2:]) in text
 
 
 def _slashed(text: str) -> str:
-    """With the paths of Windows as those of all others."""
+    """The text with forward slashes, as Windows paths have backslashes."""
     return text.replace("\\", "/")
 
 
-def sampled(points: list[Point], most: int = MOST_POINTS) -> tuple[Point, ...]:
-    """No more than so many points: of each stretch its peak and its end."""
-    if len(points) <= most:
+def sample_points(points: list[Point], limit: int = MAX_POINTS) -> tuple[Point, ...]:
+    """At most `limit` points: the peak and the end of each stretch."""
+    if len(points) <= limit:
         return tuple(points)
-    kept: list[Point] = []
-    stretches = most // 2
+    sample: list[Point] = []
+    stretches = limit // 2
     for number in range(stretches):
         first, end = (len(points) * edge // stretches for edge in (number, number + 1))
         peak = max(points[first:end], key=lambda point: point.view)
-        kept += [peak] if peak is points[end - 1] else [peak, points[end - 1]]
-    return tuple(kept)
+        sample += [peak] if peak is points[end - 1] else [peak, points[end - 1]]
+    return tuple(sample)
 
 
-def _moments(log: Log) -> dict[int, list[int]]:
-    """Which outputs were pruned before the message at each place came."""
+def _prune_times(log: Log) -> dict[int, list[int]]:
+    """The ordinals of pruned outputs, by the index of the message before which they were pruned."""
     created = (entry.message.info.time for entry in log.entries.values())
     latest = list(accumulate((time.created or 0 if time else 0 for time in created), max))
-    moments: dict[int, list[int]] = {}
+    prunes: dict[int, list[int]] = {}
     for ordinal, at in log.marks.items():
-        place = bisect_right(latest, at)
-        if place <= log.calls[ordinal].index:
-            place = len(latest)  # a mark older than its own message tells nothing
-        moments.setdefault(place, []).append(ordinal)
-    return moments
+        index = bisect_right(latest, at)
+        if index <= log.calls[ordinal].index:
+            index = len(latest)  # the time of a mark older than its message is wrong
+        prunes.setdefault(index, []).append(ordinal)
+    return prunes
 
 
-def _told(marker: Message) -> dict[str, str | float | bool]:
-    """The figures and short words of what a transcript says of a compaction."""
+def _marker_fields(marker: Message) -> dict[str, str | float | bool]:
+    """The plain fields of a recorded compaction, shortened."""
     fields = (field for record in (marker.info.wire or {}).values() for field in _fields(record))
     return {
-        name[:_LONGEST_TOLD]: value[:_LONGEST_TOLD] if isinstance(value, str) else value
-        for name, value in islice(fields, _MOST_TOLD)
+        name[:_MAX_FIELD_LENGTH]: value[:_MAX_FIELD_LENGTH] if isinstance(value, str) else value
+        for name, value in islice(fields, _MAX_FIELDS)
     }
 
 
 def _fields(record: object, prefix: str = "") -> Iterator[tuple[str, str | float | bool]]:
-    """The plain values of a record, and of those inside it by both their names."""
+    """The plain values of a record and of its nested records, as `outer.inner`."""
     for name, value in cast("Json", record).items() if isinstance(record, dict) else ():
         if isinstance(value, bool | int | float | str):
             yield f"{prefix}{name}", value
@@ -309,72 +309,72 @@ def _fields(record: object, prefix: str = "") -> Iterator[tuple[str, str | float
             yield from _fields(value, f"{name}.")
 
 
-# --- replay: the log once more, without its recorded pivots and prunes, under a policy ----------
-# No model is asked: a summary is taken to have a usual length. All is estimated.
+# --- replay: the log under a policy, without its recorded pivots and prunes ---------------------
+# No model is asked: summaries have a typical length, and all tokens are estimates.
 
-SUMMARY = 1_500  # tokens of a summary
-MOST_DEEDS = 100  # that are told one by one
+SUMMARY_TOKENS = 1_500
+MAX_STEPS = 100  # listed individually
 _SENTENCE = "The work went on as it was asked for, and what came of it is told in these words.\n"
 
 
 class SimulatedStep(Frozen):
-    """What would have been done before the message of this number came; tokens of the view."""
+    """A prune or compaction before this message; `before` and `after` are tokens of the view."""
 
     kind: Literal["prune", "compact"]
     message: int
     before: int = 0
     after: int = 0
-    outputs: int = 0  # that were pruned
-    messages: int = 0  # that were folded
+    outputs: int = 0  # pruned
+    messages: int = 0  # folded
 
 
-class Rehearsal(Frozen):
-    """What a policy would have done."""
+class PolicyReplay(Frozen):
+    """The result of replaying a session under a policy."""
 
     policy: str
     model: str | None
     window: int
     usable: int
-    fixed: int  # tokens of each request beside the view: the system prompt and the tools
-    summary: int  # tokens that a summary is taken to have
+    fixed: int  # tokens of the system prompt and the tools
+    summary: int  # assumed tokens of a summary
     prunes: int
     compactions: int
-    peak: int  # tokens of the largest request, and before which message it was
+    peak: int  # tokens of the largest request, and the message before which it was made
     peak_message: int
-    stuck: int | None  # before this message nothing helped any more
+    stuck: int | None  # the message before which the view could no longer be made to fit
     first_prune: SimulatedStep | None
     first_compaction: SimulatedStep | None
-    deeds: tuple[SimulatedStep, ...]  # the first of them
+    deeds: tuple[SimulatedStep, ...]  # the first ones, in order
 
 
-def rehearsal(
+def policy_replay(
     recorded: Log, policy: Policy, limit: Limit, *, model: str = "", fixed: int = 0
-) -> Rehearsal:
-    """What a policy would have done with a session in a window."""
-    room = usable(policy, limit, model)
+) -> PolicyReplay:
+    """Replay a session under a policy and limit, and return what would have been done."""
+    budget = usable(policy, limit, model)
     log = Log(recorded.count)
-    viewer = Viewer(log, policy, model=model, usable=room)
+    viewer = Viewer(log, policy, model=model, usable=budget)
     request = CompactionRequest(viewer=viewer, limit=limit, model=model, fixed=fixed, auto=True)
-    deeds: list[SimulatedStep] = []
+    steps: list[SimulatedStep] = []
     peak, stuck = (0, 0), None
     for entry in recorded.entries.values():
         if is_marker(entry.message) or is_summary(entry.message):
             continue
         if not entry.message.is_user:
             number = entry.index + 1
-            if stuck is None and not _simulate(request, number, deeds):
+            if stuck is None and not _simulate(request, number, steps):
                 stuck = number
             peak = max(peak, (viewer.tokens + fixed, number), key=itemgetter(0))
         log.append(unmarked(entry.message), entry.sizes)
-    prunes = [deed for deed in deeds if deed.kind == "prune"]
-    compactions = [deed for deed in deeds if deed.kind == "compact"]
-    return Rehearsal(
+    prunes = [step for step in steps if step.kind == "prune"]
+    compactions = [step for step in steps if step.kind == "compact"]
+    return PolicyReplay(
         policy=policy.name,
         model=model or None,
         window=limit.context,
-        usable=room,
+        usable=budget,
         fixed=fixed,
-        summary=SUMMARY,
+        summary=SUMMARY_TOKENS,
         prunes=len(prunes),
         compactions=len(compactions),
         peak=peak[0],
@@ -382,31 +382,31 @@ def rehearsal(
         stuck=stuck,
         first_prune=prunes[0] if prunes else None,
         first_compaction=compactions[0] if compactions else None,
-        deeds=tuple(deeds[:MOST_DEEDS]),
+        deeds=tuple(steps[:MAX_STEPS]),
     )
 
 
-def _simulate(request: CompactionRequest, message: int, deeds: list[SimulatedStep]) -> bool:
-    """Make room before the message of this number, and note what is done; False if none can be."""
+def _simulate(request: CompactionRequest, message: int, steps: list[SimulatedStep]) -> bool:
+    """Fit the view before this message and record the steps; return False if it cannot fit."""
     viewer, log = request.viewer, request.viewer.log
 
-    def look() -> tuple[CompactionRequest, int]:
+    def look_at_view() -> tuple[CompactionRequest, int]:
         return request, viewer.tokens + request.fixed
 
     try:
-        for step in fit(look, prune="always", passes=1):
+        for action in fit(look_at_view, prune="always", passes=1):
             before = viewer.tokens
-            if isinstance(step, Prune):
-                log.mark(step.ordinals, at=1)
-                deed = SimulatedStep(kind="prune", message=message, outputs=len(step.prune))
+            if isinstance(action, Prune):
+                log.mark(action.ordinals, at=1)
+                step = SimulatedStep(kind="prune", message=message, outputs=len(action.prune))
             else:
-                ready = prepare(step)
-                tokens = 10 * min(SUMMARY, ready.max_summary_tokens)
+                situation = prepare(action)
+                tokens = 10 * min(SUMMARY_TOKENS, situation.max_summary_tokens)
                 text = _SENTENCE * max(1, tokens // max(1, log.count(_SENTENCE * 10)))
-                append_pivot(log, text, tail_start=ready.fold.tail_start)
-                folded = len(ready.fold.head)
-                deed = SimulatedStep(kind="compact", message=message, messages=folded)
-            deeds.append(replace(deed, before=before, after=viewer.tokens))
+                append_pivot(log, text, tail_start=situation.fold.tail_start)
+                messages = len(situation.fold.head)
+                step = SimulatedStep(kind="compact", message=message, messages=messages)
+            steps.append(replace(step, before=before, after=viewer.tokens))
     except (WindowTooSmall, CompactionStopped):
         return False
     return True

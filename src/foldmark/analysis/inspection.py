@@ -1,7 +1,7 @@
-"""A session in figures: its messages and calls, where its tokens are, and what became of them.
+"""The figures of a session: messages, calls, and where its tokens are.
 
-All is told in full size, as if nothing were hidden, beside what the view shows of it. This module
-reads no file and draws no table.
+Figures are for the whole log, as if nothing were hidden, and beside them for the view. This
+module reads no file and draws no table.
 """
 
 import heapq
@@ -28,21 +28,21 @@ from foldmark.model.messages import (
     ToolPart,
     has_result,
 )
-from foldmark.model.values import Frozen, encode, summed
+from foldmark.model.values import Frozen, encode, sum_fields
 from foldmark.tokens.counters import Counter as TokenCounter
 
 from .history import Growth, RecordedCompaction, RecordedPrune, growth, wrapping_tokens
 
 FORMAT = "opencode"
 LARGEST = 10
-_LONGEST_LIFE = 10**11  # seconds; beyond it, times are nonsense
+_MAX_SECONDS = 10**11  # seconds; longer times are invalid
 _LABEL = 160
 
 # --- where the tokens of a log are ----------------------------------------------------------
 
 
-class Kinds(Frozen):
-    """Tokens by what they are; a message's own wrapping counts for who sent it."""
+class TokensByKind(Frozen):
+    """Tokens by kind; the wrapping of a message counts for its role."""
 
     user: int = 0
     assistant: int = 0
@@ -52,15 +52,15 @@ class Kinds(Frozen):
     file: int = 0
 
 
-class Fixed(Frozen):
-    """What stands before the log in every request, as far as the transcript tells."""
+class FixedTokens(Frozen):
+    """Tokens of the system prompt and the tools in every request, if recorded."""
 
     system: int = 0
     tools: int = 0
 
 
-class Touched(Frozen):
-    """The calls and outputs of tools that were about one file."""
+class FileUsage(Frozen):
+    """The tool calls and outputs that concern one file."""
 
     file: str
     tokens: int
@@ -69,138 +69,139 @@ class Touched(Frozen):
 
 
 class TokenUsage(Frozen):
-    """The tokens of a whole log, nothing hidden; `fixed` is no part of the log or of the total."""
+    """The tokens of a whole log, with nothing hidden; `fixed` is not part of the total."""
 
     total: int
-    by_kind: Kinds
-    by_tool: dict[str, int]  # a tool's calls and results, the largest first
-    by_file: tuple[Touched, ...]  # the largest first
-    fixed: Fixed
+    by_kind: TokensByKind
+    by_tool: dict[str, int]  # calls and results, largest first
+    by_file: tuple[FileUsage, ...]  # largest first
+    fixed: FixedTokens
 
 
-def fixed_tokens(info: SessionInfo | None, count: TokenCounter) -> Fixed:
-    """The tokens of the system prompt and the definitions of tools, where they are told."""
+def fixed_tokens(info: SessionInfo | None, count: TokenCounter) -> FixedTokens:
+    """The tokens of the recorded system prompt and tool definitions."""
     origin = info.origin if info else None
     if not origin:
-        return Fixed()
-    return Fixed(
+        return FixedTokens()
+    return FixedTokens(
         system=count(origin.system) if origin.system else 0,
         tools=count(encode(origin.tools).decode()) if origin.tools else 0,
     )
 
 
-def spent(log: Log, info: SessionInfo | None = None) -> TokenUsage:
-    """Where the tokens of a log are."""
+def token_usage(log: Log, info: SessionInfo | None = None) -> TokenUsage:
+    """The tokens of a log by kind, tool and file."""
     kinds: Counter[str] = Counter()
     tools: Counter[str] = Counter()
-    touched: list[Touched] = []
+    files: list[FileUsage] = []
     for entry in log.entries.values():
-        who = "user" if entry.message.is_user else "assistant"
-        kinds[who] += wrapping_tokens(entry)
+        role = "user" if entry.message.is_user else "assistant"
+        kinds[role] += wrapping_tokens(entry)
         for part, size in zip(entry.message.parts, entry.sizes, strict=True):
             match part:
                 case ToolPart(state=state):
-                    # An error cannot be pruned: its size is told together with its call's.
+                    # An error cannot be pruned, so `size` counts it as part of the call.
                     error = log.count(state.error) if isinstance(state, Failed) else 0
                     output = size.body + size.attached + error
                     kinds.update(tool_output=output, tool_input=size.total - output)
                     tools[part.tool] += size.total
-                    touched += _touched(part, size.total)
+                    files += _file_usage(part, size.total)
                 case ReasoningPart():
                     kinds["reasoning"] += size.fixed
                 case FilePart():
                     kinds["file"] += size.fixed
                 case _:
-                    kinds[who] += size.fixed
+                    kinds[role] += size.fixed
     return TokenUsage(
         total=kinds.total(),
-        by_kind=Kinds(**kinds),
+        by_kind=TokensByKind(**kinds),
         by_tool=dict(tools.most_common()),
-        by_file=_by_file(touched),
+        by_file=_by_file(files),
         fixed=fixed_tokens(info, log.count),
     )
 
 
-def _touched(part: ToolPart, tokens: int) -> Iterator[Touched]:
-    """A call that is about several files counts for each of them with its share."""
-    about = target(part.tool, part.state.input or {})
-    reads, writes = about.act == "read", about.act == "write"
-    share, rest = divmod(tokens, max(1, len(about.files)))
-    for file in about.files:
-        yield Touched(file=file, tokens=share + rest, reads=reads, writes=writes)
-        rest = 0
+def _file_usage(part: ToolPart, tokens: int) -> Iterator[FileUsage]:
+    """The files of a call, each with its share of the tokens."""
+    subject = target(part.tool, part.state.input or {})
+    reads, writes = subject.access == "read", subject.access == "write"
+    share, remainder = divmod(tokens, max(1, len(subject.files)))
+    for file in subject.files:
+        yield FileUsage(file=file, tokens=share + remainder, reads=reads, writes=writes)
+        remainder = 0
 
 
-def _by_file(touched: Iterable[Touched]) -> tuple[Touched, ...]:
-    """Each file once, the largest first."""
-    files: dict[str, list[Touched]] = {}
-    for one in touched:
-        files.setdefault(one.file, []).append(one)
-    return tuple(sorted(map(summed, files.values()), key=lambda one: (-one.tokens, one.file)))
+def _by_file(usages: Iterable[FileUsage]) -> tuple[FileUsage, ...]:
+    """The usage summed up by file, largest first."""
+    files: dict[str, list[FileUsage]] = {}
+    for usage in usages:
+        files.setdefault(usage.file, []).append(usage)
+    sums = map(sum_fields, files.values())
+    return tuple(sorted(sums, key=lambda usage: (-usage.tokens, usage.file)))
 
 
-# --- what is needless ------------------------------------------------------------------------
+# --- wasted tokens ---------------------------------------------------------------------------
 
 
-class NeedlessOutput(Frozen, omit_defaults=True):
-    """An output that came several times from its tool, or a read that a later call made stale."""
+class WastedOutput(Frozen, omit_defaults=True):
+    """An output that its tool gave several times, or a read that a later call superseded."""
 
     session: int
-    handle: str  # of the newest, where it came several times
+    handle: str  # of the newest copy of a repeated output
     tool: str
     target: str
-    tokens: int  # of all but the newest, where it came several times
+    tokens: int  # of a repeated output: all copies but the newest
     times: int = 0
-    by: str = ""  # the handle of the call that made it stale
+    by: str = ""  # the handle of the superseding call
     reason: str = ""
 
 
-class Needless(Frozen):
-    """The needless outputs of one kind, each counted as often as it could be left out."""
+class OutputWaste(Frozen):
+    """The wasted outputs of one kind, and how many could be left out."""
 
     outputs: int
     tokens: int
-    largest: tuple[NeedlessOutput, ...]
+    largest: tuple[WastedOutput, ...]
 
 
-def repeats(log: Log, session: int = 1) -> Needless:
-    """The outputs of a log that are the same as another one of their tool."""
+def repeats(log: Log, session: int = 1) -> OutputWaste:
+    """The outputs of a log that equal another output of the same tool."""
     same: dict[tuple[str, str], list[CompletedCall]] = {}
     for call in log.calls.values():
         if call.tokens:
             same.setdefault((call.part.tool, call.state.output), []).append(call)
-    found = [
+    outputs = [
         _output(calls[-1], session, tokens=calls[-1].tokens * (len(calls) - 1), times=len(calls))
         for calls in same.values()
         if len(calls) > 1
     ]
-    return _needless(found, outputs=sum(one.times - 1 for one in found))
+    return _waste(outputs, outputs=sum(output.times - 1 for output in outputs))
 
 
-def superseded(log: Log, session: int = 1) -> Needless:
-    """The reads of a log whose files were written since, or read again as far."""
-    newer, found = NewerCalls(), list[NeedlessOutput]()
+def superseded(log: Log, session: int = 1) -> OutputWaste:
+    """The reads of a log whose files were later written, or read again to the same extent."""
+    newer, outputs = NewerCalls(), list[WastedOutput]()
     for call in reversed(log.calls.values()):
         stale = newer.superseding(call) if call.tokens else None
         if stale is not None:
             by = handle(stale.other)
-            found.append(_output(call, session, tokens=stale.tokens, by=by, reason=stale.reason))
+            outputs.append(_output(call, session, tokens=stale.tokens, by=by, reason=stale.reason))
         newer.add(call, is_pruned=False)
-    return _needless(found[::-1], outputs=len(found))
+    return _waste(outputs[::-1], outputs=len(outputs))
 
 
-def _output(call: CompletedCall, session: int, **figures: Any) -> NeedlessOutput:
-    named = {"handle": handle(call.ordinal), "tool": call.part.tool, "target": call.target.label}
-    return NeedlessOutput(session=session, **named, **figures)
+def _output(call: CompletedCall, session: int, **figures: Any) -> WastedOutput:
+    fields = {"handle": handle(call.ordinal), "tool": call.part.tool, "target": call.target.label}
+    return WastedOutput(session=session, **fields, **figures)
 
 
-def _needless(found: Sequence[NeedlessOutput], *, outputs: int) -> Needless:
-    tokens = sum(one.tokens for one in found)
-    return Needless(outputs=outputs, tokens=tokens, largest=_largest(found))
+def _waste(items: Sequence[WastedOutput], *, outputs: int) -> OutputWaste:
+    tokens = sum(item.tokens for item in items)
+    return OutputWaste(outputs=outputs, tokens=tokens, largest=_largest(items))
 
 
 def by_reason(decisions: Iterable[Decision]) -> list[tuple[str, int, int]]:
-    """The reasons, each with its outputs and their tokens; the heaviest first."""
+    """Each reason with its number of outputs and their tokens, largest first."""
     outputs: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     for decision in decisions:
@@ -209,46 +210,46 @@ def by_reason(decisions: Iterable[Decision]) -> list[tuple[str, int, int]]:
     return [(reason, outputs[reason], total) for reason, total in tokens.most_common()]
 
 
-# --- a session in figures --------------------------------------------------------------------
+# --- the figures of a session ----------------------------------------------------------------
 
 
 class ViewSize(Frozen):
-    """What the view shows: how many messages of the log, and what they cost."""
+    """How many messages of the log are in the view, and their tokens."""
 
     messages: int
     tokens: int
 
 
 def view_size(viewer: Viewer) -> ViewSize:
-    """The size of a view as it is now."""
-    shown = sum(bool(cell.shown) for cell in viewer.cells.values())
-    return ViewSize(messages=shown, tokens=viewer.tokens)
+    """The current size of a view."""
+    messages = sum(bool(cell.messages) for cell in viewer.cells.values())
+    return ViewSize(messages=messages, tokens=viewer.tokens)
 
 
-class Piece(Frozen):
-    """One part, and what became of it."""
+class LargePart(Frozen):
+    """One of the largest parts, and whether the view shows it."""
 
     session: int
     handle: str
-    name: str  # the tool, or the kind of any other part
+    name: str  # the tool, or the kind of part
     target: str
     tokens: int
     state: Literal["shown", "pruned", "folded"]
 
 
-P = TypeVar("P", Piece, NeedlessOutput)
+P = TypeVar("P", LargePart, WastedOutput)
 
 
 class Inspection(Frozen):
-    """A session in figures, or several summed up; places and times are never mixed."""
+    """The figures of one session, or the sums of several."""
 
     format: str
     title: str
     directory: str  # where the session worked
-    models: tuple[str, ...]  # in the order in which they came
-    seconds: float | None  # from the first to the last time that is known
+    models: tuple[str, ...]  # in order of first use
+    seconds: float | None  # from the first to the last recorded time
     sessions: int
-    messages: int  # these three as the transcript itself counts them, where it does
+    messages: int  # these three as the transcript counts them, if it does
     tool_calls: int
     tool_results: int
     log: int  # messages in the log
@@ -257,9 +258,9 @@ class Inspection(Frozen):
     pruned: int
     tokens: TokenUsage
     view: ViewSize
-    largest: tuple[Piece, ...]
-    duplicated: Needless
-    superseded: Needless
+    largest: tuple[LargePart, ...]
+    duplicated: OutputWaste
+    superseded: OutputWaste
     compactions: tuple[RecordedCompaction, ...]
     prunes: tuple[RecordedPrune, ...]
 
@@ -269,14 +270,14 @@ def inspection(
     info: SessionInfo | None = None,
     *,
     session: int = 1,
-    grown: Growth | None = None,
+    history: Growth | None = None,
 ) -> Inspection:
-    """The figures of the session that a viewer shows; its growth may be known already."""
+    """The figures of the session in a viewer; pass its `growth` if already computed."""
     log = viewer.log
     parts = [part for entry in log.entries.values() for part in entry.message.parts]
     folder = (info.directory or "") if info else ""
-    if grown is None and (log.pivots or log.marks):
-        grown = growth(log, viewer.policy, session=session, folder=folder)
+    if history is None and (log.pivots or log.marks):
+        history = growth(log, viewer.policy, session=session, folder=folder)
     return Inspection(
         format=(info.origin.format or FORMAT) if info and info.origin else FORMAT,
         title=(info.title or "") if info else "",
@@ -291,44 +292,44 @@ def inspection(
         requests=len(log.requests.all),
         pivots=len(log.pivots),
         pruned=len(log.marks),
-        tokens=spent(log, info),
+        tokens=token_usage(log, info),
         view=view_size(viewer),
         largest=tuple(_largest_parts(viewer, session)),
         duplicated=repeats(log, session),
         superseded=superseded(log, session),
-        compactions=grown.compactions if grown else (),
-        prunes=grown.prunes if grown else (),
+        compactions=history.compactions if history else (),
+        prunes=history.prunes if history else (),
     )
 
 
-def inspected_together(found: Sequence[Inspection]) -> Inspection:
-    """The figures of several sessions as those of one; what two of them say is no repeat."""
-    if len(found) == 1:
-        return found[0]
-    whole = summed(found)
+def combined_inspection(inspections: Sequence[Inspection]) -> Inspection:
+    """The combined figures of several sessions; equal outputs of two sessions are not repeats."""
+    if len(inspections) == 1:
+        return inspections[0]
+    total = sum_fields(inspections)
     return replace(
-        whole,
+        total,
         title="",
-        directory=whole.directory if len({one.directory for one in found}) == 1 else "",
-        models=tuple(dict.fromkeys(whole.models)),
-        tokens=replace(whole.tokens, by_file=_by_file(whole.tokens.by_file)),
-        largest=_largest(whole.largest),
-        duplicated=replace(whole.duplicated, largest=_largest(whole.duplicated.largest)),
-        superseded=replace(whole.superseded, largest=_largest(whole.superseded.largest)),
+        directory=total.directory if len({each.directory for each in inspections}) == 1 else "",
+        models=tuple(dict.fromkeys(total.models)),
+        tokens=replace(total.tokens, by_file=_by_file(total.tokens.by_file)),
+        largest=_largest(total.largest),
+        duplicated=replace(total.duplicated, largest=_largest(total.duplicated.largest)),
+        superseded=replace(total.superseded, largest=_largest(total.superseded.largest)),
     )
 
 
-def _largest(pieces: Iterable[P]) -> tuple[P, ...]:
-    return tuple(heapq.nlargest(LARGEST, pieces, key=attrgetter("tokens")))
+def _largest(items: Iterable[P]) -> tuple[P, ...]:
+    return tuple(heapq.nlargest(LARGEST, items, key=attrgetter("tokens")))
 
 
 def newest_model(log: Log) -> str | None:
-    """The model that the session has come to, as `provider:model`."""
+    """The model that the session used last, as `provider:model`."""
     return next(iter(list(_model_names(log))[::-1]), None)
 
 
 def _model_names(log: Log) -> Iterator[str]:
-    """The model of every message that names one, oldest first; not those that wrote summaries."""
+    """The model of each message that names one, oldest first, except summaries."""
     for info in (entry.message.info for entry in log.entries.values()):
         if not isinstance(info, AssistantInfo):
             if info.model:
@@ -340,11 +341,11 @@ def _model_names(log: Log) -> Iterator[str]:
 def _seconds(log: Log) -> float | None:
     times = [entry.message.info.time or Time() for entry in log.entries.values()]
     moments = [moment for time in times for moment in (time.created, time.completed) if moment]
-    seconds = (max(moments) - min(moments)) / 1000 if moments else _LONGEST_LIFE
-    return seconds if seconds < _LONGEST_LIFE else None
+    seconds = (max(moments) - min(moments)) / 1000 if moments else _MAX_SECONDS
+    return seconds if seconds < _MAX_SECONDS else None
 
 
-def _largest_parts(viewer: Viewer, session: int) -> Iterator[Piece]:
+def _largest_parts(viewer: Viewer, session: int) -> Iterator[LargePart]:
     log, cells = viewer.log, viewer.cells
     sized = (
         (size.total, entry, offset)
@@ -354,9 +355,9 @@ def _largest_parts(viewer: Viewer, session: int) -> Iterator[Piece]:
     )
     for tokens, entry, offset in heapq.nlargest(LARGEST, sized, key=itemgetter(0)):
         ordinal = entry.ordinal + offset
-        name, label = _named(entry.message, offset)
+        name, label = _part_label(entry.message, offset)
         state = "pruned" if ordinal in log.marks else "shown"
-        yield Piece(
+        yield LargePart(
             session=session,
             handle=handle(ordinal),
             name=name,
@@ -366,8 +367,8 @@ def _largest_parts(viewer: Viewer, session: int) -> Iterator[Piece]:
         )
 
 
-def _named(message: Message, offset: int) -> tuple[str, str]:
-    """What a part is called, and what it is about."""
+def _part_label(message: Message, offset: int) -> tuple[str, str]:
+    """The name of a part, and its target or the start of its text."""
     match message.parts[offset]:
         case ToolPart() as part:
             return part.tool, target(part.tool, part.state.input or {}).label
