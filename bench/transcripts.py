@@ -12,7 +12,7 @@ from foldmark.session.settings import load_settings
 from foldmark.store.store import Store
 from foldmark.transcripts.format import formats
 from foldmark.transcripts.import_files import BatchImport, ImportTarget
-from foldmark.transcripts.read import opened_reading
+from foldmark.transcripts.read import open_reading
 from foldmark.transcripts.store import store_reading
 
 from .measure import millis, seconds
@@ -77,13 +77,13 @@ def _loaded(path: Path) -> None:
 
 
 def _parsed(path: Path) -> None:
-    with opened_reading(path) as reading:
+    with open_reading(path) as reading:
         for _ in reading.steps():
             pass
 
 
 def _stored(path: Path, store: Store) -> None:
-    with opened_reading(path) as reading:
+    with open_reading(path) as reading:
         store_reading(store, reading, estimate=FOLDMARK.estimate)
 
 
@@ -112,12 +112,12 @@ def _imported(files: list[str], where: str) -> int:
     with ExitStack() as stack:
         settings = load_settings(store=where)
         target = ImportTarget(
-            place=where,
+            location=where,
             open=lambda: stack.enter_context(opened_store(settings)),
-            make=lambda: stack.enter_context(opened_store(settings, make=True)),
+            create=lambda: stack.enter_context(opened_store(settings, create=True)),
             estimate=settings.rules().estimate,
         )
         batch = BatchImport(target, max_size=2**29)
         for file in batch.files(files):
-            batch.take(file)
+            batch.import_file(file)
         return len(batch.imported)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from foldmark.cli.options import size_in_bytes
+from foldmark.cli.options import parse_size
 from tests.support.cli_program import (
     STEERING,
     answered,
@@ -48,7 +48,7 @@ def test_the_version_is_told():
     ("text", "size"), [("10", 10), ("1kB", 1024), ("512MB", 2**29), ("1.5 GiB", 3 * 2**29)]
 )
 def test_a_size_may_have_a_unit(text: str, size: int):
-    assert size_in_bytes(text) == size
+    assert parse_size(text) == size
 
 
 # --- inspect -------------------------------------------------------------------------------

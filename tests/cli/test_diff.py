@@ -11,7 +11,7 @@ import pytest
 from foldmark.agent.agent import Agent
 from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.cli.commands.diff import LEFT_OUT
-from foldmark.cli.text import shown_name
+from foldmark.cli.text import quote_file_name
 from foldmark.session.opening import open as open_session
 from foldmark.testing import ScriptedModel, call
 from tests.support.cli_program import FOLDMARK, STORE, called, ended, printed, refused
@@ -161,6 +161,6 @@ def told_files(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_names_are_shown_as_git_writes_them():
-    assert shown_name("a b/é.py") == "a b/é.py"
-    assert shown_name('a"\\\n') == '"a\\"\\\\\\n"'
-    assert shown_name("\x1b[2J\udcff") == '"\\033[2J\\377"'
+    assert quote_file_name("a b/é.py") == "a b/é.py"
+    assert quote_file_name('a"\\\n') == '"a\\"\\\\\\n"'
+    assert quote_file_name("\x1b[2J\udcff") == '"\\033[2J\\377"'

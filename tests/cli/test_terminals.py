@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from foldmark.cli.text import escaped, plain
+from foldmark.cli.text import escape_json, plain
 from tests.support.cli_program import (
     STEERING,
     called,
@@ -67,5 +67,5 @@ def test_text_is_made_harmless_before_it_is_printed(text: str, line: str):
 
 def test_escaped_json_means_the_same():
     text = "a\x7f\x85\u200b\u202e\ufeffé漢"
-    assert json.loads(escaped(json.dumps(text, ensure_ascii=False))) == text
-    assert not STEERING.search(escaped(json.dumps(text, ensure_ascii=False)))
+    assert json.loads(escape_json(json.dumps(text, ensure_ascii=False))) == text
+    assert not STEERING.search(escape_json(json.dumps(text, ensure_ascii=False)))

@@ -1,16 +1,16 @@
-"""The command line: transcripts looked at, and sessions kept in a store.
+"""The command line: inspect and compact transcripts, and work with sessions in a store.
 
-`main` is the entry point. It imports typer and rich late, since they come with an extra only.
+`main` is the entry point. It imports typer and rich late, because they come with an extra.
 """
 
 import sys
 
 _EXTRA = frozenset({"typer", "rich"})
-_NEEDS = "foldmark: the command line needs: pip install 'foldmark[cli]'\n"
+_NEEDS = "foldmark: the command line is not installed; run: pip install 'foldmark[cli]'\n"
 
 
 def main() -> None:
-    """Run the command that the arguments name, and exit with its code."""
+    """Run the command that the arguments name and exit with its code."""
     try:
         from .app import main as run  # noqa: PLC0415 - typer and rich may be missing
     except ModuleNotFoundError as error:

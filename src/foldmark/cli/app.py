@@ -1,4 +1,4 @@
-"""The commands put together, and how each of them ends: with its output, or with one line."""
+"""Registers the commands, runs one, and turns every error into one line and an exit code."""
 
 import os
 import sys
@@ -28,25 +28,28 @@ from .commands import (
     show,
     undo,
 )
-from .groups import Command, expanded, help_and_example
+from .groups import Command, help_and_example, typer_command
 from .text import error_line, plain
 
 FAILED = 2
 BROKEN_PIPE = 1
 INTERRUPTED = 130
 
-# ClickException: newer versions of typer carry their own, older ones take it from click.
+# ClickException: newer versions of typer define their own, older ones import it from click.
 _UsageError = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
+HELP_OPTIONS = ("-h", "--help")
+_ABOUT = "Keep every message of an agent's session, and show the model a view that fits."
 app = typer.Typer(
     name="foldmark",
-    help="Keeps an agent's session whole, and shows the model a view of it that fits.",
+    help=_ABOUT,
     add_completion=False,
+    context_settings={"help_option_names": HELP_OPTIONS},
     pretty_exceptions_enable=False,
 )
 _COMMANDS: dict[str, tuple[Command, ...]] = {
-    "An agent": (run.run,),
-    "One transcript": (
+    "Run an agent": (run.run,),
+    "Work on one transcript": (
         inspect.inspect,
         plan.plan,
         compact.compact,
@@ -54,7 +57,7 @@ _COMMANDS: dict[str, tuple[Command, ...]] = {
         inspect.formats,
         demo.demo,
     ),
-    "Sessions in a store": (
+    "Work with stored sessions": (
         import_.import_,
         sessions.sessions,
         show.show,
@@ -64,39 +67,41 @@ _COMMANDS: dict[str, tuple[Command, ...]] = {
         sessions.events,
         export.export,
     ),
-    "For other agents": (mcp.mcp,),
-    "Going back": (undo.undo, undo.revert, undo.fork),
-    "Keeping a store": (maintain.gc, maintain.backup),
+    "Serve other agents": (mcp.mcp,),
+    "Go back": (undo.undo, undo.revert, undo.fork),
+    "Maintain a store": (maintain.gc, maintain.backup),
 }
 for _panel, _commands in _COMMANDS.items():
     for _command in _commands:
         _, _example = help_and_example(_command)
         _name = _command.__name__.rstrip("_")
-        app.command(_name, epilog=_example, rich_help_panel=_panel)(expanded(_command))
+        app.command(_name, epilog=_example, rich_help_panel=_panel)(typer_command(_command))
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
-    if wanted:
+def _print_version(requested: bool) -> None:  # noqa: FBT001 - typer passes it by position
+    if requested:
         sys.stdout.write(f"foldmark {version('foldmark')}\n")
         raise typer.Exit
 
 
-@app.callback(epilog="Begin with: foldmark demo")
+@app.callback(help=_ABOUT, epilog="Start with: foldmark demo")
 def options(
     *,
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Tell the version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
-    """Keeps an agent's session whole, and shows the model a view of it that fits."""
+    """Options of the program itself."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command; its exit code."""
+    """Run a command and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A terminal that cannot show a character gets a question mark, not a traceback.
+            # A terminal that cannot show a character prints a question mark instead.
             stream.reconfigure(errors="replace")
     try:
         code = _run(arguments or ["--help"])
@@ -120,19 +125,19 @@ def _run(arguments: Sequence[str]) -> int:
     except FoldmarkError as error:
         return _fail(error_line(error))
     except _UsageError as error:
-        told: Any = error
-        path = told.ctx.command_path if getattr(told, "ctx", None) else "foldmark"
-        return _fail(f"{told.format_message().rstrip('.')} (see {path} --help)")
+        usage: Any = error
+        path = usage.ctx.command_path if getattr(usage, "ctx", None) else "foldmark"
+        return _fail(f"{usage.format_message().rstrip('.')} (see {path} --help)")
     return code if isinstance(code, int) else 0
 
 
 def _fail(problem: str) -> int:
-    sys.stderr.write(f"foldmark: {plain(problem, most=1_000)}\n")
+    sys.stderr.write(f"foldmark: {plain(problem, limit=1_000)}\n")
     return FAILED
 
 
 def _discard_output() -> None:
-    """Let what is still buffered go nowhere, or Python complains once more when it ends."""
+    """Send buffered output nowhere; otherwise Python reports the error again at exit."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

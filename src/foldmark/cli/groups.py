@@ -1,6 +1,6 @@
-"""Option groups: a command takes frozen dataclasses, and typer sees their fields as options.
+"""Option groups: a command takes frozen dataclasses whose fields typer sees as options.
 
-What the options mean is not known here.
+This module does not know what the options mean.
 """
 
 import inspect
@@ -13,31 +13,31 @@ import typer
 Command = Callable[..., None]
 
 
-def option(names: str, help: str, *, default: Any = None, **more: Any) -> Any:  # noqa: A002 - typer's word
-    """A field that is an option: `option("-o --output FILE", "Where to write.")`.
+def option(names: str, help: str, *, default: Any = None, **more: Any) -> Any:  # noqa: A002 - typer's name
+    """A dataclass field for an option: `option("-o --output FILE", "Where to write.")`.
 
-    The last of the names is what stands for its value, if it has no dash.
+    A last name without a dash is the placeholder for the value.
     """
     flags = [name for name in names.split() if name.startswith("-")]
     value = [name for name in names.split() if not name.startswith("-")]
-    held = typer.Option(*flags, metavar=value[0] if value else None, help=help, **more)
+    info = typer.Option(*flags, metavar=value[0] if value else None, help=help, **more)
     if isinstance(default, list):
-        return field(default_factory=list[str], metadata={"option": held})
-    return field(default=default, metadata={"option": held})
+        return field(default_factory=list[str], metadata={"option": info})
+    return field(default=default, metadata={"option": info})
 
 
-def flag(names: str, help: str) -> Any:  # noqa: A002 - the same
-    """A field that is an option without a value, off unless it is given."""
+def flag(names: str, help: str) -> Any:  # noqa: A002 - typer's name
+    """A dataclass field for an option without a value, off by default."""
     return option(names, help, default=False)
 
 
-def argument(name: str, help: str, **more: Any) -> Any:  # noqa: A002 - the same
-    """Makes an annotated parameter an argument, shown by this name in the help."""
+def argument(name: str, help: str, **more: Any) -> Any:  # noqa: A002 - typer's name
+    """Annotation for a positional argument that the help shows under this name."""
     return typer.Argument(metavar=name, help=help, **more)
 
 
-def expanded(command: Command) -> Command:
-    """The command as typer takes it: each field of its option groups is an option of its own."""
+def typer_command(command: Command) -> Command:
+    """The command with each field of its option groups as a typer option."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
@@ -47,33 +47,33 @@ def expanded(command: Command) -> Command:
         else:
             parameters.append(parameter.replace(annotation=hints[name]))
 
-    def called(**given: Any) -> None:
+    def invoke(**values: Any) -> None:
         for name, group in groups.items():
-            own = {field.name: given.pop(field.name) for field in fields(group)}
-            given[name] = group(**own)
-        command(**given)
+            own = {field.name: values.pop(field.name) for field in fields(group)}
+            values[name] = group(**own)
+        command(**values)
 
-    called.__doc__ = help_and_example(command)[0]
-    called.__annotations__ = {held.name: held.annotation for held in parameters}
-    called.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess] - as inspect documents it
-    return called
+    invoke.__doc__ = help_and_example(command)[0]
+    invoke.__annotations__ = {item.name: item.annotation for item in parameters}
+    invoke.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess] - as inspect documents it
+    return invoke
 
 
 def help_and_example(command: Command) -> tuple[str, str]:
-    """The sentences of a command's docstring, and its example with all that follows, as typed."""
+    """The description in a command's docstring, and its example with everything after it."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
-    first = next(at for at, text in enumerate(paragraphs) if text.startswith("Example: "))
+    first = next(index for index, text in enumerate(paragraphs) if text.startswith("Example: "))
     example = (text.replace("\n", " ") for text in paragraphs[first:])
     return "\n\n".join(paragraphs[:first]), "\n\n".join(example)
 
 
 def _parameters(group: Any) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(group)
-    for held in fields(group):
-        factory = held.default_factory
+    for option_field in fields(group):
+        factory = option_field.default_factory
         yield inspect.Parameter(
-            held.name,
+            option_field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=held.default if factory is MISSING else factory(),
-            annotation=Annotated[hints[held.name], held.metadata["option"]],
+            default=option_field.default if factory is MISSING else factory(),
+            annotation=Annotated[hints[option_field.name], option_field.metadata["option"]],
         )

@@ -1,7 +1,7 @@
-"""What all tables and lines of the command line look like, and where answers are written.
+"""Tables, text and colors that all commands share, and functions that write output.
 
-A transcript is never trusted: its text goes through `words`, so that neither rich nor the
-terminal takes anything in it for a command.
+Transcripts are untrusted: their text goes through `safe_text`, so that neither rich nor the
+terminal interprets it.
 """
 
 import os
@@ -22,27 +22,27 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from foldmark.errors import BadInput
-from foldmark.files import harmless, write_private
+from foldmark.files import printable, write_private
 from foldmark.model.values import encode
 
-from .text import escaped, harmless_line, harmless_text, number, percent, plain
+from .text import escape_json, harmless_line, harmless_text, number, percent, plain
 
 Cell = RenderableType | int
 Row = Sequence[Cell]
 
 QUIET = "dim"
 STANDARD_OUTPUT = "-"
-FORCE = ("--force", "Overwrite the file if it is there.")
+FORCE = ("--force", "Overwrite an existing file.")
 _TIGHT, _FULL = 0.75, 1.0
 _BAR_TRACK = "grey23"
-# Columns that give way where a terminal is narrow, with their shares of what is left.
+# Columns that shrink in narrow terminals, with their shares of the remaining width.
 _CUT = {"about": 2, "title": 2}
 _WRAPPED = {"reason": 3, "snippet": 3}
-_NUMBERS = frozenset({"tokens", "outputs", "messages", "size", "pivots", "pruned", "act"})
+_NUMBERS = frozenset({"tokens", "outputs", "messages", "size", "pivots", "pruned", "operation"})
 _STYLES = {"handle": "cyan", "id": "cyan", "format": QUIET, "reason": QUIET, "when": QUIET}
 _STATES = {
     "pruned": "yellow",
-    "folded": "magenta",
+    "summarized": "magenta",
     "reverted": "red",
     "undone": QUIET,
     "answered": "green",
@@ -52,17 +52,19 @@ _STATES = {
     "added": "green",
     "deleted": "red",
 }
+# Words for users in place of the words of the code and of --json.
+USER_WORDS = {"folded": "summarized", "pivot": "compaction"}
 _NAME_COLUMNS = frozenset({"what", "tool"})
 _LONGEST_NAME, _LONGEST_QUOTE = 16, 400
 
 
 def terminal_console() -> Console:
-    """A console on standard output that takes nothing for markup."""
+    """A console on standard output that interprets no markup."""
     return Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
 
 
 def show(*pieces: RenderableType, commands: Sequence[str] = ()) -> None:
-    """Print pieces below each other, then commands to copy: those are never cut or broken."""
+    """Print pieces below each other, then commands to copy, which are never wrapped."""
     console = terminal_console()
     for piece in pieces:
         console.print()
@@ -73,7 +75,7 @@ def show(*pieces: RenderableType, commands: Sequence[str] = ()) -> None:
 
 
 def answer(value: Any, *pieces: RenderableType, json: bool) -> None:
-    """Print a command's answer: as one JSON object, or as pieces for people."""
+    """Print a command's result as one JSON object or as pieces for people."""
     if json:
         show_json(value)
     else:
@@ -81,27 +83,27 @@ def answer(value: Any, *pieces: RenderableType, json: bool) -> None:
 
 
 def show_json(value: Any) -> None:
-    """Print one JSON object; indented where a person reads it."""
+    """Print one JSON object, indented on a terminal."""
     data = encode(value)
     if sys.stdout.isatty():
         data = msgspec.json.format(data, indent=2)
-    sys.stdout.write(escaped(data.decode()) + "\n")
+    sys.stdout.write(escape_json(data.decode()) + "\n")
 
 
-# --- files, and standard output as it is ---------------------------------------------------
+# --- files and raw output ------------------------------------------------------------------
 
 
 def write_text(data: bytes) -> None:
-    """Print lines of text as they are; where a terminal reads them, without what steers it."""
+    """Print text unchanged, or without control sequences on a terminal."""
     if sys.stdout.isatty():
         data = harmless_text(data.decode().expandtabs(4)).encode("utf-8", "replace")
     write_bytes(data)
 
 
 def write_json(data: bytes) -> None:
-    """Print JSON as it is; what steers a terminal is escaped where one reads it."""
+    """Print JSON unchanged, or with control characters escaped on a terminal."""
     if sys.stdout.isatty():
-        data = escaped(data.decode()).encode()
+        data = escape_json(data.decode()).encode()
     write_bytes(data + b"\n")
 
 
@@ -113,64 +115,64 @@ def write_bytes(data: bytes) -> None:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Write a private file; BadInput names it where it cannot be written."""
+    """Write a private file. Raises BadInput with its path if that fails."""
     try:
         write_private(path, data)
     except (OSError, ValueError) as error:
-        raise unwritable(path, error) from None
+        raise write_error(path, error) from None
 
 
-def unwritable(path: str, error: Exception) -> BadInput:
-    """That a file cannot be written, and why."""
+def write_error(path: str, error: Exception) -> BadInput:
+    """The error for a file that cannot be written, with the cause."""
     cause = getattr(error, "strerror", None) or error
-    return BadInput(f"cannot be written: {cause}", source=harmless(path))
+    return BadInput(f"cannot be written: {cause}; choose another file", source=printable(path))
 
 
 def check_output(path: str, *, force: bool) -> None:
-    """Refuse what is there, before any work is done."""
+    """Raises BadInput if the output file is a folder, or exists without `force`."""
     if Path(path).is_dir():
-        raise BadInput("this is a folder, not a file", source=harmless(path))
+        raise BadInput("this is a folder; give the path of a file", source=printable(path))
     if not force and os.path.lexists(path):
-        cause = "the file is there already; give another one, or --force to overwrite it"
-        raise BadInput(cause, source=harmless(path))
+        cause = "the file exists already; give another path, or --force to overwrite it"
+        raise BadInput(cause, source=printable(path))
 
 
 # --- pieces --------------------------------------------------------------------------------
 
 
-def words(text: str, style: str = "", *, most: int = 200) -> Text:
-    """Text that no one here wrote."""
-    return Text(plain(text, most=most), style=style)
+def safe_text(text: str, style: str = "", *, limit: int = 200) -> Text:
+    """One line of untrusted text without control sequences."""
+    return Text(plain(text, limit=limit), style=style)
 
 
-class About:
-    """What a call was about, cut to its column: a path at its beginning, all else at its end."""
+class AboutCell:
+    """The subject of a tool call, cropped to its column: paths at the start, others at the end."""
 
     def __init__(self, text: str) -> None:
-        """Take text that no one here wrote."""
+        """Store untrusted text without its control sequences."""
         self._text = plain(text)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """Anything from one character to the whole."""
+        """From one character to the whole text."""
         return Measurement(1, max(1, min(cell_len(self._text), options.max_width)))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """One line."""
-        text, room = self._text, options.max_width
-        if cell_len(text) > room and "/" in text and " " not in text:
-            while text and cell_len(text) >= room:
+        """The text on one line."""
+        text, width = self._text, options.max_width
+        if cell_len(text) > width and "/" in text and " " not in text:
+            while text and cell_len(text) >= width:
                 text = text[1:]
             text = f"…{text}"
         yield Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def count(tokens: int, style: str = "") -> Text:
-    """A number, to be aligned on the right."""
+    """A number, aligned on the right."""
     return Text(f"{tokens:,}", style=style, justify="right")
 
 
 def section(title: str, *pieces: RenderableType, note: str = "") -> Group:
-    """A titled group, with a sentence for who sees it for the first time."""
+    """Pieces under a title, with an optional explanation."""
     head = [Text(title, style="bold")]
     if note:
         head.append(Text(note, style=QUIET))
@@ -178,25 +180,25 @@ def section(title: str, *pieces: RenderableType, note: str = "") -> Group:
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    """Names and what they stand for, below each other."""
+    """Two columns: names and values."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style=QUIET, no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
-        table.add_row(name, words(value) if isinstance(value, str) else value)
+        table.add_row(name, safe_text(value) if isinstance(value, str) else value)
     return table
 
 
-def titled(title: str, rows: Iterable[tuple[str, RenderableType]]) -> Group:
-    """The head of a report on a session."""
-    return Group(words(title or "a session without a title", "bold"), facts(rows))
+def report_head(title: str, rows: Iterable[tuple[str, RenderableType]]) -> Group:
+    """The title of a session and facts about it, at the top of a report."""
+    return Group(safe_text(title or "(no title)", "bold"), facts(rows))
 
 
 def listing(columns: str, rows: Iterable[Row]) -> Table:
     """A table with headings: `listing("handle about tokens", rows)`.
 
-    A text or a number is drawn as its column needs it; anything else is drawn as it is. The columns
-    for text share what the others leave. An underscore is a space, and alone no heading at all.
+    Text and numbers are formatted by column; other cells are printed unchanged. Text columns share
+    the remaining width. An underscore stands for a space, or for no heading if it is alone.
     """
     names = [name.replace("_", " ").strip() for name in columns.split()]
     table = Table(
@@ -225,19 +227,20 @@ def _cell(column: str, value: Cell) -> RenderableType:
         return count(value)
     if not isinstance(value, str):
         return value
+    value = USER_WORDS.get(value, value) if column in ("state", "kind") else value
     if column in _CUT:
-        return About(value)
-    most = _LONGEST_NAME if column in _NAME_COLUMNS else 200
-    return words(value, _STYLES.get(column) or _STATES.get(value, ""), most=most)
+        return AboutCell(value)
+    limit = _LONGEST_NAME if column in _NAME_COLUMNS else 200
+    return safe_text(value, _STYLES.get(column) or _STATES.get(value, ""), limit=limit)
 
 
-def quoted(text: str, most: int) -> Iterator[RenderableType]:
-    """The first lines of a text that no one here wrote, each on one line of the terminal."""
+def quote_lines(text: str, limit: int) -> Iterator[RenderableType]:
+    """The first lines of an untrusted text, each cropped to one line of the terminal."""
     lines = text.splitlines()
-    for line in lines[:most]:
+    for line in lines[:limit]:
         yield _quote(harmless_line(line[:_LONGEST_QUOTE]))
-    if len(lines) > most:
-        yield _quote(f"… {number(len(lines) - most, 'line')} more")
+    if len(lines) > limit:
+        yield _quote(f"… {number(len(lines) - limit, 'line')} more")
 
 
 def _quote(line: str) -> Text:
@@ -246,52 +249,52 @@ def _quote(line: str) -> Text:
     return text
 
 
-def labelled(held: object, names: Mapping[str, tuple[str, str]]) -> list[tuple[str, int, str]]:
-    """The fields of a value that are not 0, each with its label and its colour, for `bars`."""
-    rows = ((label, int(getattr(held, name)), colour) for name, (label, colour) in names.items())
+def labeled(value: object, names: Mapping[str, tuple[str, str]]) -> list[tuple[str, int, str]]:
+    """The nonzero fields of a value with their labels and colors, as rows for `bars`."""
+    rows = ((label, int(getattr(value, name)), color) for name, (label, color) in names.items())
     return [row for row in rows if row[1]]
 
 
 def bars(rows: Iterable[tuple[str, int, str]], whole: int) -> Table:
-    """Names, tokens and their share of a whole as bars, each in its colour."""
+    """Names, tokens and their shares of a whole as colored bars."""
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(no_wrap=True, overflow="ellipsis", max_width=24)
     table.add_column(ratio=1)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True, min_width=5)
-    for name, tokens, colour in rows:
+    for name, tokens, color in rows:
         share = Text(percent(tokens, whole), style=QUIET)
-        table.add_row(words(name), bar(tokens, whole, colour), count(tokens), share)
+        table.add_row(safe_text(name), bar(tokens, whole, color), count(tokens), share)
     return table
 
 
-def bar(part: float, whole: float, colour: str) -> ProgressBar:
-    """A share of a whole, as long as there is room."""
+def bar(part: float, whole: float, color: str) -> ProgressBar:
+    """A bar for a share of a whole, as wide as its column."""
     return ProgressBar(
         total=max(1.0, whole),
         completed=min(part, whole),
         style=_BAR_TRACK,
-        complete_style=colour,
-        finished_style=colour,
+        complete_style=color,
+        finished_style=color,
     )
 
 
 def gauge(pressure: float) -> Table:
-    """How full a window is."""
-    colour = pressure_colour(pressure)
-    label = Column(no_wrap=True, justify="right", style=f"bold {colour}")
+    """A bar and a percentage that show how full a window is."""
+    color = pressure_color(pressure)
+    label = Column(no_wrap=True, justify="right", style=f"bold {color}")
     table = Table.grid(Column(ratio=1), label, padding=(0, 1), expand=True)
-    table.add_row(bar(pressure, 1, colour), pressure_text(pressure))
+    table.add_row(bar(pressure, 1, color), pressure_text(pressure))
     return table
 
 
 def pressure_text(pressure: float) -> str:
-    """Used ÷ usable, in words."""
-    return percent(pressure, 1) if isfinite(pressure) else "no room at all"
+    """Used ÷ usable as a percentage."""
+    return percent(pressure, 1) if isfinite(pressure) else "no space at all"
 
 
-def pressure_colour(pressure: float) -> str:
-    """Green, yellow or red."""
+def pressure_color(pressure: float) -> str:
+    """Green, yellow or red, by how full the window is."""
     if pressure >= _FULL:
         return "red"
     return "yellow" if pressure >= _TIGHT else "green"

@@ -1,6 +1,6 @@
-"""Messages printed for people to read: as a model is shown them, or as the log holds them.
+"""Prints messages for people: as the model sees them, or as the log stores them.
 
-Long texts are cut, with a note of how much is left out, unless all is wanted.
+Long texts are cut, with a note of how much is missing, unless everything is requested.
 """
 
 import re
@@ -29,38 +29,42 @@ from foldmark.model.prompt_messages import (
     Reasoning,
     Result,
 )
-from foldmark.model.prompt_messages import Text as Words
+from foldmark.model.prompt_messages import Text as PromptText
 from foldmark.model.values import encode
 
-from .layout import QUIET, words
+from .layout import QUIET, USER_WORDS, safe_text
 from .text import harmless_line, number
 
 MOST_LINES = 12
-_LINE, _MOST_INPUT = 100, 300  # characters: of a usual line, and of what a tool is asked
+_LINE, _MOST_INPUT = 100, 300  # characters: of a typical line, and of a tool call's arguments
 _ROLES = {"user": "bold cyan", "assistant": "bold green", "tool": "bold blue"}
 _STATES = {"shown": "", "pruned": "yellow", "folded": "magenta", "reverted": "red"}
 _FIELD = re.compile(r"\\\{\w+\\\}")
 
 
 class MessagePrinter:
-    """Prints messages, whole or cut; knows by the policy how a placeholder looks."""
+    """Prints messages whole or cut, and recognizes the policy's placeholders."""
 
     def __init__(self, placeholder: str, lines: int | None) -> None:
-        """Take the policy's placeholder, and how many lines of a text to print; None is all."""
+        """Set the policy's placeholder and the lines printed of each text (None: all)."""
         self._lines = lines
         self._placeholder = re.compile(_FIELD.sub(".*", re.escape(placeholder)), re.DOTALL)
 
     # --- a view ---
 
-    def shown(self, message: PromptMessage, sign: str = "", style: str = "") -> RenderableType:
-        """A message as a model is shown it; a sign and its style tell what became of it."""
+    def prompt_message(
+        self, message: PromptMessage, sign: str = "", style: str = ""
+    ) -> RenderableType:
+        """A message as the model sees it, with an optional sign for added or removed."""
         role = str(message.__struct_config__.tag)
         head = Text.assemble((sign, style), (role, _ROLES[role]))
         return _under(head, (piece for block in message.content for piece in self._block(block)))
 
-    def _block(self, block: Words | Reasoning | Call | Media | Result) -> Iterator[RenderableType]:
+    def _block(
+        self, block: PromptText | Reasoning | Call | Media | Result
+    ) -> Iterator[RenderableType]:
         match block:
-            case Words():
+            case PromptText():
                 yield from self._text(block.text)
             case Reasoning():
                 yield from self._text(block.text, "dim italic")
@@ -69,10 +73,10 @@ class MessagePrinter:
             case Media():
                 yield _file(block.filename, block.media_type, block.data)
             case Result():
-                yield Text.assemble(("← ", "blue"), words(block.tool_name, most=60))
+                yield Text.assemble(("← ", "blue"), safe_text(block.tool_name, limit=60))
                 yield from self._text(block.output.value, self._style(block))
-                for held in block.attachments:
-                    yield _file(held.filename, held.media_type, held.data)
+                for media in block.attachments:
+                    yield _file(media.filename, media.media_type, media.data)
 
     def _style(self, result: Result) -> str:
         if result.output.type == "error-text":
@@ -81,19 +85,19 @@ class MessagePrinter:
 
     # --- the log ---
 
-    def logged(self, held: Entry, state: str, marks: Container[int]) -> RenderableType:
-        """A message of the log, with its place, its id, and the handles of its parts."""
-        role = "user" if held.message.is_user else "assistant"
+    def log_entry(self, entry: Entry, state: str, marks: Container[int]) -> RenderableType:
+        """A message of the log with its number, its id, and the handles of its parts."""
+        role = "user" if entry.message.is_user else "assistant"
         head = Text.assemble(
             (role, _ROLES[role]),
-            (f"  {held.index + 1:,}  ", QUIET),
-            words(held.message.id, QUIET),
-            (f"  {state}" if state != "shown" else "", _STATES[state]),
+            (f"  {entry.index + 1:,}  ", QUIET),
+            safe_text(entry.message.id, QUIET),
+            (f"  {USER_WORDS.get(state, state)}" if state != "shown" else "", _STATES[state]),
         )
         parts = Table.grid(padding=(0, 1))
         parts.add_column(no_wrap=True)
         parts.add_column(overflow="fold")
-        for ordinal, part in enumerate(held.message.parts, held.ordinal):
+        for ordinal, part in enumerate(entry.message.parts, entry.ordinal):
             pieces = Group(*self._part(part, pruned=ordinal in marks))
             parts.add_row(Text(handle(ordinal), style="cyan"), pieces)
         return _under(head, [parts])
@@ -107,35 +111,35 @@ class MessagePrinter:
             case FilePart():
                 yield _file(part.filename or None, part.mime, part.url)
             case ToolPart():
-                called = self._call(part.tool, part.state.input or {})
-                yield called.append("  pruned", _STATES["pruned"]) if pruned else called
+                call = self._call(part.tool, part.state.input or {})
+                yield call.append("  pruned", _STATES["pruned"]) if pruned else call
                 if isinstance(part.state, Completed):
                     yield from self._text(part.state.output, QUIET if pruned else "")
                 elif isinstance(part.state, Failed):
                     yield from self._text(part.state.error, "red")
             case _:
-                yield words(str(part.__struct_config__.tag or "other"), QUIET, most=60)
+                yield safe_text(str(part.__struct_config__.tag or "other"), QUIET, limit=60)
 
     # --- texts ---
 
-    def _call(self, tool: str, given: object) -> Text:
-        said = encode(given).decode()
-        asked = words(said, QUIET, most=len(said) if self._lines is None else _MOST_INPUT)
-        return Text.assemble(("→ ", "blue"), words(tool, most=60), " ", asked)
+    def _call(self, tool: str, arguments: object) -> Text:
+        text = encode(arguments).decode()
+        visible = safe_text(text, QUIET, limit=len(text) if self._lines is None else _MOST_INPUT)
+        return Text.assemble(("→ ", "blue"), safe_text(tool, limit=60), " ", visible)
 
     def _text(self, text: str, style: str = "") -> Iterator[Text]:
-        """A text line by line, and a note of what is left out."""
+        """A text line by line, and a note of how much is missing."""
         if not text:
             return
         head = text if self._lines is None else text[: self._lines * _LINE]
         lines = head.splitlines()
-        kept = lines[: self._lines]
-        yield Text("\n".join(harmless_line(line) for line in kept), style=style)
-        if len(kept) == len(lines) and len(head) == len(text):
+        visible = lines[: self._lines]
+        yield Text("\n".join(harmless_line(line) for line in visible), style=style)
+        if len(visible) == len(lines) and len(head) == len(text):
             return
-        more = text.count("\n") + 1 - len(kept)
-        left = number(more, "line") if more > 0 else number(len(text) - len(head), "character")
-        yield Text(f"… {left} more; --full shows all", style="italic dim")
+        more = text.count("\n") + 1 - len(visible)
+        remainder = number(more, "line") if more > 0 else number(len(text) - len(head), "character")
+        yield Text(f"… {remainder} more; --full shows all", style="italic dim")
 
 
 def _under(head: Text, pieces: Iterable[RenderableType]) -> Group:
@@ -144,4 +148,4 @@ def _under(head: Text, pieces: Iterable[RenderableType]) -> Group:
 
 def _file(name: str | None, kind: str, data: str) -> Text:
     size = f", {size_text(len(data))}" if data.startswith("data:") else f", {data}"
-    return words(f"[{name or 'a file'}: {kind}{size}]", QUIET)
+    return safe_text(f"[{name or 'unnamed file'}: {kind}{size}]", QUIET)

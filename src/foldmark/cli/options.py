@@ -1,4 +1,4 @@
-"""Options that commands share, in groups, and what each group opens: a transcript or a store."""
+"""Options that several commands share, and the transcript or store that they open."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import typer
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput, NoStore
-from foldmark.files import MOST_BYTES, harmless, size_text, user_data
+from foldmark.files import MAX_BYTES, printable, size_text, user_data
 from foldmark.log.log import Log
 from foldmark.model.messages import Transcript
 from foldmark.policy import FOLDMARK, PRESETS, Policy, preset
@@ -22,7 +22,7 @@ from foldmark.session.settings import Settings, load_settings
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import LATEST, Store
 from foldmark.tokens.counters import counter
-from foldmark.transcripts.read import ReadFile, picked, read_file
+from foldmark.transcripts.read import TranscriptFile, pick_session, read_file
 
 from .groups import argument, flag, option
 from .text import plain
@@ -31,46 +31,50 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|b|k|kb|kib|m|mb|mib|g|gb|gib)", re.IGNO
 _FACTORS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 
-def size_in_bytes(text: str | int) -> int:
-    """The bytes that a size like 512MB or 2GB stands for; typer sends its default through, too."""
-    found = _SIZE.fullmatch(str(text).strip())
-    if found is None:
-        raise typer.BadParameter(f"{text!r} is not a size like 512MB or 2GB")
-    return int(min(float(found[1]), 2.0**40) * _FACTORS[found[2][:1].lower()])
+def parse_size(text: str | int) -> int:
+    """The bytes in a size such as 512MB or 2GB. Typer also passes the default through here."""
+    match = _SIZE.fullmatch(str(text).strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not a size; write it like 512MB or 2GB")
+    return int(min(float(match[1]), 2.0**40) * _FACTORS[match[2][:1].lower()])
 
 
 def size_option() -> Any:
-    """The option for the largest line or document."""
-    shown = size_text(MOST_BYTES)
-    return option(*MAX_SIZE, parser=size_in_bytes, show_default=shown, default=MOST_BYTES)
+    """The option for the size limit of a line or document."""
+    default = size_text(MAX_BYTES)
+    return option(*MAX_SIZE, parser=parse_size, show_default=default, default=MAX_BYTES)
 
 
-# --- options that stand alone --------------------------------------------------------------
+# --- single options ------------------------------------------------------------------------
 
 File = Annotated[
     str,
     argument(
         "FILE",
-        "A transcript of any format that is known (`foldmark formats`); - is standard input.",
+        "Transcript in any known format (see `foldmark formats`); - reads standard input.",
     ),
 ]
 SessionName = Annotated[
     str,
-    argument("ID", "A session: its id, a beginning that only it has, or `latest`."),
+    argument("ID", "Session: its id, an unambiguous start of its id, or `latest`."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
-# Options that more than one group has.
+# Names and help of options that several groups have.
 FORMAT = (
     "--format NAME",
-    "Read it as this format, where its content does not tell; see `foldmark formats`.",
+    "Read the file in this format instead of detecting it; see `foldmark formats`.",
 )
-LENIENT = ("--lenient", "Leave out lines that cannot be read, and say which.")
-MAX_SIZE = ("--max-size SIZE", "Refuse a line, or a document, that is larger than this.")
-WINDOW = ("--window", "The model's context window in tokens.")
-BASE_URL = ("--base-url URL", "Where that model is, if not at its provider's own place.")
+LENIENT = ("--lenient", "Skip lines that cannot be read, and report each of them.")
+MAX_SIZE = ("--max-size SIZE", "Refuse a line or document larger than this.")
+MODEL = "-m --model PROVIDER:NAME"
+SESSION = "-s --session ID"
+DIRECTORY = "--dir DIR"
+OUTPUT = "-o --output FILE"
+WINDOW = ("--window", "Context window of the model, in tokens.")
+BASE_URL = ("--base-url URL", "Address of the model's server, if not the provider's own.")
 _STORE_HELP = (
-    "The store: a file or a postgresql:// address (default: FOLDMARK_STORE, your settings, or "
+    "Store: a file or a postgresql:// address (default: FOLDMARK_STORE, your settings, or "
     "foldmark/foldmark.db in $XDG_DATA_HOME or ~/.local/share)."
 )
 STORE = ("--store WHERE", _STORE_HELP)
@@ -78,7 +82,7 @@ DEFAULT_POLICY = FOLDMARK.name
 
 
 def policy_named(name: str) -> Policy:
-    """The preset of this name, with what the environment switches off."""
+    """The preset of this name, without the features that environment variables disable."""
     return preset(name).in_environment(os.environ)
 
 
@@ -87,69 +91,69 @@ def policy_named(name: str) -> Policy:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How a transcript is read, and which of its sessions is meant."""
+    """How to read a transcript, and which of its sessions to use."""
 
     format: str | None = option(*FORMAT)
     pick: int | None = option(
         "--pick N",
-        "Of a file with several sessions, the one of this number; else the longest.",
+        "Use this session of a file that has several (default: the longest).",
         min=1,
     )
     lenient: bool = flag(*LENIENT)
     max_size: int = size_option()
 
-    def read(self, file: str) -> ReadFile:
-        """The file, with a word on each line that was left out."""
-        read = read_file(file, format=self.format, lenient=self.lenient, most_bytes=self.max_size)
-        for skipped in read.skipped:
-            line = plain(f"foldmark: left out line {skipped.line}: {skipped.cause}")
+    def read(self, file: str) -> TranscriptFile:
+        """Read the file, and report each skipped line on standard error."""
+        source = read_file(file, format=self.format, lenient=self.lenient, max_bytes=self.max_size)
+        for skipped in source.skipped:
+            line = plain(f"foldmark: skipped line {skipped.line}: {skipped.cause}")
             sys.stderr.write(f"{line}\n")
-        return read
+        return source
 
     def open(self, file: str, policy: Policy) -> tuple[Transcript, Log]:
-        """The session that is meant, and the log that holds it; says which, if there are others."""
-        read = self.read(file)
-        place = picked(read, self.pick, file)
-        transcript = read.sessions[place]
+        """The chosen session and its log. If there are others, a line reports the choice."""
+        source = self.read(file)
+        index = pick_session(source, self.pick, file)
+        transcript = source.sessions[index]
         if self.format is not None and not transcript.messages:
-            raise BadInput(f"nothing in it is {self.format}", source=harmless(file))
-        if self.pick is None and len(read.sessions) > 1:
+            cause = f"no message was read as {self.format}; leave out --format to detect the format"
+            raise BadInput(cause, source=printable(file))
+        if self.pick is None and len(source.sessions) > 1:
             sys.stderr.write(
-                f"foldmark: the longest of {len(read.sessions)} sessions, number {place + 1}; "
-                "another one: --pick N\n"
+                f"foldmark: using session {index + 1}, the longest of {len(source.sessions)}; "
+                "choose another with --pick N\n"
             )
         return transcript, Log(counter(policy.estimate), transcript.messages)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """The policy, the model and its window."""
+    """The policy, and the model with its window."""
 
-    policy: str = option("--policy NAME", f"One of {', '.join(PRESETS)}.", default=DEFAULT_POLICY)
+    policy: str = option("--policy NAME", f"Policy: {', '.join(PRESETS)}.", default=DEFAULT_POLICY)
     model: str | None = option(
-        "--model PROVIDER:NAME",
-        "The model whose window it shall fit; the newest one in the session unless given.",
+        MODEL, "Model whose window to fit (default: the newest one in the session)."
     )
     window: int | None = option(*WINDOW, min=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions:
-    """The store of a command, and how it answers."""
+    """The store of a command, and the form of its output."""
 
     store: str | None = option(*STORE, show_default=False)
     json: bool = flag("--json", "Print one JSON object instead of tables.")
 
     def open(self) -> AbstractContextManager[Store]:
-        """The store, which must be there."""
+        """Open the store. Raises BadInput if it does not exist."""
         return opened_store(store_settings(store=self.store))
 
     @contextmanager
     def session(self, name: str) -> Generator[tuple[Session, Store, SessionRow]]:
-        """A session that is in the store, by its name, with the store and its row."""
+        """Open the session with this name; also gives the store and the session's row."""
         settings = store_settings(store=self.store)
         with opened_store(settings) as store:
-            row = store.named(name)
+            row = store.resolve(name)
             with make_session(row, store, settings, settings.rules()) as session:
                 yield session, store, row
 
@@ -157,25 +161,25 @@ class StoreOptions:
 # --- stores --------------------------------------------------------------------------------
 
 
-def store_settings(**given: Any) -> Settings:
-    """The settings of a command on a store; without another choice it is the user's own."""
-    settings = load_settings(**given)
-    return replace(settings, store=store_place(settings))
+def store_settings(**values: Any) -> Settings:
+    """The settings of a command, with the user's own store if no other is chosen."""
+    settings = load_settings(**values)
+    return replace(settings, store=store_location(settings))
 
 
-def store_place(settings: Settings) -> str:
-    """A command's store: a path or an address; else the user's own, outside of any project."""
+def store_location(settings: Settings) -> str:
+    """The path or address of the store; by default the user's own, outside of any project."""
     return settings.store or str(user_data() / "foldmark.db")
 
 
 @contextmanager
 def opened_store(
-    settings: Settings, *, make: bool = False, missing: str = "begin with: foldmark import FILE"
+    settings: Settings, *, create: bool = False, missing: str = "start with: foldmark import FILE"
 ) -> Generator[Store]:
-    """The store that the settings name; only a command that fills it may make it."""
+    """Open the store of the settings; only `create` creates a missing one."""
     wait = max(settings.wait_seconds, 1.0)
     try:
-        store = Store.open(store_place(settings), durable=settings.durable, wait=wait, make=make)
+        store = Store.open(store_location(settings), durable=settings.durable, wait=wait, make=create)
     except NoStore as error:
         raise BadInput(f"no store at {error.store}; {missing}") from None
     try:
@@ -184,8 +188,8 @@ def opened_store(
         store.close()
 
 
-def new_name(name: str | None) -> str | None:
-    """An id that a user gives to a new session, if it can be one."""
+def check_new_id(name: str | None) -> str | None:
+    """Return the id that the user chose for a new session. Raises BadInput if it is unusable."""
     if name is not None and (not name.strip() or name == LATEST):
-        raise BadInput(f"{name!r} cannot be the id of a session; give another")
+        raise BadInput(f"{name!r} cannot be the id of a session; choose another")
     return name

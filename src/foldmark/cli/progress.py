@@ -16,16 +16,16 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from foldmark.summary.protocol import Delta
+from foldmark.summary.protocol import TextHandler
 
 from .text import number, plain
 
-_LARGE = 4 * 2**20  # bytes: from here on one waits long enough to wonder
-_STEP = 2**18  # bytes, by which it moves
+_LARGE = 4 * 2**20  # bytes: reading less is quick
+_STEP = 2**18  # bytes between two updates of the bar
 
 
-def tracked(what: str, files: Sequence[str]) -> Generator[tuple[str, Callable[[int], None]]]:
-    """Each file, and what is told how far it was read; a bar is drawn where there is much to do."""
+def track_files(what: str, files: Sequence[str]) -> Generator[tuple[str, Callable[[int], None]]]:
+    """Each file with a function that takes its read position; large files get a progress bar."""
     sizes = [_size(file) for file in files]
     is_shown = sum(sizes) >= _LARGE and sys.stdout.isatty() and sys.stderr.isatty()
     columns = (
@@ -38,19 +38,19 @@ def tracked(what: str, files: Sequence[str]) -> Generator[tuple[str, Callable[[i
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not is_shown) as bar:
         task = bar.add_task(what, total=sum(sizes) or None)
-        done = shown = 0  # bytes: of the files before this one, and as it is drawn
+        finished = drawn = 0  # bytes: of the files before this one, and shown by the bar
 
         def move(position: int) -> None:
-            nonlocal shown
-            if is_shown and abs(done + position - shown) >= _STEP:
-                shown = done + position
-                bar.update(task, completed=shown)
+            nonlocal drawn
+            if is_shown and abs(finished + position - drawn) >= _STEP:
+                drawn = finished + position
+                bar.update(task, completed=drawn)
 
         for file, size in zip(files, sizes, strict=True):
-            name = plain(Path(file).name, most=30).replace("[", "(")
+            name = plain(Path(file).name, limit=30).replace("[", "(")
             bar.update(task, description=f"{what} {name}")
             yield file, move
-            done += size
+            finished += size
 
 
 def _size(file: str) -> int:
@@ -60,19 +60,19 @@ def _size(file: str) -> int:
 
 
 @contextmanager
-def waiting(name: str | None) -> Generator[Delta]:
-    """What is to be told of each piece of a model's answer; without a model nothing is drawn."""
+def model_progress(name: str | None) -> Generator[TextHandler]:
+    """A function that takes each piece of a model's reply; draws nothing without a model."""
     if name is None or not sys.stderr.isatty():
         yield lambda _: None
         return
     console = Console(stderr=True, markup=False, highlight=False, emoji=False)
-    asked = f"asking {plain(name, most=60)}"
-    written = 0
-    with console.status(Text(f"{asked} for a summary …")) as status:
+    label = f"asking {plain(name, limit=60)}"
+    characters = 0
+    with console.status(Text(f"{label} for a summary …")) as status:
 
-        def told(piece: str) -> None:
-            nonlocal written
-            written += len(piece)
-            status.update(Text(f"{asked}: {number(written, 'character')} so far …"))
+        def report(piece: str) -> None:
+            nonlocal characters
+            characters += len(piece)
+            status.update(Text(f"{label}: {number(characters, 'character')} so far …"))
 
-        yield told
+        yield report

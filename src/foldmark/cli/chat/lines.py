@@ -1,7 +1,7 @@
-"""What is told of a run in lines: what each tool did, what was pruned and folded, what failed.
+"""A run as lines of text: what each tool did, what was pruned or summarized, what failed.
 
-The screens here draw nothing: for the last words alone, for pipes and files, for events as JSON.
-Words go to standard output; all that is said beside them goes to standard error.
+These screens draw nothing: they print the final reply, plain text for pipes, or events as JSON.
+The model's text goes to standard output, everything else to standard error.
 """
 
 import re
@@ -18,148 +18,149 @@ from foldmark.model.events import Event
 from foldmark.model.values import Json, encode
 
 from ..layout import QUIET
-from ..text import escaped, harmless_text, number, plain
+from ..text import escape_json, harmless_text, number, plain
 
 ENDED = "run.ended"
-_LONGEST = 120  # characters of what a call is about
+_LONGEST = 120  # characters of the subject of a call
 _LONGEST_ERROR = 200
-_LONGEST_HELD = 200  # characters of what may become a sequence
-# At the end of what came so far: a sequence that has begun, and has not ended.
-_BEGUN = re.compile(
+_LONGEST_PENDING = 200  # characters held back as the start of a control sequence
+# A control sequence that is incomplete at the end of the text.
+_INCOMPLETE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*\Z|(?:\x1b[\]PX^_]|[\x90\x9d])[^\x07\x1b\x9c]*\x1b?\Z|\x1b[ -/]*\Z"
 )
 
 
 class Line(NamedTuple):
-    """A line for people."""
+    """A line of output with its style."""
 
     text: str
     style: str = ""
-    whole: bool = False  # it is to be copied, and never broken
+    whole: bool = False  # never wrapped, because users copy it
 
 
 # --- lines ---------------------------------------------------------------------------------
 
 
 class _RunningCall(NamedTuple):
-    """A call that runs."""
+    """A tool call that is running."""
 
     tool: str
-    subject: str  # as rules and questions have it
+    subject: str  # as in permission rules and questions
     about: str
-    since: float  # milliseconds; when it was allowed, where the user was asked
+    since: float  # milliseconds; the time of the user's answer, if there was a question
     was_asked: bool = False
 
 
 class Calls:
-    """What the calls of a session are about, and since when they run."""
+    """The tool calls that are running: their subjects and start times."""
 
-    def __init__(self, hands: Toolbox) -> None:
-        """Take what their agent works with."""
-        self._hands = hands
-        self._begun: dict[str, _RunningCall] = {}
+    def __init__(self, toolbox: Toolbox) -> None:
+        """Take the toolbox of the agent that makes the calls."""
+        self._toolbox = toolbox
+        self._calls: dict[str, _RunningCall] = {}
         self._hinted: set[str] = set()
 
     def begin(self, event: Event) -> None:
-        """Note a call that begins."""
+        """Record the start of a call."""
         data = event.data
-        tool = self._hands.tools.get(data["tool"])
+        tool = self._toolbox.tools.get(data["tool"])
         subject = tool.subject(data["input"]) if tool else ""
         texts = (value for value in data["input"].values() if isinstance(value, str))
-        about = plain(subject or next(texts, ""), most=_LONGEST)
-        self._begun[data["call"]] = _RunningCall(data["tool"], subject, about, event.at)
+        about = plain(subject or next(texts, ""), limit=_LONGEST)
+        self._calls[data["call"]] = _RunningCall(data["tool"], subject, about, event.at)
 
-    def answered(self, tool: str, subject: str) -> None:
-        """Note that the user has answered: how long that took is not the call's time."""
+    def note_answer(self, tool: str, subject: str) -> None:
+        """Record the user's answer; the time before it does not count as the call's time."""
         now = time.time() * 1_000
-        for call, held in self._begun.items():
-            if (held.tool, held.subject) == (tool, subject):
-                self._begun[call] = held._replace(since=now, was_asked=True)
+        for call, running in self._calls.items():
+            if (running.tool, running.subject) == (tool, subject):
+                self._calls[call] = running._replace(since=now, was_asked=True)
 
     def running(self) -> list[tuple[str, float]]:
-        """The calls that run now, and for how many seconds."""
+        """The running calls, each with its time in seconds."""
         now = time.time() * 1_000
-        held = list(self._begun.values())
-        return [(_named(each.tool, each.about), (now - each.since) / 1_000) for each in held]
+        calls = list(self._calls.values())
+        return [(_label(each.tool, each.about), (now - each.since) / 1_000) for each in calls]
 
-    def stopped(self) -> list[Line]:
-        """The calls that will not end, as the turn has: a line for each."""
-        held = [_named(each.tool, each.about) for each in self._begun.values()]
-        self._begun.clear()
-        return [Line(f"✗ {name} · stopped", "red") for name in held]
+    def stop(self) -> list[Line]:
+        """Forget the calls that were still running at the end of a turn; a line for each."""
+        names = [_label(each.tool, each.about) for each in self._calls.values()]
+        self._calls.clear()
+        return [Line(f"✗ {name} · stopped", "red") for name in names]
 
     def hint(self, data: Json) -> Line | None:
-        """How to allow a call about which nobody can be asked; said once for each tool."""
+        """How to allow a call if there is nobody to ask, once per tool; otherwise None."""
         name = data["tool"]
-        tool = self._hands.tools.get(name)
+        tool = self._toolbox.tools.get(name)
         if tool is None or name in self._hinted:
             return None
-        if self._hands.gate.permissions.decide(name, tool.subject(data["input"])) != "ask":
+        if self._toolbox.gate.permissions.decide(name, tool.subject(data["input"])) != "ask":
             return None
         self._hinted.add(name)
-        return Line(f"nobody can be asked here about {name}; allow it with: --allow {name}")
+        return Line(f"there is nobody to ask about {name}; allow it with: --allow {name}")
 
-    def told(self, event: Event) -> Line | None:
-        """The line for an event; None where there is nothing to say."""
+    def line(self, event: Event) -> Line | None:
+        """The line for an event, or None if the event has none."""
         data = event.data
         match event.kind:
             case events.TOOL_STARTED:
                 self.begin(event)
             case events.TOOL_FINISHED:
-                return self.finished(event)
+                return self.finish(event)
             case events.STEP_RETRIED:
-                cause = plain(data["message"], most=_LONGEST_ERROR)
-                return Line(f"asked again in {data['seconds']:g} s: {cause}", "yellow")
+                cause = plain(data["message"], limit=_LONGEST_ERROR)
+                return Line(f"retrying in {data['seconds']:g} s: {cause}", "yellow")
             case events.PRUNED:
                 what = number(data["parts"], "old output")
                 return Line(f"pruned {what}: {_change(data)}", "yellow")
             case events.COMPACTED:
-                return Line(f"folded the older part: {_change(data)}", "magenta")
+                return Line(f"summarized the older messages: {_change(data)}", "magenta")
             case events.FAILED:
-                return Line(f"not folded: {plain(data['reason'], most=_LONGEST_ERROR)}", "yellow")
+                cause = plain(data["reason"], limit=_LONGEST_ERROR)
+                return Line(f"compaction failed: {cause}", "yellow")
             case _:
                 pass
         return None
 
-    def finished(self, event: Event) -> Line:
-        """A call that has ended, in one line."""
+    def finish(self, event: Event) -> Line:
+        """Record the end of a call; returns a line about its result."""
         data = event.data
-        begun = self._begun.pop(data["call"], None)
-        about = plain(data["title"] or "", most=_LONGEST) or (begun.about if begun else "")
-        name, seconds = _named(data["tool"], about), data["seconds"]
+        call = self._calls.pop(data["call"], None)
+        about = plain(data["title"] or "", limit=_LONGEST) or (call.about if call else "")
+        name, seconds = _label(data["tool"], about), data["seconds"]
         if data["error"]:
-            cause = plain(data["told"], most=_LONGEST_ERROR)
+            cause = plain(data["told"], limit=_LONGEST_ERROR)
             return Line(f"✗ {name} · {cause}".removesuffix(" · "), "red")
-        if begun is not None and begun.was_asked:
-            seconds = max(0.0, min(seconds, (event.at - begun.since) / 1_000))
+        if call is not None and call.was_asked:
+            seconds = max(0.0, min(seconds, (event.at - call.since) / 1_000))
         size = number(data["characters"], "character")
-        told = [size, f"{seconds:.1f} s", *([data["handle"]] if data.get("handle") else [])]
-        if code := data.get("exit"):  # a command that failed is no error of its tool
-            return Line(" · ".join((f"✗ {name}", f"exit {code}", *told)), "red")
-        return Line(" · ".join((f"✓ {name}", *told)), QUIET)
+        details = [size, f"{seconds:.1f} s", *([data["handle"]] if data.get("handle") else [])]
+        if code := data.get("exit"):  # the command failed, not its tool
+            return Line(" · ".join((f"✗ {name}", f"exit {code}", *details)), "red")
+        return Line(" · ".join((f"✓ {name}", *details)), QUIET)
 
 
-def _named(tool: str, about: str) -> str:
-    return f"{plain(tool, most=40)} {about}".rstrip()
+def _label(tool: str, about: str) -> str:
+    return f"{plain(tool, limit=40)} {about}".rstrip()
 
 
 def _change(data: Json) -> str:
     return f"{data['before']:,} → {number(data['after'], 'token')}"
 
 
-def outcome(ended: TurnResult) -> Line:
+def outcome(result: TurnResult) -> Line:
     """How a turn ended, in one line."""
-    steps, files = number(ended.steps, "step"), number(len(ended.files), "file")
-    cost = f", ${ended.cost:.3f}" if ended.cost else ""
-    changed = f", {files} changed" if ended.files else ""
-    return Line(f"{_ENDINGS[ended.ended]} after {steps}{cost}{changed}", QUIET)
+    steps, files = number(result.steps, "step"), number(len(result.files), "file")
+    cost = f", ${result.cost:.3f}" if result.cost else ""
+    changed = f", {files} changed" if result.files else ""
+    return Line(f"{_ENDINGS[result.ended]} after {steps}{cost}{changed}", QUIET)
 
 
 _ENDINGS = {
     "stop": "done",
-    "length": "the answer was cut off, as it was too long,",
-    "steps": "as many steps as were allowed: ended",
-    "cost": "as many dollars as were allowed: ended",
+    "length": "the reply was cut off at its length limit",
+    "steps": "step limit reached",
+    "cost": "cost limit reached",
     "aborted": "stopped",
 }
 
@@ -167,58 +168,58 @@ _ENDINGS = {
 # --- without a terminal --------------------------------------------------------------------
 
 
-def complain(line: Line) -> None:
+def write_stderr(line: Line) -> None:
     """Write a line to standard error."""
     sys.stderr.write(f"{line.text}\n")
     sys.stderr.flush()
 
 
 class Screen:
-    """Shows a run to whoever looks; this one shows the last words alone."""
+    """Shows a run; this base class prints the final reply only."""
 
     def __init__(self, calls: Calls) -> None:
-        """Take what is known of calls."""
+        """Take the running calls."""
         self._calls = calls
 
-    def take(self, event: Event) -> None:
-        """Show what an event tells: here, how to allow what nobody can be asked about."""
+    def on_event(self, event: Event) -> None:
+        """Show an event; this class only prints how to allow a call."""
         if event.kind == events.TOOL_STARTED and (hint := self._calls.hint(event.data)):
-            complain(hint)
+            write_stderr(hint)
 
     def say(self, line: Line) -> None:
-        """Show a line of ours."""
+        """Show a line of our own."""
 
     @contextmanager
-    def shown(self) -> Generator[None]:
-        """Show a turn for as long as the context lasts."""
+    def drawing(self) -> Generator[None]:
+        """Show a turn while the context lasts."""
         yield
 
-    def end(self, ended: TurnResult) -> None:
-        """Show how a turn has ended."""
-        if text := harmless_text(ended.text):
+    def end(self, result: TurnResult) -> None:
+        """Show how a turn ended."""
+        if text := harmless_text(result.text):
             sys.stdout.write(text.removesuffix("\n") + "\n")
 
 
 class PlainScreen(Screen):
-    """Words to standard output as they come, lines about the rest to standard error."""
+    """Streams the model's text to standard output, and lines about the rest to standard error."""
 
     def __init__(self, calls: Calls) -> None:
-        """Take what is known of calls."""
+        """Take the running calls."""
         super().__init__(calls)
-        self._words = Harmless()
-        self._open = False  # the line that was written last has not ended
+        self._filter = TerminalFilter()
+        self._open = False  # the last line has not ended
 
-    def take(self, event: Event) -> None:
-        """Show what an event tells."""
-        super().take(event)
+    def on_event(self, event: Event) -> None:
+        """Print the text or the line for an event."""
+        super().on_event(event)
         if event.kind == events.STEP_DELTA:
             if event.data["what"] == "text":
-                self._write(self._words.take(event.data["text"]))
+                self._write(self._filter.feed(event.data["text"]))
             return
         if event.kind in (events.STEP_FINISHED, events.STEP_RETRIED):
             self._end_line()
-        if line := self._calls.told(event):
-            complain(line)
+        if line := self._calls.line(event):
+            write_stderr(line)
 
     def _write(self, text: str) -> None:
         if text:
@@ -227,74 +228,74 @@ class PlainScreen(Screen):
             self._open = not text.endswith("\n")
 
     def _end_line(self) -> None:
-        self._write(self._words.rest())
+        self._write(self._filter.flush())
         if self._open:
             self._write("\n")
 
     def say(self, line: Line) -> None:
-        """Show a line of ours."""
-        complain(line)
+        """Print a line of our own."""
+        write_stderr(line)
 
     @contextmanager
-    def shown(self) -> Generator[None]:
-        """Show a turn: nothing is drawn."""
+    def drawing(self) -> Generator[None]:
+        """Print a line for each call that is still running at the end of the context."""
         try:
             yield
         finally:
             self._end_line()
-            for line in self._calls.stopped():
-                complain(line)
+            for line in self._calls.stop():
+                write_stderr(line)
 
-    def end(self, ended: TurnResult) -> None:
-        """Show nothing more: all was shown as it came."""
+    def end(self, result: TurnResult) -> None:
+        """Print nothing more: the text was streamed."""
 
 
 class JsonScreen(Screen):
-    """Every event as one JSON object on a line of its own, and nothing else."""
+    """Prints each event as one line of JSON, and nothing else."""
 
-    def take(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Print an event."""
-        super().take(event)
+        super().on_event(event)
         print_event(event)
 
-    def end(self, ended: TurnResult) -> None:
-        """Print how it ended."""
-        told = ("text", "ended", "steps", "cost", "tokens", "files")
-        data: Json = {name: getattr(ended, name) for name in told}
-        name = ended.session.id
+    def end(self, result: TurnResult) -> None:
+        """Print the last event, with the result of the turn."""
+        names = ("text", "ended", "steps", "cost", "tokens", "files")
+        data: Json = {name: getattr(result, name) for name in names}
+        name = result.session.id
         print_event(ended_event(name, {**data, "session": name}))
 
 
 def print_event(event: Event) -> None:
     """Print an event as a line of JSON."""
-    sys.stdout.write(f"{escaped(encode(event).decode())}\n")
+    sys.stdout.write(f"{escape_json(encode(event).decode())}\n")
     sys.stdout.flush()
 
 
 def ended_event(session: str, data: Json) -> Event:
-    """What is printed last, also where a run fails before it has a session."""
+    """The last event of a run, even if it failed before it had a session."""
     return Event(number=0, session=session, kind=ENDED, at=int(time.time() * 1_000), data=data)
 
 
-# --- words as they come --------------------------------------------------------------------
+# --- streamed text -------------------------------------------------------------------------
 
 
-class Harmless:
-    """Takes pieces of a text, and gives them without anything that steers a terminal."""
+class TerminalFilter:
+    """Removes control sequences from streamed text, even if they are split between pieces."""
 
     def __init__(self) -> None:
-        """Begin with nothing held back."""
-        self._held = ""
+        """Start with nothing held back."""
+        self._pending = ""
 
-    def take(self, piece: str) -> str:
-        """What can be shown now; ends of lines and tabs stay."""
-        text = self._held + piece
-        begun = _BEGUN.search(text, max(0, len(text) - _LONGEST_HELD))
-        cut = len(text) if begun is None else begun.start()
-        self._held = text[cut:]
-        return harmless_text(text[:cut])
+    def feed(self, piece: str) -> str:
+        """The text that is safe to print now; line ends and tabs stay."""
+        text = self._pending + piece
+        sequence = _INCOMPLETE.search(text, max(0, len(text) - _LONGEST_PENDING))
+        end = len(text) if sequence is None else sequence.start()
+        self._pending = text[end:]
+        return harmless_text(text[:end])
 
-    def rest(self) -> str:
-        """What was held back."""
-        text, self._held = self._held, ""
+    def flush(self) -> str:
+        """The rest of the text."""
+        text, self._pending = self._pending, ""
         return harmless_text(text)

@@ -1,6 +1,6 @@
-"""A run from its beginning to its end: one turn in a script, or one after the other at a prompt.
+"""A run from start to end: one turn in a script, or several turns at a prompt.
 
-A signal stops a turn so that it can go on later.
+A signal stops a turn so that it can be continued later.
 """
 
 import asyncio
@@ -24,70 +24,70 @@ from foldmark.session.session import Session
 from ..layout import QUIET
 from ..text import number, plain
 from .context import RunContext
-from .lines import Calls, JsonScreen, Line, PlainScreen, Screen, complain, outcome
+from .lines import Calls, JsonScreen, Line, PlainScreen, Screen, outcome, write_stderr
 from .screen import Gauge, TerminalScreen
-from .slash_commands import COMMANDS, Leave, is_command, obey, told_errors
+from .slash_commands import COMMANDS, LeaveChat, is_command, report_errors, run_slash_command
 
-Shown = Literal["terminal", "plain", "quiet", "json"]
+OutputMode = Literal["terminal", "plain", "quiet", "json"]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_KILLED = 128  # an exit code is this and the signal's number
+_KILLED = 128  # the exit code after a signal is 128 plus its number
 TERMINATED = _KILLED + signal.SIGTERM
-_GRACE = 3.0  # seconds that a turn has to end after it was to stop twice
-_CLOSE = 1.0  # seconds to give the lease back, where even that was too long
+_GRACE = 3.0  # seconds for a turn to end after the second signal
+_CLOSE = 1.0  # seconds to release the lease if the turn did not end
 
 
 # --- in a script ---------------------------------------------------------------------------
 
 
-def work(context: RunContext, said: str | None, shown: Shown) -> int:
-    """One turn without a terminal; its exit code."""
+def run_once(context: RunContext, task: str | None, mode: OutputMode) -> int:
+    """Run one turn without a terminal and return its exit code."""
     context.open()
-    screens: dict[Shown, type[Screen]] = {"json": JsonScreen, "plain": PlainScreen}
-    screen = screens.get(shown, Screen)(Calls(context.agent.toolbox))
-    if line := context.about_model():
+    screens: dict[OutputMode, type[Screen]] = {"json": JsonScreen, "plain": PlainScreen}
+    screen = screens.get(mode, Screen)(Calls(context.agent.toolbox))
+    if line := context.model_note():
         screen.say(line)
-    result, code = take_turn(context, screen, said)
-    (complain if code else screen.say)(outcome(result))
-    if code or shown == "plain":
-        complain(Line(f"go on with: {context.resuming()}"))
+    result, code = run_turn(context, screen, task)
+    (write_stderr if code else screen.say)(outcome(result))
+    if code or mode == "plain":
+        write_stderr(Line(f"continue with: {context.resume_command()}"))
     return code
 
 
 # --- at a terminal -------------------------------------------------------------------------
 
 
-def talk(context: RunContext, said: str | None) -> int:
-    """Turns, with a prompt after each, until the user leaves; the exit code."""
+def run_chat(context: RunContext, message: str | None) -> int:
+    """Run turns, with a prompt after each, until the user leaves; returns the exit code."""
     from .prompt import Prompt, ask_user  # noqa: PLC0415 - no other command needs prompt_toolkit
 
     async def ask(question: Question) -> Reply:
         return await ask_user(context.screen, question)
 
     prompt = Prompt(f"/{name}" for name in COMMANDS)
-    if line := context.about_model():
-        complain(line)
-    goes_on = False  # in the middle of a turn
-    if context.options.goes_on:
+    if line := context.model_note():
+        write_stderr(line)
+    is_resuming = False  # an unfinished turn
+    if context.options.resume:
         _open(context, ask)
         row = context.session.info
-        title = f"{plain(row.info.title or 'without a title')}, {number(row.places, 'message')}"
+        title = f"{plain(row.info.title or '(no title)')}, {number(row.places, 'message')}"
         context.say(Line(f"session {plain(row.id)}: {title}", QUIET))
-        goes_on = said is None and _is_unfinished(context.session)
-    elif said is None:
+        is_resuming = message is None and _is_unfinished(context.session)
+    elif message is None:
         name = plain(context.model.name)
-        context.say(Line(f"{name} is ready; /help tells what you can do, Ctrl-D leaves"))
-    with suppress(Leave):
+        context.say(Line(f"{name} is ready; /help lists the commands, Ctrl-D leaves"))
+    with suppress(LeaveChat):
         while True:
-            if said is not None or goes_on:
-                if not context.session_id:  # there is none before the first words
+            if message is not None or is_resuming:
+                if not context.session_id:  # a session starts with its first message
                     _open(context, ask)
-                with told_errors(context):
-                    if take_turn(context, context.screen, said)[1] == TERMINATED:
+                with report_errors(context):
+                    if run_turn(context, context.screen, message)[1] == TERMINATED:
                         return TERMINATED
-            goes_on = False
-            said = _next_words(context, prompt.typed())
+            is_resuming = False
+            message = _next_message(context, prompt.read())
     if context.session_id:
-        context.say(Line(f"go on with: {context.resuming()}", QUIET, whole=True))
+        context.say(Line(f"continue with: {context.resume_command()}", QUIET, whole=True))
     return 0
 
 
@@ -97,24 +97,24 @@ def _open(context: RunContext, ask: Asker) -> None:
     context.screen = TerminalScreen(Calls(context.agent.toolbox), context.gauge)
 
 
-def _next_words(context: RunContext, line: str | None) -> str | None:
-    """What a line says to the model: nothing where it is a command, which is done."""
+def _next_message(context: RunContext, line: str | None) -> str | None:
+    """The message in a line for the model; None for a slash command, which is run here."""
     if line is None:
-        raise Leave
+        raise LeaveChat
     if not is_command(line):
         return line or None
     try:
         with ExitStack() as stack:
             if context.session_id:
-                stack.enter_context(watched(context.session, context.screen))
-            obey(context, line)
+                stack.enter_context(watch(context.session, context.screen))
+            run_slash_command(context, line)
     except KeyboardInterrupt:
         context.say(Line("stopped", "yellow"))
     return None
 
 
 def _is_unfinished(session: Session) -> bool:
-    """Whether a session was left in the middle of a turn."""
+    """Whether a session stopped in the middle of a turn."""
     last = LoopSupport(session).newest()
     if last is None or not isinstance(last.info, AssistantInfo):
         return True
@@ -124,19 +124,19 @@ def _is_unfinished(session: Session) -> bool:
 # --- one turn ------------------------------------------------------------------------------
 
 
-def take_turn(context: RunContext, screen: Screen, said: str | None) -> tuple[TurnResult, int]:
-    """Take a turn to its end, and show it; the exit code is 1 where a bound was reached."""
-    return asyncio.run(_take_turn(context, screen, said))
+def run_turn(context: RunContext, screen: Screen, message: str | None) -> tuple[TurnResult, int]:
+    """Run a turn and show it; the exit code is 1 if a limit ended it."""
+    return asyncio.run(_run_turn(context, screen, message))
 
 
-async def _take_turn(
-    context: RunContext, screen: Screen, said: str | None
+async def _run_turn(
+    context: RunContext, screen: Screen, message: str | None
 ) -> tuple[TurnResult, int]:
     agent, session = context.agent, context.session
-    turn = agent.turn(said, session)
+    turn = agent.turn(message, session)
     stop = _Stop(turn)
     try:
-        with stop.heard(), screen.shown(), watched(session, screen, turn):
+        with stop.listening(), screen.drawing(), watch(session, screen, turn):
             async with kept_open(agent.model):
                 result = await turn.arun()
     except asyncio.CancelledError:
@@ -149,21 +149,21 @@ async def _take_turn(
 
 
 @contextmanager
-def watched(session: Session, screen: Screen, turn: Turn | None = None) -> Generator[None]:
-    """Show what happens in a session; a turn whose output nobody takes any more is stopped."""
+def watch(session: Session, screen: Screen, turn: Turn | None = None) -> Generator[None]:
+    """Show a session's events; abort the turn if the output can no longer be written."""
     broken: list[OSError] = []
 
-    def take(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if broken:
             return
         try:
-            screen.take(event)
+            screen.on_event(event)
         except OSError as error:
             broken.append(error)
             if turn is not None:
                 turn.abort()
 
-    end = session.subscribe(take)
+    end = session.subscribe(on_event)
     try:
         yield
     finally:
@@ -173,7 +173,7 @@ def watched(session: Session, screen: Screen, turn: Turn | None = None) -> Gener
 
 
 class _Stop:
-    """Stops a turn when a signal comes; the second one leaves without waiting for its end."""
+    """Stops a turn on a signal; a second signal leaves without waiting for the turn."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
@@ -181,12 +181,12 @@ class _Stop:
         self.signal: int | None = None
 
     @contextmanager
-    def heard(self) -> Generator[None]:
+    def listening(self) -> Generator[None]:
         loop = asyncio.get_running_loop()
         before = {number: signal.getsignal(number) for number in _SIGNALS}
         with suppress(NotImplementedError, ValueError, RuntimeError):  # not in the main thread
             for number in _SIGNALS:
-                loop.add_signal_handler(number, self._take, number)
+                loop.add_signal_handler(number, self._on_signal, number)
         try:
             yield
         finally:
@@ -195,7 +195,7 @@ class _Stop:
                     if loop.remove_signal_handler(number):
                         signal.signal(number, handler)
 
-    def _take(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         if self.signal is None:
             self.signal = number
             self._turn.abort()
@@ -207,7 +207,7 @@ class _Stop:
         leaving.start()
 
     def _leave(self) -> None:
-        """End the program, whatever still hangs; the session is given back first."""
+        """End the program even if something hangs, after an attempt to release the session."""
         closing = threading.Thread(target=self._turn.session.close, daemon=True)
         closing.start()
         closing.join(_CLOSE)

@@ -1,8 +1,7 @@
-"""What is typed at a terminal: what the user says, and whether a tool may be called.
+"""Terminal input of a run: the user's messages, and answers to questions about tool calls.
 
-What is typed or pasted is one message however many lines; what a line means is not known here. Of
-a call all is shown that it would be called with: a command is read before it is allowed. Without a
-terminal nobody is asked, and nothing of this is used.
+Typed or pasted text is one message, however many lines it has. A question shows the whole call, so
+that a command can be read before it is allowed. Without a terminal, this module is not used.
 """
 
 import os
@@ -23,42 +22,42 @@ from ..layout import QUIET
 from ..text import number, plain
 from .screen import TerminalScreen
 
-PROMPT = "› "  # noqa: RUF001 - no mistaken >, but a sign of our own
-_LEAVING = "Ctrl-D or /exit leaves"
-_MOST_SHOWN = 4_000  # characters; who is asked about more is told how much more
+PROMPT = "› "  # noqa: RUF001 - intended: not a greater-than sign
+_LEAVING = "Press Ctrl-D or type /exit to leave"
+_MOST_SHOWN = 4_000  # characters of a call; a note says how many more there are
 _READ = 4_096
-_MOST_DROPPED = 60
+_MOST_DISCARDED = 60
 
 
 class Prompt:
-    """Reads what the user says: a line that can be edited, completed, and found again."""
+    """Reads the user's messages, with editing, completion and history."""
 
-    def __init__(self, words: Iterable[str] = ()) -> None:
-        """Take the words that a line may begin with, to complete them."""
-        self._has_told = False
+    def __init__(self, commands: Iterable[str] = ()) -> None:
+        """Set the slash commands to complete."""
+        self._has_hinted = False
         self._lines: PromptSession[str] = PromptSession(
             PROMPT,
-            completer=WordCompleter(list(words), sentence=True),
+            completer=WordCompleter(list(commands), sentence=True),
             complete_while_typing=False,
             key_bindings=_keys(),
             multiline=True,
         )
 
-    def typed(self) -> str | None:
-        """What the user says; None where they leave."""
+    def read(self) -> str | None:
+        """The user's message, or None if the user leaves."""
         try:
             return self._lines.prompt().strip()
         except EOFError:
             return None
         except KeyboardInterrupt:
-            if not self._has_told:
+            if not self._has_hinted:
                 sys.stdout.write(f"{_LEAVING}\n")
-            self._has_told = True
+            self._has_hinted = True
             return ""
 
 
 def _keys() -> KeyBindings:
-    """Enter ends a message, unless more of a paste is waiting behind it."""
+    """Key bindings: Enter ends a message unless more pasted text follows."""
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -75,20 +74,20 @@ def _keys() -> KeyBindings:
 
 
 async def ask_user(screen: TerminalScreen, question: Question) -> Reply:
-    """What the user says to a call, asked on the screen of the run."""
+    """Ask the user about a tool call on the screen of the run; returns the answer."""
     with screen.paused(question):
-        for piece in _shown(question):
+        for piece in _question_lines(question):
             screen.console.print(piece)
-        if dropped := _dropped():
-            told = f"  typed before the question, so it is no answer to it: {dropped}"
-            screen.console.print(Text(told, style=QUIET, overflow="fold"))
+        if discarded := _discard_input():
+            note = f"  ignored, because it was typed before the question: {discarded}"
+            screen.console.print(Text(note, style=QUIET, overflow="fold"))
         lines: PromptSession[str] = PromptSession(PROMPT)
         reply = None
         try:
             while reply is None:
                 screen.console.print(Text(_choices(question)))
-                # Signals are the turn's own; at the question Ctrl-C is a key, and means the same.
-                reply = reply_of(await lines.prompt_async(handle_sigint=False))
+                # The turn handles signals; here Ctrl-C is a key with the same effect.
+                reply = parse_reply(await lines.prompt_async(handle_sigint=False))
         except EOFError:
             reply = "no"
         except KeyboardInterrupt:
@@ -98,19 +97,19 @@ async def ask_user(screen: TerminalScreen, question: Question) -> Reply:
 
 
 def _choices(question: Question) -> str:
-    """What can be answered, and for what."""
+    """The line that lists the possible answers."""
     if not question.subject:
         what = "tool"
     elif question.tool in SHELLS:
-        what = "very command"
+        what = "exact command"
     else:
-        what = "very path" if question.input.get("path") == question.subject else "very call"
+        what = "exact path" if question.input.get("path") == question.subject else "exact call"
     always = f"[a]lways this {what} in this run"
-    return f"[y]es once, {always}, [n]o (words after n are told to the model):"
+    return f"[y]es once, {always}, [n]o (text after n is sent to the model):"
 
 
-def reply_of(line: str) -> Reply | None:
-    """The answer that a line is; None where it is none."""
+def parse_reply(line: str) -> Reply | None:
+    """The answer in a line, or None if it has none."""
     word, _, more = line.strip().partition(" ")
     match word.lower().rstrip(",.:"):
         case "y" | "yes":
@@ -123,15 +122,15 @@ def reply_of(line: str) -> Reply | None:
             return None
 
 
-def _shown(question: Question) -> Iterator[Text]:
+def _question_lines(question: Question) -> Iterator[Text]:
     subject = question.subject
-    yield Text(f"{plain(question.tool, most=40)} wants to be called:", style="bold yellow")
-    if shown := visible(subject[:_MOST_SHOWN]):
-        yield from (Text(f"  {line}", overflow="fold") for line in shown.split("\n"))
+    yield Text(f"Allow this call of {plain(question.tool, limit=40)}?", style="bold yellow")
+    if visible_subject := escape_controls(subject[:_MOST_SHOWN]):
+        yield from (Text(f"  {line}", overflow="fold") for line in visible_subject.split("\n"))
     if (rest := len(subject) - _MOST_SHOWN) > 0:
         yield Text(f"  … and {number(rest, 'character')} more, not shown", style="bold red")
     others = ", ".join(
-        f"{plain(name, most=30)}={plain(str(value), most=60)}"
+        f"{plain(name, limit=30)}={plain(str(value), limit=60)}"
         for name, value in question.input.items()
         if value != subject
     )
@@ -139,20 +138,20 @@ def _shown(question: Question) -> Iterator[Text]:
         yield Text(f"  {others}", style=QUIET)
 
 
-def visible(text: str) -> str:
-    """A text in which signs that steer a terminal stand as escapes: none of it is hidden."""
+def escape_controls(text: str) -> str:
+    """The text with control characters as escapes, so that nothing is hidden."""
     return "".join(
-        sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text
+        char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text
     )
 
 
-def _dropped() -> str:
-    """What was typed before the question was seen, and is taken away: it is no answer to it."""
-    stdin, taken = sys.stdin.fileno(), b""
-    with suppress(Exception):  # there are systems without terminals of this kind
+def _discard_input() -> str:
+    """Discard what was typed before the question appeared, and return it."""
+    stdin, typed = sys.stdin.fileno(), b""
+    with suppress(Exception):  # some systems have no such terminals
         while select.select([stdin], [], [], 0)[0] and (data := os.read(stdin, _READ)):
-            taken += data
+            typed += data
         import termios  # noqa: PLC0415
 
-        termios.tcflush(stdin, termios.TCIFLUSH)  # a line that is not ended cannot be read
-    return plain(taken.decode(errors="replace"), most=_MOST_DROPPED)
+        termios.tcflush(stdin, termios.TCIFLUSH)  # an unfinished line cannot be read
+    return plain(typed.decode(errors="replace"), limit=_MOST_DISCARDED)

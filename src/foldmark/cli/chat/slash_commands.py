@@ -1,6 +1,6 @@
-"""What a user can do at the prompt of a run beside talking: commands that begin with a slash.
+"""Slash commands, which the user can type at the prompt of a run.
 
-Each does what the command of that name does, to the session of the run.
+Each does the same as the command of that name, for the session of the run.
 """
 
 import re
@@ -16,9 +16,10 @@ from foldmark.errors import BadInput, FoldmarkError, UnknownModel
 from foldmark.log.log import marker_part
 from foldmark.model.messages import Message, TextPart
 
-from ..commands.diff import LEFT_OUT, message_named, taken_snapshots, tell
+from ..commands.diff import LEFT_OUT, open_snapshots, print_patch, resolve_message
 from ..commands.search import search
-from ..commands.undo import tell_operation
+from ..commands.show import operation_label
+from ..commands.undo import print_operation
 from ..layout import QUIET, gauge, show
 from ..options import StoreOptions
 from ..text import error_line, number, plain
@@ -28,16 +29,16 @@ from .screen import short
 
 _FIRST_WORDS = 80
 _COMMAND = re.compile(r"/[a-z]*( .*)?", re.IGNORECASE)
-_CALL = 24  # columns of how a command is called
-_MOST_LINES = 400  # of a diff at a prompt
+_CALL = 24  # columns for the usage of a command
+_MOST_LINES = 400  # of a diff at the prompt
 
 
-class Leave(Exception):
-    """The user wants to go."""
+class LeaveChat(Exception):
+    """The user leaves the chat."""
 
 
 def is_command(line: str) -> bool:
-    """Whether a line is a command, and not words that begin with a path."""
+    """Whether a line is a slash command, and not a message that starts with a path."""
     line = line.strip()
     if not _COMMAND.fullmatch(line):
         return False
@@ -47,147 +48,152 @@ def is_command(line: str) -> bool:
     return "/" not in line[1:] and not Path(word).exists()
 
 
-def obey(context: RunContext, line: str) -> None:
-    """Do what a command says."""
+def run_slash_command(context: RunContext, line: str) -> None:
+    """Run the slash command in a line."""
     name, _, rest = line.strip().removeprefix("/").partition(" ")
     command = COMMANDS.get(name.lower())
     if command is None:
-        known = ", ".join(f"/{name}" for name in COMMANDS)
-        context.say(
-            Line(f"there is no /{plain(name.lower(), most=30)}; there are {known}", "yellow")
-        )
+        names = ", ".join(f"/{name}" for name in COMMANDS)
+        problem = f"there is no /{plain(name.lower(), limit=30)}; the commands are {names}"
+        context.say(Line(problem, "yellow"))
     elif not context.session_id and command not in (_help, _exit):
-        told = f"/{name.lower()} is for later: say first what is to be done, or /exit"
-        context.say(Line(told))
+        text = f"/{name.lower()} needs a session: type a first message, or /exit"
+        context.say(Line(text))
     else:
-        with told_errors(context):
+        with report_errors(context):
             command(context, rest.strip())
 
 
 @contextmanager
-def told_errors(context: RunContext) -> Generator[None]:
-    """Tell what goes wrong, and let the user say something else."""
+def report_errors(context: RunContext) -> Generator[None]:
+    """Show an error as a line, so that the user can go on."""
     try:
         yield
     except FoldmarkError as error:
-        context.say(Line(plain(error_line(error), most=1_000), "red"))
+        context.say(Line(plain(error_line(error), limit=1_000), "red"))
 
 
-# --- the commands: each begins its docstring with how it is called -------------------------
+# --- the commands: each docstring starts with the usage ------------------------------------
 
 
 def _compact(context: RunContext, focus: str) -> None:
-    """/compact [FOCUS] - fold the older part into a summary."""
+    """/compact [FOCUS] - summarize the older messages."""
     session = context.session
     context.agent.prepare(session)
-    with context.screen.shown():
-        act = session.compact(instructions=focus)
-    if act is None:
-        context.say(Line("not folded: a hook forbids it", "yellow"))
+    with context.screen.drawing():
+        operation = session.compact(instructions=focus)
+    if operation is None:
+        context.say(Line("not compacted: a hook forbids it", "yellow"))
 
 
-def _undo(context: RunContext, act: str) -> None:
-    """/undo [ACT] - take back the latest prune, pivot or revert, with its files."""
-    if act and not act.isdecimal():
-        raise BadInput(f"{plain(act)!r} is no number of an act; leave it out for the latest")
+def _undo(context: RunContext, argument: str) -> None:
+    """/undo [N] - undo operation N, or the latest prune, compaction or revert."""
+    if argument and not argument.isdecimal():
+        cause = (
+            f"{plain(argument)!r} is not the number of an operation; leave it out for the latest"
+        )
+        raise BadInput(cause)
     before = context.session.view().tokens
-    done = context.session.undo(int(act) if act else None)
-    told = f"Act {done.number}, a {done.kind}, was undone"
-    if done.kind != "revert":
-        tell_operation(context.session, done, before, told)
+    operation = context.session.undo(int(argument) if argument else None)
+    text = f"{operation_label(operation)} was undone"
+    if operation.kind != "revert":
+        print_operation(context.session, operation, before, text)
         return
-    before_revert, after_revert = context.reverted.get(done.number, (None, None))
-    taken = taken_snapshots(context.session, context.folder) if before_revert else None
+    before_revert, after_revert = context.revert_trees.get(operation.number, (None, None))
+    snapshots = open_snapshots(context.session, context.folder) if before_revert else None
     restored = None
-    if taken and before_revert and taken.take() == after_revert:  # else work would be lost
-        restored = taken.restore(before_revert)
-    tell_operation(context.session, done, before, told, restored=restored)
+    if snapshots and before_revert and snapshots.take() == after_revert:  # keep later work
+        restored = snapshots.restore(before_revert)
+    print_operation(context.session, operation, before, text, restored=restored)
     if restored is None:
-        cause = "they were changed since" if taken else "that revert was made in another run"
-        context.say(Line(f"files stay as they are: {cause}", QUIET))
+        cause = "they changed since then" if snapshots else "that revert was made in another run"
+        context.say(Line(f"files were not restored: {cause}", QUIET))
 
 
 def _plan(context: RunContext, _: str) -> None:
-    """/plan - what prune and compact would do now."""
+    """/plan - show what prune and compact would do now."""
     context.agent.prepare(context.session)
     plan = context.session.plan()
-    used = f"{short(plan.tokens)} of {short(plan.usable)} usable tokens"
+    usage = f"{short(plan.tokens)} of {short(plan.usable)} usable tokens"
     outputs = number(len(plan.prune.prune), "old output")
-    most = number(len(plan.fold.head), "message")
-    auto = "It overflows: that comes with the next step." if plan.overflow else "It fits."
+    messages = number(len(plan.fold.head), "message")
+    auto = "It overflows: the next step makes it smaller." if plan.overflow else "It fits."
     show(
         gauge(plan.pressure),
         Text(
-            f"{used}. {auto}\n"
+            f"{usage}. {auto}\n"
             f"Prune would hide {outputs} ({number(plan.prune.tokens, 'token')}).\n"
-            # Whether that is worth a summary, and how much of it, is known to who makes one.
-            f"A compaction would fold at most {most}, if that frees enough."
+            # Only the summarizer knows whether a summary is worth it, and of how much.
+            f"Compact would summarize at most {messages}, if that frees enough."
         ),
     )
 
 
 def _search(context: RunContext, query: str) -> None:
-    """/search WORDS - find what was said, shown or not."""
-    search(context.session.id, query.split(), options=StoreOptions(store=context.where))
+    """/search WORDS - search the session, including hidden messages."""
+    options = StoreOptions(store=context.store_location)
+    search(context.session.id, query.split(), options=options)
 
 
 def _diff(context: RunContext, message: str) -> None:
-    """/diff [MESSAGE] - what was changed in files."""
+    """/diff [MESSAGE] - show what changed in files."""
     session = context.session
-    held = taken_snapshots(session, context.folder)
-    with StoreOptions(store=context.where).open() as store:
-        name = message_named(store, session.info, message) if message else None
+    snapshots = open_snapshots(session, context.folder)
+    with StoreOptions(store=context.store_location).open() as store:
+        name = resolve_message(store, session.info, message) if message else None
     trees = changed_trees(session, name)
-    found = held.diff(*trees) if trees else ()
-    if not found or not trees:
+    changes = snapshots.diff(*trees) if trees else ()
+    if not changes or not trees:
         context.say(Line("No file was changed."))
         return
-    if more := tell(found, held.patch(*trees, for_people=True), most=_MOST_LINES):
-        # An address of a store may hold a password.
-        store = "" if "://" in context.where else f" --store {shlex.quote(context.where)}"
-        told = f"… and {number(more, 'line')} more; all: foldmark diff {session.id}{store}"
-        context.say(Line(told, "yellow", whole=True))
+    if more := print_patch(changes, snapshots.patch(*trees, for_people=True), limit=_MOST_LINES):
+        # The address of a store may contain a password.
+        location = context.store_location
+        store = "" if "://" in location else f" --store {shlex.quote(location)}"
+        text = f"… and {number(more, 'line')} more; see all with: foldmark diff {session.id}{store}"
+        context.say(Line(text, "yellow", whole=True))
     context.say(Line(LEFT_OUT, QUIET))
 
 
-def _model(context: RunContext, given: str) -> None:
-    """/model NAME [WINDOW] - go on with another model."""
-    name, _, size = given.partition(" ")
+def _model(context: RunContext, argument: str) -> None:
+    """/model NAME [WINDOW] - continue with another model."""
+    name, _, size = argument.partition(" ")
     size = size.strip().replace(",", "").replace("_", "")
     if not name or (size and not size.isdecimal()):
-        raise BadInput("say which, and its window where that is not known: /model NAME [TOKENS]")
+        raise BadInput("give a model, and its window if that is unknown: /model NAME [TOKENS]")
     window = int(size) if size else None
     session = context.session
     try:
-        with context.screen.shown():
+        with context.screen.drawing():
             context.switch(name, window)
     except UnknownModel:
-        raise BadInput(f"no window is known for it; say how many tokens: /model {name} N") from None
-    used = f"{short(session.tokens)} of {short(session.room)} used"
-    context.say(Line(f"now {plain(context.agent.model.name)}: {used}", "green"))
+        raise BadInput(f"its window is unknown; give the tokens: /model {name} N") from None
+    usage = f"{short(session.tokens)} of {short(session.usable)} used"
+    context.say(Line(f"now {plain(context.agent.model.name)}: {usage}", "green"))
 
 
 def _revert(context: RunContext, _: str) -> None:
-    """/revert - files and view as before your last message."""
+    """/revert - restore files and view to before your last message."""
     session = context.session
     messages = session.export(reverted=False).messages
-    asked = next((held for held in reversed(messages) if _is_said_by_user(held)), None)
-    if asked is None:
-        raise BadInput("nothing was said yet that could be taken back")
-    held = taken_snapshots(session, context.folder)
-    restored = held.restore(tree_before(session, asked.id))
-    after = held.take()
-    place = messages.index(asked)
+    requests = (message for message in reversed(messages) if _is_from_user(message))
+    request = next(requests, None)
+    if request is None:
+        raise BadInput("there is no message of yours to take back yet")
+    snapshots = open_snapshots(session, context.folder)
+    restored = snapshots.restore(tree_before(session, request.id))
+    after = snapshots.take()
+    index = messages.index(request)
     before = session.view().tokens
-    # The first message has none before it: then only what came after it is hidden.
-    act = session.revert(messages[max(place - 1, 0)].id)
-    context.reverted[act.number] = (restored.before, after)
-    words = plain(" ".join(_texts(asked)), most=_FIRST_WORDS)
-    tell_operation(session, act, before, f"Back to before “{words}”", restored=restored)
+    # Before the first message there is none: only what came after it is hidden.
+    operation = session.revert(messages[max(index - 1, 0)].id)
+    context.revert_trees[operation.number] = (restored.before, after)
+    text = plain(" ".join(_texts(request)), limit=_FIRST_WORDS)
+    print_operation(session, operation, before, f"Reverted to before “{text}”", restored=restored)
 
 
-def _is_said_by_user(message: Message) -> bool:
-    """Whether a message is the user's own, and neither a marker nor written by a program."""
+def _is_from_user(message: Message) -> bool:
+    """Whether the user wrote a message: not a marker, and not synthetic."""
     return message.is_user and marker_part(message) is None and bool(_texts(message))
 
 
@@ -197,15 +203,15 @@ def _texts(message: Message) -> list[str]:
 
 
 def _help(context: RunContext, _: str) -> None:
-    """/help - this list."""
+    """/help - show this list."""
     for command in COMMANDS.values():
         call, _, about = (command.__doc__ or "").partition(" - ")
         context.say(Line(f"  {call:<{_CALL}}{about.removesuffix('.')}", QUIET))
 
 
 def _exit(_context: RunContext, _: str) -> None:
-    """/exit - leave; Ctrl-D does so, too."""
-    raise Leave
+    """/exit - leave; Ctrl-D also does."""
+    raise LeaveChat
 
 
 COMMANDS: dict[str, Callable[[RunContext, str], None]] = {

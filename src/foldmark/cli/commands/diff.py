@@ -1,6 +1,6 @@
-"""`foldmark diff`: what a session, or one message of it, changed in files.
+"""`foldmark diff`: the file changes of a session or of one message.
 
-A terminal gets colours; a pipe gets a patch that `git apply` takes.
+On a terminal the patch is colored; in a pipe it can be passed to `git apply`.
 """
 
 import sys
@@ -18,7 +18,7 @@ from foldmark.files import size_text
 from foldmark.log.log import ordinal_of
 from foldmark.model.operations import FileDiff
 from foldmark.session.session import Session
-from foldmark.snapshots.snapshots import MOST_BYTES, NoGit, Restored, Snapshots
+from foldmark.snapshots.snapshots import MAX_BYTES, NoGit, Restored, Snapshots
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store
 
@@ -34,125 +34,130 @@ from ..layout import (
     terminal_console,
     write_bytes,
 )
-from ..options import SessionName, StoreOptions
-from ..text import harmless_line, number, plain, shown_name
+from ..options import DIRECTORY, SessionName, StoreOptions
+from ..text import harmless_line, number, plain, quote_file_name
 
 LEFT_OUT = (
-    f"Left out: ignored files, and new ones of more than {size_text(MOST_BYTES)}, "
-    "unless a tool wrote them by name."
+    f"Not included: ignored files, and new files over {size_text(MAX_BYTES)} that no tool wrote "
+    "by name."
 )
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FolderOptions:
-    """The folder of a session."""
+    """The folder that a session worked in."""
 
     folder: Path | None = option(
-        "--folder DIR", "Where the session worked; what it says itself unless given."
+        DIRECTORY, "Directory that the session worked in (default: the one it recorded)."
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiffOptions(FolderOptions):
-    """What of the changes is shown."""
+    """Which changes to show, and how."""
 
     message: str | None = option(
         "--message MESSAGE",
-        "Only what came of this message: its id, or the handle of its part.",
+        "Show only the changes after this message: its id, or the handle of a part of it.",
     )
-    stat: bool = flag("--stat", "Only which files, and how many lines.")
+    stat: bool = flag("--stat", "Show only file names and line counts.")
 
 
 def diff(session: SessionName, *, changes: DiffOptions, options: StoreOptions) -> None:
     """Show what a session changed in files, from its first step to its last.
 
-    In a pipe it is a patch for `git apply`, files that are no text and modes included.
+    In a pipe, this is a patch for `git apply`, including binary files and file modes.
 
     Example: foldmark diff latest --stat
     """
     message, stat = changes.message, changes.stat
-    with options.session(session) as (opened, kept, row):
-        name = None if message is None else message_named(kept, row, message)
-        held = taken_snapshots(opened, folder_of(opened, changes.folder))
+    with options.session(session) as (opened, store, row):
+        name = None if message is None else resolve_message(store, row, message)
+        snapshots = open_snapshots(opened, session_folder(opened, changes.folder))
         trees = changed_trees(opened, name)
-        found = held.diff(*trees) if trees else ()
+        changed_files = snapshots.diff(*trees) if trees else ()
         if options.json:
             texts = {"before": "", "after": ""} if stat else {}
-            files = [replace(one, **texts) for one in found]
+            files = [replace(change, **texts) for change in changed_files]
             show_json({"id": row.id, "message": message, "files": files})
             return
-        if stat or not found or not trees:
-            show(_table(found) if found else Text("No file was changed."))
+        if stat or not changed_files or not trees:
+            show(_table(changed_files) if changed_files else Text("No files were changed."))
         elif sys.stdout.isatty():
-            tell(found, held.patch(*trees, for_people=True))
+            print_patch(changed_files, snapshots.patch(*trees, for_people=True))
         else:
-            write_bytes(held.patch(*trees))
+            write_bytes(snapshots.patch(*trees))
     sys.stderr.write(f"{LEFT_OUT}\n")
 
 
-def message_named(store: Store, row: SessionRow, name: str) -> str:
-    """The id of a message, by that or by the handle of a part of it."""
+def resolve_message(store: Store, row: SessionRow, name: str) -> str:
+    """The id of a message, given that id or the handle of one of its parts."""
     ordinal = ordinal_of(name)
-    held = None if ordinal is None else store.holding(row.key, ordinal)
-    return name if held is None else held.message.id
+    entry = None if ordinal is None else store.message_with_part(row.key, ordinal)
+    return name if entry is None else entry.message.id
 
 
-def folder_of(session: Session, given: Path | None) -> Path:
-    """The folder in which a session worked: the one given, its own, or this one."""
-    return given or Path(session.info.info.directory or ".")
+def session_folder(session: Session, folder: Path | None) -> Path:
+    """The folder that a session worked in: the given one, the recorded one, or the current one."""
+    return folder or Path(session.info.info.directory or ".")
 
 
-def taken_snapshots(session: Session, folder: Path) -> Snapshots:
-    """The snapshots of a folder; BadInput where there can be none."""
-    checked_folder(folder)
+def open_snapshots(session: Session, folder: Path) -> Snapshots:
+    """Open the snapshots of a folder. Raises BadInput if git cannot be used."""
+    check_folder(folder)
     try:
         return Snapshots(folder, leave_out=session.files)
     except NoGit as error:
-        raise BadInput(f"there are no snapshots of files: {error.cause}") from None
+        raise BadInput(f"files have no snapshots: {error.cause}") from None
 
 
-def checked_folder(folder: Path) -> Path:
-    """A folder that is there; BadInput where it is not."""
+def check_folder(folder: Path) -> Path:
+    """Return the folder. Raises BadInput if it does not exist."""
     if folder.is_dir():
         return folder
     name = repr(plain(str(folder)))
-    told = f"{name} is a file, not a folder" if folder.exists() else f"there is no folder {name}"
-    raise BadInput(f"{told}; give --folder DIR")
+    problem = f"{name} is a file, not a folder" if folder.exists() else f"there is no folder {name}"
+    raise BadInput(f"{problem}; give --dir DIR")
 
 
-def restored_lines(done: Restored) -> Iterator[str]:
-    """What a restore of files did, file by file."""
-    told = {"written": done.written, "deleted": done.deleted, "left as it is": done.skipped}
-    for what, files in told.items():
+def restore_report(result: Restored) -> Iterator[str]:
+    """The files that were restored, one per line."""
+    files_by_outcome = {
+        "written": result.written,
+        "deleted": result.deleted,
+        "unchanged": result.skipped,
+    }
+    for what, files in files_by_outcome.items():
         for file in files:
-            yield f"{what}: {plain(shown_name(file))}"
-    if not any(told.values()):
-        yield "no file had to be changed"
+            yield f"{what}: {plain(quote_file_name(file))}"
+    if not any(files_by_outcome.values()):
+        yield "no files had to change"
 
 
-def tell(found: Sequence[FileDiff], lines: bytes, *, most: int | None = None) -> int:
-    """Print a patch for people, so many lines of it at most; how many are left out."""
+def print_patch(changes: Sequence[FileDiff], lines: bytes, *, limit: int | None = None) -> int:
+    """Print a colored patch of at most `limit` lines; returns how many were left out."""
     console = terminal_console()
-    told = lines.decode(errors="replace").removesuffix("\n").split("\n")
-    for line in told[:most]:
+    rows = lines.decode(errors="replace").removesuffix("\n").split("\n")
+    for line in rows[:limit]:
         style = _STYLES.get(line[:1], "")
         if line.startswith(("--- ", "+++ ", "diff ")):
             style = "bold"
         console.print(Text(harmless_line(line), style=style), soft_wrap=True)
-    console.print(Text(_total(found), style=QUIET))
-    return len(told) - len(told[:most])
+    console.print(Text(_total(changes), style=QUIET))
+    return len(rows) - len(rows[:limit])
 
 
-def _total(found: Sequence[FileDiff]) -> str:
-    more, less = sum(held.additions for held in found), sum(held.deletions for held in found)
-    return f"{number(len(found), 'file')}: +{more:,} -{less:,} lines"
+def _total(changes: Sequence[FileDiff]) -> str:
+    more = sum(change.additions for change in changes)
+    less = sum(change.deletions for change in changes)
+    return f"{number(len(changes), 'file')}: +{more:,} -{less:,} lines"
 
 
-def _table(found: Sequence[FileDiff]) -> RenderableType:
+def _table(changes: Sequence[FileDiff]) -> RenderableType:
     rows: list[Row] = []
-    for held in found:
-        more, less = count(held.additions, "green"), count(held.deletions, "red")
-        text = "no text" if held.binary else ""
-        rows.append((held.change, shown_name(held.file), more, less, text))
-    return section(_total(found), listing("change about added deleted _", rows))
+    for change in changes:
+        more, less = count(change.additions, "green"), count(change.deletions, "red")
+        text = "binary" if change.binary else ""
+        rows.append((change.change, quote_file_name(change.file), more, less, text))
+    return section(_total(changes), listing("change about added deleted _", rows))

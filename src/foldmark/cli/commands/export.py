@@ -1,4 +1,4 @@
-"""`foldmark export` and `foldmark convert`: a session, or a transcript, as others read it."""
+"""`foldmark export` and `foldmark convert`: write a session or transcript in another format."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,9 @@ from foldmark.model.messages import Transcript
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import encode
 from foldmark.policy import PRESETS
+from foldmark.transcripts.write_api import request_body, whole_view, wire_messages, wire_view
 from foldmark.transcripts.write_markdown import markdown
-from foldmark.transcripts.write_wires import request_body, whole_view, wire_messages, wire_view
-from foldmark.wire.codec import WIRES, wire_named
+from foldmark.wire.codec import WIRES, codec_named
 
 from ..groups import flag, option
 from ..layout import (
@@ -19,13 +19,14 @@ from ..layout import (
     STANDARD_OUTPUT,
     answer,
     check_output,
-    words,
+    safe_text,
     write_file,
     write_json,
     write_text,
 )
 from ..options import (
     DEFAULT_POLICY,
+    OUTPUT,
     AsJson,
     File,
     ReadOptions,
@@ -41,32 +42,35 @@ _KINDS = (OPENCODE, *WIRES, MARKDOWN)
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """As what a session is written, and where."""
+    """The format of the output, and where to write it."""
 
-    to: str = option("--to KIND", f"One of {', '.join(_KINDS)}.", default=OPENCODE)
-    view: bool = flag("--view", "On a wire: what the model is shown, not the whole session.")
+    to: str = option("--to FORMAT", f"Output format: {', '.join(_KINDS)}.", default=OPENCODE)
+    view: bool = flag(
+        "--view", "API formats only: write what the model sees, not the whole session."
+    )
     request: bool = flag(
         "--request",
-        "On a wire: a request's body, with the system prompt and the tools if they are known.",
+        "API formats only: write a request body, with the system prompt and the tools if known.",
     )
     output: str = option(
-        "-o --output FILE",
-        "Write it to a file that only you may read; - is standard output.",
+        OUTPUT,
+        "Write to a file that only you can read; - writes to standard output.",
         default=STANDARD_OUTPUT,
     )
     force: bool = flag(*FORCE)
 
     def kind(self) -> str:
-        """The kind that is meant; BadInput before any work is done."""
+        """The name of the output format. Raises BadInput if it or the output file is unusable."""
         kind = {"md": MARKDOWN}.get(self.to, self.to)
         if kind not in (OPENCODE, MARKDOWN):
             try:
-                kind = wire_named(self.to).name
+                kind = codec_named(self.to).name
             except BadInput:
-                cause = f"nothing can be written as {self.to!r}; there are: {', '.join(_KINDS)}"
+                cause = f"cannot write the format {self.to!r}; choose one of {', '.join(_KINDS)}"
                 raise BadInput(cause) from None
         elif self.view or self.request:
-            raise BadInput(f"--view and --request are for a wire: --to {', '.join(WIRES)}")
+            choices = ", ".join(WIRES)
+            raise BadInput(f"--view and --request need an API format; give --to with {choices}")
         if self.output != STANDARD_OUTPUT:
             check_output(self.output, force=self.force)
         return kind
@@ -74,21 +78,21 @@ class WriteOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions(WriteOptions):
-    """As what a transcript is written, and by which policy it is shown."""
+    """The format of the output, and the policy for --view."""
 
-    policy: str = option("--policy NAME", f"One of {', '.join(PRESETS)}.", default=DEFAULT_POLICY)
+    policy: str = option("--policy NAME", f"Policy: {', '.join(PRESETS)}.", default=DEFAULT_POLICY)
 
 
 def export(session: SessionName, *, writing: WriteOptions, options: StoreOptions) -> None:
-    """Write a session whole: as `opencode export` does, as a wire's messages, or as Markdown.
+    """Write a whole session in the format of `opencode export`, in an API format, or as Markdown.
 
     Example: foldmark export latest --to anthropic -o messages.json
     """
     kind = writing.kind()
     with options.session(session) as (opened, _, _):
         transcript = opened.export(reverted=kind == OPENCODE)
-        shown = opened.view().messages if writing.view else None
-    _write(transcript, shown, kind, writing, json=options.json)
+        view = opened.view().messages if writing.view else None
+    _write(transcript, view, kind, writing, json=options.json)
 
 
 def convert(
@@ -98,20 +102,20 @@ def convert(
     reading: ReadOptions,
     json: AsJson = False,
 ) -> None:
-    """Write a transcript of any format in another one, without a store.
+    """Write a transcript in another format, without a store.
 
     Example: foldmark convert session.jsonl --to openai-chat
     """
     kind = writing.kind()
     rules = policy_named(writing.policy)
     transcript, log = reading.open(file, rules)
-    shown = Viewer(log, rules).view().messages if writing.view else None
-    _write(transcript, shown, kind, writing, json=json)
+    view = Viewer(log, rules).view().messages if writing.view else None
+    _write(transcript, view, kind, writing, json=json)
 
 
 def _write(
     transcript: Transcript,
-    shown: tuple[PromptMessage, ...] | None,
+    view: tuple[PromptMessage, ...] | None,
     kind: str,
     writing: WriteOptions,
     *,
@@ -123,18 +127,18 @@ def _write(
     elif kind == OPENCODE:
         data = encode(transcript)
     elif writing.request:
-        whole = whole_view(transcript.messages) if shown is None else shown
+        whole = whole_view(transcript.messages) if view is None else view
         data = encode(request_body(whole, info, kind))
-    elif shown is None:
+    elif view is None:
         data = encode(wire_messages(transcript, kind))
     else:
-        data = encode(wire_view(shown, info, kind))
+        data = encode(wire_view(view, info, kind))
     if writing.output == STANDARD_OUTPUT:
         (write_text if kind == MARKDOWN else write_json)(data)
         return
     write_file(writing.output, data)
     messages = len(transcript.messages)
     figures = {"id": info.id, "path": writing.output, "messages": messages, "size": len(data)}
-    told = f"{number(messages, 'message')}, {size_text(len(data))}"
-    line = words(f"Wrote session {info.id} to {writing.output}: {told}.", most=1_000)
+    amount = f"{number(messages, 'message')}, {size_text(len(data))}"
+    line = safe_text(f"Wrote session {info.id} to {writing.output}: {amount}.", limit=1_000)
     answer(figures, line, json=json)

@@ -1,4 +1,4 @@
-"""`foldmark inspect` and `formats`: where the tokens of a session are, and what became of them."""
+"""`foldmark inspect` and `formats`: where a session's tokens are, and what happened to them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,19 +8,19 @@ from rich.text import Text
 
 from foldmark.analysis.history import (
     Growth,
+    PolicyReplay,
     RecordedCompaction,
     RecordedPrune,
-    Rehearsal,
     SimulatedStep,
     growth,
-    rehearsal,
+    policy_replay,
 )
 from foldmark.analysis.inspection import (
     Inspection,
-    Needless,
-    NeedlessOutput,
-    Piece,
-    inspected_together,
+    LargePart,
+    OutputWaste,
+    WastedOutput,
+    combined_inspection,
     inspection,
     newest_model,
 )
@@ -29,9 +29,9 @@ from foldmark.log.view import Viewer
 from foldmark.policy import Policy
 from foldmark.tokens.budget import pressure
 from foldmark.tokens.counters import counter
-from foldmark.tokens.limits import limits_or_usual, narrowed
+from foldmark.tokens.limits import limits_or_default, limits_with_window
 from foldmark.transcripts.format import formats as known_formats
-from foldmark.transcripts.read import picked
+from foldmark.transcripts.read import pick_session
 
 from ..layout import (
     QUIET,
@@ -40,37 +40,37 @@ from ..layout import (
     answer,
     bars,
     facts,
-    labelled,
+    labeled,
     listing,
-    pressure_colour,
+    pressure_color,
     pressure_text,
+    report_head,
+    safe_text,
     section,
-    titled,
-    words,
 )
 from ..options import AsJson, File, ModelOptions, ReadOptions, policy_named
 from ..plot import GrowthPlot
-from ..text import duration, number, within
+from ..text import duration, number, strip_folder
 
 _KINDS = {
-    "user": ("the user's words", "cyan"),
-    "assistant": ("the model's words", "green"),
-    "reasoning": ("the model's thinking", "magenta"),
+    "user": ("user messages", "cyan"),
+    "assistant": ("model messages", "green"),
+    "reasoning": ("model thinking", "magenta"),
     "tool_input": ("tool calls", "blue"),
     "tool_output": ("tool outputs", "yellow"),
     "file": ("files", "white"),
 }
-# What could be left out: by its field, with its name, its columns, and what it is.
+# Outputs that could be left out: field, name, table columns and explanation.
 _NEEDLESS = {
     "duplicated": (
         "repeated output",
         "handle what about times tokens",
-        "the same, word for word, as another one of the same tool",
+        "identical to another output of the same tool",
     ),
     "superseded": (
         "superseded output",
         "handle about tokens since_then",
-        "read, and stale since: the file was written, or read again as far",
+        "stale, because the file was written or read again later",
     ),
 }
 _MOST_TOOLS, _MOST_FILES, _MOST_NEEDLESS, _MOST_FOLDED = 10, 10, 5, 6
@@ -78,13 +78,13 @@ _LONGEST_NAME = 40
 
 
 def formats(*, json: AsJson = False) -> None:
-    """List the formats of transcripts that are known, those of installed plugins too.
+    """List the known transcript formats, including those of installed plugins.
 
     Example: foldmark formats
     """
-    known = list(known_formats())
-    rows = ((words(format.name, "cyan"), format.about) for format in known)
-    value = [{"format": format.name, "about": format.about} for format in known]
+    all_formats = list(known_formats())
+    rows = ((safe_text(format.name, "cyan"), format.about) for format in all_formats)
+    value = [{"format": format.name, "about": format.about} for format in all_formats]
     answer(value, listing("format written_by", rows), json=json)
 
 
@@ -93,34 +93,34 @@ def inspect(
 ) -> None:
     """Show where the tokens of a session are, how it grew, and what a policy would have done.
 
-    The figures are of all sessions in the file, or of the one that --pick names. Growth, and what
-    the policy would have done in the model's window, are of that one, or of the longest.
+    The figures cover all sessions in the file, or the one that --pick names. Growth and the policy
+    simulation cover that session, or the longest one.
 
     Example: foldmark inspect session.jsonl --policy opencode --window 200000
     """
-    read, policy = reading.read(file), policy_named(models.policy)
-    place, held = picked(read, reading.pick, file), read.sessions
-    numbers = range(len(held)) if reading.pick is None else (place,)
+    source, policy = reading.read(file), policy_named(models.policy)
+    index, sessions = pick_session(source, reading.pick, file), source.sessions
+    numbers = range(len(sessions)) if reading.pick is None else (index,)
     count = counter(policy.estimate)
-    viewers = {at: Viewer(Log(count, held[at].messages), policy) for at in numbers}
-    log, folder = viewers[place].log, held[place].info.directory or ""
-    grown = growth(log, policy, session=place + 1, folder=folder)
-    found = {
-        at: inspection(viewer, held[at].info, session=at + 1, grown=grown if at == place else None)
-        for at, viewer in viewers.items()
-    }
-    figures = inspected_together(list(found.values()))
-    if len(found) == len(held):
-        counts = {"tool_calls": read.calls, "tool_results": read.results}
-        figures = replace(figures, format=read.format, messages=read.messages, **counts)
-    fixed = found[place].tokens.fixed
-    replay = _replay(log, policy, models, max(grown.unseen, fixed.system + fixed.tools))
-    value = {"session": place + 1, "growth": grown.points, "rehearsal": replay}
-    name = f"session {place + 1}" if figures.sessions > 1 else "the session"
+    viewers = {at: Viewer(Log(count, sessions[at].messages), policy) for at in numbers}
+    log, folder = viewers[index].log, sessions[index].info.directory or ""
+    history = growth(log, policy, session=index + 1, folder=folder)
+    inspections: dict[int, Inspection] = {}
+    for at, viewer in viewers.items():
+        own = history if at == index else None
+        inspections[at] = inspection(viewer, sessions[at].info, session=at + 1, history=own)
+    figures = combined_inspection(list(inspections.values()))
+    if len(inspections) == len(sessions):
+        counts = {"tool_calls": source.calls, "tool_results": source.results}
+        figures = replace(figures, format=source.format, messages=source.messages, **counts)
+    fixed = inspections[index].tokens.fixed
+    replay = _replay(log, policy, models, max(history.unseen, fixed.system + fixed.tools))
+    value = {"session": index + 1, "growth": history.points, "rehearsal": replay}
+    name = f"session {index + 1}" if figures.sessions > 1 else "the session"
     pieces = (
         *_overview(figures, models.policy),
         *_needless(figures),
-        *_growth(grown, name, figures.sessions, len(log)),
+        *_growth(history, name, figures.sessions, len(log)),
         *_compactions(figures),
         *_prunes(figures),
         _replayed(replay, name),
@@ -128,197 +128,200 @@ def inspect(
     answer(asdict(figures) | value, *pieces, json=json)
 
 
-def _replay(log: Log, policy: Policy, models: ModelOptions, fixed: int) -> Rehearsal:
-    """What the policy would have done with the session."""
+def _replay(log: Log, policy: Policy, models: ModelOptions, fixed: int) -> PolicyReplay:
+    """What the policy would have done in the session."""
     name = models.model or newest_model(log) or ""
     if models.window is None:
-        limit = limits_or_usual(name, is_given=models.model is not None)
+        limit = limits_or_default(name, is_explicit=models.model is not None)
     else:
-        limit = narrowed(name, models.window)
-    return rehearsal(log, policy, limit, model=name, fixed=fixed)
+        limit = limits_with_window(name, models.window)
+    return policy_replay(log, policy, limit, model=name, fixed=fixed)
 
 
-# --- the head of the report, and where the tokens are --------------------------------------
+# --- overview and tokens -------------------------------------------------------------------
 
 
 def _overview(figures: Inspection, policy: str) -> Iterator[RenderableType]:
-    title = f"{figures.sessions:,} sessions, summed up" if figures.sessions > 1 else figures.title
-    yield titled(title or "", _head(figures, policy))
+    title = f"{figures.sessions:,} sessions in total" if figures.sessions > 1 else figures.title
+    yield report_head(title or "", _head(figures, policy))
     tokens = figures.tokens
     if tokens.total:
-        kinds = sorted(labelled(tokens.by_kind, _KINDS), key=lambda row: -row[1])
+        kinds = sorted(labeled(tokens.by_kind, _KINDS), key=lambda row: -row[1])
         yield section("Tokens by kind", bars(kinds, tokens.total), *_fixed(figures))
     if tools := list(tokens.by_tool.items()):
-        rows = [(name, held, "blue") for name, held in tools[:_MOST_TOOLS]]
-        if rest := [held for _, held in tools[_MOST_TOOLS:]]:
+        rows = [(name, tokens_used, "blue") for name, tokens_used in tools[:_MOST_TOOLS]]
+        if rest := [tokens_used for _, tokens_used in tools[_MOST_TOOLS:]]:
             rows.append((f"… {number(len(rest), 'other')}", sum(rest), "blue"))
-        note = "its calls and outputs together"
+        note = "calls and outputs of each tool"
         yield section("Tokens by tool", bars(rows, tokens.total), note=note)
     if tokens.by_file:
-        note = "the calls and outputs that were about it"
+        note = "calls and outputs about each file"
         yield section("Tokens by file", _files(figures), note=note)
     if figures.largest:
         table = _parts(figures, "handle what about tokens state", figures.largest)
-        yield section("The largest parts", table)
+        yield section("Largest parts", table)
     else:
-        yield Text("Nothing in this session has any tokens.", style=QUIET)
+        yield Text("This session has no tokens.", style=QUIET)
 
 
 def _head(figures: Inspection, policy: str) -> Iterator[tuple[str, str]]:
     yield "format", figures.format
-    yield "model", ", ".join(figures.models) or "not named"
-    # A file may count otherwise than the log, which holds whole answers.
+    yield "model", ", ".join(figures.models) or "unknown"
+    # The log joins the parts of a reply, so a file may have more messages.
     lasted = f" over {duration(figures.seconds)}" if figures.seconds is not None else ""
     messages = f"{figures.messages:,}"
     if figures.messages != figures.log:
         messages += f" in the file, {figures.log:,} in the log{',' if lasted else ''}"
-    yield "messages", f"{messages}{lasted}, with {number(figures.requests, 'request')}"
+    yield "messages", f"{messages}{lasted}, with {number(figures.requests, 'user request')}"
     calls, results = number(figures.tool_calls, "call"), number(figures.tool_results, "result")
     yield "tools", f"{calls}, {results}, {figures.pruned:,} pruned"
-    yield "log", f"{number(figures.tokens.total, 'token')} if all of it were shown"
+    yield "log", f"{number(figures.tokens.total, 'token')} in total"
     view = f"{number(figures.view.tokens, 'token')} in {number(figures.view.messages, 'message')}"
-    yield "view", f"{view}: what a model sees"
+    yield "view", f"{view}: what the model sees"
     yield "policy", policy
 
 
 def _fixed(figures: Inspection) -> Iterator[RenderableType]:
-    """What is no part of the log, and in every request."""
+    """The fixed parts of every request, which are not in the log."""
     fixed = figures.tokens.fixed
-    shares = ((fixed.system, "the system prompt"), (fixed.tools, "the definitions of the tools"))
+    shares = ((fixed.system, "system prompt"), (fixed.tools, "tool definitions"))
     parts = [f"{number(tokens, 'token')} of {name}" for tokens, name in shares if tokens]
     if parts:
         where = "every request" if figures.sessions == 1 else "one request of each session"
-        yield Text(f"and in {where}: {' and '.join(parts)}", style=QUIET)
+        yield Text(f"plus, in {where}: {' and '.join(parts)}", style=QUIET)
 
 
 def _files(figures: Inspection) -> RenderableType:
     files, sums = figures.tokens.by_file, ("reads", "writes", "tokens")
     rows: list[Row] = [
-        (within(held.file, figures.directory), *(getattr(held, name) for name in sums))
-        for held in files[:_MOST_FILES]
+        (strip_folder(usage.file, figures.directory), *(getattr(usage, name) for name in sums))
+        for usage in files[:_MOST_FILES]
     ]
     if rest := files[_MOST_FILES:]:
-        total = (sum(getattr(held, name) for held in rest) for name in sums)
+        total = (sum(getattr(usage, name) for usage in rest) for name in sums)
         rows.append((Text(f"… {number(len(rest), 'other')}"), *total))
     return listing("about reads writes tokens", rows)
 
 
 def _parts(
-    figures: Inspection, columns: str, parts: Sequence[Piece | NeedlessOutput]
+    figures: Inspection, columns: str, parts: Sequence[LargePart | WastedOutput]
 ) -> RenderableType:
-    """A table of parts, with the numbers of their sessions where there are several."""
+    """A table of parts, with session numbers if there are several sessions."""
     columns = columns if figures.sessions == 1 else f"session {columns}"
 
-    def cell(part: Piece | NeedlessOutput, column: str) -> Cell:
+    def cell(part: LargePart | WastedOutput, column: str) -> Cell:
         if column == "about":
-            return within(part.target, figures.directory)
+            return strip_folder(part.target, figures.directory)
         if column == "what":
-            return part.name if isinstance(part, Piece) else part.tool
-        if column == "since_then" and isinstance(part, NeedlessOutput):
-            return words(part.reason.rpartition(" was ")[2], QUIET)
+            return part.name if isinstance(part, LargePart) else part.tool
+        if column == "since_then" and isinstance(part, WastedOutput):
+            return safe_text(part.reason.rpartition(" was ")[2], QUIET)
         return getattr(part, column)
 
     return listing(columns, ([cell(part, name) for name in columns.split()] for part in parts))
 
 
 def _needless(figures: Inspection) -> Iterator[RenderableType]:
-    """What is repeated, and what is stale."""
+    """Repeated and stale outputs."""
     if not figures.duplicated.outputs and not figures.superseded.outputs:
-        yield Text("No tool output is repeated, and none was made stale by a later one.", QUIET)
+        yield Text("No tool output is repeated or stale.", QUIET)
     for name, (what, columns, note) in _NEEDLESS.items():
-        held: Needless = getattr(figures, name)
-        if held.outputs:
-            title = f"{number(held.outputs, what)} ({number(held.tokens, 'token')})"
-            table = _parts(figures, columns, held.largest[:_MOST_NEEDLESS])
+        needless: OutputWaste = getattr(figures, name)
+        if needless.outputs:
+            title = f"{number(needless.outputs, what)} ({number(needless.tokens, 'token')})"
+            table = _parts(figures, columns, needless.largest[:_MOST_NEEDLESS])
             yield section(title, table, note=note)
 
 
-# --- how it grew, and what was folded ------------------------------------------------------
+# --- growth and recorded compactions -------------------------------------------------------
 
 
-def _growth(grown: Growth, name: str, sessions: int, last: int) -> Iterator[RenderableType]:
-    if len(grown.points) > 1:
+def _growth(history: Growth, name: str, sessions: int, last: int) -> Iterator[RenderableType]:
+    if len(history.points) > 1:
         plot = GrowthPlot(
-            grown.points,
-            pivots=[held.message for held in grown.compactions],
-            prunes=[held.message or last for held in grown.prunes],
+            history.points,
+            pivots=[event.message for event in history.compactions],
+            prunes=[event.message or last for event in history.prunes],
         )
-        note = f"the longest of {sessions:,}; another one: --pick N" if sessions > 1 else ""
+        note = f"the longest of {sessions:,}; choose another with --pick N" if sessions > 1 else ""
         yield section(f"How {name} grew", plot, note=note)
 
 
 def _compactions(figures: Inspection) -> Iterator[RenderableType]:
-    held = figures.compactions
-    if not held:
-        yield Text("No pivots: no messages were folded into a summary yet.", style=QUIET)
+    compactions = figures.compactions
+    if not compactions:
+        yield Text("No compactions: no messages were summarized yet.", style=QUIET)
         return
     pieces: list[RenderableType] = []
-    for one in held[:_MOST_FOLDED]:
-        title = f"{_where(figures, one)}message {one.message:,}: {_change(one.before, one.after)}"
-        rows = _compaction_rows(one, figures.directory)
-        shown = ((name, words(value, most=400)) for name, value in rows if value)
-        pieces += [Text(), Text(title, style="magenta"), facts(shown)]
-    note = "where earlier messages were folded into a summary"
-    yield section("Recorded compactions", *pieces[1:], *_more(held), note=note)
+    for compaction in compactions[:_MOST_FOLDED]:
+        change = _change(compaction.before, compaction.after)
+        title = f"{_where(figures, compaction)}message {compaction.message:,}: {change}"
+        rows = _compaction_rows(compaction, figures.directory)
+        visible = ((name, safe_text(value, limit=400)) for name, value in rows if value)
+        pieces += [Text(), Text(title, style="magenta"), facts(visible)]
+    note = "where earlier messages were replaced by a summary"
+    yield section("Recorded compactions", *pieces[1:], *_more(compactions), note=note)
 
 
-def _where(figures: Inspection, held: RecordedCompaction | RecordedPrune) -> str:
-    return f"session {held.session}, " if figures.sessions > 1 else ""
+def _where(figures: Inspection, event: RecordedCompaction | RecordedPrune) -> str:
+    return f"session {event.session}, " if figures.sessions > 1 else ""
 
 
-def _more(held: Sequence[object]) -> Iterator[RenderableType]:
-    if len(held) > _MOST_FOLDED:
-        yield Text(f"… and {len(held) - _MOST_FOLDED:,} more; --json tells all", QUIET)
+def _more(events: Sequence[object]) -> Iterator[RenderableType]:
+    if len(events) > _MOST_FOLDED:
+        yield Text(f"… and {len(events) - _MOST_FOLDED:,} more; see all with --json", QUIET)
 
 
-def _compaction_rows(held: RecordedCompaction, folder: str) -> Iterator[tuple[str, str]]:
-    kept = f"; kept word for word: from message {held.tail:,} on" if held.tail else ""
-    yield "summary", f"{number(held.summary, 'token')}{kept}"
-    gone = held.hidden
-    outputs = number(gone.outputs, "tool output")
-    yield "hid", f"{number(gone.messages, 'message')}, {outputs}, {number(gone.tokens, 'token')}"
-    yield "lost", _lost(held, folder)
-    if held.measured_before and held.measured_after:
-        yield "measured", f"{_change(held.measured_before, held.measured_after)} of input"
-    ways = ((held.input, "in"), (held.output, "out"))
+def _compaction_rows(compaction: RecordedCompaction, folder: str) -> Iterator[tuple[str, str]]:
+    tail = f"; kept verbatim from message {compaction.tail:,} on" if compaction.tail else ""
+    yield "summary", f"{number(compaction.summary, 'token')}{tail}"
+    hidden = compaction.hidden
+    outputs = number(hidden.outputs, "tool output")
+    messages = number(hidden.messages, "message")
+    yield "hidden", f"{messages}, {outputs}, {number(hidden.tokens, 'token')}"
+    yield "lost", _lost(compaction, folder)
+    if compaction.measured_before and compaction.measured_after:
+        change = _change(compaction.measured_before, compaction.measured_after)
+        yield "measured", f"{change} of input"
+    ways = ((compaction.input, "in"), (compaction.output, "out"))
     costs = [f"{tokens:,} tokens {way}" for tokens, way in ways if tokens is not None]
-    yield "cost", ", ".join([*costs, f"${held.cost:,.4f}"] if held.cost else costs)
-    if held.input is None:
-        told = (  # what the transcript itself says in figures, and what set it off
+    yield "cost", ", ".join([*costs, f"${compaction.cost:,.4f}"] if compaction.cost else costs)
+    if compaction.input is None:
+        recorded = (  # figures in the transcript itself, and the trigger
             f"{name} {value}" if name == "trigger" else f"{name} {value:,}"
-            for name, value in held.told.items()
+            for name, value in compaction.told.items()
             if name == "trigger" or type(value) in (int, float)
         )
-        yield "recorded", ", ".join(told)
+        yield "recorded", ", ".join(recorded)
 
 
-def _lost(held: RecordedCompaction, folder: str) -> str:
-    lost = held.lost
+def _lost(compaction: RecordedCompaction, folder: str) -> str:
+    lost = compaction.lost
     if lost is None:
-        return "not known: only its provider can read the summary"
+        return "unknown: only the provider can read the summary"
     parts: list[str] = []
     if lost.files:
-        names = ", ".join(_short(within(name, folder)) for name in lost.largest[:3])
+        names = ", ".join(_short(strip_folder(name, folder)) for name in lost.largest[:3])
         more = ", …" if lost.files > 3 else ""
         parts.append(f"the names of {number(lost.files, 'file')} ({names}{more})")
     if lost.requests:
-        parts.append(f"the words of {number(lost.requests, 'request')}")
-    return " and ".join(parts) or "no file's name, and no request's words"
+        parts.append(f"the text of {number(lost.requests, 'user request')}")
+    return " and ".join(parts) or "no file names and no user requests"
 
 
 def _short(path: str) -> str:
-    """A path by its end, where it is long."""
+    """The end of a long path."""
     ends = path.replace("\\", "/").rsplit("/", 2)
     return path if len(path) <= _LONGEST_NAME or len(ends) < 3 else f"…/{ends[1]}/{ends[2]}"
 
 
 def _prunes(figures: Inspection) -> Iterator[RenderableType]:
     lines: list[Text] = []
-    for held in figures.prunes[:_MOST_FOLDED]:
-        outputs = f"{number(held.outputs, 'output')} of {number(held.tokens, 'token')}"
-        when = f"before message {held.message:,}" if held.message else "after the last message"
-        change = f"{outputs}; the view went {_change(held.before, held.after)}"
-        where = (f"{_where(figures, held)}{when}: ", "yellow")
+    for prune in figures.prunes[:_MOST_FOLDED]:
+        outputs = f"{number(prune.outputs, 'output')} of {number(prune.tokens, 'token')}"
+        when = f"before message {prune.message:,}" if prune.message else "after the last message"
+        change = f"{outputs}; the view shrank {_change(prune.before, prune.after)}"
+        where = (f"{_where(figures, prune)}{when}: ", "yellow")
         lines.append(Text.assemble(where, (change, "default")))
     if lines:
         note = "where old tool outputs were hidden"
@@ -329,27 +332,27 @@ def _change(before: int, after: int) -> str:
     return f"from {before:,} to {number(after, 'token')}"
 
 
-# --- what a policy would have done ---------------------------------------------------------
+# --- policy simulation ---------------------------------------------------------------------
 
 
-def _replayed(held: Rehearsal, name: str) -> RenderableType:
-    named = f", {held.model}" if held.model else ""
-    window = f"{number(held.window, 'token')}, {held.usable:,} of them usable{named}"
-    full = pressure(held.peak, held.usable) if held.window else 0.0
-    share = f" ({pressure_text(full)} of what is usable)" if held.window else ""
-    largest = f"{number(held.peak, 'token')}{share}, for message {held.peak_message:,}"
+def _replayed(replay: PolicyReplay, name: str) -> RenderableType:
+    model = f", {replay.model}" if replay.model else ""
+    window = f"{number(replay.window, 'token')}, {replay.usable:,} of them usable{model}"
+    full = pressure(replay.peak, replay.usable) if replay.window else 0.0
+    share = f" ({pressure_text(full)} of the usable tokens)" if replay.window else ""
+    largest = f"{number(replay.peak, 'token')}{share}, for message {replay.peak_message:,}"
     rows: list[tuple[str, RenderableType]] = [
-        ("window", window if held.window else f"without limit ({held.model})"),
-        ("prune", _first(held.first_prune, held.prunes)),
-        ("compact", _first(held.first_compaction, held.compactions)),
-        ("largest request", Text(largest, style=pressure_colour(full))),
+        ("window", window if replay.window else f"no limit ({replay.model})"),
+        ("prune", _first(replay.first_prune, replay.prunes)),
+        ("compact", _first(replay.first_compaction, replay.compactions)),
+        ("largest request", Text(largest, style=pressure_color(full))),
     ]
-    if held.stuck is not None:
-        gone = f"From message {held.stuck:,} on nothing helps: the window is too small."
-        rows.append(("", Text(gone, style="bold red")))
-    title = f"What the policy {held.policy} would have done with {name}"
-    beside = f", and {held.fixed:,} in each request beside the view" if held.fixed else ""
-    note = f"an estimate, with summaries of {held.summary:,} tokens{beside}"
+    if replay.stuck is not None:
+        warning = f"From message {replay.stuck:,} on, the window is too small for any compaction."
+        rows.append(("", Text(warning, style="bold red")))
+    title = f"What the policy {replay.policy} would have done in {name}"
+    beside = f" and {replay.fixed:,} fixed tokens in each request" if replay.fixed else ""
+    note = f"an estimate, with summaries of {replay.summary:,} tokens{beside}"
     return section(title, facts(rows), note=note)
 
 

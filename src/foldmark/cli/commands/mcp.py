@@ -1,4 +1,4 @@
-"""`foldmark mcp`: an MCP server, so that an agent can look behind its own compaction."""
+"""`foldmark mcp`: an MCP server that lets an agent search its own hidden messages."""
 
 import signal
 import sys
@@ -17,26 +17,26 @@ from foldmark.adapters.mcp.sources import (
     read_only_store,
 )
 from foldmark.errors import BadInput, FoldmarkError, NoStore
-from foldmark.files import MOST_BYTES, STANDARD_INPUT, harmless
+from foldmark.files import MAX_BYTES, STANDARD_INPUT, printable
 from foldmark.session.settings import Settings
 from foldmark.store.store import Store
-from foldmark.transcripts.format import format_named, recognised
+from foldmark.transcripts.format import format_named, recognize_format
 from foldmark.transcripts.import_files import folder_files, is_folder
-from foldmark.transcripts.read import Reading, opened_reading
+from foldmark.transcripts.read import Reading, open_reading
 from foldmark.transcripts.source import Source
 from foldmark.transcripts.store import store_reading
 
 from ..groups import argument, option
-from ..options import FORMAT, STORE, store_place, store_settings
+from ..options import FORMAT, SESSION, STORE, store_location, store_settings
 
 _EXTRA = frozenset({"mcp", "mcp_types", "anyio"})
-_WAITING = "foldmark: an MCP server; it waits for a client on standard input (Ctrl-C ends it)\n"
+_WAITING = "foldmark: MCP server, waiting for a client on standard input (Ctrl-C ends it)\n"
 
 Served = Annotated[
     str | None,
     argument(
         "PATH",
-        "A transcript of any format, or a folder of them; else the sessions of a store.",
+        "Transcript in any known format, or folder of transcripts (default: a store's sessions).",
         show_default=False,
     ),
 ]
@@ -44,21 +44,21 @@ Served = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """What is served."""
+    """The sessions to serve."""
 
     store: str | None = option(*STORE, show_default=False)
     session: str | None = option(
-        "--session ID",
-        "Serve this session of the store alone: its id, a beginning of it, or `latest`.",
+        SESSION,
+        "Serve only this session of the store: its id, a start of its id, or `latest`.",
         show_default=False,
     )
     format: str | None = option(*FORMAT)
 
 
 def mcp(path: Served = None, *, options: ServeOptions) -> None:
-    """Serve sessions to an agent over MCP: search, recall, plan and inspect. Only reads.
+    """Serve sessions to an agent over MCP, read-only: search, recall, plan and inspect.
 
-    It speaks on standard input and output, and ends when its client goes.
+    The server uses standard input and output, and ends when its client disconnects.
 
     Example: foldmark mcp ~/.claude/projects
 
@@ -72,15 +72,17 @@ def mcp(path: Served = None, *, options: ServeOptions) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
-        raise BadInput("the MCP server needs: pip install 'foldmark[mcp]'") from None
-    shelf = opened_source(path, **vars(options))
+        raise BadInput(
+            "the MCP server is not installed; run: pip install 'foldmark[mcp]'"
+        ) from None
+    source = opened_source(path, **vars(options))
     if sys.stdin is not None and sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison] - closed by a shell
         sys.stderr.write(_WAITING)
-    # Ctrl-C ends the process at once: Python would wait for a line of input, which may not come.
-    # Nothing is open that could be left half done.
+    # Ctrl-C ends the process at once, because Python would wait for another line of input.
+    # Nothing is open that could be left incomplete.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        serve(shelf)
+        serve(source)
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -88,13 +90,13 @@ def mcp(path: Served = None, *, options: ServeOptions) -> None:
 def opened_source(
     path: str | None, *, store: str | None, session: str | None, format: str | None
 ) -> SessionSource:
-    """The sessions that the command was pointed at."""
+    """The sessions that the command serves."""
     settings = store_settings(store=store)
     if path is None:
         if format is not None:
-            raise BadInput("--format is for a transcript; give its path, or leave it out")
+            raise BadInput("--format is for a transcript; give its path, or leave out --format")
         try:
-            opened = read_only_store(store_place(settings), wait=max(settings.wait_seconds, 1.0))
+            opened = read_only_store(store_location(settings), wait=max(settings.wait_seconds, 1.0))
         except NoStore as error:
             hint = "give a transcript, a folder of them, or --store FILE"
             raise BadInput(f"no store at {error.store}; {hint}") from None
@@ -104,38 +106,39 @@ def opened_source(
             opened.close()
             raise
     if store is not None or session is not None:
-        raise BadInput("give a path, or --store with --session, not both")
+        raise BadInput("give either a path, or --store with --session")
     return _transcripts(path, settings, format)
 
 
 def _transcripts(path: str, settings: Settings, format: str | None) -> SessionSource:
     if path == STANDARD_INPUT:
-        raise BadInput("standard input is where the client speaks; give the path of a transcript")
-    found = Path(path)
+        raise BadInput("standard input is for the client; give the path of a transcript")
+    location = Path(path)
     with suppress(RuntimeError):
-        found = found.expanduser()
+        location = location.expanduser()
     fill = filler(format, settings.rules().estimate)
 
     def is_transcript(file: Path) -> bool:
-        with suppress(FoldmarkError), opened_within(found, file) as opened:
+        with suppress(FoldmarkError), opened_within(location, file) as opened:
             _reading(opened, file.name, format, lenient=False)
             return True
         return False
 
     def files() -> list[Path]:
-        return list(map(Path, folder_files(str(found))))
+        return list(map(Path, folder_files(str(location))))
 
-    if not is_folder(str(found)):
-        with opened_reading(found, format=format):
-            return TranscriptSource(found, settings, fill)
-    folder = FolderSource(found, settings, fill, files)
+    if not is_folder(str(location)):
+        with open_reading(location, format=format):
+            return TranscriptSource(location, settings, fill)
+    folder = FolderSource(location, settings, fill, files)
     if not any(map(is_transcript, files())):
-        raise BadInput("there is no transcript in this folder", source=harmless(path))
+        cause = "this folder has no transcript; give another path"
+        raise BadInput(cause, source=printable(path))
     return folder
 
 
 def filler(format: str | None, estimate: str) -> Fill:
-    """What takes what is new of an open file into a store; lines it cannot read are left out."""
+    """A function that stores the new messages of an open file and skips unreadable lines."""
 
     def fill(store: Store, file: BinaryIO, name: str) -> int:
         reading = _reading(file, name, format, lenient=True)
@@ -146,6 +149,6 @@ def filler(format: str | None, estimate: str) -> Fill:
 
 
 def _reading(file: BinaryIO, name: str, format: str | None, *, lenient: bool) -> Reading:
-    named = format_named(format) if format else None
-    source = Source(file, harmless(name), MOST_BYTES)
-    return Reading(source, named or recognised(source.head), lenient=lenient)
+    known_format = format_named(format) if format else None
+    source = Source(file, printable(name), MAX_BYTES)
+    return Reading(source, known_format or recognize_format(source.head), lenient=lenient)

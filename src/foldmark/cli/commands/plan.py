@@ -10,13 +10,13 @@ from foldmark.analysis.inspection import by_reason, newest_model
 from foldmark.analysis.plan import Plan, session_plan
 from foldmark.compaction.prune import Decision
 from foldmark.errors import BadInput
-from foldmark.files import harmless
+from foldmark.files import printable
 from foldmark.log.log import handle
 from foldmark.log.render import message_text
 from foldmark.log.view import Viewer
 from foldmark.model.values import Json
 from foldmark.tokens.budget import exceeds, is_overflow, pressure, usable
-from foldmark.tokens.limits import Limit, model_limits, narrowed
+from foldmark.tokens.limits import Limit, limits_with_window, model_limits
 
 from ..groups import option
 from ..layout import (
@@ -26,30 +26,30 @@ from ..layout import (
     count,
     gauge,
     listing,
-    pressure_colour,
+    pressure_color,
     pressure_text,
+    report_head,
+    safe_text,
     section,
-    titled,
-    words,
 )
 from ..options import AsJson, File, ModelOptions, ReadOptions, policy_named
-from ..text import number, within
+from ..text import number, strip_folder
 
 _MOST_ROWS, _FIRST_WORDS = 15, 120
-_RECALL = "The model sees one line in place of each; its handle recalls it from the log."
+_RECALL = "The model sees one line in place of each; the handle in it recalls the output."
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuleOptions:
-    """What the policy's rules are changed to."""
+    """Changes to the rules of the policy."""
 
     reserved: int | None = option("--reserved", "Tokens to keep free in the window.")
     threshold: float | None = option(
         "--threshold X",
-        "Compact from here on: a fraction of the window, like 0.8, or tokens.",
+        "Usage at which to compact: a fraction of the window, such as 0.8, or a number of tokens.",
     )
-    auto: bool | None = option("--auto/--no-auto", "Compact by itself on overflow, or never.")
-    prune: bool | None = option("--prune/--no-prune", "Prune, or never.")
+    auto: bool | None = option("--auto/--no-auto", "Compact automatically on overflow, or never.")
+    prune: bool | None = option("--prune/--no-prune", "Prune old tool outputs, or never.")
 
 
 def plan(
@@ -69,8 +69,8 @@ def plan(
     name = models.model or newest_model(log) or ""
     if not name and not models.window:
         cause = "no message names a model; give --model PROVIDER:NAME or --window N"
-        raise BadInput(cause, source=harmless(file))
-    limit = narrowed(name, models.window) if models.window else model_limits(name)
+        raise BadInput(cause, source=printable(file))
+    limit = limits_with_window(name, models.window) if models.window else model_limits(name)
     viewer = Viewer(log, policy, model=name, usable=usable(policy, limit, name))
     report = PlanReport(viewer, limit, name, session_plan(viewer, limit, model=name))
     info = transcript.info
@@ -79,14 +79,15 @@ def plan(
 
 
 class PlanReport:
-    """A plan with what it was made for."""
+    """A plan and the model it was made for."""
 
     def __init__(self, viewer: Viewer, limit: Limit, model: str, plan: Plan) -> None:
-        """Take the plan for a session as it is now."""
+        """Take the plan for the current session."""
         self._viewer, self._policy, self._log = viewer, viewer.policy, viewer.log
         self._limit, self._model, self._plan = limit, model, plan
-        self._left = plan.pruned_tokens
-        self._left_pressure = pressure(self._left, plan.usable) if limit.context else 0.0
+        self._tokens_after_prune = plan.pruned_tokens
+        after_prune = pressure(plan.pruned_tokens, plan.usable) if limit.context else 0.0
+        self._pressure_after_prune = after_prune
 
     def as_json(self) -> Json:
         """The plan as `--json` prints it."""
@@ -98,26 +99,26 @@ class PlanReport:
             **{name: getattr(plan, name) for name in ("overflow", "usable", "tokens", "pressure")},
             "freed": plan.prune.tokens,
             "after_prune": {
-                "tokens": self._left,
-                "pressure": self._left_pressure,
-                "overflow": is_overflow(policy, self._left, self._limit, self._model),
+                "tokens": self._tokens_after_prune,
+                "pressure": self._pressure_after_prune,
+                "overflow": is_overflow(policy, self._tokens_after_prune, self._limit, self._model),
             },
             "auto": policy.auto,
             "folded": len(plan.fold.head),
-            "prune": [_decision(held) for held in plan.prune.prune],
-            "keep": [_decision(held) for held in plan.prune.keep],
+            "prune": [_decision(decision) for decision in plan.prune.prune],
+            "keep": [_decision(decision) for decision in plan.prune.keep],
             "tail_start": plan.tail_start,
         }
 
     def pieces(self, title: str, folder: str) -> Iterator[RenderableType]:
-        """The whole report, piece by piece."""
+        """The parts of the report."""
         limit, prune = self._limit.context, self._plan.prune
-        yield titled(
+        yield report_head(
             title,
             [
                 ("policy", self._policy.name),
-                ("model", self._model or "not named"),
-                ("window", number(limit, "token") if limit else "without limit"),
+                ("model", self._model or "unknown"),
+                ("window", number(limit, "token") if limit else "no limit"),
             ],
         )
         yield section("How full the window is", *self._fill())
@@ -130,7 +131,7 @@ class PlanReport:
             yield section("Prune would hide nothing")
         if prune.keep:
             rows = ((outputs, tokens, reason) for reason, outputs, tokens in by_reason(prune.keep))
-            head = f"{number(len(prune.keep), 'tool output')} would stay in full, and why"
+            head = f"{number(len(prune.keep), 'tool output')} would stay, and why"
             yield section(head, listing("outputs tokens reason", rows))
         yield self._compaction()
 
@@ -145,58 +146,61 @@ class PlanReport:
         yield gauge(plan.pressure)
         yield Text(f"{plan.tokens:,} used of {number(plan.usable, 'usable token')}")
         if plan.overflow:
-            text = "It overflows: the session must be made smaller before the next request."
+            text = "It overflows: the session must shrink before the next request."
             yield Text(text, style="bold red")
         elif self._exceeds(plan.tokens):
-            text = "It is too full, but automatic compaction is off: compact it by hand."
+            text = "It is too full, but automatic compaction is off: compact it manually."
             yield Text(text, style="bold yellow")
         elif not plan.tokens:
-            yield Text("No answer has reported its tokens yet, and this policy estimates none.")
+            yield Text("No reply has reported its tokens yet, and this policy does not estimate.")
         else:
             left = number(plan.usable - plan.tokens, "token")
-            yield Text(f"It fits: {left} are left before it must be compacted.", style="green")
+            yield Text(f"It fits: {left} left before a compaction.", style="green")
 
     def _pruned(self, folder: str) -> Iterator[Row]:
-        decisions = sorted(self._plan.prune.prune, key=lambda held: -held.tokens)
-        for held in decisions[:_MOST_ROWS]:
-            about = held.output.target.label
-            reason = held.reason.replace(about, "its file", 1) if about else held.reason
-            tokens = count(held.tokens, "yellow")
-            yield handle(held.ordinal), held.tool, within(about, folder), tokens, reason
+        decisions = sorted(self._plan.prune.prune, key=lambda decision: -decision.tokens)
+        for decision in decisions[:_MOST_ROWS]:
+            about = decision.output.target.label
+            reason = decision.reason.replace(about, "its file", 1) if about else decision.reason
+            tokens = count(decision.tokens, "yellow")
+            subject = strip_folder(about, folder)
+            yield handle(decision.ordinal), decision.tool, subject, tokens, reason
         if rest := decisions[_MOST_ROWS:]:
-            tokens = count(sum(held.tokens for held in rest), QUIET)
-            yield words("…", QUIET), "", "", tokens, f"and {len(rest):,} more"
+            tokens = count(sum(decision.tokens for decision in rest), QUIET)
+            yield safe_text("…", QUIET), "", "", tokens, f"and {len(rest):,} more"
 
     def _after_prune(self) -> Text:
-        left = f"That would leave {number(self._left, 'token')}"
+        text = f"That would leave {number(self._tokens_after_prune, 'token')}"
         if not self._limit.context:
-            return Text(f"{left}.")
-        verdict = "still too many" if self._exceeds(self._left) else "it fits, without a summary"
-        text = f"{left} ({pressure_text(self._left_pressure)} of what is usable): {verdict}."
-        return Text(text, style=pressure_colour(self._left_pressure))
+            return Text(f"{text}.")
+        is_too_full = self._exceeds(self._tokens_after_prune)
+        verdict = "still too many" if is_too_full else "it fits, without a summary"
+        usage = self._pressure_after_prune
+        text = f"{text} ({pressure_text(usage)} of the usable tokens): {verdict}."
+        return Text(text, style=pressure_color(usage))
 
     def _compaction(self) -> RenderableType:
         plan, log = self._plan, self._log
         head = plan.fold.head
-        what = f"{number(len(head), 'message')} into one summary" if head else "nothing"
-        kept = [Text("No message would be kept word for word after it.")]
-        place = log.place(plan.tail_start) if plan.tail_start else None
-        if place is not None:
-            message = log.entries[place].message
+        what = number(len(head), "message") if head else "nothing"
+        tail = [Text("No recent messages would be kept verbatim.")]
+        index = log.index_of(plan.tail_start) if plan.tail_start else None
+        if index is not None:
+            message = log.entries[index].message
             who = "user" if message.is_user else "assistant"
-            first = words(message_text(message) or "(calls tools)", most=_FIRST_WORDS)
-            where = f"from message {place + 1} of {len(log)} on"
-            kept = [Text(f"Kept word for word: {where}, which begins so:")]
-            kept.append(Text.assemble((f"{who}: ", QUIET), first))
+            first = safe_text(message_text(message) or "(calls tools)", limit=_FIRST_WORDS)
+            where = f"from message {index + 1} of {len(log)} on"
+            tail = [Text(f"Recent messages kept verbatim: {where}, which starts with:")]
+            tail.append(Text.assemble((f"{who}: ", QUIET), first))
         note = "The model sees the summary in their place; the log keeps every message."
-        return section(f"A compaction now would fold {what}", *kept, note=note)
+        return section(f"Compact would summarize {what}", *tail, note=note)
 
 
-def _decision(held: Decision) -> Json:
+def _decision(decision: Decision) -> Json:
     return {
-        "part": held.part,
-        "handle": handle(held.ordinal),
-        "tool": held.tool,
-        "tokens": held.tokens,
-        "reason": held.reason,
+        "part": decision.part,
+        "handle": handle(decision.ordinal),
+        "tool": decision.tool,
+        "tokens": decision.tokens,
+        "reason": decision.reason,
     }

@@ -1,4 +1,4 @@
-"""`foldmark run`: an agent that works in a folder, at a terminal or as a part of a script."""
+"""`foldmark run`: an agent that works in a folder, interactively or in a script."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ from foldmark.errors import BadInput, FoldmarkError
 
 from ..chat.context import RunContext, RunOptions
 from ..chat.lines import ended_event, print_event
-from ..chat.loop import TERMINATED, Shown, talk, work
+from ..chat.loop import TERMINATED, OutputMode, run_chat, run_once
 from ..groups import argument
 from ..text import error_line
 
@@ -21,42 +21,44 @@ Task = Annotated[
     str | None,
     argument(
         "TASK",
-        "What is to be done; - reads it from standard input. At a terminal it may be left "
-        "out: a prompt asks for it.",
+        "Task for the agent; - reads it from standard input. On a terminal it may be left out: a "
+        "prompt asks for it.",
         show_default=False,
     ),
 ]
-AsEvents = Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print the last words alone.")]
+AsEvents = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only the final reply.")]
 
 
 def run(
     task: Task = None, *, options: RunOptions, json: AsEvents = False, quiet: Quiet = False
 ) -> None:
-    """Let an agent work in a folder, however long it takes; its session is kept.
+    """Let an agent work in a directory, and keep its session in a store.
 
-    At a terminal you can go on talking, and Ctrl-C stops it: /help tells what else there is.
-    Without one it ends with 0 when it is done, with 1 where steps, dollars or the length of an
-    answer ended it, with 2 after an error, with 130 after Ctrl-C.
+    On a terminal, a prompt follows each turn, and Ctrl-C stops a turn; /help lists the commands.
+    Otherwise the exit code is 0 when the task is done, 1 if a limit of steps, cost or reply length
+    was reached, 2 after an error, and 130 after Ctrl-C.
 
-    Example: foldmark run "make the tests pass" --model anthropic:claude-sonnet-4-5 --allow
+    Example: foldmark run "make the tests pass" -m anthropic:claude-sonnet-4-5 --allow
     'shell:pytest *'
     """
-    shown = _shown(json=json, quiet=quiet)
+    mode = _output_mode(json=json, quiet=quiet)
     context: RunContext | None = None
     try:
-        said = _read_task(task)
-        if said is None and not options.goes_on and shown != "terminal":
-            raise BadInput('say what is to be done: foldmark run "TASK"; - reads standard input')
+        text = _read_task(task)
+        if text is None and not options.resume and mode != "terminal":
+            raise BadInput(
+                'there is no task; give one: foldmark run "TASK" (- reads standard input)'
+            )
         with ExitStack() as stack:
-            # SIGTERM ends a run as an exit does, so that its session is closed.
+            # SIGTERM ends a run like an exit, so that its session is closed.
             before = signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(TERMINATED))
             stack.callback(signal.signal, signal.SIGTERM, before or signal.SIG_DFL)
             context = RunContext(options, stack)
-            code = talk(context, said) if shown == "terminal" else work(context, said, shown)
+            code = run_chat(context, text) if mode == "terminal" else run_once(context, text, mode)
     except (FoldmarkError, OSError) as error:
-        if shown == "json" and not isinstance(error, BrokenPipeError):
-            # A program that reads events is told of the error as the last one.
+        if mode == "json" and not isinstance(error, BrokenPipeError):
+            # Programs that read events get the error as the last event.
             line = error_line(error) if isinstance(error, FoldmarkError) else str(error)
             print_event(
                 ended_event(
@@ -67,17 +69,17 @@ def run(
     raise typer.Exit(code)
 
 
-def _shown(*, json: bool, quiet: bool) -> Shown:
+def _output_mode(*, json: bool, quiet: bool) -> OutputMode:
     if json and quiet:
-        raise BadInput("--json and --quiet contradict each other; give one of them")
+        raise BadInput("--json and --quiet exclude each other; give one of them")
     if json or quiet:
         return "json" if json else "quiet"
     return "terminal" if sys.stdin.isatty() and sys.stdout.isatty() else "plain"
 
 
 def _read_task(task: str | None) -> str | None:
-    """What is to be done; - is standard input."""
+    """The task, from standard input if it is `-`."""
     text = sys.stdin.read() if task == _STANDARD_INPUT else task
     if text is not None and not text.strip():
-        raise BadInput("the task is empty; say what is to be done")
+        raise BadInput("the task is empty; describe what to do")
     return text

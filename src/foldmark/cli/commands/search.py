@@ -1,4 +1,4 @@
-"""`foldmark search` and `recall`: what was said in a session, shown to the model or not."""
+"""`foldmark search` and `recall`: find messages in a session, and print hidden content."""
 
 import sys
 from typing import Annotated
@@ -9,48 +9,50 @@ from foldmark.errors import BadInput
 from foldmark.store.search import words as split_words
 
 from ..groups import argument
-from ..layout import Row, answer, listing, section, show_json, words, write_bytes
+from ..layout import Row, answer, listing, safe_text, section, show_json, write_bytes
 from ..options import SessionName, StoreOptions
 from ..text import harmless_text, number, plain
 
-_MOST = 20
+_HITS = 20
 
 Query = Annotated[
     list[str],
-    argument("QUERY", "Words that must all be there; each may be a beginning."),
+    argument("QUERY", "Words that must all occur; the start of a word is enough."),
 ]
-Most = Annotated[int, typer.Option("--most", min=1, max=1_000, help="Show so many at most.")]
-Handle = Annotated[str, argument("HANDLE", "As placeholders and search results tell it: h3f.")]
+Limit = Annotated[
+    int, typer.Option("-n", "--limit", min=1, max=1_000, help="Maximum number of hits.")
+]
+Handle = Annotated[str, argument("HANDLE", "Handle from a placeholder or search result: h3f.")]
 
 
 def search(
-    session: SessionName, query: Query, *, most: Most = _MOST, options: StoreOptions
+    session: SessionName, query: Query, *, limit: Limit = _HITS, options: StoreOptions
 ) -> None:
-    """Find where words were said: exact matches first, then the newest.
+    """Search a session, including hidden messages: exact matches first, then the newest.
 
-    Example: foldmark search latest broken wheel --most 5
+    Example: foldmark search latest flaky test --limit 5
     """
     text = " ".join(query)
-    wanted = split_words(text)
-    if not wanted:
-        raise BadInput(f"{plain(text)!r} has no word to look for: give letters or digits")
+    terms = split_words(text)
+    if not terms:
+        raise BadInput(f"{plain(text)!r} has no word to search for; give letters or digits")
     with options.session(session) as (opened, _, row):
-        found = opened.search(text, most=most)
-    piece = words(f"Nothing in session {row.id} holds: {text}")
-    if found:
-        title = f"{number(len(found), 'part')} of session {plain(row.id)}"
-        note = f"Read one whole: foldmark recall {plain(row.id)} HANDLE"
+        hits = opened.search(text, limit=limit)
+    piece = safe_text(f"No matches in session {row.id}: {text}")
+    if hits:
+        title = f"{number(len(hits), 'part')} of session {plain(row.id)}"
+        note = f"Print one in full: foldmark recall {plain(row.id)} HANDLE"
         rows: list[Row] = []
-        for hit in found:
-            snippet = words(hit.snippet, most=400)
-            snippet.highlight_words(wanted, "bold yellow", case_sensitive=False)
+        for hit in hits:
+            snippet = safe_text(hit.snippet, limit=400)
+            snippet.highlight_words(terms, "bold yellow", case_sensitive=False)
             rows.append((hit.handle, hit.state, hit.tool or hit.kind, snippet))
         piece = section(title, listing("handle state what snippet", rows), note=note)
-    answer({"id": row.id, "query": text, "found": found}, piece, json=options.json)
+    answer({"id": row.id, "query": text, "found": hits}, piece, json=options.json)
 
 
 def recall(session: SessionName, handle: Handle, *, options: StoreOptions) -> None:
-    """Print the content behind a handle: its very bytes, where no terminal reads them.
+    """Print the content behind a handle, byte for byte unless printed on a terminal.
 
     Example: foldmark recall latest h3f > output.txt
     """

@@ -1,4 +1,4 @@
-"""`foldmark sessions` and `events`: what is in a store, and what happened to a session."""
+"""`foldmark sessions` and `events`: the sessions of a store, and what happened to them."""
 
 import sys
 import time
@@ -13,31 +13,31 @@ from rich.text import Text
 from foldmark.files import size_text
 from foldmark.model.events import Event
 from foldmark.model.values import Json, encode
-from foldmark.store.leases import busy, has_died
+from foldmark.store.leases import busy_error, has_died
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store
 
 from ..groups import flag, option
-from ..layout import QUIET, Cell, Row, answer, listing, words
+from ..layout import QUIET, Cell, Row, answer, listing, safe_text
 from ..options import SessionName, StoreOptions
-from ..text import ago, escaped, number, percent, plain
+from ..text import ago, escape_json, number, percent, plain
 
-_WIDE = 110  # columns from which on there is room for whole ids
+_WIDE = 110  # columns from which whole ids are shown
 _SHORTEST = 16
 _MOST_TEXT = 300
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventOptions(StoreOptions):
-    """Which events are told, and how."""
+    """Which events to print, and how."""
 
-    after: int = option("--after N", "Only those after this one.", min=0, max=2**62, default=0)
-    follow: bool = flag("--follow", "Go on as they come, until Ctrl-C.")
+    after: int = option("--after N", "Only events after number N.", min=0, max=2**62, default=0)
+    follow: bool = flag("--follow", "Wait for new events until Ctrl-C.")
     json: bool = flag("--json", "Print one JSON object per line.")
 
 
 def sessions(*, options: StoreOptions) -> None:
-    """List the sessions of a store, the one that was last written to first.
+    """List the sessions of a store, the most recently written first.
 
     Example: foldmark sessions --store work.db
     """
@@ -49,7 +49,7 @@ def sessions(*, options: StoreOptions) -> None:
     listed = [_as_json(row, writer) for row, writer in zip(rows, writers, strict=True)]
     value: Json = {"store": name, "sessions": listed, "disk": disk, "size": size}
     pieces: list[RenderableType] = [
-        words(f"No sessions in {name} yet; begin with: foldmark import FILE")
+        safe_text(f"No sessions in {name} yet; start with: foldmark import FILE")
     ]
     if rows:
         text = f"{number(len(rows), 'session')}, {size_text(disk)} on disk"
@@ -60,27 +60,27 @@ def sessions(*, options: StoreOptions) -> None:
 
 
 def _writer(store: Store, row: SessionRow) -> str | None:
-    """Who is writing to a session, if anyone."""
+    """The process that is writing to a session, or None."""
     if row.holder is None or has_died(row.holder):
         return None
-    lease = busy(store.engine, row.key, row.id)
+    lease = busy_error(store.engine, row.key, row.id)
     return lease.holder if lease.seconds > 0 else None
 
 
 def _as_json(row: SessionRow, writer: str | None) -> Json:
-    told = ("tokens", "size", "acts", "created", "updated")
+    fields = ("tokens", "size", "acts", "created", "updated")
     return {
         "id": row.id,
         "title": row.info.title or None,
         "directory": row.info.directory or None,
         "messages": row.places,
-        **{name: getattr(row, name) for name in told},
+        **{name: getattr(row, name) for name in fields},
         "writer": writer,
     }
 
 
-def shown_names(rows: Sequence[SessionRow]) -> list[str]:
-    """The ids of sessions as there is room for them: whole, or as much as stands for the whole."""
+def display_names(rows: Sequence[SessionRow]) -> list[str]:
+    """The ids of the sessions: whole in wide terminals, otherwise unambiguous prefixes."""
     return [row.id for row in rows] if Console().width >= _WIDE else short_names(rows)
 
 
@@ -90,16 +90,16 @@ def _table(rows: Sequence[SessionRow], writers: Sequence[str | None]) -> Rendera
     if any(writers):
         columns += " state"
     lines: list[Row] = []
-    for row, name, writer in zip(rows, shown_names(rows), writers, strict=True):
+    for row, name, writer in zip(rows, display_names(rows), writers, strict=True):
         cells: list[Cell] = [name, row.info.title or "", row.places, row.tokens]
         cells += [size_text(row.size), ago(now - row.updated / 1000)]
-        cells.append(words(f"written by {writer}", "yellow", most=40) if writer else "")
+        cells.append(safe_text(f"written by {writer}", "yellow", limit=40) if writer else "")
         lines.append(cells)
     return listing(columns, lines)
 
 
 def short_names(rows: Sequence[SessionRow]) -> list[str]:
-    """Of each id as much as no other one begins with: it stands for the whole."""
+    """The shortest prefixes of the ids that are unambiguous, and at least 16 characters."""
     ids = sorted(row.id for row in rows)
     lengths: dict[str, int] = {}
     for before, own, after in zip(["", *ids], ids, [*ids[1:], ""], strict=False):
@@ -112,13 +112,13 @@ def short_names(rows: Sequence[SessionRow]) -> list[str]:
 
 
 def events(session: SessionName, *, options: EventOptions) -> None:
-    """Tell what happened to a session, whoever did it: one line per event, oldest first.
+    """Print what happened to a session, in any process: one line per event, oldest first.
 
     Example: foldmark events latest --follow --json
     """
     with options.session(session) as (opened, _, _):
         for event in opened.follow(options.after, seconds=None if options.follow else 0):
-            line = escaped(encode(event).decode()) if options.json else _line(event)
+            line = escape_json(encode(event).decode()) if options.json else _line(event)
             sys.stdout.write(f"{line}\n")
             if options.follow:
                 sys.stdout.flush()
@@ -130,6 +130,6 @@ def _line(event: Event) -> str:
         name: value if isinstance(value, str) else encode(value).decode()
         for name, value in event.data.items()
     }
-    told = " ".join(f"{name}={plain(text, most=_MOST_TEXT)}" for name, text in texts.items())
-    line = f"{event.number:>6}  {at:%m-%d %H:%M:%S}  {plain(event.kind):<18}  {told}"
+    data = " ".join(f"{name}={plain(text, limit=_MOST_TEXT)}" for name, text in texts.items())
+    line = f"{event.number:>6}  {at:%m-%d %H:%M:%S}  {plain(event.kind):<18}  {data}"
     return line.rstrip()

@@ -1,4 +1,4 @@
-"""`foldmark undo`, `revert` and `fork`: a session as it was before."""
+"""`foldmark undo`, `revert` and `fork`: return a session to an earlier state."""
 
 import sys
 from dataclasses import dataclass
@@ -13,125 +13,126 @@ from foldmark.session.session import Session
 from foldmark.snapshots.snapshots import Restored
 
 from ..groups import argument, flag, option
-from ..layout import answer, words
-from ..options import SessionName, StoreOptions, new_name
+from ..layout import answer, safe_text
+from ..options import SessionName, StoreOptions, check_new_id
 from ..text import number, plain
-from .diff import FolderOptions, folder_of, message_named, restored_lines, taken_snapshots
-from .show import operation_json
+from .diff import FolderOptions, open_snapshots, resolve_message, restore_report, session_folder
+from .show import operation_json, operation_label
 
-FILES_STAY = (
-    "Files stay as they are: undo is for the view. revert --files takes files to a message."
-)
+FILES_STAY = "Files are unchanged: undo affects the view only. revert --files also restores files."
 
-Place = Annotated[str, argument("MESSAGE", "The id of a message, or the handle of its part.")]
+MessageName = Annotated[str, argument("MESSAGE", "Id of a message, or handle of a part of it.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class UndoOptions:
-    """Which operation is undone or redone."""
+    """The operation to undo or redo."""
 
-    act: int | None = option("--act N", "This one, not the latest.", min=1)
-    redo: bool = flag("--redo", "Put in force again what was undone.")
+    operation: int | None = option(
+        "--operation N", "Operation to undo (default: the latest).", min=1
+    )
+    redo: bool = flag("--redo", "Redo an undone operation instead.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RevertOptions(FolderOptions):
-    """Whether files go back as well."""
+    """Whether to restore files as well."""
 
     files: bool = flag(
         "--files",
-        "Take the files of its folder back, too: to before your message was answered, or to after "
-        "an answer.",
+        "Also restore the session's files: to before the reply to a user message, or to after a "
+        "reply.",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForkOptions:
-    """Where a fork begins, and its id."""
+    """The start of a fork, and its id."""
 
-    at: str | None = option("--at MESSAGE", "Begin as the session was at this message.")
-    name: str | None = option("--as NEW", "The id of the fork; a new one if none.")
+    at: str | None = option("--at MESSAGE", "Fork the session as it was at this message.")
+    name: str | None = option("--as ID", "Id of the fork (default: a new one).")
 
 
 def undo(session: SessionName, *, undoing: UndoOptions, options: StoreOptions) -> None:
-    """Take back the latest prune, pivot or revert; or with --redo, put it in force again.
+    """Undo the latest prune, compaction or revert, or redo it with --redo.
 
-    Example: foldmark undo latest --act 3
+    Example: foldmark undo latest --operation 3
     """
     with options.session(session) as (opened, _, _):
         before = opened.view().tokens
-        done = (opened.redo if undoing.redo else opened.undo)(undoing.act)
-        outcome = "is in force again" if undoing.redo else "was undone"
-        text = f"Act {done.number}, a {done.kind}, {outcome}"
-        tell_operation(opened, done, before, text, json=options.json)
-        if done.kind == "revert" and not options.json:
+        operation = (opened.redo if undoing.redo else opened.undo)(undoing.operation)
+        outcome = "was redone" if undoing.redo else "was undone"
+        text = f"{operation_label(operation)} {outcome}"
+        print_operation(opened, operation, before, text, json=options.json)
+        if operation.kind == "revert" and not options.json:
             sys.stderr.write(f"{FILES_STAY}\n")
 
 
 def revert(
-    session: SessionName, message: Place, *, reverting: RevertOptions, options: StoreOptions
+    session: SessionName, message: MessageName, *, reverting: RevertOptions, options: StoreOptions
 ) -> None:
-    """Go back to a message: what came after it is hidden, what was folded since is shown.
+    """Return to a message: later messages are hidden, and later compactions have no effect.
 
-    With --files, the folder's files are again what the view tells: after a message of yours as
-    they were before it was answered, after an answer as they were when it had been given.
+    With --files, the files also return to that state: to before the reply if the message is yours,
+    or to after it if the message is a reply.
 
     Example: foldmark revert latest h3f --files
     """
     if reverting.folder is not None and not reverting.files:
-        raise BadInput("--folder is for the files that go back; give --files, too")
-    with options.session(session) as (opened, kept, row):
+        raise BadInput("--dir is for the files to restore; add --files")
+    with options.session(session) as (opened, store, row):
         before = opened.view().tokens
         restored: Restored | None = None
         if reverting.files:
-            # Found first: what is wrong with it is told before anything is changed.
-            name = message_named(kept, row, message)
+            # Restore files first: errors must come before anything is changed.
+            name = resolve_message(store, row, message)
             messages = opened.export(reverted=False).messages
-            asks = any(held.id == name and held.is_user for held in messages)
-            # The files as the view will tell them: what answered the message is hidden.
-            tree = (tree_before if asks else tree_after)(opened, name)
-            restored = taken_snapshots(opened, folder_of(opened, reverting.folder)).restore(tree)
-        done = opened.revert(message)
-        text = f"Went back to {plain(message)}, which is act {done.number}"
-        tell_operation(opened, done, before, text, json=options.json, restored=restored)
+            is_request = any(one.id == name and one.is_user for one in messages)
+            # The reply to a request is hidden, so the files must be those before it.
+            tree = (tree_before if is_request else tree_after)(opened, name)
+            folder = session_folder(opened, reverting.folder)
+            restored = open_snapshots(opened, folder).restore(tree)
+        operation = opened.revert(message)
+        text = f"Reverted to {plain(message)} (operation {operation.number})"
+        print_operation(opened, operation, before, text, json=options.json, restored=restored)
 
 
-def tell_operation(
+def print_operation(
     session: Session,
-    done: Operation,
+    operation: Operation,
     before: int,
     text: str,
     *,
     json: bool = False,
     restored: Restored | None = None,
 ) -> None:
-    """Print what an operation, or taking one back, did to a view and to files."""
+    """Print what an operation, or its undo, did to the view and to files."""
     after = session.view().tokens
     value: dict[str, object] = {
         "id": session.id,
-        "act": operation_json(done),
+        "act": operation_json(operation),
         "before": before,
         "after": after,
     }
     lines = [Text(f"{text}: {before:,} → {number(after, 'token')}.")]
     if restored is not None:
         value["files"] = restored
-        lines += [Text(f"  {line}") for line in restored_lines(restored)]
+        lines += [Text(f"  {line}") for line in restore_report(restored)]
     answer(value, Text("\n").join(lines), json=json)
 
 
 def fork(session: SessionName, *, forking: ForkOptions, options: StoreOptions) -> None:
-    """Make a new session that begins as another one is, or was at a message.
+    """Create a new session from another one, as it is or as it was at a message.
 
     Example: foldmark fork latest --at h3f --as another-way
     """
-    name = new_name(forking.name)
+    name = check_new_id(forking.name)
     with (
         options.session(session) as (opened, _, row),
-        opened.fork(forking.at, session=name) as made,
+        opened.fork(forking.at, session=name) as forked,
     ):
-        info = made.info
+        info = forked.info
     figures = {"id": info.id, "from": row.id, "messages": info.places, "tokens": info.tokens}
     text = f"{number(info.places, 'message')}, {number(info.tokens, 'token')}"
-    line = words(f"Forked {row.id} as {info.id}: {text}.", most=1_000)
+    line = safe_text(f"Forked {row.id} as {info.id}: {text}.", limit=1_000)
     answer(figures, line, json=options.json)
