@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from foldmark.errors import BadInput
-from foldmark.files import NotRegular, harmless, open_folder, open_regular, size_text, write_private
+from foldmark.files import (
+    NotRegular,
+    open_folder,
+    open_regular,
+    printable,
+    size_text,
+    write_private,
+)
 from foldmark.model.messages import Message, SessionInfo, TextPart, Transcript, UserInfo
 from foldmark.model.values import encode as encoded
 from foldmark.transcripts.read import read_transcript
@@ -79,31 +86,31 @@ def test_a_file_without_permission_is_said_to_be_so(tmp_path: Path):
 
 @pytest.mark.parametrize("data", [b"", b"   \n\t\n", b"\xef\xbb\xbf"])
 def test_an_empty_file_is_said_to_be_empty(tmp_path: Path, data: bytes):
-    assert refused(holding(tmp_path, data)).cause == "it is empty"
+    assert refused(holding(tmp_path, data)).cause == "the file is empty"
 
 
 def test_a_binary_file_is_refused_at_its_first_nul(tmp_path: Path):
     error = refused(holding(tmp_path, b"\x7fELF\x02\x01\0\0"))
     assert error.cause == "a binary file, not JSON text"
-    assert error.place == "byte 6"
+    assert error.location == "byte 6"
 
 
 def test_bytes_that_are_no_utf8_are_told_from_bad_json(tmp_path: Path):
     error = refused(holding(tmp_path, b'{\n"info": "caf\xe9"}'))
     assert error.cause == "not UTF-8 text"
-    assert error.place == "line 2, byte 14"
+    assert error.location == "line 2, byte 14"
 
 
 def test_truncated_json_is_said_to_be_cut_off_at_its_last_line(tmp_path: Path):
     error = refused(holding(tmp_path, b'{"info": {"id": "a"},\n"messages": [\n{"in'))
     assert "cut off" in error.cause
-    assert error.place == "line 3"
+    assert error.location == "line 3"
 
 
 def test_bad_json_is_told_with_its_line(tmp_path: Path):
     error = refused(holding(tmp_path, b'{\n"info": nonsense}'))
     assert error.cause.startswith("not valid JSON: ")
-    assert error.place == "line 2"
+    assert error.location == "line 2"
 
 
 def test_lines_of_no_known_format_are_told_which_formats_were_tried(tmp_path: Path):
@@ -167,7 +174,7 @@ USER = {"id": "m", "role": "user"}
 )
 def test_a_wrong_field_is_told_by_its_path(tmp_path: Path, data: bytes, place: str, cause: str):
     error = refused(holding(tmp_path, data))
-    assert error.place == place
+    assert error.location == place
     assert error.cause.startswith(cause)
 
 
@@ -179,7 +186,7 @@ def test_a_gigabyte_of_nothing_is_refused_at_its_first_byte(tmp_path: Path):
 
 
 def test_a_line_over_the_limit_is_refused_with_the_option(tmp_path: Path):
-    error = refused(holding(tmp_path, b'{"a": "' + b"x" * 3_000_000 + b'"}\n'), most_bytes=2**21)
+    error = refused(holding(tmp_path, b'{"a": "' + b"x" * 3_000_000 + b'"}\n'), max_bytes=2**21)
     assert error.cause.startswith("line 1 is longer, but the limit is 2MB")
     assert "--max-size" in error.cause
 
@@ -187,8 +194,8 @@ def test_a_line_over_the_limit_is_refused_with_the_option(tmp_path: Path):
 def test_the_limit_is_the_callers_to_set(tmp_path: Path):
     path = holding(tmp_path, encoded(SMALL))
     size = path.stat().st_size
-    assert read_transcript(path, most_bytes=size) == SMALL
-    assert f"the limit is {size - 1} bytes" in refused(path, most_bytes=size - 1).cause
+    assert read_transcript(path, max_bytes=size) == SMALL
+    assert f"the limit is {size - 1} bytes" in refused(path, max_bytes=size - 1).cause
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
@@ -207,14 +214,14 @@ def test_control_characters_in_a_name_are_made_harmless(tmp_path: Path):
     with pytest.raises(BadInput) as caught:
         read_transcript(tmp_path / "a\x1b[31m\n\udcffb")
     assert str(caught.value).isprintable()
-    assert harmless("a\x1b[31mb\u202e") == "a\ufffd[31mb\ufffd"
+    assert printable("a\x1b[31mb\u202e") == "a\ufffd[31mb\ufffd"
 
 
 READ = """
 from foldmark.transcripts.read import read_transcript
 from foldmark.errors import BadInput
 try:
-    print(read_transcript("-", most_bytes=3 * 2**20).info.title)
+    print(read_transcript("-", max_bytes=3 * 2**20).info.title)
 except BadInput as error:
     print(error)
 """

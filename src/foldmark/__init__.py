@@ -1,11 +1,11 @@
-"""Foldmark keeps an agent's session whole, and shows the model a view of it that fits.
+"""Foldmark keeps the whole session of an agent, and shows the model a view that fits its window.
 
     with foldmark.open("agent.db", model="anthropic:claude-sonnet-4-5") as session:
         session.user("Fix the failing test")
-        session.messages("anthropic")       # what to send; it is made to fit first
-        foldmark.Agent("anthropic:claude-sonnet-4-5", tools=[weigh]).run(session=session)
+        session.messages("anthropic")       # the messages to send, compacted first if necessary
+        foldmark.Agent("anthropic:claude-sonnet-4-5", tools=[run_tests]).run(session=session)
 
-Names are looked up when they are first used, so that importing the package costs little.
+Names are imported when they are first used, so that importing the package is fast.
 """
 
 from importlib import import_module
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .model.messages import Message
     from .policy import Policy, preset
     from .refusals import is_context_overflow
-    from .session.opening import aopen, open  # noqa: A004 - `foldmark.open` is its name
+    from .session.opening import aopen, open  # noqa: A004 - the public name is `foldmark.open`
     from .session.session import Session
     from .session.settings import Settings
     from .tokens.limits import Limit, model_limits
@@ -99,9 +99,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'foldmark' has no attribute {name!r}")
-    found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

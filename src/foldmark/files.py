@@ -1,8 +1,8 @@
-"""Files to read, files that only their owner may read, and files below a folder without links.
+"""Open and write files safely: regular files only, private modes, no symbolic links.
 
-`opened_input` reads what a user names: whatever is wrong is BadInput, with the reason. Everything
-else that opens a file for us uses `open_regular`, and below a folder that others can write to
-`open_folder` first; both raise OSError, which the caller puts into its own words.
+`open_input` opens a file that a user names, and raises BadInput with the reason if it cannot.
+All other code opens files with `open_regular`, and opens folders that others can write to with
+`open_folder` first. Both raise OSError, which the caller turns into a message of its own.
 """
 
 import errno
@@ -19,18 +19,18 @@ from typing import BinaryIO
 
 from .errors import BadInput
 
-MOST_BYTES = 512 * 2**20
+MAX_BYTES = 512 * 2**20
 STANDARD_INPUT = "-"
-UNFINISHED = ".foldmark-restore-"  # how the names of files begin that are not yet in their place
+UNFINISHED = ".foldmark-restore-"  # prefix of the names of files that are not complete yet
 
-# Absent on some systems, where a link cannot be refused.
+# Not defined on every system; without it, links cannot be refused.
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
-# Opening a pipe waits for its other end; O_NONBLOCK makes it return, to be refused.
+# Opening a pipe blocks until its other end is opened; with O_NONBLOCK it returns at once.
 _FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | getattr(os, "O_CLOEXEC", 0)
 
-# What a parser says of JSON types, in plain words.
+# Readable names for the JSON types in a parser's messages.
 _TYPES = {
     "object": "an object",
     "array": "a list",
@@ -43,12 +43,12 @@ _TYPES = {
 }
 _MISSING = re.compile(r"Object missing required field `(.+)`")
 _MISTYPED = re.compile(r"Expected `(.+)`, got `(.+)`")
-_UNKNOWN = re.compile(r"Invalid value (.+)", re.DOTALL)
+_UNEXPECTED = re.compile(r"Invalid value (.+)", re.DOTALL)
 _MALFORMED = "JSON is malformed: "
 
 
 def write_private(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file that only its owner may read: the whole of it, or nothing."""
+    """Write a file that only its owner may read, atomically."""
     final = Path(path)
     number, name = tempfile.mkstemp(dir=final.parent, prefix=f".{final.name[:32]}.")
     try:
@@ -64,20 +64,20 @@ def write_private(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def user_data() -> Path:
-    """The folder of the user's own data: sessions and snapshots, outside of any project."""
-    given = Path(os.environ.get("XDG_DATA_HOME", ""))
-    data = given if given.is_absolute() else Path.home() / ".local" / "share"
+    """The folder of the user's own data (sessions and snapshots), outside of any project."""
+    configured = Path(os.environ.get("XDG_DATA_HOME", ""))
+    data = configured if configured.is_absolute() else Path.home() / ".local" / "share"
     return data / "foldmark"
 
 
-def harmless(name: str, most: int | None = None) -> str:
-    """A file's name as it can be printed: what steers a terminal is shown as U+FFFD."""
-    short = name if most is None or len(name) <= most else f"{name[: most - 1]}…"
+def printable(name: str, limit: int | None = None) -> str:
+    """A file name that is safe to print: control characters become U+FFFD."""
+    short = name if limit is None or len(name) <= limit else f"{name[: limit - 1]}…"
     return "".join(ch if ch.isprintable() else "\N{REPLACEMENT CHARACTER}" for ch in short)
 
 
 def size_text(size: int) -> str:
-    """A size in the largest unit that fits, as `--max-size` takes it."""
+    """A size in the largest unit that fits, in the form that `--max-size` accepts."""
     for unit, factor in (("GB", 2**30), ("MB", 2**20), ("kB", 2**10)):
         if size >= factor:
             return f"{size / factor:.1f}".removesuffix(".0") + unit
@@ -88,26 +88,26 @@ def size_text(size: int) -> str:
 
 
 @contextmanager
-def opened_input(name: str) -> Generator[BinaryIO]:
-    """A regular file, or standard input, to be read."""
+def open_input(name: str) -> Generator[BinaryIO]:
+    """Open a regular file, or standard input for "-"; raises BadInput."""
     if name != STANDARD_INPUT:
-        with _opened(name) as file:
+        with _open_named(name) as file:
             yield file
         return
-    # None where a program was started without it.
+    # None if the program was started without standard input.
     standard: BinaryIO | None = getattr(sys.stdin, "buffer", None)
     if standard is None:
-        raise BadInput("there is no standard input to read")
+        raise BadInput("there is no standard input to read; name a file instead")
     yield standard
 
 
-def _opened(name: str) -> BinaryIO:
+def _open_named(name: str) -> BinaryIO:
     try:
         return open_regular(name, links=True)
     except FileNotFoundError:
         raise BadInput("there is no such file") from None
     except PermissionError:
-        raise BadInput("no permission to read it") from None
+        raise BadInput("no permission to read this file") from None
     except ValueError as error:
         raise BadInput(f"not a file name: {error}") from None
     except NotRegular as error:
@@ -119,7 +119,7 @@ def _opened(name: str) -> BinaryIO:
 
 
 def _refusal(mode: int) -> str:
-    """Why a thing that is no regular file is not read."""
+    """Why something other than a regular file is not read."""
     if stat.S_ISDIR(mode):
         return "this is a folder, not a file"
     if stat.S_ISFIFO(mode):
@@ -127,11 +127,11 @@ def _refusal(mode: int) -> str:
     return "this is a device, not a regular file"
 
 
-def too_large(what: str, most_bytes: int) -> BadInput:
-    """That there is more than the limit."""
+def too_large_error(what: str, max_bytes: int) -> BadInput:
+    """The error for input above the size limit."""
     return BadInput(
-        f"{what}, but the limit is {size_text(most_bytes)}; "
-        "raise it: --max-size on the command line, most_bytes=… in Python"
+        f"{what}, but the limit is {size_text(max_bytes)}; "
+        "raise it with --max-size on the command line, or max_bytes=… in Python"
     )
 
 
@@ -139,10 +139,10 @@ def too_large(what: str, most_bytes: int) -> BadInput:
 
 
 class NotRegular(OSError):
-    """Something that is no regular file; its mode says what it is."""
+    """A path is not a regular file; `mode` says what it is."""
 
     def __init__(self, mode: int) -> None:
-        """Take the mode of what was opened."""
+        """Keep the mode of the opened path."""
         super().__init__(errno.EINVAL, "this is no regular file")
         self.mode = mode
 
@@ -150,10 +150,10 @@ class NotRegular(OSError):
 def open_regular(
     name: str | bytes | os.PathLike[str], *, folder: int | None = None, links: bool = False
 ) -> BinaryIO:
-    """Open a regular file to be read, below an open folder if one is given.
+    """Open a regular file for reading, relative to the open `folder` if there is one.
 
-    A pipe, device or folder raises NotRegular; a link as the last name raises OSError, unless
-    `links` are followed.
+    Raises NotRegular for a pipe, device or folder, and OSError if the last component is a link,
+    unless `links` is true.
     """
     number = os.open(name, _FILE if links else _FILE | _NO_LINK, dir_fd=folder)
     mode = os.fstat(number).st_mode
@@ -167,11 +167,11 @@ def open_regular(
 def open_folder(
     root: str | bytes | os.PathLike[str], names: Iterable[str | bytes], *, make: bool = False
 ) -> Generator[int]:
-    """The descriptor of a folder below a root, for `dir_fd` of what is done inside it.
+    """Open a folder below a root, and yield its descriptor for use as `dir_fd`.
 
-    Each folder on the way is opened from the one before, and never through a link: whoever swaps
-    one in meanwhile changes nothing. The root itself may be a link. With `make`, folders that are
-    missing are made. Raises OSError.
+    Each folder on the path is opened relative to its parent and never through a link, so that a
+    link swapped in meanwhile has no effect. The root itself may be a link. With `make`, missing
+    folders are created. Raises OSError.
     """
     number = os.open(root, _FOLDER)
     try:
@@ -188,69 +188,69 @@ def open_folder(
 
 
 @contextmanager
-def placed(folder: int, name: str | bytes) -> Generator[bytes]:
-    """A new name in an open folder; what was made under it takes the place of `name` at the end.
+def replace_atomically(folder: int, name: str | bytes) -> Generator[bytes]:
+    """Yield a temporary name in an open folder, and rename it to `name` at the end.
 
-    So it is there whole, or not at all. Raises OSError.
+    The file `name` is replaced completely or not at all. Raises OSError.
     """
-    between = os.fsencode(UNFINISHED + token_hex(8))
+    temporary = os.fsencode(UNFINISHED + token_hex(8))
     try:
-        yield between
-        os.rename(between, name, src_dir_fd=folder, dst_dir_fd=folder)
+        yield temporary
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with suppress(OSError):
-            os.unlink(between, dir_fd=folder)
+            os.unlink(temporary, dir_fd=folder)
         raise
 
 
 def write_file(
-    folder: int, name: str | bytes, data: bytes, mode: int | None, *, usual: int = 0o666
+    folder: int, name: str | bytes, data: bytes, mode: int | None, *, default: int = 0o666
 ) -> None:
-    """Write a file in an open folder, with this mode; None: the usual one, less the umask."""
-    with placed(folder, name) as between:
-        number = os.open(between, _NEW, usual if mode is None else 0o600, dir_fd=folder)
+    """Write a file in an open folder with this mode, or with `default` less the umask if None."""
+    with replace_atomically(folder, name) as temporary:
+        number = os.open(temporary, _NEW, default if mode is None else 0o600, dir_fd=folder)
         with os.fdopen(number, "wb") as file:
             if mode is not None:
                 os.fchmod(number, mode)
             file.write(data)
 
 
-# --- what is wrong with the JSON -----------------------------------------------------------
+# --- readable errors for malformed JSON ----------------------------------------------------
 
 
-def text_problem(data: bytes) -> BadInput | None:
-    """What is wrong with bytes that are no text at all; a parser tells it as bad JSON."""
+def encoding_error(data: bytes) -> BadInput | None:
+    """The error for bytes that are not UTF-8, which a parser reports as bad JSON; else None."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        return BadInput("not UTF-8 text", place=f"line {line}, byte {error.start}")
+        return BadInput("not UTF-8 text", location=f"line {line}, byte {error.start}")
     return None
 
 
-def in_plain_words(error: BadInput) -> BadInput:
-    """What a parser says of JSON, as people say it."""
-    cause, place = error.cause, error.place
+def explain_json_error(error: BadInput) -> BadInput:
+    """The same error, with the JSON parser's message in plain words."""
+    cause, location = error.cause, error.location
     if cause == "Input data was truncated":
-        return BadInput("the JSON ends too early; the file was cut off", place=place)
+        return BadInput("the JSON ends too early; the file is incomplete", location=location)
     if cause.startswith(_MALFORMED):
-        return BadInput(_malformed(cause.removeprefix(_MALFORMED)), place=place)
-    if unknown := _UNKNOWN.fullmatch(cause):
-        return BadInput(f"the value {unknown[1]} is not known here", place=place)
+        return BadInput(_malformed(cause.removeprefix(_MALFORMED)), location=location)
+    if unknown := _UNEXPECTED.fullmatch(cause):
+        return BadInput(f"the value {unknown[1]} is not known here", location=location)
     if missing := _MISSING.fullmatch(cause):
         cause = f"the field '{missing[1]}' is missing"
     elif mistyped := _MISTYPED.fullmatch(cause):
-        cause = f"expected {_type_words(mistyped[1])}, got {_type_words(mistyped[2])}"
+        cause = f"expected {_type_name(mistyped[1])}, got {_type_name(mistyped[2])}"
     else:
         return error
-    return BadInput(cause, place=place)
+    return BadInput(cause, location=location)
 
 
 def _malformed(problem: str) -> str:
     if problem.startswith("trailing characters"):
-        return "more follows after the first JSON value; a transcript is one object"
+        return "there is more data after the first JSON value; a transcript is one object"
     return f"not valid JSON: {problem}"
 
 
-def _type_words(names: str) -> str:
+def _type_name(names: str) -> str:
     return _TYPES.get(names) or " or ".join(_TYPES.get(one, one) for one in names.split(" | "))

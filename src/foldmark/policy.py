@@ -1,7 +1,7 @@
-"""A policy: every threshold and rule as one frozen value, and the presets.
+"""Policies: every threshold and rule as one frozen value, and the presets.
 
-What is here is data. The budget, prune, tail and view read it; none of them asks for the name of
-a preset.
+This module is data only. The budget, prune, tail and view modules read these rules; none of them
+depends on the name of a preset.
 """
 
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ Reserve = Literal["none", "output", "buffer"]
 Usage = Literal["input", "output", "cache.read", "cache.write"]
 Cut = Literal["pairs", "batches", "thinking", "roles"]
 Threshold = int | float
-QUESTION = "What did we do so far?"  # what a marker asks
-Rung = Literal["prefix", "serial", "chunks", "tight"]
+QUESTION = "What did we do so far?"  # the text of a marker in the view
+Fallback = Literal["prefix", "serial", "chunks", "tight"]
 Prompts = Literal["foldmark", "000", "001"]
 T = TypeVar("T", bound=Frozen)
 
 
-def check_tokens(**figures: object) -> None:
-    """Refuse a figure that is no number of tokens."""
-    for name, tokens in figures.items():
+def check_tokens(**values: object) -> None:
+    """Raise BadPolicy for a value that is not a number of tokens."""
+    for name, tokens in values.items():
         if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
             raise BadPolicy(f"{name} must be a whole number of tokens, 0 or more, not {tokens!r}")
 
@@ -35,33 +35,33 @@ def _check_threshold(threshold: Threshold | None) -> None:
         return
     if not 0 < threshold < float("inf") or (threshold > 1 and threshold != int(threshold)):
         raise BadPolicy(
-            f"the threshold is {threshold}; it must be a fraction like 0.8, or a number of tokens"
+            f"the threshold is {threshold}; it must be a fraction like 0.8 or a number of tokens"
         )
 
 
 class WindowRules(Frozen):
-    """How much of a window may be used, and when that is exceeded."""
+    """How much of a window may be used, and what counts as overflow."""
 
     counted: tuple[Usage, ...] = ("input", "output", "cache.read", "cache.write")
     prefer_total: bool = True
-    preflight: bool = False  # also estimate, and take the larger of measured and estimated
-    ratio: float | None = None  # usable is this part of the context, and nothing else matters
+    preflight: bool = False  # also estimate before sending, and use the larger figure
+    ratio: float | None = None  # usable is this share of the context; other rules are ignored
     knows_input_limit: bool = True
-    below_input: Reserve = "none"  # kept free below limit.input, where a model has one
+    below_input: Reserve = "none"  # kept free below limit.input, if the model has one
     below_context: Reserve = "output"  # kept free below the context otherwise
-    reserved: int | None = None  # the user's own figure for the buffer
-    honour_reserved: bool = False  # take it whatever the two rules above say
+    reserved: int | None = None  # the user's own value for the buffer
+    honor_reserved: bool = False  # use `reserved` regardless of the two rules above
     buffer: int = 20_000
     output_cap: int = 32_000
     output_unknown_is_cap: bool = True
-    largest_reserve: float = 1.0  # of the context: more is never kept free
-    clamp: bool = True  # usable is never below nothing
-    inclusive: bool = True  # usable itself is already too much
-    threshold: Threshold | None = None  # a fraction of the context, or tokens
-    thresholds: Mapping[str, Threshold] = {}  # the same for single models, by name or pattern
+    largest_reserve: float = 1.0  # the largest share of the context that may be kept free
+    clamp: bool = True  # usable is never negative
+    inclusive: bool = True  # exactly `usable` tokens are already an overflow
+    threshold: Threshold | None = None  # a fraction of the context, or a number of tokens
+    thresholds: Mapping[str, Threshold] = {}  # the same per model, by name or pattern
 
     def __post_init__(self) -> None:
-        """Refuse figures that make no sense."""
+        """Raise BadPolicy for values that make no sense."""
         check_tokens(reserved=self.reserved or 0, buffer=self.buffer, output_cap=self.output_cap)
         for threshold in (self.threshold, *self.thresholds.values()):
             _check_threshold(threshold)
@@ -76,75 +76,75 @@ class PruneRules(Frozen):
     minimum: int | None = 20_000
     protected_tools: tuple[str, ...] = ("skill",)
     stop_at_pruned: bool = True
-    stop_at_summary: bool = True  # at any that calls itself one, complete or not
-    attachments: bool = False  # files that came with an output count too
-    scale: float | None = None  # of usable: protect at most so much; the minimum is half of that
+    stop_at_summary: bool = True  # at every summary message, complete or not
+    attachments: bool = False  # also count the files attached to an output
+    scale: float | None = None  # protect at most this share of usable, with half as the minimum
     superseded: bool = False
     duplicated: bool = False
-    keep_errors: int = 0  # failed commands' outputs of up to so many tokens stay
-    keep_small: int = 0  # so do outputs that are hardly longer than a placeholder
-    keep_unread: bool = False  # and those that the model has not been shown yet
-    inside_turns: bool = False  # the last turns are spared only up to `protect` tokens
+    keep_errors: int = 0  # keep outputs of failed commands up to this many tokens
+    keep_small: int = 0  # keep outputs up to this many tokens: placeholders are not smaller
+    keep_unread: bool = False  # keep outputs that were not sent to the model yet
+    inside_turns: bool = False  # protect the last turns only up to `protect` tokens
 
 
 class TailRules(Frozen):
-    """How much stays verbatim across a pivot."""
+    """How many recent messages stay verbatim across a pivot."""
 
     on: bool = True
-    tokens: int | None = None  # the user's own figure
-    fraction: float = 0.25
-    least: int = 2_000
-    most: int = 15_000
+    tokens: int | None = None  # the user's own value
+    fraction: float = 0.25  # of usable, without such a value
+    min_tokens: int = 2_000
+    max_tokens: int = 15_000
     by_json: bool = True  # measure the JSON of the messages, not the sum of their parts
-    cuts: tuple[Cut, ...] = ()  # where a turn may be split; none named: anywhere
-    keep_newest: bool = False  # something stays even where everything would fit
-    capped: bool = False  # never more than the window has left for it
-    share: float = 0.12  # of a view of a size that was asked for: a digest says more in the room
+    cuts: tuple[Cut, ...] = ()  # what a split of a turn must respect; if empty, any split is valid
+    keep_newest: bool = False  # if everything fits the tail, still compact half and keep half
+    capped: bool = False  # limit the tail to the free space in the window
+    share: float = 0.12  # of a requested view size: a digest uses the rest better than a tail
 
     def __post_init__(self) -> None:
-        """Refuse figures that make no sense."""
+        """Raise BadPolicy for values that make no sense."""
         check_tokens(tail_tokens=self.tokens or 0)
 
 
 class ViewRules(Frozen):
-    """How the log is shown to a model."""
+    """How the log is rendered for a model."""
 
     marker: str = QUESTION
     placeholder: str = "[Old tool result content cleared]"
     interrupted: str = "[Tool execution was interrupted]"
     dangling_tail: Literal["everything", "nothing"] = "nothing"
-    old_pivots: bool = False  # show earlier pivots that lie in the tail
-    valid: bool = False  # mend what providers refuse: roles, repeated call ids, empty messages
-    words: int = 0  # tokens for the user's own words from before a pivot; 0: none
-    summary: int = 4_000  # tokens set aside for a summary
-    longest: float | None = None  # of usable: a longer output is shown cut in its middle
+    old_pivots: bool = False  # show earlier pivots that are in the tail
+    valid: bool = False  # fix what providers refuse: roles, repeated call ids, empty messages
+    user_text: int = 0  # tokens for the user's own text from before a pivot
+    summary: int = 4_000  # tokens reserved for a summary
+    longest_output: float | None = None  # share of usable; longer outputs lose their middle
 
 
 class CompactRules(Frozen):
-    """How a summary is made, and within which bounds. The digest is always the last resort."""
+    """How a summary is made, and its limits. The digest is always the last fallback."""
 
-    rungs: tuple[Rung, ...] = ("serial", "chunks", "tight")
+    fallbacks: tuple[Fallback, ...] = ("serial", "chunks", "tight")
     prompts: Prompts = "001"
-    digest: bool = False  # it also rides along with a model's summary
-    both_ends: bool = False  # outputs are cut in the middle, not at the end
-    cut: int = 2_000  # characters of an output in the record that a model summarises
-    calls: int = 12  # to models, at most
-    retries: int = 2  # of them for one request that was throttled or failed
+    digest: bool = False  # also append the digest to a model's summary
+    both_ends: bool = False  # truncate outputs in the middle, not at the end
+    output_chars: int = 2_000  # characters per output in the text that a model summarizes
+    calls: int = 12  # the most model calls for one compaction
+    retries: int = 2  # of these, for one request that was throttled or failed
     seconds: float = 600.0
     request_seconds: float = 180.0
     cost: float | None = None  # in dollars
-    mask: bool = True  # secrets
-    resume: str = "Continue if you have next steps"  # said in the user's place after a pivot
-    always_resume: bool = False  # it is, wherever a turn was cut; else only where it is needed
-    futile: float = 0.1  # freeing less than this share of the view is no progress
+    mask: bool = True  # mask secrets
+    resume: str = "Continue if you have next steps"  # the synthetic user message after a pivot
+    always_resume: bool = False  # after every split turn, not only if a user message is needed
+    futile: float = 0.1  # a compaction that frees a smaller share of the view is no progress
 
     def __post_init__(self) -> None:
-        """Refuse figures that make no sense."""
-        check_tokens(calls=self.calls, retries=self.retries, cut=self.cut)
+        """Raise BadPolicy for values that make no sense."""
+        check_tokens(calls=self.calls, retries=self.retries, output_chars=self.output_chars)
 
 
 class Policy(Frozen):
-    """All thresholds and rules."""
+    """All thresholds and rules of a session."""
 
     name: str
     auto: bool = True
@@ -165,7 +165,7 @@ class Policy(Frozen):
         tail_tokens: int | None = None,
         output_cap: int | None = None,
     ) -> "Policy":
-        """The same policy with what a user set for themselves."""
+        """This policy with the user's own settings applied."""
         window = {"reserved": reserved, "threshold": threshold, "output_cap": output_cap}
         return replace(
             changed(self, auto=auto),
@@ -175,7 +175,7 @@ class Policy(Frozen):
         )
 
     def in_environment(self, environment: Mapping[str, str]) -> "Policy":
-        """The same policy with what environment variables switch off."""
+        """This policy without what environment variables disable."""
         return self.adjusted(
             auto=False if _is_set(environment, "DISABLE_AUTOCOMPACT") else None,
             prune=False if _is_set(environment, "DISABLE_PRUNE") else None,
@@ -183,8 +183,8 @@ class Policy(Frozen):
 
 
 def changed(rules: T, **changes: object) -> T:
-    """The same rules with those changes that are not None."""
-    return replace(rules, **{name: held for name, held in changes.items() if held is not None})
+    """These rules with the changes that are not None."""
+    return replace(rules, **{name: value for name, value in changes.items() if value is not None})
 
 
 def _is_set(environment: Mapping[str, str], name: str) -> bool:
@@ -194,14 +194,14 @@ def _is_set(environment: Mapping[str, str], name: str) -> bool:
     )
 
 
-# --- the presets: each version of the spec, and our own ---------------------------------------
+# --- presets: each version of the specification, and our own ----------------------------------
 
 _NO_PRUNE = PruneRules(on=False)
 _NO_TAIL = TailRules(on=False)
 _SINCE_2025 = ("input", "cache.read", "output")
-# All that was said before goes to the model as it is, where that fits.
-_AS_IT_IS = CompactRules(
-    rungs=("prefix", "serial", "chunks", "tight"), prompts="000", always_resume=True
+# Send the history to the model unchanged if it fits.
+_AS_MESSAGES = CompactRules(
+    fallbacks=("prefix", "serial", "chunks", "tight"), prompts="000", always_resume=True
 )
 _AS_TEXT = CompactRules(always_resume=True)
 
@@ -212,7 +212,7 @@ FOLDMARK = Policy(
         preflight=True,
         below_input="buffer",
         below_context="output",
-        honour_reserved=True,
+        honor_reserved=True,
         largest_reserve=0.25,
     ),
     prune=PruneRules(
@@ -233,12 +233,12 @@ FOLDMARK = Policy(
     view=ViewRules(
         placeholder="[{what}: {size} pruned; recall {handle}]",
         valid=True,
-        words=8_000,
+        user_text=8_000,
         summary=6_000,
-        longest=0.3,
+        longest_output=0.3,
     ),
     compact=CompactRules(
-        rungs=("prefix", "serial", "chunks", "tight"),
+        fallbacks=("prefix", "serial", "chunks", "tight"),
         prompts="foldmark",
         digest=True,
         both_ends=True,
@@ -257,7 +257,7 @@ OPENCODE_2025 = Policy(
     name="opencode-2025",
     window=WindowRules(counted=_SINCE_2025, prefer_total=False, clamp=False, inclusive=False),
     tail=_NO_TAIL,
-    compact=_AS_IT_IS,
+    compact=_AS_MESSAGES,
 )
 
 OPENCODE_BUFFER = Policy(
@@ -274,7 +274,7 @@ CODELET = Policy(
     window=WindowRules(counted=_SINCE_2025, prefer_total=False, ratio=0.9, inclusive=False),
     prune=_NO_PRUNE,
     tail=_NO_TAIL,
-    compact=_AS_IT_IS,
+    compact=_AS_MESSAGES,
 )
 
 CODELET_USABLE = Policy(
@@ -288,7 +288,7 @@ CODELET_USABLE = Policy(
     ),
     prune=_NO_PRUNE,
     tail=_NO_TAIL,
-    compact=_AS_IT_IS,
+    compact=_AS_MESSAGES,
 )
 
 PRESETS = {
@@ -298,9 +298,9 @@ PRESETS = {
 
 
 def preset(name: str) -> Policy:
-    """The preset of this name."""
+    """The preset with this name; raises BadPolicy if there is none."""
     if name in PRESETS:
         return PRESETS[name]
     nearest = get_close_matches(name, PRESETS, n=1)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    raise BadPolicy(f"no policy is called {name!r}.{hint} There are: {', '.join(PRESETS)}")
+    raise BadPolicy(f"there is no policy {name!r}.{hint} Policies: {', '.join(PRESETS)}")

@@ -1,8 +1,8 @@
-"""Whether a provider's error says that the context was too long, and the window it states.
+"""Recognize errors that say a request was too long, and the window that they state.
 
-One table of refusals, and one of their look-alikes (rate limits, quotas, the output parameter);
-each row carries a message as its provider sends it. This module reads what was said: it does
-not know HTTP clients, models, or what is to be done about a refusal.
+One table lists these refusals, another lists similar errors with other causes (rate limits,
+quotas, the output parameter). Each row has an example message of its provider. This module only
+reads error messages: it does not know HTTP clients or models, or how to react to a refusal.
 """
 
 import re
@@ -13,11 +13,11 @@ from typing import cast
 
 import msgspec
 
-_DEEPEST = 8  # errors inside errors
+_MAX_DEPTH = 8  # of errors inside errors
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """One wording of one provider: a lower-case pattern, and a message it recognises."""
+    """One wording of one provider: a lower-case pattern, and an example that it matches."""
 
     provider: str
     pattern: str
@@ -25,7 +25,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 # A number in a pattern is written <limit> if it is the window, and <n> if it is any other.
-# The formatter is off so that a row stays a pattern with its message below it.
+# The formatter is off so that each row keeps its pattern above its example.
 # fmt: off
 REFUSALS = (
     Refusal("openai",
@@ -82,8 +82,8 @@ REFUSALS = (
     Refusal("cerebras", r"messages or completion\. current length is <n> while limit is <limit>",
             "Please reduce the length of the messages or completion. Current length is 42328 while "
             "limit is 40000"),
-    # A bare 413 can only be about size. A bare 400 is any bad request (gateways answer so to a
-    # passing fault), and to fold a session for it would lose history: it is not in this table.
+    # A bare 413 can only be about size. A bare 400 can be any bad request (gateways also answer
+    # so to temporary faults); compacting for it would hide history, so it is not in this table.
     Refusal("cerebras", r"\b413 status code \(no body\)", "413 status code (no body)"),
     Refusal("http", r"\b(?:request entity|payload) too large", "413 Request Entity Too Large"),
     Refusal("mistral", r"prompt contains <n> tokens.{0,40} too large for model"
@@ -153,12 +153,12 @@ REFUSALS = (
             "prompt has 12,000 tokens, but the configured context size is 8,192 tokens"),
 )
 
-# What speaks of tokens and limits and yet is cured by waiting, paying or a smaller max_tokens.
+# Errors about tokens and limits that waiting, paying or a smaller max_tokens resolves.
 THROTTLES = (
     Refusal("openai", r"tokens per (?:min|hour|day)",
             "Rate limit reached for gpt-4o in organization org-x on tokens per min (TPM): Limit "
             "30000, Used 14567, Requested 24754. Please try again in 18.642s."),
-    # Groq sends this with status 413; its limit is of the account's minute, not of the window.
+    # Groq sends this with status 413; the limit is per minute and account, not the window.
     Refusal("groq", r"on tokens per minute \(tpm\): limit <limit>",
             "Request too large for model `llama-3.3-70b-versatile` on tokens per minute (TPM): "
             "Limit 6000, Requested 14810, please reduce your message size and try again."),
@@ -193,7 +193,7 @@ THROTTLES = (
 )
 # fmt: on
 
-# As libraries that recognise a refusal by themselves name their error.
+# Error classes of libraries that recognize such refusals themselves.
 OVERFLOW_ERRORS = frozenset(
     {
         "ContextOverflowError",
@@ -203,10 +203,10 @@ OVERFLOW_ERRORS = frozenset(
     }
 )
 
-# Every message above ends long before this; beyond it lies an echoed request, not an error.
+# All messages above are shorter; longer ones contain an echo of the request.
 READ_CHARS = 8_000
 
-# Bounded, as every repetition in the tables is: no text can make a search slow.
+# Bounded like every repetition in the tables, so that no text can make a search slow.
 _NUMBER = r"\d{1,3}(?:[,_]\d{3}){1,4}|\d{1,12}"
 
 
@@ -227,7 +227,7 @@ def is_context_overflow(
 
 
 def _is_overflow(message: str, status: int | None, code: str | None) -> bool:
-    for text in (code or "", message):  # the provider's own code decides before its words
+    for text in (code or "", message):  # the provider's code takes precedence over its message
         if status == 429 or matches(THROTTLES, text):
             return False
         if matches(REFUSALS, text):
@@ -236,7 +236,7 @@ def _is_overflow(message: str, status: int | None, code: str | None) -> bool:
 
 
 def stated_window(error: str | BaseException) -> int | None:
-    """The tokens that a refusal says are allowed, if it does."""
+    """The limit in tokens that a refusal states, if any."""
     messages = (error,) if isinstance(error, str) else map(error_text, errors_within(error))
     return next(filter(None, map(_stated_limit, messages)), None)
 
@@ -244,63 +244,63 @@ def stated_window(error: str | BaseException) -> int | None:
 def _stated_limit(message: str) -> int | None:
     if matches(THROTTLES, message):
         return None
-    found = (_compiled(row.pattern).search(_text(message)) for row in REFUSALS)
-    limits = (match.groupdict().get("limit") for match in found if match)
+    results = (_compiled(row.pattern).search(_text(message)) for row in REFUSALS)
+    limits = (match.groupdict().get("limit") for match in results if match)
     return next((int(limit.replace(",", "")) for limit in limits if limit), None)
 
 
 def matches(rows: Iterable[Refusal], message: str) -> bool:
-    """Whether one of these rows recognises the message."""
+    """Whether one of these rows matches the message."""
     text = _text(message)
     return any(_compiled(row.pattern).search(text) for row in rows)
 
 
 def _text(message: str) -> str:
-    """The head of the message in lower case on one line: terminals and logs wrap at will."""
+    """The start of the message in lower case on one line, as terminals and logs wrap lines."""
     return " ".join(message[:READ_CHARS].lower().split())
 
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern with its numbers spelled out; compiled at first use, so that import is cheap."""
+    """The pattern with its numbers expanded; compiled at first use to keep the import fast."""
     spelled = pattern.replace("<limit>", f"(?P<limit>{_NUMBER})").replace("<n>", f"(?:{_NUMBER})")
     return re.compile(spelled, re.ASCII)
 
 
-# --- errors as clients and frameworks raise them: often wrapped, sometimes twice, or in groups ---
+# --- errors of clients and frameworks: often wrapped, sometimes twice or in groups -----------
 
 
 def errors_within(error: BaseException) -> Iterator[BaseException]:
-    """An error, what caused it, and those of a group."""
+    """An error, its causes, and the members of error groups, recursively."""
     waiting: list[tuple[BaseException, int]] = [(error, 0)]
     while waiting:
         one, depth = waiting.pop()
         yield one
-        if depth >= _DEEPEST:
+        if depth >= _MAX_DEPTH:
             continue
         inner = [one.__cause__, None if one.__suppress_context__ else one.__context__]
         if isinstance(one, BaseExceptionGroup):
             inner += cast("BaseExceptionGroup[BaseException]", one).exceptions
-        waiting += [(held, depth + 1) for held in inner if held is not None]
+        waiting += [(cause, depth + 1) for cause in inner if cause is not None]
 
 
 def error_text(error: BaseException) -> str:
-    """What an error says; its body holds the provider's own words."""
+    """The text of an error, with the response body that carries the provider's message."""
     body = getattr(error, "body", None)
-    if body is None:  # of a client that knows HTTP alone
-        with suppress(Exception):  # a stream that was not read has no text
+    if body is None:  # an error of a plain HTTP client
+        with suppress(Exception):  # an unread stream has no text
             body = getattr(getattr(error, "response", None), "text", None)
     return f"{error} {body}" if body else str(error)
 
 
 def error_status(error: BaseException) -> int | None:
-    """The HTTP status of the response that it tells of, as the clients name that."""
-    named = (getattr(error, name, None) for name in ("status_code", "status", "code"))
-    found = (held for held in named if isinstance(held, int) and not isinstance(held, bool))
-    return next(found, None)
+    """The HTTP status of an error, under the attribute names that clients use."""
+    values = (getattr(error, name, None) for name in ("status_code", "status", "code"))
+    numbers = (value for value in values if isinstance(value, int) and not isinstance(value, bool))
+    return next(numbers, None)
 
 
 def error_code(error: BaseException) -> str | None:
-    """The provider's own code for it."""
+    """The provider's own code for an error, such as `context_length_exceeded`."""
     code = getattr(error, "code", None)
     return code if isinstance(code, str) else None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.compaction.situation import fills, freed, stop_reason, stopped
+from foldmark.compaction.situation import freed_share, stop_error, stop_reason, window_contents
 from foldmark.errors import CompactionStopped
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
@@ -65,8 +65,8 @@ def test_it_goes_on_where_something_was_freed_or_nothing_is_known(acts: list[Ope
 
 def test_what_is_fixed_is_part_of_what_was_not_freed() -> None:
     act = pivot(1, 1_000, 800)
-    assert freed(act) == pytest.approx(0.2)
-    assert freed(act, fixed=3_000) == pytest.approx(0.05)
+    assert freed_share(act) == pytest.approx(0.2)
+    assert freed_share(act, fixed=3_000) == pytest.approx(0.05)
     acts = [act, pivot(2, 1_000, 800)]
     assert stop_reason(acts, FAR, RULES) is None
     assert stop_reason(acts, FAR, RULES, fixed=3_000) is not None
@@ -90,13 +90,13 @@ def test_other_acts_do_not_count() -> None:
 def test_it_says_what_fills_the_window_the_largest_first() -> None:
     log = Log(by_classes, [user("word " * 900, 7), answer("Yes.", 1)])
     viewer = Viewer(log, FOLDMARK, usable=1_000)
-    found = fills(viewer, 200)
+    found = window_contents(viewer, 200)
     assert [name for name, _ in found] == [
         "the user's message user_7",
         "the system prompt and the tools",
         "the answer answer_1",
     ]
-    error = stopped("no more", viewer, usable=1_000, fixed=200)
+    error = stop_error("no more", viewer, usable=1_000, fixed=200)
     assert "the user's message user_7" in str(error)
     assert "1000 usable tokens" in str(error)
     assert error.fills == found
@@ -124,7 +124,7 @@ def test_a_session_that_is_filled_again_at_once_is_stopped_across_restarts(where
     for number in range(12):
         with opened(where, "s", window=20_000, summarizer=FaultyModel("good")) as session:
             error = turn(session, number)
-            made = len(session.acts())
+            made = len(session.operations())
         if error is not None:
             break
     else:
@@ -137,11 +137,14 @@ def test_a_session_that_is_filled_again_at_once_is_stopped_across_restarts(where
 def test_what_stops_the_loop_leaves_the_session_usable(tmp_path: Path) -> None:
     with opened(str(tmp_path / "s.db"), "s", window=20_000, summarizer="digest") as session:
         assert any(turn(session, number) for number in range(12))
-        view, acts = bytes_of(session.view()), session.acts()
+        view, acts = bytes_of(session.view()), session.operations()
         assert session.pending() is None
         with pytest.raises(CompactionStopped):
             session.messages()
-        assert (bytes_of(session.view()), session.acts()) == (view, acts)  # nothing was written
+        assert (bytes_of(session.view()), session.operations()) == (
+            view,
+            acts,
+        )  # nothing was written
         made = session.compact()  # the user may
         assert made is not None
         assert session.messages()
@@ -154,7 +157,7 @@ def test_automatic_compactions_that_are_queued_are_held_against_it_too(where: st
         errors = [turn(session, number, queued=True) for number in range(3)]
         assert errors[:2] == [None, None]
         assert errors[2] is not None
-        assert [act.state for act in session.acts()] == ["done", "done", "failed"]
+        assert [act.state for act in session.operations()] == ["done", "done", "failed"]
         assert session.pending() is None
 
 
@@ -162,10 +165,10 @@ def test_nothing_is_made_where_a_summary_would_free_nothing(where: str) -> None:
     with opened(where, "s") as session:
         session.user("Hello")
         session.record("Hello!")
-        acts, events = session.acts(), session.events()
+        acts, events = session.operations(), session.events()
         with pytest.raises(CompactionStopped, match="too little to fold"):
             session.compact()
-        assert (session.acts(), session.events()) == (acts, events)
+        assert (session.operations(), session.events()) == (acts, events)
 
 
 def test_a_session_that_is_compacted_again_and_again_by_hand_comes_to_an_end(where: str) -> None:

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from foldmark.analysis.plan import session_plan
 from foldmark.compaction.fold import (
     check_window,
-    least_view,
+    min_view_tokens,
     session_fold,
     tokens_used,
 )
-from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.pivot import MessageIds, marker_message, summary_message
 from foldmark.compaction.prune import prune_plan
 from foldmark.errors import WindowTooSmall
 from foldmark.log.log import Log
@@ -45,13 +45,13 @@ def compacted(viewer: Viewer, room: int, fixed: int = 0) -> None:
     check_window(viewer, room, fixed=fixed)
     start = session_fold(viewer, room, fixed=fixed).tail_start
     number = len(log)
-    marker = Made(session="s", message=f"marker_{number}", part=f"p{number}", at=number)
+    marker = MessageIds(session="s", message=f"marker_{number}", part=f"p{number}", at=number)
     log.append(marker_message(marker, auto=True, tail_start=start))
-    left = room - fixed - least_view(viewer, room)
+    left = room - fixed - min_view_tokens(viewer, room)
     room_for_it = min(viewer.policy.view.summary, room // 4, left)
     text = "done " * int(room_for_it / 0.83)
     assert by_classes(text) <= room_for_it
-    made = Made(session="s", message=f"summary_{number}", part=f"q{number}", at=number)
+    made = MessageIds(session="s", message=f"summary_{number}", part=f"q{number}", at=number)
     log.append(summary_message(made, text or "done", marker=marker.message))
 
 

@@ -290,7 +290,7 @@ def test_a_plan_made_again_sees_a_call_that_was_still_running_before() -> None:
     part = did("bash", 90_000, command="old")
     log = Log(round4, [user(), worked(replace(part, state=Running(input={})))])
     assert prune_plan(log, FOLDMARK.prune, explain=False).ordinals == []
-    log.settle(1, worked(part))
+    log.record_result(1, worked(part))
     for message in (worked(did("ls", 90)), user(), user(), worked(did("ls", 9))):
         log.append(message)
     assert planned(log).ordinals == [1]

@@ -7,10 +7,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.compaction.fold import session_fold
-from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.pivot import MessageIds, marker_message, summary_message
 from foldmark.compaction.tail import (
     Fold,
-    replayed,
+    replay_index,
     suffix_measure,
     tail_budget,
     tail_start,
@@ -227,11 +227,11 @@ def test_a_turn_begins_at_a_message_of_the_user_that_is_no_marker() -> None:
 
 
 def test_the_newest_request_is_sent_again_if_another_one_is_before_it() -> None:
-    assert replayed([user(), said(), user(), said()]) == 2
-    assert replayed([user(), said(), user(), said(), marker()]) == 2
-    assert replayed([user(), said()]) is None
-    assert replayed([marker(), summary(), user()]) is None
-    assert replayed([]) is None
+    assert replay_index([user(), said(), user(), said()]) == 2
+    assert replay_index([user(), said(), user(), said(), marker()]) == 2
+    assert replay_index([user(), said()]) is None
+    assert replay_index([marker(), summary(), user()]) is None
+    assert replay_index([]) is None
 
 
 @pytest.mark.parametrize("policy", [OPENCODE, BUFFER], ids=lambda p: p.name)
@@ -326,7 +326,9 @@ def test_foldmark_leaves_room_for_the_summary_the_words_and_the_system_prompt() 
 
 # --- the two messages of a pivot ------------------------------------------------------------
 
-MADE = Made(session="ses_1", message="msg_1", part="prt_1", at=1_700, path=Path(cwd="/w", root="/"))
+MADE = MessageIds(
+    session="ses_1", message="msg_1", part="prt_1", at=1_700, path=Path(cwd="/w", root="/")
+)
 MODEL = ModelRef(provider_id="anthropic", model_id="claude")
 IDS = {"id": "prt_1", "sessionID": "ses_1", "messageID": "msg_1"}
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from foldmark.compaction.fold import session_fold, tokens_used
-from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.pivot import MessageIds, marker_message, summary_message
 from foldmark.log.log import Log, handle, ordinal_of, part_text
 from foldmark.log.marks import marked_messages
 from foldmark.log.tool_targets import Span, target
@@ -62,8 +62,8 @@ def test_what_is_no_handle_is_told_apart(name: str) -> None:
 
 def test_messages_may_repeat_their_ids() -> None:
     log = Log(by_classes, [user("one"), user("two"), call(done()), call(done())])
-    assert log.place("u0") == 1
-    assert log.place("u0", below=1) == 0
+    assert log.index_of("u0") == 1
+    assert log.index_of("u0", below=1) == 0
     assert list(log.calls) == [3, 5]
     log.mark([3], at=7)
     assert list(log.marks) == [3]
@@ -146,7 +146,7 @@ def test_what_a_call_is_about_is_told_by_its_arguments(
     tool: str, arguments: dict[str, Any], act: str, files: tuple[str, ...], label: str | None
 ) -> None:
     found = target(tool, arguments)
-    assert (found.act, found.files) == (act, files)
+    assert (found.access, found.files) == (act, files)
     assert found.label.isprintable()
     assert len(found.label) <= 80
     assert label is None or found.label == label
@@ -191,10 +191,12 @@ def test_a_tail_is_found_again_though_ids_repeat(policy: Policy) -> None:
     viewer = Viewer(log, policy)
     fold = session_fold(viewer, 20_000)
     assert fold.start
-    log.append(marker_message(Made(session="s", message="m", part="p", at=1), auto=True,
+    log.append(marker_message(MessageIds(session="s", message="m", part="p", at=1), auto=True,
                               tail_start=fold.tail_start))  # fmt: skip
-    log.append(summary_message(Made(session="s", message="n", part="q", at=2), "Done.", marker="m"))
-    kept = [place for place in viewer.view().places if place < len(turns)]
+    log.append(
+        summary_message(MessageIds(session="s", message="n", part="q", at=2), "Done.", marker="m")
+    )
+    kept = [place for place in viewer.view().indexes if place < len(turns)]
     assert kept == list(range(fold.start, len(turns)))
 
 

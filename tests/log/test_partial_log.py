@@ -32,14 +32,14 @@ def second_half(whole: Log, policy: Policy, settled: int) -> Log:
     """The same log as a store would load it: from where its view begins."""
     start = view_start(whole, policy.view)
     past = LogCheckpoint(
-        place=start,
+        index=start,
         ordinal=whole.ordinal_at(start),
         memory=whole.requests.memory(start),
         pivots=tuple(pivot for pivot in whole.pivots if pivot.summary >= start),
         undone=frozenset(whole.undone),
         marks=whole.marks,
     )
-    half = Log(whole.count, past=past)
+    half = Log(whole.count, checkpoint=past)
     for entry in whole.entries.values():
         if entry.index >= start:
             half.append(entry.message, entry.sizes)
@@ -60,7 +60,7 @@ def told_plan(viewer: Viewer) -> tuple[object, ...]:
 
 
 def bytes_of(view: View) -> tuple[bytes, tuple[int, ...], int]:
-    return encode(view.messages), view.places, view.tokens
+    return encode(view.messages), view.indexes, view.tokens
 
 
 @given(sessions(), policies, st.integers(0, 2))
@@ -90,7 +90,7 @@ def test_a_pivot_taken_back_leaves_no_trace(messages: list[Message], policy: Pol
     pivot = log.pivot
     if pivot is None:
         return
-    places = Viewer(without_pivots(log), policy).view().places
+    places = Viewer(without_pivots(log), policy).view().indexes
     assert pivot.marker not in places
     assert pivot.summary not in places
 
@@ -117,7 +117,7 @@ def test_places_left_out_are_not_shown_and_handles_stay(policy: Policy) -> None:
     log.skip(7, 20)
     log.append(called(7, read("c.py", "the third")))
     log.append(asked(8))
-    assert Viewer(log, policy).view().places == (0, 1, 7, 8)
+    assert Viewer(log, policy).view().indexes == (0, 1, 7, 8)
     places = (1, 2, 3, 0x13, 0x14, 0x15)
     assert [ordinal for ordinal in places if log.part_at(ordinal)] == [1, 2, 0x14, 0x15]
     assert log.part_at(0x14) == (log.entries[7], 0)
@@ -134,16 +134,16 @@ def test_a_result_may_come_after_a_newer_message() -> None:
     log = Log(by_classes, [asked(0), early, *after])
     viewer = Viewer(log, FOLDMARK, usable=18_000)
     session_plan(viewer, LIMIT)
-    log.settle(1, done)
+    log.record_result(1, done)
     fresh = Log(by_classes, [asked(0), done, *after])
     other = Viewer(fresh, FOLDMARK, usable=18_000)
     assert bytes_of(viewer.view()) == bytes_of(other.view())
     assert told_plan(viewer) == told_plan(other)
     assert list(log.calls) == list(fresh.calls)
     with pytest.raises(ValueError, match="already"):
-        log.settle(1, done)
+        log.record_result(1, done)
     with pytest.raises(ValueError, match="no tool call"):
-        log.settle(0, asked(0))
+        log.record_result(0, asked(0))
 
 
 def test_what_was_measured_before_a_change_tells_nothing_after_it() -> None:

@@ -20,7 +20,7 @@ from foldmark.log.tool_targets import Span
 def test_a_plain_command_reads_a_file(command: str, file: str, span: Span) -> None:
     found = shell_target(command)
     assert found is not None
-    assert (found.act, found.files, found.span) == ("read", (file,), span)
+    assert (found.access, found.files, found.span) == ("read", (file,), span)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_plain_command_reads_a_file(command: str, file: str, span: Span) -> No
 def test_a_plain_command_writes_a_file(command: str) -> None:
     found = shell_target(command)
     assert found is not None
-    assert (found.act, found.files) == ("write", ("mill/wheel.py",))
+    assert (found.access, found.files) == ("write", ("mill/wheel.py",))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 
-from foldmark.session.maker import Maker
+from foldmark.session.message_builder import MessageBuilder
 
 
 def still_clock() -> int:
@@ -11,7 +11,7 @@ def still_clock() -> int:
 
 
 def test_ids_ascend_within_one_millisecond() -> None:
-    ids = Maker("", still_clock, bytes)
+    ids = MessageBuilder("", still_clock, bytes)
     made = [ids.make_id("msg") for _ in range(10_000)]
     assert made == sorted(made)
     assert len(set(made)) == len(made)
@@ -19,12 +19,12 @@ def test_ids_ascend_within_one_millisecond() -> None:
 
 def test_ids_ascend_when_the_clock_goes_back() -> None:
     times = iter((1_790_000_000_005, 1_790_000_000_001))
-    ids = Maker("", lambda: next(times), bytes)
+    ids = MessageBuilder("", lambda: next(times), bytes)
     assert ids.make_id("msg") < ids.make_id("msg")
 
 
 def test_ids_of_many_threads_are_each_others_equals_nowhere() -> None:
-    ids = Maker("", still_clock, bytes)
+    ids = MessageBuilder("", still_clock, bytes)
 
     def some(_: None) -> list[str]:
         return [ids.make_id("prt") for _ in range(2_000)]
@@ -36,5 +36,8 @@ def test_ids_of_many_threads_are_each_others_equals_nowhere() -> None:
 
 
 def test_ids_sort_by_time_far_beyond_48_bits() -> None:
-    early, late = Maker("", lambda: 2**36 - 1, bytes), Maker("", lambda: 2**36 + 1, bytes)
+    early, late = (
+        MessageBuilder("", lambda: 2**36 - 1, bytes),
+        MessageBuilder("", lambda: 2**36 + 1, bytes),
+    )
     assert early.make_id("msg") < late.make_id("msg")

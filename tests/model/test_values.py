@@ -124,10 +124,10 @@ def test_bad_json_is_told_with_its_place(text: bytes, place: str | None, cause: 
         decode_transcript(text)
     assert cause in caught.value.cause
     if place is None:
-        assert caught.value.place is None
+        assert caught.value.location is None
     else:
-        assert caught.value.place is not None
-        assert caught.value.place.startswith(place)
+        assert caught.value.location is not None
+        assert caught.value.location.startswith(place)
 
 
 def test_values_are_frozen() -> None:

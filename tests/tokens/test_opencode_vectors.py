@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from foldmark.compaction.fold import session_fold
-from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.pivot import MessageIds, marker_message, summary_message
 from foldmark.compaction.prune import prune_plan
 from foldmark.compaction.tail import Fold
 from foldmark.log.log import Log
-from foldmark.log.view import Viewer, shown_places
+from foldmark.log.view import Viewer, view_indexes
 from foldmark.model.messages import Message, TextPart, Tokens, UserInfo
 from foldmark.model.values import from_plain
 from foldmark.policy import OPENCODE, Policy
@@ -43,14 +43,14 @@ def test_usable_and_overflow_are_opencodes(vectors: Vectors) -> None:
 def test_the_filtered_history_is_opencodes(vectors: Vectors) -> None:
     for case in vectors("filter_compacted"):
         log = log_of(case["history"])
-        places = shown_places(log, OPENCODE.view)
+        places = view_indexes(log, OPENCODE.view)
         assert [log.entries[place].message.id for place in places] == case["filtered"], case
 
 
 def test_the_newest_finished_answer_is_opencodes(vectors: Vectors) -> None:
     for case in vectors("filter_compacted"):
         log = log_of(case["history"])
-        shown = shown_places(log, OPENCODE.view)
+        shown = view_indexes(log, OPENCODE.view)
         finished = None if log.finished is None else log.entries[log.finished].message.id
         assert (finished if log.finished in shown else None) == case["latest"].get("finished"), case
 
@@ -93,16 +93,16 @@ def test_the_view_after_a_pivot_is_opencodes(vectors: Vectors) -> None:
             replays += found.replay is not None
             if found.replay is not None:
                 assert found.replay not in list(found.history)
-            made = Made(session="s", message=step["filtered"][1], part="p", at=1)
+            made = MessageIds(session="s", message=step["filtered"][1], part="p", at=1)
             last = Message(info=UserInfo(id=step["filtered"][-1]), parts=(TextPart(text="Go on"),))
             marker = marker_message(
-                Made(session="s", message=step["parentID"], part="p", at=1),
+                MessageIds(session="s", message=step["parentID"], part="p", at=1),
                 auto=True,
                 tail_start=found.tail_start,
             )
             stream = [*stream[:-1], marker, summary_message(made, "Done.", marker=marker.id), last]
             log = Log(round4, stream)
-            shown = [log.entries[place].message.id for place in shown_places(log, policy.view)]
+            shown = [log.entries[place].message.id for place in view_indexes(log, policy.view)]
             assert shown == step["filtered"]
     assert replays
 

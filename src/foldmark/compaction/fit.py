@@ -44,7 +44,7 @@ def fit(
     if not is_full(request, used):
         return
     if prune != "never" and request.target is None:
-        plan = view_prune(request.viewer, request.room, explain=False)
+        plan = view_prune(request.viewer, request.budget, explain=False)
         if plan.prune and (prune == "always" or _is_enough(plan, look)):
             yield plan
             request, used = look()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from foldmark.errors import WindowTooSmall
-from foldmark.log.carryover import REPEATED, words_room
+from foldmark.log.carryover import REPEATED, user_text_budget
 from foldmark.log.log import Log
 from foldmark.log.render import Cell
 from foldmark.log.view import NOTE_TOKENS, Viewer
@@ -13,10 +13,10 @@ from foldmark.policy import Policy
 from foldmark.tokens.budget import used
 from foldmark.tokens.counters import correction, round4_length, utf16_length
 
-from .tail import Fold, Measure, replayed, suffix_measure, tail_budget, tail_start
+from .tail import Fold, Measure, replay_index, suffix_measure, tail_budget, tail_start
 
 # Less than this is no summary.
-LEAST_SUMMARY = 100
+MIN_SUMMARY_TOKENS = 100
 
 
 def tokens_used(viewer: Viewer, *, fixed: int = 0) -> int:
@@ -66,15 +66,15 @@ def session_fold(
     log, policy = viewer.log, viewer.policy
     budget = most = tail_budget(policy.tail, room)
     if policy.tail.capped:
-        left = room_for_tail(viewer, room, fixed, tight=tight)
+        left = max_tail_tokens(viewer, room, fixed, tight=tight)
         budget, most = min(budget, left), min(room * 2 // 5, left)
     if tight:
         budget = most = min(budget, int(room * policy.tail.share))
-    shown = [place for place in viewer.view().places if before is None or place < before]
+    shown = [place for place in viewer.view().indexes if before is None or place < before]
     # Where the user's words are carried across a pivot, the open request is among them.
     resent = None
-    if overflow and not policy.view.words:
-        resent = replayed([log.entries[place].message for place in shown])
+    if overflow and not policy.view.user_text:
+        resent = replay_index([log.entries[place].message for place in shown])
     pivots = {place for pivot in log.pivots for place in (pivot.marker, pivot.summary)}
     places = [place for place in shown[:resent] if place not in pivots]
     is_folded_again = len(places) < len(shown[:resent])
@@ -93,7 +93,7 @@ def session_fold(
         tail_start=None if start is None else log.reference(places[start]),
         replay=None if resent is None else log.entries[shown[resent]].message,
         previous=log.entries[log.pivots[-1].summary].message if is_folded_again else None,
-        places=places,
+        indexes=places,
     )
 
 
@@ -104,7 +104,7 @@ def _measure(viewer: Viewer, places: Sequence[int]) -> Measure:
         return suffix_measure(lambda index: _cell_tokens(cells[index]), len(cells))
 
     def json_length(index: int) -> int:  # with a comma after each message
-        return sum(utf16_length(neutral_json(shown)) + 1 for shown in cells[index].shown)
+        return sum(utf16_length(neutral_json(shown)) + 1 for shown in cells[index].messages)
 
     lengths = suffix_measure(json_length, len(cells))
 
@@ -117,29 +117,29 @@ def _measure(viewer: Viewer, places: Sequence[int]) -> Measure:
 
 def _cell_tokens(cell: Cell) -> int:
     """The tokens of a cell among others: an answer without calls may need a note after it."""
-    bare = cell.by_assistant and not (cell.shown and isinstance(cell.shown[-1], ToolMessage))
+    bare = cell.by_assistant and not (cell.messages and isinstance(cell.messages[-1], ToolMessage))
     return cell.tokens + (NOTE_TOKENS if bare else 0)
 
 
-def room_for_tail(viewer: Viewer, room: int, fixed: int, *, tight: bool = False) -> int:
+def max_tail_tokens(viewer: Viewer, room: int, fixed: int, *, tight: bool = False) -> int:
     """What is left for a tail when all that must be shown is shown, and a summary beside it."""
     policy = viewer.policy
     # A tail that begins within an answered turn brings that turn's request along.
-    repeated = words_room(policy, room) // 3 + viewer.log.count(REPEATED)
-    left = room - fixed - least_view(viewer, room, tight=tight)
+    repeated = user_text_budget(policy, room) // 3 + viewer.log.count(REPEATED)
+    left = room - fixed - min_view_tokens(viewer, room, tight=tight)
     return left - repeated - min(policy.view.summary, room // 4, left)
 
 
 def check_window(viewer: Viewer, room: int, *, fixed: int = 0, tight: bool = False) -> None:
     """Raise WindowTooSmall where no pivot could bring the view into the window."""
-    shown = least_view(viewer, room, tight=tight)
-    needed = fixed + shown + LEAST_SUMMARY
+    shown = min_view_tokens(viewer, room, tight=tight)
+    needed = fixed + shown + MIN_SUMMARY_TOKENS
     if needed > room:
         largest = "the system prompt and the tools" if fixed > shown else "the open request"
         raise WindowTooSmall(usable=room, fixed=needed, largest=largest)
 
 
-def least_view(viewer: Viewer, room: int, *, tight: bool = False) -> int:
+def min_view_tokens(viewer: Viewer, room: int, *, tight: bool = False) -> int:
     """The tokens of the smallest view: a pivot at the end, without a tail or a summary."""
-    words = words_room(viewer.policy, room)
-    return viewer.after_pivot(len(viewer.log), words=words, whole=not tight).tokens
+    words = user_text_budget(viewer.policy, room)
+    return viewer.after_pivot(len(viewer.log), user_text=words, whole=not tight).tokens

@@ -20,7 +20,7 @@ from foldmark.model.values import Frozen
 AGENT = "compaction"
 
 
-class Made(Frozen):
+class MessageIds(Frozen):
     """Where and when a message is made: ids and time come from outside."""
 
     session: str
@@ -31,12 +31,12 @@ class Made(Frozen):
 
 
 def marker_message(  # noqa: PLR0913 - each is a field of a marker
-    made: Made,
+    made: MessageIds,
     *,
     auto: bool,
     overflow: bool = False,
     tail_start: str | None = None,
-    words: int | None = None,
+    user_text_budget: int | None = None,
     agent: str | None = None,
     model: ModelRef | None = None,
 ) -> Message:
@@ -48,7 +48,7 @@ def marker_message(  # noqa: PLR0913 - each is a field of a marker
         auto=auto,
         overflow=True if overflow else UNSET,
         tail_start_id=tail_start or UNSET,
-        words=UNSET if words is None else words,
+        words=UNSET if user_text_budget is None else user_text_budget,
     )
     info = UserInfo(
         id=made.message,
@@ -61,7 +61,7 @@ def marker_message(  # noqa: PLR0913 - each is a field of a marker
 
 
 def summary_message(
-    made: Made,
+    made: MessageIds,
     text: str,
     *,
     marker: str,
@@ -89,12 +89,18 @@ def summary_message(
     return Message(info=info, parts=(part,))
 
 
-def append_pivot(log: Log, text: str, *, tail_start: str | None, words: int | None = None) -> None:
+def append_pivot(
+    log: Log, text: str, *, tail_start: str | None, user_text_budget: int | None = None
+) -> None:
     """Fold a log that is in memory only; the ids are made of its length."""
     number = len(log)
     marker, summary = (
-        Made(session="", message=f"msg_{kind}_{number}", part=f"prt_{kind}_{number}", at=number)
+        MessageIds(
+            session="", message=f"msg_{kind}_{number}", part=f"prt_{kind}_{number}", at=number
+        )
         for kind in ("marker", "summary")
     )
-    log.append(marker_message(marker, auto=True, tail_start=tail_start, words=words))
+    log.append(
+        marker_message(marker, auto=True, tail_start=tail_start, user_text_budget=user_text_budget)
+    )
     log.append(summary_message(summary, text, marker=marker.message))

@@ -97,11 +97,11 @@ class NewerCalls:
     def superseding(self, call: CompletedCall) -> "Decision | None":
         """The decision to prune a read whose file was written since, or read again as far."""
         about = call.target
-        if about.act != "read":
+        if about.access != "read":
             return None
         for later in self._accesses.get(about.files[0], ()):
-            if later.target.act == "write" or later.target.span.covers(about.span):
-                verb = "written" if later.target.act == "write" else "read again"
+            if later.target.access == "write" or later.target.span.covers(about.span):
+                verb = "written" if later.target.access == "write" else "read again"
                 why = f"{{about}} was {verb} at {{other}}"
                 return Decision("prune", call, why, other=later.ordinal)
         return None

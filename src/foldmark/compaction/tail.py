@@ -35,7 +35,7 @@ class Fold(Frozen):
     tail_start: str | None  # the id of the message there, or its handle where ids repeat
     replay: Message | None  # the request that overflowed, to be sent again after the summary
     previous: Message | None  # the summary that the new one replaces
-    places: Sequence[int] = ()  # of the history in the log
+    indexes: Sequence[int] = ()  # of the history in the log
 
     @property
     def head(self) -> Sequence[Message]:
@@ -43,14 +43,14 @@ class Fold(Frozen):
         return self.history if self.start is None else self.history[: self.start]
 
     @property
-    def head_places(self) -> Sequence[int]:
+    def head_indexes(self) -> Sequence[int]:
         """Where in the log that is."""
-        return self.places if self.start is None else self.places[: self.start]
+        return self.indexes if self.start is None else self.indexes[: self.start]
 
     @property
-    def tail_places(self) -> Sequence[int]:
+    def tail_indexes(self) -> Sequence[int]:
         """Where in the log that is which stays."""
-        return () if self.start is None else self.places[self.start :]
+        return () if self.start is None else self.indexes[self.start :]
 
 
 def suffix_measure(weight: Callable[[int], int], length: int) -> Measure:
@@ -69,7 +69,7 @@ def tail_budget(rules: TailRules, usable: int) -> int:
     """The tokens that a tail may have."""
     if rules.tokens is not None:
         return rules.tokens
-    return min(rules.most, max(rules.least, int(usable * rules.fraction)))
+    return min(rules.max_tokens, max(rules.min_tokens, int(usable * rules.fraction)))
 
 
 def tail_start(
@@ -124,7 +124,7 @@ def turn_starts(messages: Sequence[Message]) -> Iterator[int]:
             yield index
 
 
-def replayed(messages: Sequence[Message]) -> int | None:
+def replay_index(messages: Sequence[Message]) -> int | None:
     """Where the request stands that overflowed: the newest, if another one is before it."""
     newest = list(islice(turn_starts(messages), 2))
     return newest[0] if len(newest) == 2 else None

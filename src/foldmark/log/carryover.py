@@ -11,15 +11,15 @@ from foldmark.tokens.counters import truncate_middle
 from foldmark.tokens.media import media_tokens
 
 from .log import Log, handle
-from .user_requests import Attached, UserRequest
+from .user_requests import AttachedFile, UserRequest
 
 HEADING = "The user's own words from before this point:"
 REPEATED = "[The request on which the following work was done, repeated from before the summary:]"
 
 
-def words_room(policy: Policy, usable: int) -> int:
+def user_text_budget(policy: Policy, usable: int) -> int:
     """The tokens that the user's words may take; a quarter of a small window at most."""
-    return min(policy.view.words, usable // 4) if usable else policy.view.words
+    return min(policy.view.user_text, usable // 4) if usable else policy.view.user_text
 
 
 def open_request(log: Log, before: int) -> UserRequest | None:
@@ -28,7 +28,7 @@ def open_request(log: Log, before: int) -> UserRequest | None:
     return None if request is None or log.requests.answered(request, before) else request
 
 
-def carried_user_words(log: Log, marker: int, tail: int | None, room: int) -> str:
+def carried_user_text(log: Log, marker: int, tail: int | None, room: int) -> str:
     """The first request and the standing instructions that a pivot folded."""
     start = marker if tail is None else tail
     first = log.requests.all[0] if log.requests.all else None
@@ -75,10 +75,10 @@ def repeated_files(log: Log, marker: int, tail: int | None, room: int) -> tuple[
     return tuple(held.part for held in shown_files(request, room))
 
 
-def shown_files(request: UserRequest, room: int) -> list[Attached]:
+def shown_files(request: UserRequest, room: int) -> list[AttachedFile]:
     """Of a request's files, the first ones that fit the room: it may be about them."""
     left = room
-    shown: list[Attached] = []
+    shown: list[AttachedFile] = []
     for held in request.files:
         left -= file_tokens(held.part)
         if left < 0:

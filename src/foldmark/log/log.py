@@ -76,12 +76,14 @@ class Pivot(Frozen):
 class LogCheckpoint(Frozen):
     """What a log that begins in the middle knows of what came before it, and of the marks."""
 
-    place: int = 0
+    index: int = 0
     ordinal: int = 0
     memory: RequestMemory = RequestMemory()
     pivots: tuple[Pivot, ...] = ()  # in force, as far as they are shown
     undone: frozenset[int] = frozenset()  # markers of pivots that were taken back
-    retired_places: frozenset[int] = frozenset()  # their summaries: a marker may lie before the log
+    retired_indexes: frozenset[int] = (
+        frozenset()
+    )  # their summaries: a marker may lie before the log
     marks: Mapping[int, Number] = {}
 
 
@@ -106,29 +108,32 @@ class Log:
     """Messages and marks, with what is derived from them."""
 
     def __init__(
-        self, count: Counter, messages: Iterable[Message] = (), past: LogCheckpoint | None = None
+        self,
+        count: Counter,
+        messages: Iterable[Message] = (),
+        checkpoint: LogCheckpoint | None = None,
     ) -> None:
         """Take the function that counts tokens, and the messages so far."""
-        past = past or LogCheckpoint()
+        checkpoint = checkpoint or LogCheckpoint()
         self.count = count
         self.entries: dict[int, Entry] = {}  # by their places, in order
         self.marks: dict[int, Number] = {}  # pruned parts: ordinal → time
         self.calls: dict[int, CompletedCall] = {}  # by their ordinals, oldest first
         self.users: list[int] = []
         self.summaries: list[int] = []  # every message that calls itself a summary
-        self.pivots: list[Pivot] = list(past.pivots)
-        self.undone: set[int] = set(past.undone)  # markers of pivots that were taken back
+        self.pivots: list[Pivot] = list(checkpoint.pivots)
+        self.undone: set[int] = set(checkpoint.undone)  # markers of pivots that were taken back
         # These markers and their summaries: never shown.
-        self.retired_places: set[int] = set(past.retired_places)
-        self.requests = Requests(past.memory)
+        self.retired_indexes: set[int] = set(checkpoint.retired_indexes)
+        self.requests = Requests(checkpoint.memory)
         self.changes: list[int] = []  # places, in the order in which they came or changed
         self.finished: int | None = None  # the newest finished answer
         self.measured: int | None = None  # the same, where its tokens still tell of this view
         self._places: dict[str, int] = {}
         self._markers: dict[str, int] = {}
-        self._marked = past.marks  # of parts that are still to come
-        self._end = past.place
-        self._parts = past.ordinal
+        self._marked = checkpoint.marks  # of parts that are still to come
+        self._end = checkpoint.index
+        self._parts = checkpoint.ordinal
         for message in messages:
             self.append(message)
 
@@ -181,7 +186,7 @@ class Log:
             raise ValueError(f"place {place} lies behind the end, {self._end}")
         self._end, self._parts = place, ordinal
 
-    def settle(self, ordinal: int, message: Message) -> Entry:
+    def record_result(self, ordinal: int, message: Message) -> Entry:
         """Put a message in its place in which this tool call has a newer state: its result."""
         found = self.part_at(ordinal)
         part = None if found is None else message.parts[found[1]]
@@ -239,7 +244,7 @@ class Log:
         if self.measured is not None and self.measured < before:
             self.measured = None
 
-    def place(self, message_id: str, below: int | None = None) -> int | None:
+    def index_of(self, message_id: str, below: int | None = None) -> int | None:
         """Where the message of this id or handle stands; the newest of several, below a place."""
         found = self._places.get(message_id)
         if found is None:
@@ -257,7 +262,7 @@ class Log:
     def reference(self, place: int) -> str | None:
         """A name by which `place` finds this message: its id, or a handle where ids repeat."""
         entry = self.entries[place]
-        if self.place(entry.message.info.id) == place:
+        if self.index_of(entry.message.info.id) == place:
             return entry.message.info.id
         return handle(entry.ordinal) if entry.sizes else None
 
@@ -290,7 +295,7 @@ class Log:
             if part.undone:
                 self.undone.add(entry.index)
             if entry.index in self.undone:
-                self.retired_places.add(entry.index)
+                self.retired_indexes.add(entry.index)
 
     def _take_assistant(self, entry: Entry, info: AssistantInfo) -> None:
         for offset, part in enumerate(entry.message.parts):
@@ -299,7 +304,7 @@ class Log:
         if info.summary:
             self.summaries.append(entry.index)
             if self._markers.get(info.parent_id or "") in self.undone:
-                self.retired_places.add(entry.index)
+                self.retired_indexes.add(entry.index)
             else:
                 self._take_summary(entry, info)
         elif info.finish and info.tokens:

@@ -21,9 +21,9 @@ from foldmark.model.messages import (
     SubtaskPart,
     TextPart,
     ToolPart,
+    is_error_output,
     is_opaque,
     output_tokens,
-    told_error,
 )
 from foldmark.model.prompt_messages import (
     AssistantMessage,
@@ -51,7 +51,7 @@ class Cell(Frozen):
     """A message of the log as it is shown: nothing, one message, or a message and its results."""
 
     index: int
-    shown: tuple[PromptMessage, ...]
+    messages: tuple[PromptMessage, ...]
     tokens: int
     by_assistant: bool
 
@@ -85,7 +85,7 @@ class Renderer:
         content = tuple(_text(part) for part in said if self._is_shown(part))
         tokens = sum(size.total for size in entry.sizes) + MESSAGE_OVERHEAD
         shown = (AssistantMessage(content=content),)
-        return Cell(index=entry.index, shown=shown, tokens=tokens, by_assistant=True)
+        return Cell(index=entry.index, messages=shown, tokens=tokens, by_assistant=True)
 
     def _user(self, entry: Entry) -> Cell:
         content: list[Text | Media] = []
@@ -104,17 +104,17 @@ class Renderer:
                 case _:
                     pass
         if not content:
-            return Cell(index=entry.index, shown=(), tokens=0, by_assistant=False)
+            return Cell(index=entry.index, messages=(), tokens=0, by_assistant=False)
         wire = entry.message.info.wire or None
         shown = (UserMessage(content=tuple(content), wire=wire),)
-        return Cell(index=entry.index, shown=shown, tokens=tokens, by_assistant=False)
+        return Cell(index=entry.index, messages=shown, tokens=tokens, by_assistant=False)
 
     def _assistant(self, entry: Entry, info: AssistantInfo) -> Cell:
         if info.summary and not self._rules.old_pivots:
             # A pivot's summary is shown by the view; one that failed or is half written, never.
-            return Cell(index=entry.index, shown=(), tokens=0, by_assistant=False)
+            return Cell(index=entry.index, messages=(), tokens=0, by_assistant=False)
         if info.error and not _was_cut_short(info, entry.message):
-            return Cell(index=entry.index, shown=(), tokens=0, by_assistant=True)
+            return Cell(index=entry.index, messages=(), tokens=0, by_assistant=True)
         content: list[Text | Media | Reasoning | Call] = []
         results: list[Result] = []
         tokens = 0
@@ -136,7 +136,7 @@ class Renderer:
         if results:
             shown.append(ToolMessage(content=tuple(results)))
             tokens += MESSAGE_OVERHEAD
-        return Cell(index=entry.index, shown=tuple(shown), tokens=tokens, by_assistant=True)
+        return Cell(index=entry.index, messages=tuple(shown), tokens=tokens, by_assistant=True)
 
     def _is_own(self, info: AssistantInfo) -> bool:
         """Whether the model that will read the view may have written this; an unnamed one may."""
@@ -187,7 +187,7 @@ class Renderer:
                 output = Output(type="text", value=text)
                 tokens = size.fixed + self._log.count(text)
             case Completed():
-                kind = "error-text" if told_error(part.state) else "text"
+                kind = "error-text" if is_error_output(part.state) else "text"
                 text = part.state.output
                 most = output_tokens(part.state, size.body, self._longest)
                 if most < size.body:

@@ -40,7 +40,7 @@ WHOLE = Span()
 class Target(Frozen, gc=False):
     """What a call was about."""
 
-    act: FileAccess
+    access: FileAccess
     files: tuple[str, ...]
     about: str
     span: Span = WHOLE
@@ -58,15 +58,15 @@ def target(tool: str, arguments: Json) -> Target:
     act = _deed(tool, arguments)
     path = _first_text(arguments, _PATH_KEYS)
     if path and act == "read":
-        return Target(act=act, files=(path,), about=path, span=_span(arguments))
+        return Target(access=act, files=(path,), about=path, span=_span(arguments))
     if path and act == "write":
-        return Target(act=act, files=(path,), about=path)
+        return Target(access=act, files=(path,), about=path)
     if act == "write":
         patch = arguments.get("patchText") or arguments.get("patch") or arguments.get("input")
         if isinstance(patch, str) and (files := tuple(_PATCHED.findall(patch))):
-            return Target(act=act, files=files, about=", ".join(files))
+            return Target(access=act, files=files, about=", ".join(files))
     about = _first_text(arguments, _OTHER_KEYS) or path or _any_text(arguments)
-    return Target(act="other", files=(), about=about)
+    return Target(access="other", files=(), about=about)
 
 
 def _deed(tool: str, arguments: Json) -> FileAccess:

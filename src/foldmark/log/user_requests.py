@@ -9,7 +9,7 @@ from bisect import bisect_left
 
 from msgspec.structs import replace
 
-from foldmark.model.messages import AssistantInfo, FilePart, Message, TextPart, file_name
+from foldmark.model.messages import AssistantInfo, FilePart, Message, TextPart, file_placeholder
 from foldmark.model.values import Frozen
 from foldmark.tokens.sizes import EXPANDED
 
@@ -27,7 +27,7 @@ _MOST_REMEMBERED = 200_000
 _ANSWERS = frozenset({"stop", "end_turn", "end-turn", "stop_sequence", "completed"})
 
 
-class Attached(Frozen):
+class AttachedFile(Frozen):
     """A file that came with a request, in its place."""
 
     ordinal: int
@@ -36,7 +36,7 @@ class Attached(Frozen):
     @property
     def named(self) -> str:
         """The file by its name, where it is not shown."""
-        return file_name(self.part)
+        return file_placeholder(self.part)
 
 
 class UserRequest(Frozen):
@@ -45,7 +45,7 @@ class UserRequest(Frozen):
     index: int
     ordinal: int
     text: str
-    files: tuple[Attached, ...] = ()
+    files: tuple[AttachedFile, ...] = ()
 
 
 class Rule(Frozen, gc=False):
@@ -117,10 +117,10 @@ class Requests:
 
     def _take_request(self, index: int, ordinal: int, message: Message) -> None:
         texts: list[tuple[int, str]] = []
-        files: list[Attached] = []
+        files: list[AttachedFile] = []
         for place, part in enumerate(message.parts, ordinal):
             if isinstance(part, FilePart) and part.mime not in EXPANDED:
-                files.append(Attached(ordinal=place, part=part))
+                files.append(AttachedFile(ordinal=place, part=part))
             elif isinstance(part, TextPart) and _says(part):
                 texts.append((place, part.text))
                 self._take_rules(index, part)

@@ -24,11 +24,11 @@ from foldmark.policy import Policy, ViewRules
 from foldmark.tokens.sizes import MESSAGE_OVERHEAD
 
 from .carryover import (
-    carried_user_words,
+    carried_user_text,
     file_tokens,
     repeated_files,
     repeated_request,
-    words_room,
+    user_text_budget,
 )
 from .log import Entry, Log, Pivot, marker_part
 from .render import Cell, Renderer, is_marker, is_summary, media, message_text
@@ -43,7 +43,7 @@ class View(Frozen):
     """What a model is shown, which messages of the log that is, and what it costs."""
 
     messages: tuple[PromptMessage, ...]
-    places: tuple[int, ...]
+    indexes: tuple[int, ...]
     tokens: int
     pivot: Pivot | None
 
@@ -57,9 +57,11 @@ class Viewer:
         self.policy = policy
         self._rules = policy.view
         self._model = model
-        self.longest = int(usable * (self._rules.longest or 0))  # tokens of an output; 0: any
+        self.longest = int(
+            usable * (self._rules.longest_output or 0)
+        )  # tokens of an output; 0: any
         self._renderer = Renderer(log, self._rules, model, self.longest)
-        self._words = words_room(policy, usable)
+        self._words = user_text_budget(policy, usable)
         self._pivot: Pivot | None = None
         self._cells: dict[int, Cell] = {}
         self._sequence = MessageSequence(valid=self._rules.valid)
@@ -75,7 +77,7 @@ class Viewer:
         if self._view is None:
             self._view = View(
                 messages=self._sequence.messages(),
-                places=tuple(self._cells),
+                indexes=tuple(self._cells),
                 tokens=self._sequence.tokens,
                 pivot=self._pivot,
             )
@@ -119,7 +121,7 @@ class Viewer:
             self._rebuild(self._cells)
         else:
             for index in changed:
-                if index not in log.retired_places:
+                if index not in log.retired_indexes:
                     self._cells[index] = self._cell(index)
                     self._sequence.add(self._cells[index])
         self._seen, self._end = len(log.changes), len(log)
@@ -137,7 +139,7 @@ class Viewer:
         if self._pivot != self.log.pivot:
             self._pivot = self.log.pivot
             self._renderer = Renderer(self.log, self._rules, self._model, self.longest)
-        places = shown_places(self.log, self._rules)
+        places = view_indexes(self.log, self._rules)
         self._cells = {index: kept.get(index) or self._cell(index) for index in places}
         self._sequence = MessageSequence(valid=self._rules.valid)
         self.bridge_tokens = 0  # of the request that is repeated after a summary
@@ -173,14 +175,14 @@ class Viewer:
         beside = self._renderer.cell(entry)
         return Cell(
             index=entry.index,
-            shown=asked.shown + beside.shown,
+            messages=asked.messages + beside.messages,
             tokens=asked.tokens + beside.tokens,
             by_assistant=False,
         )
 
     def _question(self, marker: int, tail: int | None, room: int) -> Cell:
         """The user's words from before a marker, if there is room for any, and its question."""
-        text = carried_user_words(self.log, marker, tail, room) if room else ""
+        text = carried_user_text(self.log, marker, tail, room) if room else ""
         text = f"{text}\n\n{self._rules.marker}" if text else self._rules.marker
         return _text_cell(marker, text, self.log.count(text), by_assistant=False)
 
@@ -203,11 +205,11 @@ class Viewer:
         content = (Text(text=text), *map(media, files))
         tokens = cell.tokens + sum(map(file_tokens, files))
         return Cell(
-            index=-1, shown=(UserMessage(content=content),), tokens=tokens, by_assistant=False
+            index=-1, messages=(UserMessage(content=content),), tokens=tokens, by_assistant=False
         )
 
     def after_pivot(
-        self, marker: int, tail: Sequence[int] = (), *, words: int, whole: bool = True
+        self, marker: int, tail: Sequence[int] = (), *, user_text: int, whole: bool = True
     ) -> "MessageSequence":
         """What the view would be after a pivot at a place, beside the text of its summary.
 
@@ -215,12 +217,12 @@ class Viewer:
         in `repeated_request`.
         """
         cells, start = self.cells, tail[0] if tail else None
-        words = words if self._rules.words else 0
+        user_text = user_text if self._rules.user_text else 0
         sequence = MessageSequence(valid=self._rules.valid)
-        sequence.add(self._question(marker, start, words))
+        sequence.add(self._question(marker, start, user_text))
         sequence.add(_text_cell(marker, "…", 0, by_assistant=True))
-        if words:
-            sequence.add(self._repeated(marker, start, words, whole=whole))
+        if user_text:
+            sequence.add(self._repeated(marker, start, user_text, whole=whole))
         for index in (*tail, *(index for index in cells if index >= marker)):
             if index in cells:
                 sequence.add(cells[index])
@@ -248,12 +250,12 @@ class MessageSequence:
         self.tokens += cell.tokens
         if cell.by_assistant:
             self._assistant_between = True
-        for message in cell.shown:
+        for message in cell.messages:
             if self._valid:
                 self._add_valid(message)
             else:
                 self._shown.append(message)
-        if cell.shown and not cell.by_assistant:
+        if cell.messages and not cell.by_assistant:
             self._assistant_between = False
 
     def messages(self) -> tuple[PromptMessage, ...]:
@@ -301,11 +303,11 @@ class MessageSequence:
         self._shown.append(message)
 
 
-def shown_places(log: Log, rules: ViewRules) -> list[int]:
+def view_indexes(log: Log, rules: ViewRules) -> list[int]:
     """The places of the messages that a view shows, in its order."""
     pivot = log.pivot
     start = view_start(log, rules)
-    here = [i for i in range(start, len(log)) if i in log.entries and i not in log.retired_places]
+    here = [i for i in range(start, len(log)) if i in log.entries and i not in log.retired_indexes]
     if pivot is None or rules.old_pivots:
         return _reordered(log, here, rules)
     # The latest pivot's messages are shown first, those of earlier ones never.
@@ -356,16 +358,16 @@ def _parent(log: Log, place: int) -> str | None:
 def _tail_start(log: Log, pivot: Pivot) -> int | None:
     if pivot.tail_id is None:
         return None
-    return log.place(pivot.tail_id, below=pivot.marker)
+    return log.index_of(pivot.tail_id, below=pivot.marker)
 
 
 def _text_cell(index: int, text: str, tokens: int, *, by_assistant: bool) -> Cell:
     if not text.strip():
-        return Cell(index=index, shown=(), tokens=0, by_assistant=by_assistant)
+        return Cell(index=index, messages=(), tokens=0, by_assistant=by_assistant)
     content = (Text(text=text),)
     shown = AssistantMessage(content=content) if by_assistant else UserMessage(content=content)
     tokens += MESSAGE_OVERHEAD
-    return Cell(index=index, shown=(shown,), tokens=tokens, by_assistant=by_assistant)
+    return Cell(index=index, messages=(shown,), tokens=tokens, by_assistant=by_assistant)
 
 
 def _only_thinks(message: PromptMessage) -> bool:

@@ -46,7 +46,7 @@ class Event(Frozen):
     data: Json
 
 
-def known_kinds(kinds: Iterable[str]) -> tuple[str, ...]:
+def check_kinds(kinds: Iterable[str]) -> tuple[str, ...]:
     """These kinds, one or several; BadInput for one that never happens.
 
     Programs may tell of kinds of their own; what is all but one of ours is meant as that.

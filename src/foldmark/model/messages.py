@@ -18,7 +18,7 @@ Number = int | float
 # Under the name of its wire in a text's metadata: a block that we keep as it came.
 BLOCK = "block"
 # In the metadata of an output: the tokens of it that are shown at most.
-SHOWN = "shown"
+SHOWN_TOKENS = "shown"
 
 
 class Cache(Value):
@@ -215,14 +215,14 @@ def is_opaque(part: AnyPart) -> TypeGuard[TextPart]:
     return any(isinstance(held, dict) and BLOCK in held for held in part.metadata.values())
 
 
-def told_error(state: Completed) -> bool:
+def is_error_output(state: Completed) -> bool:
     """Whether an output was told as an error by its wire."""
     return bool(state.metadata) and state.metadata.get("is_error") is True
 
 
 def output_tokens(state: Completed, tokens: int, longest: int = 0) -> int:
     """How many tokens of an output are shown: all, what the window allows, what its tool wished."""
-    wished = state.metadata.get(SHOWN) if state.metadata else None
+    wished = state.metadata.get(SHOWN_TOKENS) if state.metadata else None
     limit = wished if isinstance(wished, int) and wished > 0 else tokens
     return min(tokens, limit, longest if longest > 0 else tokens)
 
@@ -353,14 +353,14 @@ def checked_json(message: Message) -> bytes:
         data = encode(message)
         decode_message(data)
     except BadInput as error:
-        at = f" at {error.place.lstrip('$.')}" if error.place else ""
+        at = f" at {error.location.lstrip('$.')}" if error.location else ""
         raise BadInput(f"this is no message{at}: {error.cause}") from None
     except TypeError as error:
         raise BadInput(f"this is no message: {error}") from None
     return data
 
 
-def file_name(part: FilePart) -> str:
+def file_placeholder(part: FilePart) -> str:
     """What stands for a file that is named and not shown."""
     return f"[Attached {part.mime}: {part.filename or 'file'}]"
 

@@ -39,7 +39,7 @@ class Operation(Frozen):
         return complete and self.undone is None and self.reverted is None
 
     @property
-    def done(self) -> tuple[int, int]:
+    def order(self) -> tuple[int, int]:
         """Tells which act came later: a pivot counts from when its summary was there."""
         return self.place if self.summary is None else self.summary + 1, self.number
 
@@ -69,7 +69,7 @@ class Operation(Frozen):
         return "queued" if self.claimed is None else "claimed"
 
 
-def taken_back(acts: Iterable[Operation]) -> dict[int, int | None]:
+def reverted_by(acts: Iterable[Operation]) -> dict[int, int | None]:
     """By which revert in force each act is taken back, if by any."""
     found: dict[int, int | None] = {}
     reverts: list[Operation] = []

@@ -6,7 +6,7 @@ Their JSON is the neutral form in which OpenCode measures a tail.
 from collections.abc import Iterator
 from typing import Any, cast
 
-from .values import Frozen, Json, encode, parsed
+from .values import Frozen, Json, encode, parse_json
 
 RAW = "raw"  # in what a codec keeps of a block: the block as it came
 
@@ -93,7 +93,7 @@ class ToolMessage(_Prompt, tag="tool"):
 PromptMessage = UserMessage | AssistantMessage | ToolMessage
 
 
-class Declared(Frozen):
+class ToolDeclaration(Frozen):
     """A tool as requests declare it: its name, what it is for, the JSON schema of its input."""
 
     name: str
@@ -106,7 +106,7 @@ def neutral_json(message: PromptMessage) -> str:
     text = encode(message).decode()
     if f'"{RAW}":' not in text:
         return text
-    return encode(_without_raw(parsed(text.encode()), within=False)).decode()
+    return encode(_without_raw(parse_json(text.encode()), within=False)).decode()
 
 
 def _without_raw(value: Any, *, within: bool) -> Any:

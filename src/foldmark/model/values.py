@@ -88,7 +88,7 @@ def decoder(kind: type[T]) -> Callable[[bytes], T]:
     def decode(data: bytes) -> T:
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return strict.decode(data)
-        return from_plain(parsed(data), kind)
+        return from_plain(parse_json(data), kind)
 
     return decode
 
@@ -99,7 +99,7 @@ def from_plain(data: object, kind: type[T]) -> T:
         return msgspec.convert(_absorbed(data, _shape(kind)), kind)
     except msgspec.ValidationError as error:
         cause, _, path = str(error).partition(" - at ")
-        raise BadInput(cause, place=path.strip("`") or None) from None
+        raise BadInput(cause, location=path.strip("`") or None) from None
     except UnicodeEncodeError:  # msgspec cannot quote half a character where it refuses it
         raise BadInput("half of a character where none is expected") from None
 
@@ -144,7 +144,7 @@ def _fields(value: Value) -> Iterator[tuple[str, Any]]:
             yield wire, to_plain(held)
 
 
-def summed(structs: Sequence[S]) -> S:
+def sum_fields(structs: Sequence[S]) -> S:
     """Structs added field by field; what some of them lack is the sum of the others."""
     names = structs[0].__struct_fields__
     return replace(
@@ -157,7 +157,7 @@ def _sum(values: list[Any]) -> Any:
     known = [value for value in values if value is not None and value is not UNSET]
     match known:
         case [Struct(), *_]:
-            return summed(known)
+            return sum_fields(known)
         case [int() | float(), *_]:
             return sum(known)
         case [tuple(), *_]:
@@ -171,7 +171,7 @@ def _sum(values: list[Any]) -> Any:
             return known[0] if known else values[0]
 
 
-def parsed(data: bytes) -> object:
+def parse_json(data: bytes) -> object:
     """Plain JSON data; BadInput says where it is none."""
     try:
         return msgspec.json.decode(data)
@@ -180,9 +180,9 @@ def parsed(data: bytes) -> object:
             with suppress(ValueError, RecursionError):
                 return json.loads(data, parse_constant=_refuse)
         cause = str(error).partition(" - at ")[0]
-        raise BadInput(cause, place=_line(data, cause)) from None
+        raise BadInput(cause, location=_line(data, cause)) from None
     except UnicodeDecodeError as error:
-        raise BadInput("not UTF-8 text", place=f"byte {error.start}") from None
+        raise BadInput("not UTF-8 text", location=f"byte {error.start}") from None
     except RecursionError:
         raise BadInput("nested too deeply") from None
 

@@ -3,7 +3,7 @@
 from foldmark.model.messages import Number, Tokens
 from foldmark.policy import Policy, Reserve, Threshold, WindowRules
 
-from .limits import Limit, folded_name, named_value
+from .limits import Limit, normalized_name, value_for_name
 
 MOST_TOKENS = 2**53  # more is no measurement
 
@@ -43,12 +43,12 @@ def threshold_for(rules: WindowRules, model: str) -> Threshold | None:
     """The user's own threshold for a model: by its name, else the longest pattern, else for all."""
     if not rules.thresholds:
         return rules.threshold  # as a rule: this is asked at every step
-    own = named_value(rules.thresholds, (folded_name(model),))
+    own = value_for_name(rules.thresholds, (normalized_name(model),))
     return rules.threshold if own is None else own
 
 
 def _reserve(rules: WindowRules, kind: Reserve, limit: Limit) -> int:
-    if rules.honour_reserved and rules.reserved is not None:
+    if rules.honor_reserved and rules.reserved is not None:
         return rules.reserved
     output = min(limit.output, rules.output_cap)
     if output == 0 and rules.output_unknown_is_cap:

@@ -44,7 +44,7 @@ class Limit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 # What is assumed where nobody has told a window, and no model whose window is known.
-USUAL_LIMIT = Limit(context=200_000)
+DEFAULT_LIMIT = Limit(context=200_000)
 
 
 class KnownModel(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -62,8 +62,12 @@ def model_limits(name: str, overrides: Mapping[str, Limit] | None = None) -> Lim
     """The limits of a model: from the overrides (exact, then longest pattern), or the snapshot."""
     model = _resolved(name.lower())
     if overrides:
-        names = (folded_name(name), folded_name(model.name)) if model else (folded_name(name),)
-        if (limit := named_value(overrides, names)) is not None:
+        names = (
+            (normalized_name(name), normalized_name(model.name))
+            if model
+            else (normalized_name(name),)
+        )
+        if (limit := value_for_name(overrides, names)) is not None:
             return limit
     if model is None:
         raise UnknownModel(name, _nearest(name.lower()))
@@ -76,14 +80,14 @@ def known_limits(name: str) -> Limit | None:
     return model.limit if model else None
 
 
-def limits_or_usual(name: str, *, is_given: bool) -> Limit:
+def limits_or_default(name: str, *, is_explicit: bool) -> Limit:
     """The limits of a model, else the usual ones; UnknownModel where the user has named it."""
-    if is_given:
+    if is_explicit:
         return model_limits(name)
-    return known_limits(name) or USUAL_LIMIT
+    return known_limits(name) or DEFAULT_LIMIT
 
 
-def narrowed(name: str, window: int) -> Limit:
+def limits_with_window(name: str, window: int) -> Limit:
     """A window of the user's own, with what is known of the model's output."""
     known = known_limits(name)
     return Limit(context=window, output=known.output) if known else Limit(context=window)
@@ -110,7 +114,7 @@ def _index() -> tuple[dict[str, KnownModel], dict[str, list[KnownModel]]]:
     return full, bare
 
 
-def folded_name(name: str) -> str:
+def normalized_name(name: str) -> str:
     """The name in lower case, its provider before a colon: `OpenAI/gpt-5` as `openai:gpt-5`."""
     provider, slash, model = name.lower().partition("/")
     return f"{provider}:{model}" if slash and ":" not in provider else name.lower()
@@ -126,7 +130,7 @@ def _resolved(name: str) -> KnownModel | None:
 
 def _named(name: str) -> KnownModel | None:
     full, bare = _index()
-    return full.get(folded_name(name)) or _agreed(name, bare.get(name, []))
+    return full.get(normalized_name(name)) or _agreed(name, bare.get(name, []))
 
 
 def _agreed(name: str, offers: list[KnownModel]) -> KnownModel | None:
@@ -142,9 +146,9 @@ def _maker_made(model: KnownModel) -> bool:
     return model.name.partition(":")[0] in MAKERS
 
 
-def named_value(table: Mapping[str, T], names: Iterable[str]) -> T | None:
+def value_for_name(table: Mapping[str, T], names: Iterable[str]) -> T | None:
     """The value for one of these folded names: its own, else that of the longest pattern."""
-    names, folded = tuple(names), {folded_name(key): value for key, value in table.items()}
+    names, folded = tuple(names), {normalized_name(key): value for key, value in table.items()}
     for name in names:
         if name in folded:
             return folded[name]
@@ -156,8 +160,8 @@ def _nearest(name: str) -> tuple[str, ...]:
     full, bare = _index()
     if rivals := bare.get(name):
         return tuple(model.name for model in rivals[:3])
-    if ":" in folded_name(name):
-        near = get_close_matches(folded_name(name), full)
+    if ":" in normalized_name(name):
+        near = get_close_matches(normalized_name(name), full)
         return tuple(full[key].name for key in near)
     near = get_close_matches(name, bare)
     return tuple(max(bare[key], key=_maker_made).name for key in near)
