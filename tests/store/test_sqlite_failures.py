@@ -65,7 +65,7 @@ def test_an_empty_file_is_made_into_a_store(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "store.db"
     path.write_bytes(content)
-    assert str(path) in str(refused(path, "no database"))
+    assert str(path) in str(refused(path, "not a database"))
     assert path.read_bytes() == content
     assert names_in(tmp_path) == ["store.db"]
 
@@ -89,17 +89,17 @@ def test_a_store_of_another_version_is_left_alone(file: Path, version: int) -> N
     connection.commit()
     connection.close()
     before = file.read_bytes()
-    refused(file, rf"another Foldmark \(tables {version}, this one knows 1\)")
+    refused(file, rf"another Foldmark \(schema {version}, this one needs 1\)")
     assert file.read_bytes() == before
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    refused(tmp_path, "cannot be used: (Is a directory|this is no regular file)")
+    refused(tmp_path, "cannot be opened or written: (Is a directory|this is no regular file)")
     os.mkfifo(tmp_path / "pipe")
     refused(tmp_path / "pipe", "no regular file")
     (tmp_path / "plain").write_text("x")
-    refused(tmp_path / "plain" / "store.db", "cannot be used: Not a directory")
-    refused(tmp_path / ("x" * 300), "cannot be used: File name too long")
+    refused(tmp_path / "plain" / "store.db", "cannot be opened or written: Not a directory")
+    refused(tmp_path / ("x" * 300), "cannot be opened or written: File name too long")
     refused(f"{tmp_path}/a\0b", "NUL")
     refused("/dev/null", "no regular file")
     assert names_in(tmp_path) == ["pipe", "plain"]
@@ -117,7 +117,7 @@ def test_an_address_of_another_kind_is_no_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StoreError, match="no such kind of store") as told:
+    with pytest.raises(StoreError, match="unknown kind of store") as told:
         Store.open(address)
     assert "secret" not in str(told.value)
     assert names_in(tmp_path) == []
@@ -367,7 +367,7 @@ def test_a_file_that_may_only_be_read_can_be_read(shared_file: Path) -> None:
 def test_a_folder_that_may_not_be_written_to_is_told(shared_file: Path) -> None:
     shared_file.parent.chmod(0o555)
     told = as_anyone(lambda: opened(str(shared_file.parent / "new" / "x.db"), "s").close())
-    assert told == f"StoreError: {shared_file.parent}/new/x.db: cannot be used: Permission denied"
+    assert told == f"StoreError: {shared_file.parent}/new/x.db: cannot be opened or written: Permission denied"
 
 
 def test_without_psycopg_the_extra_is_named() -> None:

@@ -244,9 +244,9 @@ def shows_the_same(where: str, messages: list[Message], policy: Policy, name: st
     fill(where, messages, name, policy.estimate)
     with opened(where, name, policy=policy, window=8_000, output=1_000) as session:
         log = Log(counter(policy.estimate), messages)
-        expected = Viewer(log, policy, usable=session.room).view()
+        expected = Viewer(log, policy, usable=session.usable).view()
         assert bytes_of(session.view()) == bytes_of(expected)
-        assert (session.view().places, session.view().tokens) == (expected.places, expected.tokens)
+        assert (session.view().indexes, session.view().tokens) == (expected.indexes, expected.tokens)
         assert plain(session.export())["messages"] == as_json(messages)["messages"]
 
 
@@ -300,7 +300,7 @@ def test_when_a_pivot_was_taken_back_is_kept(where: str, at: float) -> None:
     fill(where, messages)
     assert exported(where) == as_json(messages)
     with opened(where, "s") as session:
-        assert session.view().places == (0,)
+        assert session.view().indexes == (0,)
 
 
 @pytest.mark.parametrize("at", [1, 7.25, 2**53 + 1, 2**63, 2**64 - 1, 1e300, -3])
@@ -332,7 +332,7 @@ def test_stored_counts_are_what_counting_gives(where: str, estimate: str) -> Non
             session.compact(f"The summary of {used}: " + "x" * 100)
             session.record("A last word, as counted by anyone")
     store = Store.open(where)
-    row = store.named("s")
+    row = store.resolve("s")
     sized = store.engine.read(
         "SELECT fixed, body, attached FROM parts WHERE session = ? ORDER BY ordinal", (row.key,)
     )

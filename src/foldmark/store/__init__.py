@@ -1,1 +1,1 @@
-"""Sessions in a database."""
+"""Sessions stored in a database."""

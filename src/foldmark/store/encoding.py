@@ -1,6 +1,6 @@
-"""How rows hold JSON, texts and marks, and the keys of messages.
+"""Encode JSON, text and prune marks for rows, and compute the keys of messages.
 
-JSON is one zstd frame, with a dictionary of what messages have in common.
+JSON is one zstd frame, with a dictionary of the text that messages share.
 """
 
 import json
@@ -22,9 +22,9 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-# Below this, what compression saves is not worth its time.
-_WORTH_IT = 128
-_PLAIN, _PACKED = b"\0", b"\1"
+# Compressing fewer bytes saves too little.
+_MIN_COMPRESSED_BYTES = 128
+_PLAIN, _COMPRESSED = b"\0", b"\1"
 _OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.compression_level: 3,
     zstd.CompressionParameter.checksum_flag: 1,
@@ -32,111 +32,111 @@ _OPTIONS: dict[int, int] = {
 _threads = threading.local()
 
 
-def packed(data: bytes) -> bytes:
-    """The bytes as they are kept: compressed, where that is worth it."""
-    if len(data) < _WORTH_IT:
+def pack(data: bytes) -> bytes:
+    """The bytes to store: compressed if that makes them smaller."""
+    if len(data) < _MIN_COMPRESSED_BYTES:
         return _PLAIN + data
-    smaller = _compressed(data)
-    return _PACKED + smaller if len(smaller) < len(data) else _PLAIN + data
+    compressed = _compress(data)
+    return _COMPRESSED + compressed if len(compressed) < len(data) else _PLAIN + data
 
 
-def _compressed(data: bytes) -> bytes:
-    """To make a compressor takes longer than to use it, so each thread keeps its own."""
-    held = getattr(_threads, "compressor", None)
-    if held is None:
-        held = zstd.ZstdCompressor(options=_OPTIONS, zstd_dict=_shapes())
-        _threads.compressor = held
-    return held.compress(data, held.FLUSH_FRAME)
+def _compress(data: bytes) -> bytes:
+    """Compress with this thread's compressor: creating one takes longer than using it."""
+    compressor = getattr(_threads, "compressor", None)
+    if compressor is None:
+        compressor = zstd.ZstdCompressor(options=_OPTIONS, zstd_dict=_dictionary())
+        _threads.compressor = compressor
+    return compressor.compress(data, compressor.FLUSH_FRAME)
 
 
-def unpacked(data: object) -> bytes:
-    """The bytes as they were; ValueError where they are not ours."""
-    held = blob(data)
-    kind, rest = held[:1], held[1:]
+def unpack(data: object) -> bytes:
+    """The original bytes. Raises ValueError if the data is damaged."""
+    stored = blob(data)
+    kind, body = stored[:1], stored[1:]
     try:
         if kind == _PLAIN:
-            return rest
-        if kind == _PACKED:
-            return zstd.decompress(rest, zstd_dict=_shapes())
+            return body
+        if kind == _COMPRESSED:
+            return zstd.decompress(body, zstd_dict=_dictionary())
     except zstd.ZstdError as error:
         raise ValueError(f"damaged: {error}") from None
-    raise ValueError("damaged: an unknown kind of compression")
+    raise ValueError("damaged: unknown compression")
 
 
 def blob(data: object) -> bytes:
-    """Bytes as a row holds them; ValueError where a damaged row holds anything else."""
+    """The bytes of a column. Raises ValueError if a damaged row has another type."""
     if not isinstance(data, bytes):
-        raise ValueError("damaged: a row without content")  # noqa: TRY004 - no mistake of a caller
+        raise ValueError("damaged: a row has no content")  # noqa: TRY004 - bad data, not a bad argument
     return data
 
 
 @cache
-def _shapes() -> Any:
-    """What messages have in common. What was kept with it needs it: it must never change."""
+def _dictionary() -> Any:
+    """The dictionary of shared text. Stored rows depend on it, so it must never change."""
     data = files("foldmark.store").joinpath("shapes-1.json").read_bytes()
     return zstd.ZstdDict(data, is_raw=True)
 
 
-# The key of a message is told by its session and place, so that no second index is needed.
-_PLACES = 2**32
+# The key is computed from session and index, so that no second database index is needed.
+_MESSAGES_PER_SESSION = 2**32
 
 
-def key_at(session: int, place: int) -> int:
-    """The key of the message at a place of a session; also where that place would be."""
-    return session * _PLACES + place
+def key_at(session: int, index: int) -> int:
+    """The key of the message at an index of a session, whether or not it exists."""
+    return session * _MESSAGES_PER_SESSION + index
 
 
 # --- texts in columns ----------------------------------------------------------------------
 
 
 def column(text: str | None) -> str | None:
-    """A text as every engine can hold it in a column, to be read again by `from_column`."""
+    """Text that every engine can store in a column; `from_column` restores it."""
     if text is None or (text == clean(text) and not text.startswith('"')):
         return text
     return json.dumps(text)
 
 
 def from_column(text: str | None) -> str | None:
-    """The text that was put into a column."""
+    """The original text of a column."""
     return json.loads(text) if text is not None and text.startswith('"') else text
 
 
 def clean(text: str) -> str:
-    """A text as every engine can hold it in a column: without what UTF-8 or SQL does not know."""
+    """Text without the characters that UTF-8 or SQL cannot store."""
     if text.isprintable():
         return text
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-# --- the marks of one prune, as one value: to set thousands costs what one costs -----------
+# --- the marks of one prune, stored as one value so that thousands cost no more than one ---
 
 
 class Marks(Frozen):
-    """Ordinals in their order, each told by its distance from the one before."""
+    """Marked ordinals in ascending order, each as the distance from the one before."""
 
     steps: list[int]
-    at: list[Number] | Number  # when: for each, or the same for all
+    at: list[Number] | Number  # times: one for each, or one for all
 
 
 _decode = msgspec.json.Decoder(Marks).decode
 
 
-def packed_marks(ordinals: Iterable[int], at: list[Number] | Number) -> tuple[bytes, int]:
-    """Marks as they are kept, and the highest ordinal among them.
+def pack_marks(ordinals: Iterable[int], at: list[Number] | Number) -> tuple[bytes, int]:
+    """The marks as stored bytes, and the highest ordinal among them.
 
-    Where each has a time of its own, ordinals and times are in order.
+    If each mark has its own time, ordinals and times must be sorted alike.
     """
     ordered = sorted(ordinals)
     steps = [ordered[0], *map(sub, ordered[1:], ordered)]
-    return packed(msgspec.json.encode(Marks(steps=steps, at=at))), ordered[-1]
+    return pack(msgspec.json.encode(Marks(steps=steps, at=at))), ordered[-1]
 
 
-def unpacked_marks(data: object) -> dict[int, Number]:
-    """The marks that were kept."""
-    held = _decode(unpacked(data))
+def unpack_marks(data: object) -> dict[int, Number]:
+    """The time of each marked ordinal."""
+    stored = _decode(unpack(data))
     marks: dict[int, Number] = {}
     ordinal = 0
-    for place, step in enumerate(held.steps):
+    for index, step in enumerate(stored.steps):
         ordinal += step
-        marks[ordinal] = held.at[place] if isinstance(held.at, list) else held.at
+        marks[ordinal] = stored.at[index] if isinstance(stored.at, list) else stored.at
     return marks

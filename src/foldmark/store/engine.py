@@ -1,7 +1,7 @@
-"""What a store asks of a database: statements and transactions over one DB-API connection.
+"""The database interface of a store: statements and transactions over one DB-API connection.
 
-SQL is written with ? for arguments. What the engines write differently is in their `Dialect`; how
-they connect and what their complaints mean is told in `sqlite` and `postgres`.
+SQL uses ? for arguments. `Dialect` holds the SQL that differs between engines; `sqlite` and
+`postgres` know how to connect and what the errors of their drivers mean.
 """
 
 from abc import ABC, abstractmethod
@@ -19,15 +19,15 @@ Args = Sequence[object]
 
 
 class Engine(ABC):
-    """A database, as one connection to it sees it; threads take turns."""
+    """One connection to a database, shared by threads that take turns."""
 
     dialect: ClassVar[Dialect]
-    now: ClassVar[str]  # SQL for the time by the database's own clock, in milliseconds
-    _complaints: ClassVar[tuple[type[Exception], ...]]  # what `_told` puts into words
+    now: ClassVar[str]  # SQL for the database's clock, in milliseconds
+    _driver_errors: ClassVar[tuple[type[Exception], ...]]  # translated by `_store_error`
     _connection: Any
 
     def __init__(self, name: str) -> None:
-        """Take the name of the store as it can be shown: without a password."""
+        """Set the store's name for display, which has no password in it."""
         self.name = name
         self._lock = RLock()
         self._depth = 0
@@ -35,52 +35,52 @@ class Engine(ABC):
     # --- statements and transactions ---
 
     def read(self, sql: str, args: Args = ()) -> list[Row]:
-        """The rows that a query finds."""
-        # Not `_errors` here and below: these are asked thousands of times.
+        """The rows of a query."""
+        # `_errors` is not used here and below: these run thousands of times.
         try:
             with self._lock:
                 return self._execute(sql, args).fetchall()
-        except self._complaints as error:
-            raise self._told(error) from None
+        except self._driver_errors as error:
+            raise self._store_error(error) from None
 
     def run(self, sql: str, args: Args = ()) -> int:
-        """Run a statement; how many rows it changed."""
+        """Run a statement and return how many rows it changed."""
         try:
             with self._lock:
                 return self._execute(sql, args).rowcount
-        except self._complaints as error:
-            raise self._told(error) from None
+        except self._driver_errors as error:
+            raise self._store_error(error) from None
 
     def run_many(self, sql: str, rows: Iterable[Args]) -> None:
-        """Run a statement for each of these rows."""
+        """Run a statement once for each row of arguments."""
         try:
             with self._lock:
                 self._connection.cursor().executemany(sql, rows)
-        except self._complaints as error:
-            raise self._told(error) from None
+        except self._driver_errors as error:
+            raise self._store_error(error) from None
 
     def _execute(self, sql: str, args: Args = ()) -> Any:
-        """Run a statement; a connection that was lost while nobody used it is made again."""
+        """Run a statement; reconnect first if the connection was lost outside a transaction."""
         try:
             return self._connection.execute(sql, args)
-        except self._complaints:
+        except self._driver_errors:
             if self._depth or not self._reconnect():
                 raise
             return self._connection.execute(sql, args)
 
     def reading(self) -> AbstractContextManager[None]:
-        """All that is read inside is of one moment."""
+        """Everything read inside comes from one snapshot of the database."""
         return self._transaction(self.dialect.begin_reading)
 
     def writing(self) -> AbstractContextManager[None]:
-        """All that is written inside is one transaction: the whole of it, or nothing."""
+        """Everything written inside is one transaction."""
         return self._transaction(self.dialect.begin_writing)
 
     @contextmanager
     def _transaction(self, begin: str) -> Generator[None]:
         with self._lock:
             if self._depth:
-                raise RuntimeError("a transaction within another")
+                raise RuntimeError("transactions cannot be nested")
             with self._errors():
                 self._execute(begin)
                 self._depth = 1
@@ -88,16 +88,16 @@ class Engine(ABC):
                     yield
                     self._connection.commit()
                 except BaseException:
-                    with suppress(*self._complaints):  # whatever state the connection is in
+                    with suppress(*self._driver_errors):  # whatever state the connection is in
                         self._connection.rollback()
                     raise
                 finally:
                     self._depth = 0
 
     def lock_session(self, session: int) -> tuple[int, str | None] | None:
-        """A session's version and holder; others who would write to it wait for this transaction.
+        """A session's version and holder, or None if there is no such session.
 
-        None where there is no such session.
+        Other writers of the session wait until the current transaction ends.
         """
         rows = self.read(
             f"SELECT version, holder FROM sessions WHERE key = ?{self.dialect.locked}",  # noqa: S608
@@ -107,24 +107,24 @@ class Engine(ABC):
 
     @contextmanager
     def _errors(self) -> Generator[None]:
-        """What the database complains of inside is raised as StoreError, with what to do."""
+        """Raise driver errors as StoreError with advice."""
         try:
             yield
-        except self._complaints as error:
-            raise self._told(error) from None
+        except self._driver_errors as error:
+            raise self._store_error(error) from None
 
     @abstractmethod
-    def _told(self, error: Exception) -> StoreError:
-        """A complaint in words that say what to do."""
+    def _store_error(self, error: Exception) -> StoreError:
+        """The StoreError for a driver's error, with advice on what to do."""
 
     def _reconnect(self) -> bool:
-        """Connect again, if the connection was lost; whether it was."""
+        """Connect again if the connection was lost; return whether it was."""
         return False
 
     # --- tables ---
 
-    def _make_tables(self, *, make: bool = True) -> None:
-        """Make the tables where there are none; NoStore unless that is wanted."""
+    def _create_tables(self, *, make: bool = True) -> None:
+        """Create missing tables. Raises NoStore if they are missing and `make` is false."""
         if self._version():
             return
         if not make:
@@ -137,51 +137,51 @@ class Engine(ABC):
                 self._set_version()
 
     def _check_version(self) -> None:
-        """Refuse tables of another version, before anything is changed; a new store has none."""
+        """Raise StoreError for tables of another version, before anything is changed."""
         version = self._version()
         if version not in (0, VERSION):
             raise StoreError(
                 self.name,
-                f"written by another Foldmark (tables {version}, this one knows {VERSION}); "
-                "use that one, or give another store",
+                f"made by another Foldmark (schema {version}, this one needs {VERSION}); "
+                "use that version, or another store",
             )
 
     @abstractmethod
     def _version(self) -> int:
-        """The version of the tables; 0 where there are none."""
+        """The version of the tables, or 0 if there are none."""
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Do what must be done in the transaction before `_version` is asked again."""
+        """Lock what must be locked before `_version` is checked again."""
 
     @abstractmethod
     def _set_version(self) -> None:
-        """Note that the tables are of `VERSION`."""
+        """Record that the tables have version `VERSION`."""
 
-    # --- words ---
+    # --- search index ---
 
     @abstractmethod
     def index(self, doc: int, words: set[str]) -> None:
-        """Let a document be found by these words."""
+        """Add a document to the search index under these words."""
 
     @abstractmethod
     def unindex(self, doc: int, words: set[str]) -> None:
-        """Let a document no longer be found by the words it was indexed with."""
+        """Remove a document from the search index, given the words it was indexed with."""
 
     @abstractmethod
     def matches(self, words: Sequence[str], first: int, end: int) -> tuple[str, Args]:
-        """SQL for the rows `doc` of a range that hold all of these words, or longer ones."""
+        """SQL for the `doc` rows of a key range with every word, each matched as a prefix."""
 
     # --- the database ---
 
     @abstractmethod
     def size(self) -> int:
-        """The bytes that the whole store takes."""
+        """The size of the whole store in bytes."""
 
     @abstractmethod
     def tidy(self) -> None:
-        """Give room that is no longer needed back."""
+        """Release unused space."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let the database go."""
+        """Close the connection."""

@@ -1,7 +1,7 @@
-"""Who may write to a session: one at a time, for as long as it lives.
+"""Leases: one writer per session, for as long as it lives.
 
-A lease ends by itself when its holder no longer renews it. A holder on this machine that has died
-is known at once: whether a process lives can be asked here, and only here.
+A lease expires unless its holder renews it. If the holder was a process of this machine that has
+died, the lease is free at once; whether a process on another machine lives cannot be checked.
 """
 
 import os
@@ -18,63 +18,63 @@ from .engine import Engine
 
 @cache
 def _machine() -> str:
-    """Where process numbers mean the same: this host, this boot, this container."""
-    told = [socket.gethostname()]
+    """Where process ids are unique: host name, boot id and process namespace."""
+    parts = [socket.gethostname()]
     with suppress(OSError):
-        told.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8])
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8])
     with suppress(OSError):
-        told.append(str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]"))
-    return "-".join(told)
+        parts.append(str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]"))
+    return "-".join(parts)
 
 
 def new_holder() -> str:
-    """A name for one who writes: machine, process, and a word of its own."""
+    """A unique holder name: machine, process id and a random token."""
     return f"{_machine()}/{os.getpid()}/{token_hex(4)}"
 
 
-def shown_holder(holder: str) -> str:
-    """A holder as people know it."""
-    machine, _, rest = holder.partition("/")
-    return f"process {rest.partition('/')[0]} on {machine.partition('-')[0]}"
+def holder_label(holder: str) -> str:
+    """A holder for display."""
+    machine, _, process = holder.partition("/")
+    return f"process {process.partition('/')[0]} on {machine.partition('-')[0]}"
 
 
 def has_died(holder: str) -> bool:
-    """Whether a holder is a process of this machine that is no more."""
-    machine, _, rest = holder.rpartition("/")[0].rpartition("/")
-    if machine != _machine() or not rest.isdigit():
+    """Whether the holder was a process of this machine that has ended."""
+    machine, _, process = holder.rpartition("/")[0].rpartition("/")
+    if machine != _machine() or not process.isdigit():
         return False
     try:
-        os.kill(int(rest), 0)
+        os.kill(int(process), 0)
     except ProcessLookupError:
         return True
     except OSError:
         return False
-    return _is_zombie(rest)
+    return _is_zombie(process)
 
 
 def _is_zombie(process: str) -> bool:
-    """Whether a process has ended, and only waits for its parent to take note of that."""
+    """Whether a process has ended and only waits to be reaped by its parent."""
     with suppress(OSError):
-        told = Path(f"/proc/{process}/stat").read_text(errors="replace")
-        return told.rpartition(")")[2].split()[:1] == ["Z"]
+        status = Path(f"/proc/{process}/stat").read_text(errors="replace")
+        return status.rpartition(")")[2].split()[:1] == ["Z"]
     return False
 
 
-def take(engine: Engine, session: int, holder: str, seconds: float) -> bool:
-    """Try to get a session's lease, or to renew one's own."""
+def acquire(engine: Engine, session: int, holder: str, seconds: float) -> bool:
+    """Try to acquire a session's lease, or renew our own; return whether it worked."""
     free = f"holder IS NULL OR holder = ? OR expires < {engine.now}"
-    if _take(engine, session, holder, seconds, free, holder):
+    if _set_holder(engine, session, holder, seconds, free, holder):
         return True
     rows = engine.read("SELECT holder FROM sessions WHERE key = ?", (session,))
     if not rows:
-        raise NoSession(engine.name, f"number {session}")
+        raise NoSession(engine.name, f"with key {session}")
     other = rows[0][0]
     if other is None or not has_died(other):
         return False
-    return _take(engine, session, holder, seconds, "holder = ?", other)
+    return _set_holder(engine, session, holder, seconds, "holder = ?", other)
 
 
-def _take(
+def _set_holder(
     engine: Engine, session: int, holder: str, seconds: float, where: str, other: str
 ) -> bool:
     changed = engine.run(
@@ -86,35 +86,35 @@ def _take(
 
 
 def renew(engine: Engine, session: int, holder: str, seconds: float) -> bool:
-    """Keep a lease; False where it is another's by now, or was given back."""
-    return _take(engine, session, holder, seconds, "holder = ?", holder)
+    """Renew a lease; return False if it was released or another process has it."""
+    return _set_holder(engine, session, holder, seconds, "holder = ?", holder)
 
 
 def release(engine: Engine, session: int, holder: str) -> None:
-    """Give a lease back."""
+    """Release a lease."""
     engine.run(
         "UPDATE sessions SET holder = NULL, expires = NULL WHERE key = ? AND holder = ?",
         (session, holder),
     )
 
 
-def busy(engine: Engine, session: int, name: str) -> SessionBusy:
-    """The error that names who holds a session."""
+def busy_error(engine: Engine, session: int, name: str) -> SessionBusy:
+    """The error for a session held by another process, which it names."""
     rows = engine.read(
         f"SELECT holder, expires - {engine.now} FROM sessions WHERE key = ?",  # noqa: S608
         (session,),
     )
-    holder, left = rows[0] if rows else (None, None)
+    holder, remaining = rows[0] if rows else (None, None)
     return SessionBusy(
         engine.name,
         name,
-        holder=shown_holder(holder) if holder else "a process that has just ended",
-        seconds=(left or 0) / 1000,
+        holder=holder_label(holder) if holder else "a process that just ended",
+        seconds=(remaining or 0) / 1000,
     )
 
 
-def overtaken(engine: Engine, session: int, name: str) -> SessionOvertaken:
-    """The error for one who no longer holds a session; it names who does, if anybody."""
+def overtaken_error(engine: Engine, session: int, name: str) -> SessionOvertaken:
+    """The error for a lost lease; it names the current holder, if any."""
     rows = engine.read("SELECT holder FROM sessions WHERE key = ?", (session,))
     holder = rows[0][0] if rows else None
-    return SessionOvertaken(engine.name, name, holder=shown_holder(holder) if holder else "")
+    return SessionOvertaken(engine.name, name, holder=holder_label(holder) if holder else "")

@@ -1,4 +1,4 @@
-"""Opening a session: what its view shows is read, and nothing else."""
+"""Load a session: only what its view shows is read."""
 
 from collections.abc import Iterator
 
@@ -8,21 +8,21 @@ from foldmark.log.log import Entry, LogCheckpoint, Pivot
 from foldmark.log.user_requests import RequestMemory, Requests
 from foldmark.model.events import PRUNED, QUEUED, REDONE, REVERTED, UNDONE
 from foldmark.model.messages import Number
-from foldmark.model.operations import Operation, taken_back
+from foldmark.model.operations import Operation, reverted_by
 from foldmark.model.values import Frozen, Json, decoder
 
-from .encoding import unpacked_marks
+from .encoding import unpack_marks
 from .engine import Engine
 from .rows import (
     IN_FORCE,
-    Loaded,
+    LoadedSession,
     SessionRow,
+    decode_events,
     one_of,
-    read_acts,
     read_gaps,
     read_messages,
-    read_told,
-    whole,
+    read_operations,
+    row_json,
 )
 
 _memory = decoder(RequestMemory)
@@ -32,29 +32,29 @@ _CHUNK = 200
 class Slice(Frozen):
     """How much of a session to load."""
 
-    everything: bool = False  # not only what the view shows
-    reverted: bool = False  # with everything: what reverts hide as well
-    dangling: bool = False  # a tail that is not found means: all of it
-    act: int | None = None  # as it was before this act
-    after: bool = False  # or as it was right after it
+    everything: bool = False  # all messages, not only those in the view
+    reverted: bool = False  # with `everything`: also messages hidden by reverts
+    dangling: bool = False  # a missing tail start means: load everything
+    operation: int | None = None  # the session as it was before this operation
+    after: bool = False  # or right after it
 
 
 class _Reader:
-    """Reads one session at one moment, as it is or as it was before or after an act."""
+    """Reads one session as it is, or as it was before or after an operation."""
 
     def __init__(self, engine: Engine, row: SessionRow, end: int, part: Slice) -> None:
         self.engine = engine
         self.row = row
         self.end = end
         self.in_force = IN_FORCE
-        if part.act is not None:
-            acts = in_force_at(engine, row.key, part.act, end, after=part.after)
-            self.in_force = one_of("number", acts)
+        if part.operation is not None:
+            numbers = in_force_at(engine, row.key, part.operation, end, after=part.after)
+            self.in_force = one_of("number", numbers)
 
     def pivots(self, where: str, *args: object, order: str = "marker") -> list[Operation]:
-        """The complete pivots that fit a condition in SQL."""
+        """The complete pivots that match an SQL condition."""
         where = f"kind = 'pivot' AND summary IS NOT NULL AND {where}"
-        return read_acts(self.engine, self.row.key, where, *args, order=order)
+        return read_operations(self.engine, self.row.key, where, *args, order=order)
 
     def latest(self) -> Operation | None:
         where = f"{self.in_force} AND summary < ?"
@@ -66,10 +66,10 @@ class _Reader:
             "AND memory IS NOT NULL",
             (self.row.key, marker),
         )
-        return _memory(whole(self.engine, rows[0][0])) if rows else RequestMemory()
+        return _memory(row_json(self.engine, rows[0][0])) if rows else RequestMemory()
 
     def gaps(self) -> list[range]:
-        """The places that reverts hide."""
+        """The index ranges hidden by reverts."""
         return read_gaps(self.engine, self.row.key, self.in_force)
 
     def marks(self, ordinal: int) -> dict[int, Number]:
@@ -78,18 +78,18 @@ class _Reader:
             f"AND {self.in_force} ORDER BY number DESC",
             (self.row.key, ordinal),
         )
-        found: dict[int, Number] = {}
-        for (data,) in rows:  # the first of several that mark a part is the one that counts
-            found |= unpacked_marks(data)
-        return found
+        marks: dict[int, Number] = {}
+        for (data,) in rows:  # the oldest mark of a part counts
+            marks |= unpack_marks(data)
+        return marks
 
 
-def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded:
-    """A session as its view needs it; the caller holds one moment (`reading`)."""
-    acts = [] if part.act is None else read_acts(engine, row.key, "number = ?", part.act)
+def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> LoadedSession:
+    """The part of a session that its view needs; the caller holds a `reading` transaction."""
     end = row.places
-    if acts:
-        end = acts[0].done[0] if part.after else acts[0].place
+    if part.operation is not None:
+        for operation in read_operations(engine, row.key, "number = ?", part.operation):
+            end = operation.order[0] if part.after else operation.place
     reader = _Reader(engine, row, end, part)
     latest = reader.latest()
     start, memory = 0, RequestMemory()
@@ -100,81 +100,81 @@ def load(engine: Engine, row: SessionRow, part: Slice, *, sized: bool) -> Loaded
         where = f"{reader.in_force} AND summary < ? AND summary >= ?"
         pivots = reader.pivots(where, end, start)
     messages: list[Entry] = []
-    for shown in segments(start, end, [] if part.reverted else reader.gaps()):
-        messages += read_messages(engine, row.key, shown.start, shown.stop, sized=sized)
+    for indexes in visible_ranges(start, end, [] if part.reverted else reader.gaps()):
+        messages += read_messages(engine, row.key, indexes.start, indexes.stop, sized=sized)
     first_ordinal = messages[0].ordinal if messages else row.parts
-    # Not in force; where what reverts hide is shown, only those that were undone.
+    # Pivots not in force; if reverted messages are loaded, only undone ones.
     retired = "undone IS NOT NULL" if part.reverted else f"NOT ({reader.in_force})"
     undone = reader.pivots(f"summary >= ? AND {retired}", start)
     past = LogCheckpoint(
-        place=messages[0].index if messages else end,
+        index=messages[0].index if messages else end,
         ordinal=first_ordinal,
         memory=memory,
         pivots=tuple(
-            Pivot(marker=act.marker or 0, summary=act.summary or 0, tail_id=act.tail_id)
-            for act in pivots
+            Pivot(marker=pivot.marker or 0, summary=pivot.summary or 0, tail_id=pivot.tail_id)
+            for pivot in pivots
         ),
-        undone=frozenset(act.marker or 0 for act in undone),
-        retired_places=frozenset(act.summary or 0 for act in undone),
+        undone=frozenset(pivot.marker or 0 for pivot in undone),
+        retired_indexes=frozenset(pivot.summary or 0 for pivot in undone),
         marks=reader.marks(first_ordinal),
     )
-    last = messages[-1] if messages and part.act is not None else None
+    last = messages[-1] if messages and part.operation is not None else None
     parts = row.parts if last is None else last.ordinal + len(last.message.parts)
-    return Loaded(row=row, past=past, messages=messages, end=end, parts=parts)
+    return LoadedSession(row=row, past=past, messages=messages, end=end, parts=parts)
 
 
-def remembered(engine: Engine, row: SessionRow, marker: int, before: int) -> RequestMemory:
-    """What a new pivot is to remember of all that was said before a place, if it is still shown.
+def request_memory(engine: Engine, row: SessionRow, marker: int, before: int) -> RequestMemory:
+    """The user requests that a new pivot must remember from before an index.
 
-    Of what came before the latest pivot, that one remembers all that matters.
+    For older messages, the memory of the latest pivot is used.
     """
     reader = _Reader(engine, row, marker, Slice())
     latest = reader.latest()
     start, requests = 0, Requests()
     if latest is not None:
         start, requests = _start(latest), Requests(reader.memory(latest.marker))
-    for shown in segments(start, marker, reader.gaps()):
-        for chunk in range(shown.start, shown.stop, _CHUNK):
-            end = min(chunk + _CHUNK, shown.stop)
-            for held in read_messages(engine, row.key, chunk, end, sized=False):
-                requests.take(held.index, held.ordinal, held.message)
-                if held.index < before:
-                    del requests.all[1:-1]  # a session may be larger than the memory
+    for indexes in visible_ranges(start, marker, reader.gaps()):
+        for chunk in range(indexes.start, indexes.stop, _CHUNK):
+            end = min(chunk + _CHUNK, indexes.stop)
+            for entry in read_messages(engine, row.key, chunk, end, sized=False):
+                requests.take(entry.index, entry.ordinal, entry.message)
+                if entry.index < before:
+                    del requests.all[1:-1]  # bounds memory use
     return requests.memory(before)
 
 
 def in_force_at(engine: Engine, session: int, number: int, end: int, *, after: bool) -> list[int]:
-    """The acts that were in force right before one or after it, when there were so many messages.
+    """Operations in force just before or after an operation, when there were `end` messages.
 
-    What was undone and redone since is told by the events.
+    Events tell what was undone and redone since.
     """
-    known = read_acts(engine, session, "number < ?", number + after)
-    acts = {act.number: act for act in known}
-    for kind, data in _events_backwards(engine, session):
+    rows = read_operations(engine, session, "number < ?", number + after)
+    operations = {row.number: row for row in rows}
+    for kind, data in _events_newest_first(engine, session):
         act = data.get("act")
-        if kind in {UNDONE, REDONE} and act in acts:
-            acts[act] = replace(acts[act], undone=None if kind == UNDONE else 1)
+        if kind in {UNDONE, REDONE} and act in operations:
+            operations[act] = replace(operations[act], undone=None if kind == UNDONE else 1)
         elif kind in {PRUNED, QUEUED, REVERTED} and act == number:
             break
-    # A pivot is as it was when its summary was not there yet.
+    # A pivot had no summary yet if that was written later.
     earlier = [
-        replace(act, summary=None) if act.summary is not None and act.summary >= end else act
-        for act in acts.values()
+        replace(row, summary=None) if row.summary is not None and row.summary >= end else row
+        for row in operations.values()
     ]
-    reverted = taken_back(earlier)
-    return [act.number for act in earlier if act.undone is None and reverted[act.number] is None]
+    reverted = reverted_by(earlier)
+    return [row.number for row in earlier if row.undone is None and reverted[row.number] is None]
 
 
-def wishes(engine: Engine, session: int, number: int) -> Json:
-    """What was told when a compaction was queued: what hooks and its caller wished for."""
-    for kind, data in _events_backwards(engine, session):
+def queued_options(engine: Engine, session: int, number: int) -> Json:
+    """The options with which a compaction was queued, from hooks and its caller."""
+    for kind, data in _events_newest_first(engine, session):
         if kind == QUEUED and data.get("act") == number:
             return data
     return {}
 
 
-def _events_backwards(engine: Engine, session: int) -> Iterator[tuple[str, Json]]:
-    """Kinds and data of all events, the newest first."""
+def _events_newest_first(engine: Engine, session: int) -> Iterator[tuple[str, Json]]:
+    """Kinds and data of all events, newest first."""
     last = 2**62
     while rows := engine.read(
         "SELECT number, data FROM events WHERE session = ? AND number < ? "
@@ -182,17 +182,17 @@ def _events_backwards(engine: Engine, session: int) -> Iterator[tuple[str, Json]
         (session, last, _CHUNK),
     ):
         for number, data in rows:
-            yield from reversed(read_told(data))
+            yield from reversed(decode_events(data))
             last = number
 
 
-def segments(start: int, end: int, gaps: list[range]) -> list[range]:
-    """The ranges of places that are left when gaps, in their order, are taken out."""
-    found: list[range] = []
+def visible_ranges(start: int, end: int, gaps: list[range]) -> list[range]:
+    """The index ranges between `start` and `end` without the gaps, which are sorted."""
+    ranges: list[range] = []
     for gap in gaps:
-        found.append(range(start, min(gap.start, end)))
+        ranges.append(range(start, min(gap.start, end)))
         start = max(start, gap.stop)
-    return [left for left in (*found, range(start, end)) if left]
+    return [indexes for indexes in (*ranges, range(start, end)) if indexes]
 
 
 def _start(latest: Operation, *, dangling: bool = False) -> int:

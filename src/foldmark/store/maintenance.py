@@ -1,4 +1,4 @@
-"""Keeping a store for years: old sessions are removed, unused room given back, copies made."""
+"""Maintain a store: remove old sessions, release unused space, make backups."""
 
 import os
 import tempfile
@@ -6,14 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from foldmark.errors import StoreError
-from foldmark.files import harmless
+from foldmark.files import printable
 from foldmark.model.values import Frozen
 
 from .encoding import key_at
 from .engine import Engine
 from .rows import (
-    ACT_ROW,
     EVENT,
+    OPERATION_ROW,
     SESSION,
     SessionRow,
     copy_messages,
@@ -28,59 +28,59 @@ from .store import Store
 
 _CHUNK = 500
 _DAY = 86_400_000
-# All but the key, how far it is indexed, and who writes to it.
-_KEPT = ", ".join(
+# All columns but the key, the index progress and the lease.
+_COPIED_COLUMNS = ", ".join(
     name for name in SESSION.split(", ") if name not in {"key", "indexed", "holder", "expires"}
 )
 
 
-class Freed(Frozen):
-    """What a collection removed."""
+class Collection(Frozen):
+    """The sessions that a collection removed, and the store's size before and after."""
 
     sessions: tuple[str, ...]
-    before: int  # bytes of the whole store
+    before: int  # size of the store in bytes
     after: int
 
 
-def collect(store: Store, *, older_than: float | None = None, dry_run: bool = False) -> Freed:
-    """Give unused room back to the disk; first remove sessions older than so many days, if asked.
+def collect(store: Store, *, older_than: float | None = None, dry_run: bool = False) -> Collection:
+    """Release unused space; with `older_than`, first remove sessions older than that many days.
 
-    A session that someone is writing to is never removed.
+    A session that a process is writing to is never removed.
     """
     engine = store.engine
     before = engine.size()
     with engine.writing():
-        old = [] if older_than is None else _old(store, older_than)
-        for row in () if dry_run else old:
+        expired = [] if older_than is None else _expired(store, older_than)
+        for row in () if dry_run else expired:
             _remove(engine, row)
     if not dry_run:
         engine.tidy()
-    return Freed(sessions=tuple(row.id for row in old), before=before, after=engine.size())
+    return Collection(sessions=tuple(row.id for row in expired), before=before, after=engine.size())
 
 
-def _old(store: Store, days: float) -> list[SessionRow]:
+def _expired(store: Store, days: float) -> list[SessionRow]:
     engine = store.engine
     now = engine.read(f"SELECT {engine.now}")[0][0]
-    kept_since = now - days * _DAY
+    cutoff = now - days * _DAY
 
     def is_old(row: SessionRow) -> bool:
-        return row.updated < kept_since and (row.holder is None or (row.expires or 0) < now)
+        return row.updated < cutoff and (row.holder is None or (row.expires or 0) < now)
 
-    old: list[SessionRow] = []
+    expired: list[SessionRow] = []
     for candidate in sorted(filter(is_old, store.sessions()), key=lambda row: row.key):
         engine.lock_session(candidate.key)
-        row = store.find(candidate.id)  # someone may have begun to write to it meanwhile
+        row = store.find(candidate.id)  # it may have been written to meanwhile
         if row is not None and is_old(row):
-            old.append(row)
-    return old
+            expired.append(row)
+    return expired
 
 
 def _remove(engine: Engine, row: SessionRow) -> None:
-    """Remove a session, and the words by which its messages are found."""
+    """Remove a session and its messages from the search index."""
     for start in range(0, row.indexed, _CHUNK):
         end = min(start + _CHUNK, row.indexed)
-        for held in read_messages(engine, row.key, start, end, sized=False):
-            engine.unindex(key_at(row.key, held.index), message_words(held.message))
+        for entry in read_messages(engine, row.key, start, end, sized=False):
+            engine.unindex(key_at(row.key, entry.index), message_words(entry.message))
     engine.run(
         "DELETE FROM messages WHERE key >= ? AND key < ?",
         (key_at(row.key, 0), key_at(row.key + 1, 0)),
@@ -91,27 +91,27 @@ def _remove(engine: Engine, row: SessionRow) -> None:
 
 
 def backup(store: Store, path: Path) -> None:
-    """Copy the whole store, as of one moment, into a new file that only its owner may read."""
+    """Copy the whole store, as of one moment, into a new file that only its owner can read."""
     if path.exists():
-        raise StoreError(harmless(str(path)), "the file is there already; give another path")
+        raise StoreError(printable(str(path)), "the file already exists; use another path")
     try:
         number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:32]}.")
     except OSError as error:
-        raise StoreError(harmless(str(path)), f"cannot be written: {error.strerror}") from None
+        raise StoreError(printable(str(path)), f"cannot be written: {error.strerror}") from None
     os.close(number)
-    made = Path(name)
+    temporary = Path(name)
     try:
         if isinstance(store.engine, Sqlite):
-            store.engine.backup(made)
+            store.engine.backup(temporary)
         else:
-            target = Sqlite(made)
+            target = Sqlite(temporary)
             try:
                 with store.engine.reading(), target.writing():
                     for row in reversed(store.sessions()):
                         copy_session(store.engine, row, target)
             finally:
                 target.close()
-        made.replace(path)
+        temporary.replace(path)
     finally:
         for suffix in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
@@ -119,17 +119,17 @@ def backup(store: Store, path: Path) -> None:
 
 
 def copy_session(source: Engine, row: SessionRow, target: Engine) -> SessionRow:
-    """Copy a session with everything that is kept of it; the caller holds both transactions.
+    """Copy a session with all its rows; the caller holds transactions on both stores.
 
-    Its words are indexed by who searches first.
+    The copy is indexed by its first search.
     """
     if target.read("SELECT 1 FROM sessions WHERE id = ?", (row.id,)):
-        raise StoreError(target.name, f"session {row.id} is there already")
-    kept = source.read(f"SELECT {_KEPT} FROM sessions WHERE key = ?", (row.key,))  # noqa: S608
-    target.run(insertion("sessions", f"indexed, {_KEPT}"), (0, *kept[0]))
+        raise StoreError(target.name, f"session {row.id} already exists")
+    values = source.read(f"SELECT {_COPIED_COLUMNS} FROM sessions WHERE key = ?", (row.key,))  # noqa: S608
+    target.run(insertion("sessions", f"indexed, {_COPIED_COLUMNS}"), (0, *values[0]))
     (new,) = read_session_rows(target, "WHERE id = ?", row.id)
     old, copy = (source, row.key), (target, new.key)
     copy_messages(old, copy, [range(row.places)])
-    for table, columns in (("acts", ACT_ROW), ("events", EVENT)):
+    for table, columns in (("acts", OPERATION_ROW), ("events", EVENT)):
         copy_rows(old, copy, table, columns)
     return new

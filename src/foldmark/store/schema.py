@@ -1,4 +1,4 @@
-"""The tables of a store. A store whose tables have another version is refused, and not changed."""
+"""The tables of a store. A store with another schema version is refused and not changed."""
 
 from foldmark.model.values import Frozen
 
@@ -6,20 +6,20 @@ VERSION = 1
 
 
 class Dialect(Frozen):
-    """How an engine writes what the engines write differently."""
+    """The SQL that differs between engines."""
 
-    key: str  # a column of its own numbers
-    big: str  # a whole number of 64 bits
+    key: str  # type of a self-numbering key column
+    big: str  # type of a 64-bit integer
     bytes: str
-    narrow: str  # after a table whose rows are small and read in the order of their key
-    search: str  # the statements that make the index of words
+    narrow: str  # suffix for tables of small rows read in key order
+    search: str  # statements that create the search index
     begin_reading: str
     begin_writing: str
-    locked: str = ""  # after a query whose row others are not to change meanwhile
+    locked: str = ""  # suffix for a query that locks its row
 
 
 def statements(dialect: Dialect) -> list[str]:
-    """The statements that make the tables of a new store."""
+    """The statements that create the tables of a new store."""
     names = {field: getattr(dialect, field) for field in Dialect.__struct_fields__}
     return [text for text in (_TABLES % names).split(";") if text.strip()]
 

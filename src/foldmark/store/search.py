@@ -1,7 +1,7 @@
-"""Finding messages by their words, shown or folded.
+"""Find messages by their words, whether the view shows them or not.
 
-Words are split by us, so that they are the same on every engine. What is searched for is split by
-the same rule: it is data, and never a query's syntax.
+Foldmark splits the words itself, so that every engine finds the same. A query is split by the same
+rule: it is data and never query syntax.
 """
 
 import re
@@ -25,23 +25,23 @@ from foldmark.model.values import Frozen, Json, to_plain
 
 from .encoding import key_at
 from .engine import Engine
-from .rows import SessionRow, read_messages, read_places
+from .rows import SessionRow, read_messages, read_messages_at
 
 State = Literal["shown", "pruned", "folded", "reverted"]
-_MOST_WORDS = 32
-_AROUND = 60  # characters on each side of what was found
+_MAX_WORDS = 32
+_SNIPPET_MARGIN = 60  # characters on each side of a match
 _CHUNK = 256
-_MORE = 2  # so many times more are looked at than are told, to put the best first
-# A word is letters and digits; of Chinese, Japanese and Korean, each character is one.
-_SIGNS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-_WORD = re.compile(rf"[{_SIGNS}]|[^\W_{_SIGNS}]+")
-_LONGEST = 64
-# What colours a terminal's output is no word, and must not stick to one.
+_CANDIDATE_FACTOR = 2  # candidates per requested hit, so that the best come first
+# A word is letters and digits; each Chinese, Japanese or Korean character is one word.
+_CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
+_MAX_WORD_LENGTH = 64
+# Escape sequences that color terminal output must not stick to words.
 _ESCAPE = "\x1b"
-_STEERING = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _DATA = re.compile(r"data:[\w.+-]+/[\w.+-]+[;,]")
-# Names and figures of ours and of providers, by which nobody looks for a message.
-_NOT_WORDS = frozenset(
+# Ids and type names of ours and of providers, which nobody searches for.
+_SKIPPED_KEYS = frozenset(
     {
         *("id", "sessionID", "messageID", "parentID", "callID", "providerID", "modelID"),
         *("type", "role", "status", "mode", "agent", "hash", "snapshot", "signature", "mime"),
@@ -50,11 +50,11 @@ _NOT_WORDS = frozenset(
 )
 
 
-class Found(Frozen):
-    """A part that holds what was searched for, and whether the model is shown it now."""
+class SearchHit(Frozen):
+    """A part that matches a query, and whether the view shows it."""
 
     handle: str
-    message: str  # its id
+    message: str  # id of the message
     place: int
     kind: str  # text, tool, …
     tool: str | None
@@ -62,81 +62,81 @@ class Found(Frozen):
     state: State = "folded"
 
 
-def search(engine: Engine, row: SessionRow, query: str, most: int) -> list[Found]:
-    """The parts of a session that hold all words of a query; exact ones first, then the newest."""
-    wanted = list(dict.fromkeys(words(query)))
-    if not wanted or most <= 0:
+def search(engine: Engine, row: SessionRow, query: str, limit: int) -> list[SearchHit]:
+    """The parts of a session with all words of a query: exact matches first, then the newest."""
+    terms = list(dict.fromkeys(words(query)))
+    if not terms or limit <= 0:
         return []
-    candidates = _candidates(engine, row, wanted, most * _MORE)
-    hits = [hit for held in candidates if (hit := _best(held, wanted, query)) is not None]
+    candidates = _candidates(engine, row, terms, limit * _CANDIDATE_FACTOR)
+    hits = [hit for entry in candidates if (hit := _best_part(entry, terms, query)) is not None]
     hits.sort(key=lambda hit: (not hit[0], -hit[1].place))
-    return [found for _, found in hits[:most]]
+    return [hit for _, hit in hits[:limit]]
 
 
-def _candidates(engine: Engine, row: SessionRow, wanted: list[str], most: int) -> list[Entry]:
-    """Messages that may hold the words: by the index, and the newest, which are not in it yet."""
-    held = list(islice(_recent(engine, row, wanted), most))
-    # A whole page may be searched for; an engine is asked for its most telling words.
-    telling = sorted(wanted, key=len, reverse=True)[:_MOST_WORDS]
-    places = _indexed(engine, row, telling, most - len(held))
-    found = read_places(engine, row.key, places)
-    if len(wanted) > _MOST_WORDS:
-        found = [one for one in found if _holds(one.message, wanted)]
-    return held + found
+def _candidates(engine: Engine, row: SessionRow, terms: list[str], limit: int) -> list[Entry]:
+    """Messages with the words: the newest, which are not indexed yet, then indexed ones."""
+    recent = list(islice(_recent(engine, row, terms), limit))
+    # A query may be a whole page; the engine gets its longest words, which are the rarest.
+    longest = sorted(terms, key=len, reverse=True)[:_MAX_WORDS]
+    indexes = _indexed(engine, row, longest, limit - len(recent))
+    entries = read_messages_at(engine, row.key, indexes)
+    if len(terms) > _MAX_WORDS:
+        entries = [entry for entry in entries if _has_words(entry.message, terms)]
+    return recent + entries
 
 
-def _recent(engine: Engine, row: SessionRow, wanted: list[str]) -> Iterator[Entry]:
-    """Messages that are not in the index yet and hold the words, the newest first."""
+def _recent(engine: Engine, row: SessionRow, terms: list[str]) -> Iterator[Entry]:
+    """Messages that are not indexed yet and have the words, newest first."""
     for end in range(row.places, row.indexed, -_CHUNK):
         first = max(end - _CHUNK, row.indexed)
-        for held in reversed(read_messages(engine, row.key, first, end, sized=False)):
-            if _holds(held.message, wanted):
-                yield held
+        for entry in reversed(read_messages(engine, row.key, first, end, sized=False)):
+            if _has_words(entry.message, terms):
+                yield entry
 
 
-def _indexed(engine: Engine, row: SessionRow, wanted: list[str], most: int) -> list[int]:
-    """The places of indexed messages that hold the words, the newest first."""
+def _indexed(engine: Engine, row: SessionRow, terms: list[str], limit: int) -> list[int]:
+    """The indexes of indexed messages with the words, newest first."""
     first, end = key_at(row.key, 0), key_at(row.key, row.indexed)
-    matching, args = engine.matches(wanted, first, end)
-    rows = engine.read(f"SELECT doc FROM ({matching}) w ORDER BY doc DESC LIMIT ?", (*args, most))  # noqa: S608
+    matching, args = engine.matches(terms, first, end)
+    rows = engine.read(f"SELECT doc FROM ({matching}) w ORDER BY doc DESC LIMIT ?", (*args, limit))  # noqa: S608
     return [doc - first for (doc,) in rows]
 
 
-def _holds(message: Message, wanted: list[str]) -> bool:
-    known = sorted(message_words(message))
-    places = ((bisect_left(known, begin), begin) for begin in wanted)
-    return all(place < len(known) and known[place].startswith(begin) for place, begin in places)
+def _has_words(message: Message, terms: list[str]) -> bool:
+    ordered = sorted(message_words(message))
+    spots = ((bisect_left(ordered, term), term) for term in terms)
+    return all(at < len(ordered) and ordered[at].startswith(term) for at, term in spots)
 
 
-def _best(held: Entry, wanted: list[str], query: str) -> tuple[bool, Found] | None:
-    """The part of a message that holds the most of what is wanted; whether as it was given."""
-    exactly = query.strip().lower()
+def _best_part(entry: Entry, terms: list[str], query: str) -> tuple[bool, SearchHit] | None:
+    """The part of a message that matches the query best, and whether it matches exactly."""
+    phrase = query.strip().lower()
     best: tuple[tuple[bool, int], int, str] | None = None
-    for offset, part in enumerate(held.message.parts):
-        text = searched_text(part)
+    for offset, part in enumerate(entry.message.parts):
+        text = search_text(part)
         lowered = text.lower()
-        score = (exactly in lowered, sum(word in lowered for word in wanted[:_MOST_WORDS]))
+        score = (phrase in lowered, sum(word in lowered for word in terms[:_MAX_WORDS]))
         if score[1] and (best is None or score > best[0]):
             best = score, offset, text
     if best is None:
         return None
     score, offset, text = best
-    part = held.message.parts[offset]
-    return score[0], Found(
-        handle=handle(held.ordinal + offset),
-        message=held.message.id,
-        place=held.index,
+    part = entry.message.parts[offset]
+    return score[0], SearchHit(
+        handle=handle(entry.ordinal + offset),
+        message=entry.message.id,
+        place=entry.index,
         kind=kind_of(part),
         tool=part.tool if isinstance(part, ToolPart) else None,
-        snippet=_snippet(text, wanted, query),
+        snippet=_snippet(text, terms, query),
     )
 
 
-def _snippet(text: str, wanted: list[str], query: str) -> str:
+def _snippet(text: str, terms: list[str], query: str) -> str:
     lowered = text.lower()
-    places = (lowered.find(begin) for begin in (query.strip().lower(), *wanted))
-    found = next((place for place in places if place >= 0), 0)
-    start, end = max(0, found - _AROUND), found + len(query) + _AROUND
+    positions = (lowered.find(prefix) for prefix in (query.strip().lower(), *terms))
+    match = next((position for position in positions if position >= 0), 0)
+    start, end = max(0, match - _SNIPPET_MARGIN), match + len(query) + _SNIPPET_MARGIN
     piece = " ".join(text[start:end].split())
     return f"{'…' if start else ''}{piece}{'…' if end < len(text) else ''}"
 
@@ -145,37 +145,37 @@ def _snippet(text: str, wanted: list[str], query: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in their order."""
+    """The words of a text, in order."""
     if _ESCAPE in text:
-        text = _STEERING.sub(" ", text)
-    return [word[:_LONGEST] for word in _WORD.findall(text.lower())]
+        text = _ESCAPES.sub(" ", text)
+    return [word[:_MAX_WORD_LENGTH] for word in _WORD.findall(text.lower())]
 
 
 def message_words(message: Message) -> set[str]:
-    """All words by which a message can be found: those of its parts, which are what is found."""
-    return set(words("\n".join([searched_text(part) for part in message.parts])))
+    """The words by which a message is found: those of its parts."""
+    return set(words("\n".join([search_text(part) for part in message.parts])))
 
 
-def searched_text(part: AnyPart) -> str:
-    """What is searched of a part: what it says, and what a tool was asked."""
+def search_text(part: AnyPart) -> str:
+    """The searchable text of a part; for a tool call, its output and its input."""
     if isinstance(part, TextPart | ReasoningPart):
         return part.text
     if isinstance(part, ToolPart):
-        asked = "\n".join(strings([part.tool, part.state.input or {}, part.state.title or ""]))
-        given = part_text(part) if isinstance(part.state, Completed | Failed) else ""
-        return f"{given}\n{asked}"
+        call = "\n".join(strings([part.tool, part.state.input or {}, part.state.title or ""]))
+        output = part_text(part) if isinstance(part.state, Completed | Failed) else ""
+        return f"{output}\n{call}"
     return "\n".join(strings(to_plain(part)))
 
 
 def strings(value: Any) -> Iterator[str]:
-    """The texts in plain JSON that a person or a model might look for."""
+    """The searchable strings in plain JSON."""
     match value:
         case str():
             if not is_data(value):
                 yield value
         case dict():
             for key, item in cast("Json", value).items():
-                if key not in _NOT_WORDS:
+                if key not in _SKIPPED_KEYS:
                     yield from strings(item)
         case list():
             for item in cast("list[Any]", value):
@@ -185,5 +185,5 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def is_data(text: str) -> bool:
-    """Whether a text is a file as a data URL, in which nobody looks for words."""
+    """Whether a text is a data URL, which is not searched."""
     return _DATA.match(text) is not None

@@ -1,7 +1,7 @@
-"""The store: sessions in a database, whole, and quick to open.
+"""The store: sessions in a database.
 
-Knows rows and transactions. What a prune or a pivot means is told in `session`; how a database is
-spoken to, in `sqlite` and `postgres`.
+It knows rows and transactions. `session` knows what a prune or a pivot means; `sqlite` and
+`postgres` know their databases.
 """
 
 from collections.abc import Iterator
@@ -20,20 +20,20 @@ from foldmark.model.operations import Operation
 from foldmark.model.values import Extra, encode
 
 from .address import open_engine
-from .encoding import clean, key_at, packed
+from .encoding import clean, key_at, pack
 from .engine import Engine
-from .loading import Slice, load, segments
+from .loading import Slice, load, visible_ranges
 from .rows import (
-    ACT_ROW,
-    Loaded,
+    OPERATION_ROW,
+    LoadedSession,
     SessionRow,
     copy_messages,
     copy_rows,
-    read_acts,
+    decode_events,
     read_gaps,
     read_messages,
+    read_operations,
     read_session_rows,
-    read_told,
 )
 from .transaction import CALL, Change, milliseconds
 
@@ -45,79 +45,79 @@ class Store(AbstractContextManager["Store"]):
     """All sessions of one database; closed at the end of a `with`."""
 
     def __init__(self, engine: Engine) -> None:
-        """Take the database."""
+        """Use this database."""
         self.engine = engine
-        self.name = engine.name  # as it can be shown
+        self.name = engine.name  # for display
 
     @classmethod
     def open(
         cls, where: str | Path, *, durable: bool = True, wait: float = 10.0, make: bool = True
     ) -> "Store":
-        """The store at a path or an address; where there is none it is made, or NoStore raised."""
+        """The store at a path or address, created if missing. Raises NoStore if `make` is false."""
         return cls(open_engine(where, durable=durable, wait=wait, make=make))
 
     def close(self) -> None:
-        """Let the database go."""
+        """Close the database."""
         self.engine.close()
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the store."""
         self.close()
 
     # --- sessions ---
 
     def sessions(self) -> list[SessionRow]:
-        """All sessions, the one that was last written to first."""
+        """All sessions, most recently written first."""
         return read_session_rows(self.engine, _NEWEST_FIRST)
 
     def find(self, name: str) -> SessionRow | None:
-        """The session of this id."""
+        """The session with this id, or None."""
         return next(iter(read_session_rows(self.engine, "WHERE id = ?", clean(name))), None)
 
-    def named(self, name: str) -> SessionRow:
-        """The session of this id, or of the only id that begins so; `latest` is the newest."""
+    def resolve(self, name: str) -> SessionRow:
+        """The session with this id or unique id prefix; `latest` is the newest."""
         newest = f"{_NEWEST_FIRST} LIMIT 1"
         if name == LATEST and (latest := read_session_rows(self.engine, newest)):
             return latest[0]
-        if (found := self.find(name)) is not None:
-            return found
-        ids = [row[0] for row in self.engine.read("SELECT id FROM sessions ORDER BY id")]
-        begins = [known for known in ids if known.startswith(clean(name))] if name else []
-        if len(begins) == 1:
-            return self.named(begins[0])
-        near = begins[:3] or get_close_matches(name, ids, n=3)
+        if (row := self.find(name)) is not None:
+            return row
+        ids = [found[0] for found in self.engine.read("SELECT id FROM sessions ORDER BY id")]
+        matches = [each for each in ids if each.startswith(clean(name))] if name else []
+        if len(matches) == 1:
+            return self.resolve(matches[0])
+        near = matches[:3] or get_close_matches(name, ids, n=3)
         raise NoSession(self.name, name, tuple(near))
 
     def create(self, info: SessionInfo, *, estimate: str) -> SessionRow:
-        """A new session; StoreError where there is one of this id."""
+        """Create a session. Raises StoreError if the id is in use."""
         with self.engine.writing():
-            return self.begin(info, estimate)
+            return self.insert_session(info, estimate)
 
-    def begin(
+    def insert_session(
         self, info: SessionInfo, estimate: str, extra: Extra | UnsetType = UNSET
     ) -> SessionRow:
-        """The same within a transaction of the caller's."""
+        """Create a session within the caller's transaction."""
         shell = Transcript(info=info, messages=(), extra=extra)
         now = milliseconds()
-        made = self.engine.run(
+        inserted = self.engine.run(
             "INSERT INTO sessions (id, info, estimate, created, updated, places, parts, tokens, "
             "size, acts, events, indexed, settled, version) "
             "VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT (id) DO NOTHING",
-            (clean(info.id), packed(encode(shell)), estimate, now, now),
+            (clean(info.id), pack(encode(shell)), estimate, now, now),
         )
         row = self.find(info.id)
-        if made != 1 or row is None:
-            raise StoreError(self.name, f"session {info.id} is there already; give another id")
+        if inserted != 1 or row is None:
+            raise StoreError(self.name, f"session {info.id} already exists; use another id")
         return row
 
-    def entitle(self, row: SessionRow, info: SessionInfo) -> None:
-        """Say something else of a session: its title, as a rule; the caller holds a transaction."""
+    def update_info(self, row: SessionRow, info: SessionInfo) -> None:
+        """Replace a session's info, such as its title; the caller holds a transaction."""
         shell = Transcript(info=info, messages=(), extra=row.extra)
-        data = packed(encode(shell))
+        data = pack(encode(shell))
         self.engine.run("UPDATE sessions SET info = ? WHERE key = ?", (data, row.key))
 
     def has_imported(self, path: str, size: int, modified: int, format: str | None = None) -> bool:
-        """Whether a file was imported as it is now, in this format if one is given."""
+        """Whether this state of a file was imported, in this format if one is given."""
         rows = self.engine.read(
             "SELECT size, modified, format FROM sources WHERE path = ?", (clean(path),)
         )
@@ -125,8 +125,8 @@ class Store(AbstractContextManager["Store"]):
             return False
         return format is None or rows[0][2] == format
 
-    def note_import(self, path: str, size: int, modified: int, format: str) -> None:
-        """Remember how a file was when it was imported."""
+    def record_import(self, path: str, size: int, modified: int, format: str) -> None:
+        """Record the state of a file that was imported."""
         self.engine.run(
             "INSERT INTO sources (path, size, modified, format) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (path) DO UPDATE SET size = excluded.size, "
@@ -135,39 +135,39 @@ class Store(AbstractContextManager["Store"]):
         )
 
     def row(self, key: int) -> SessionRow:
-        """A session as it is now."""
+        """The current row of a session."""
         rows = read_session_rows(self.engine, "WHERE key = ?", key)
         if not rows:
-            raise NoSession(self.name, f"number {key}")
+            raise NoSession(self.name, f"with key {key}")
         return rows[0]
 
     def version(self, key: int) -> int:
-        """Counts every change of a session."""
+        """The version of a session, which every change increments."""
         rows = self.engine.read("SELECT version FROM sessions WHERE key = ?", (key,))
         return rows[0][0] if rows else -1
 
     # --- reading ---
 
-    def load(self, key: int, part: Slice, *, estimate: str) -> Loaded:
-        """A session as far as is asked for; counted sizes only where they were counted so."""
+    def load(self, key: int, part: Slice, *, estimate: str) -> LoadedSession:
+        """The requested part of a session, with token sizes if they were counted by `estimate`."""
         with self.engine.reading():
             row = self.row(key)
             return load(self.engine, row, part, sized=row.estimate == estimate)
 
-    def message_at(self, key: int, place: int) -> Entry | None:
-        """The message at a place, shown or not."""
-        found = read_messages(self.engine, key, place, place + 1)
-        return found[0] if found else None
+    def message_at(self, key: int, index: int) -> Entry | None:
+        """The message at an index, whether the view shows it or not."""
+        entries = read_messages(self.engine, key, index, index + 1)
+        return entries[0] if entries else None
 
-    def holding(self, key: int, ordinal: int) -> Entry | None:
-        """The message that holds a part."""
+    def message_with_part(self, key: int, ordinal: int) -> Entry | None:
+        """The message that contains a part."""
         rows = self.engine.read(
             "SELECT place FROM parts WHERE session = ? AND ordinal = ?", (key, ordinal)
         )
         return self.message_at(key, rows[0][0]) if rows else None
 
-    def waiting(self, key: int, before: int) -> Iterator[tuple[Entry, int, ToolPart]]:
-        """Calls below an ordinal that wait for their results, the newest first; no hidden ones."""
+    def pending_calls(self, key: int, before: int) -> Iterator[tuple[Entry, int, ToolPart]]:
+        """Calls without a result before an ordinal, newest first, without reverted ones."""
         rows = self.engine.read(
             "SELECT ordinal FROM parts WHERE session = ? AND ordinal < ? AND kind = ? "
             "ORDER BY ordinal DESC",
@@ -175,77 +175,78 @@ class Store(AbstractContextManager["Store"]):
         )
         gaps = read_gaps(self.engine, key)
         for (ordinal,) in rows:
-            held = self.holding(key, ordinal)
-            if held is None or any(held.index in gap for gap in gaps):
+            entry = self.message_with_part(key, ordinal)
+            if entry is None or any(entry.index in gap for gap in gaps):
                 continue
-            offset: int = ordinal - held.ordinal
-            part = held.message.parts[offset]
+            offset: int = ordinal - entry.ordinal
+            part = entry.message.parts[offset]
             if isinstance(part, ToolPart):
-                yield held, offset, part
+                yield entry, offset, part
 
-    def place_of(self, key: int, message_id: str) -> int | None:
-        """Where a message stands, by its id; the newest of several that is not hidden."""
+    def message_index(self, key: int, message_id: str) -> int | None:
+        """The index of the newest message with this id that is not reverted."""
         rows = self.engine.read(
             "SELECT place FROM messages WHERE key >= ? AND key < ? AND id = ? ORDER BY key DESC",
             (key_at(key, 0), key_at(key + 1, 0), clean(message_id)),
         )
         gaps = read_gaps(self.engine, key)
-        shown = (place for (place,) in rows if not any(place in gap for gap in gaps))
-        return next(shown, None)
+        visible = (index for (index,) in rows if not any(index in gap for gap in gaps))
+        return next(visible, None)
 
-    def acts(self, key: int, kind: str | None = None) -> list[Operation]:
-        """What was done to a session, oldest first."""
-        return read_acts(self.engine, key, *(("kind = ?", kind) if kind else ()))
+    def operations(self, key: int, kind: str | None = None) -> list[Operation]:
+        """The operations of a session, oldest first."""
+        return read_operations(self.engine, key, *(("kind = ?", kind) if kind else ()))
 
-    def events(self, row: SessionRow, after: int, most: int = 1_000) -> list[Event]:
-        """What happened to a session after an event, in order."""
+    def events(self, row: SessionRow, after: int, limit: int = 1_000) -> list[Event]:
+        """The events of a session after an event number, in order."""
         rows = self.engine.read(
             "SELECT number, at, data FROM events "
             "WHERE session = ? AND number > ? ORDER BY number LIMIT ?",
-            (row.key, after, max(most, 0)),
+            (row.key, after, max(limit, 0)),
         )
-        found: list[Event] = []
-        for last, at, data in rows:  # the events of one transaction, under the number of the last
-            told = read_told(data)
-            found += [
-                Event(number=number, session=row.id, kind=kind, at=at, data=held)
-                for number, (kind, held) in enumerate(told, start=last - len(told) + 1)
+        events: list[Event] = []
+        for last, at, data in rows:  # one row per transaction, numbered by its last event
+            batch = decode_events(data)
+            events += [
+                Event(number=number, session=row.id, kind=kind, at=at, data=event_data)
+                for number, (kind, event_data) in enumerate(batch, start=last - len(batch) + 1)
                 if number > after
             ]
-        return found[: max(most, 0)]
+        return events[: max(limit, 0)]
 
     # --- writing ---
 
     def index(self, key: int) -> None:
-        """Let all messages of a session be found by their words."""
+        """Add all messages of a session to the search index."""
         with self.engine.writing():
             self.engine.lock_session(key)
             change = Change(self.engine, self.row(key))
             change.index()
             change.finish()
 
-    def fork(self, key: int, name: str, place: int | None) -> SessionRow:
-        """A new session of this id that begins as another one was at a place."""
+    def fork(self, key: int, name: str, index: int | None) -> SessionRow:
+        """Create a session with this id that starts as a copy of another up to an index."""
         with self.engine.writing():
             self.engine.lock_session(key)
             old, now = self.row(key), milliseconds()
             time = old.info.time and replace(old.info.time, created=now, updated=now)
             info = replace(old.info, id=name, parent_id=old.id, time=time)
-            new = self.begin(info, old.estimate, old.extra)
-            end = old.places if place is None else place + 1
+            new = self.insert_session(info, old.estimate, old.extra)
+            end = old.places if index is None else index + 1
             source, target = (self.engine, key), (self.engine, new.key)
-            copy_messages(source, target, segments(0, end, read_gaps(self.engine, key)))
-            if place is None:
-                copy_rows(source, target, "acts", ACT_ROW, _FORKED)
+            copy_messages(source, target, visible_ranges(0, end, read_gaps(self.engine, key)))
+            if index is None:
+                copy_rows(source, target, "acts", OPERATION_ROW, _COPIED_OPERATIONS)
             else:
-                copy_rows(source, target, "acts", ACT_ROW, f"{_FORKED} AND {_UNTIL}", place, end)
-            begun = Change(self.engine, self._counted(old, new, end))
-            begun.event(FORKED, origin=old.id, messages=end)
-            begun.finish()
-        return begun.row
+                where = f"{_COPIED_OPERATIONS} AND {_UP_TO_INDEX}"
+                copy_rows(source, target, "acts", OPERATION_ROW, where, index, end)
+            change = Change(self.engine, self._with_totals(old, new, end))
+            change.add_event(FORKED, origin=old.id, messages=end)
+            change.finish()
+        return change.row
 
-    def _counted(self, old: SessionRow, new: SessionRow, end: int) -> SessionRow:
-        """A fork that holds the messages before a place, with its figures."""
+    def _with_totals(self, old: SessionRow, new: SessionRow, end: int) -> SessionRow:
+        """The row of a fork with messages up to `end`, with its totals."""
         sums = self.engine.read(
             "SELECT coalesce(max(ordinal) + 1, 0), coalesce(sum(fixed + body + attached), 0) "
             "FROM parts WHERE session = ?",
@@ -262,18 +263,18 @@ class Store(AbstractContextManager["Store"]):
         )
 
 
-# The acts that a fork has: those in force; a revert is none of them. A pivot that was undone is:
-# its messages are there, and would make it a pivot again.
-_FORKED = (
+# Operations copied into a fork: those in force, but no reverts. Undone pivots are copied too, or
+# their messages would make them pivots again.
+_COPIED_OPERATIONS = (
     "reverted IS NULL AND ((kind = 'prune' AND undone IS NULL) "
     "OR (kind = 'pivot' AND summary IS NOT NULL))"
 )
-# By the time a place was written.
-_UNTIL = "((kind = 'pivot' AND summary <= ?) OR (kind <> 'pivot' AND place <= ?))"
+# Operations made before a message was written.
+_UP_TO_INDEX = "((kind = 'pivot' AND summary <= ?) OR (kind <> 'pivot' AND place <= ?))"
 
 
-def checked_id(name: str) -> str:
-    """A name that a session may have; BadInput where it may not."""
+def check_session_id(name: str) -> str:
+    """The name, if a session may have it. Raises BadInput if not."""
     if not isinstance(name, str) or not name.strip() or name == LATEST or name != clean(name):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
-        raise BadInput(f"{name!r} cannot be the id of a session; give another")
+        raise BadInput(f"{name!r} cannot be a session id; use another one")
     return name
