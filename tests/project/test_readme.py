@@ -1,86 +1,92 @@
-"""What the README says is true: its code runs, its commands exist."""
+"""What the README says is true: its code runs, its commands exist, its figures are measured."""
 
+import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from bench.lab.generate import generate
+from scripts.demo_chart import ASSETS, THEMES, chart, report
+from scripts.readme_figures import RESULTS, renewed
 
-from foldmark.files import write_private
-from foldmark.model.values import encode
-from foldmark.session.settings import load_settings
+from tests.support.cli_program import printed
+from tests.support.corpus import FOREIGN, Json
+from tests.support.markdown_pages import blocks, check_arguments, commands
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-MAKEFILE = (Path(__file__).parents[2] / "Makefile").read_text()
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
-
-
-AGENT, FIT, *LOOPS, SESSION = blocks("python")
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+TEXT = README.read_text(encoding="utf-8")
+MAX_WORDS = 700
 
 
-def test_the_agent_in_the_readme_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_readme_is_short() -> None:
+    assert len(TEXT.split()) <= MAX_WORDS
+
+
+def test_python_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(AGENT, "README.md", "exec"), {})  # noqa: S102 - our own page
-    assert capsys.readouterr().out == "It weighs 25 kg. (2 steps)\n"
-    assert len([line for line in AGENT.splitlines() if line.strip()]) <= 10
+    fit, session = (block.code for block in blocks(README) if block.language == "python")
+    assert len([line for line in fit.splitlines() if line.strip()]) <= 5
+    namespace: dict[str, object] = {}
+    exec(compile(fit, "README.md", "exec"), namespace)  # noqa: S102 - our own page
+    assert namespace["request"] is namespace["messages"]
+    exec(compile(session, "README.md", "exec"), namespace)  # noqa: S102 - our own page
+    content = [{"type": "text", "text": "Fix the failing test"}]
+    assert namespace["request"] == [{"role": "user", "content": content}]
 
 
-def test_python_in_the_readme_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    exec(compile(SESSION, "README.md", "exec"), {})  # noqa: S102 - our own page
-    told = capsys.readouterr().out.splitlines()
-    assert len(told) == 4
-    before, after = int(told[3].split()[0]), int(told[1].split()[0])
-    assert after < before / 10
-    assert told[2] == "h2 folded 243000"
-
-
-def test_fit_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(FIT, "README.md", "exec"), {})  # noqa: S102 - our own page
-    told = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"601 messages, \d+ that fit, the newest as they are", told[0])
-    assert told[1] == "True"
-
-
-def test_the_loops_in_the_readme_are_those_of_their_page_which_run() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "own-loops.md").read_text()
-    assert len(LOOPS) == 8
-    for loop in LOOPS:
-        assert f"```python\n{loop}```" in page
-
-
-def test_commands_in_the_readme_run(tmp_path: Path) -> None:
-    write_private(tmp_path / "session.json", encode(generate(messages=60)))
-    lines = [
-        line.partition("#")[0].split() for block in blocks("sh") for line in block.splitlines()
+def test_commands_in_the_readme_exist() -> None:
+    written = [line for block in blocks(README) for line in commands(block.code)]
+    inline = [
+        arguments
+        for code in re.findall(r"`(foldmark [^`]+)`", TEXT)
+        for arguments in commands(code)
     ]
-    ours = [line for line in lines if line[:1] == ["foldmark"]]
-    assert len(ours) == 15
-    for command in ours:
-        program = [sys.executable, "-c", "from foldmark.cli import main; main()", *command[1:]]
-        run = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert run.returncode == 0, run.stderr
-        assert run.stdout
-
-
-def test_settings_in_the_readme_are_settings(tmp_path: Path) -> None:
-    (code,) = blocks("toml")
-    (tmp_path / "foldmark.toml").write_text(code)
-    found = load_settings(tmp_path, {"FOLDMARK_CONFIG": str(tmp_path / "foldmark.toml")})
-    assert (found.policy, found.reserved, found.wait_seconds) == ("foldmark", 20_000, 10)
+    assert len(written) == 1
+    assert len(inline) == 2
+    for arguments in [*written, *inline]:
+        check_arguments(arguments)
 
 
 def test_the_verbs_of_make_exist() -> None:
-    verbs = re.findall(r"^make (\w+)", "\n".join(blocks("sh")), re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text()
+    verbs = [
+        verb
+        for block in blocks(README)
+        for verb in re.findall(r"^make (\S+)", block.code, re.MULTILINE)
+    ]
     assert verbs == ["demo", "test"]
     for verb in verbs:
-        assert f"\n{verb}: $(READY)" in MAKEFILE
+        assert f"\n{verb}: $(READY)" in makefile
+
+
+def test_every_link_leads_to_a_file() -> None:
+    links = re.findall(r'(?:\]\(|src="|srcset=")([^)"#]+)', TEXT)
+    assert len(links) > 15
+    assert not [link for link in links if not (ROOT / link).exists()]
+
+
+def test_the_figures_are_those_of_the_benchmarks() -> None:
+    text = renewed(TEXT, RESULTS.read_text(encoding="utf-8"))
+    assert text == TEXT, "run: .venv/bin/python scripts/readme_figures.py"
+
+
+def test_the_chart_is_what_the_demo_measures() -> None:
+    measured = report()
+    for theme, colors in THEMES.items():
+        drawn = (ASSETS / f"demo-{theme}.svg").read_text(encoding="utf-8")
+        assert drawn == chart(measured, colors), "run: .venv/bin/python scripts/demo_chart.py"
+
+
+def test_the_problem_in_the_readme_is_that_of_the_corpus(corpus: Path) -> None:
+    files = [path for path in sorted(corpus.glob("*/*")) if path.parent.name not in FOREIGN]
+    usages = [_usage(path) for path in files]
+    outputs = sum(usage["by_kind"]["tool_output"] for usage in usages)
+    share = outputs / sum(usage["total"] for usage in usages)
+    large = sum(usage["total"] > 200_000 for usage in usages)
+    assert f"in {len(files)} recorded agent transcripts, two thirds of all tokens" in TEXT
+    assert f"{large} of the {len(files)} are larger than 200,000 tokens" in " ".join(TEXT.split())
+    assert 0.65 < share < 0.69
+
+
+def _usage(path: Path) -> Json:
+    return json.loads(printed("inspect", str(path), "--json"))["tokens"]
