@@ -11,10 +11,10 @@ from typing import Any
 
 from foldmark.model.messages import SessionInfo
 from foldmark.model.values import Extra
-from foldmark.transcripts.build import FormatReader, Talk, as_object, read_each
+from foldmark.transcripts.build import ConversationBuilder, FormatReader, as_object, read_each
 from foldmark.transcripts.formats.api_lists import decode_list
 from foldmark.transcripts.source import Head, Record
-from foldmark.wire.codec import objects, options
+from foldmark.wire.codec import objects, subobject
 from foldmark.wire.openai_chat import OpenAIChat
 
 NAME = "tau-bench"
@@ -30,9 +30,9 @@ class TauBench(FormatReader):
     key = _wire.key
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognizes(cls, head: Head) -> bool:
         """Whether a file is of this format."""
-        episodes = map(as_object, head.beginning("", 1))
+        episodes = map(as_object, head.first_items("", 1))
         return any("task_id" in one and isinstance(one.get("traj"), list) for one in episodes)
 
     def decode(self, record: Record) -> Any:
@@ -48,9 +48,9 @@ class TauBench(FormatReader):
         messages = objects(episode.get("traj"), "'traj'")
         decoded = decode_list(_wire, messages, self.tally)
         name = f"{self.stem}-{episode.get('task_id', 'x')}-{episode.get('trial', 'x')}"
-        title = " ".join(str(options(episode.get("info"), "task").get("instruction")).split())
+        title = " ".join(str(subobject(episode.get("info"), "task").get("instruction")).split())
         info = SessionInfo(
-            id=self.names.once(name), title=title[:LONGEST_TITLE], origin=decoded.origin
+            id=self.session_ids.claim(name), title=title[:LONGEST_TITLE], origin=decoded.origin
         )
         facts = {fact: episode.get(fact) for fact in ("task_id", "trial", "reward")}
-        self.tell(Talk(self, info, Extra({NAME: facts})), *decoded.messages)
+        self.emit(ConversationBuilder(self, info, Extra({NAME: facts})), *decoded.messages)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from foldmark.errors import BadInput
 from foldmark.model.messages import AssistantInfo, Message, TextPart, Transcript
 from foldmark.transcripts.formats.aider import Aider, Kind
-from foldmark.transcripts.read import Sessions, opened_reading, read_file, read_sessions
-from foldmark.transcripts.source import Record, opened_source
+from foldmark.transcripts.read import SessionCollector, open_reading, read_file, read_sessions
+from foldmark.transcripts.source import Record, open_source
 from tests.support.malformed_records import assert_acceptable
 from tests.support.view_lines import shown
 
@@ -26,14 +26,14 @@ NOTHING = re.compile(r"[>\s]*")
 def read(text: str, name: str = "notes.md") -> list[Transcript]:
     """The sessions of a text, without a file."""
     importer = Aider(name)
-    sessions = Sessions(Aider.name)
+    sessions = SessionCollector(Aider.name)
     lines = text.split("\n")
     ended = [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
     for number, line in enumerate(ended, 1):
-        for step in importer.take(Record(line=number, data=line.encode())):
-            sessions.take(step)
-    for step in importer.end():
-        sessions.take(step)
+        for step in importer.steps_of(Record(line=number, data=line.encode())):
+            sessions.add(step)
+    for step in importer.final_steps():
+        sessions.add(step)
     return sessions.transcripts()
 
 
@@ -196,7 +196,7 @@ def test_any_text_can_be_put_together_again(whole: str) -> None:
 def test_a_history_is_recognised_by_its_header_or_its_marks(tmp_path: Path, beginning: str) -> None:
     path = tmp_path / "history.md"
     path.write_text(beginning)
-    with opened_reading(path) as reading:
+    with open_reading(path) as reading:
         assert reading.format is Aider
 
 
@@ -204,8 +204,8 @@ def test_a_history_is_recognised_by_its_header_or_its_marks(tmp_path: Path, begi
 def test_other_files_are_not_taken_for_it(tmp_path: Path, other: str) -> None:
     path = tmp_path / "notes.md"
     path.write_text(other)
-    with opened_source(path) as source:
-        assert not Aider.recognises(source.head)
+    with open_source(path) as source:
+        assert not Aider.recognizes(source.head)
 
 
 def test_a_line_that_is_no_text_is_refused_by_its_number(tmp_path: Path) -> None:
@@ -213,8 +213,8 @@ def test_a_line_that_is_no_text_is_refused_by_its_number(tmp_path: Path) -> None
     path.write_bytes((HEADER + "word\n" * 60_000).encode() + b"\xff\n")
     with pytest.raises(BadInput) as caught:
         read_sessions(path)
-    assert caught.value.place
-    assert caught.value.place.startswith("line 60004")
+    assert caught.value.location
+    assert caught.value.location.startswith("line 60004")
 
 
 def test_a_real_file_has_as_many_messages_as_are_counted(corpus: Path) -> None:
@@ -235,5 +235,5 @@ def test_a_real_file_can_be_put_together_again(corpus: Path) -> None:
 
 def test_only_this_file_of_all_real_ones_is_recognised(corpus: Path) -> None:
     for path in corpus.glob("*/*"):
-        with opened_source(path) as source:
-            assert Aider.recognises(source.head) is (path == corpus / REAL)
+        with open_source(path) as source:
+            assert Aider.recognizes(source.head) is (path == corpus / REAL)

@@ -28,8 +28,8 @@ from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.format import formats
 from foldmark.transcripts.formats.claude_code import ClaudeCode
-from foldmark.transcripts.read import opened_reading, read_file, read_sessions
-from foldmark.transcripts.source import opened_source
+from foldmark.transcripts.read import open_reading, read_file, read_sessions
+from foldmark.transcripts.source import open_source
 from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
 from tests.support.stored_transcripts import SESSION, Lines, messages, write
 from tests.support.view_lines import shown
@@ -378,8 +378,8 @@ def test_a_line_that_cannot_be_read_is_told(line: Any, cause: str, tmp_path: Pat
 def test_any_line_of_a_conversation_is_enough_to_recognise_it(name: str, tmp_path: Path) -> None:
     lines = Lines()
     lines.add(name, message={"role": name, "content": "x"}, attachment={"type": "x"})
-    with opened_source(write(tmp_path / "a.jsonl", lines.all)) as source:
-        assert [held.name for held in formats() if held.recognises(source.head)] == ["claude-code"]
+    with open_source(write(tmp_path / "a.jsonl", lines.all)) as source:
+        assert [held.name for held in formats() if held.recognizes(source.head)] == ["claude-code"]
 
 
 # --- real files ----------------------------------------------------------------------------
@@ -414,8 +414,8 @@ def test_a_real_file_has_what_its_manifest_says(name: str, corpus: Path) -> None
 
 def test_a_real_file_is_of_this_format_and_no_other_is(corpus: Path) -> None:
     for path in sorted(corpus.glob("*/*")):
-        with opened_source(path) as source:
-            assert ClaudeCode.recognises(source.head) == (path.parent.name == "claude-code")
+        with open_source(path) as source:
+            assert ClaudeCode.recognizes(source.head) == (path.parent.name == "claude-code")
 
 
 def test_after_real_compactions_the_view_begins_with_the_summary(corpus: Path) -> None:
@@ -478,7 +478,7 @@ def test_what_is_read_is_told_step_by_step(tmp_path: Path) -> None:
     lines = Lines()
     for number in range(40):
         lines.user(f"Turn {number}")
-    with opened_reading(write(tmp_path / "a.jsonl", lines.all)) as reading:
+    with open_reading(write(tmp_path / "a.jsonl", lines.all)) as reading:
         steps = reading.steps()
         positions = [reading.source.position for _ in zip(range(30), steps, strict=False)]
     assert positions == sorted(positions)

@@ -22,9 +22,9 @@ from foldmark.model.messages import (
 )
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
-from foldmark.transcripts.formats.claude_trace import ClaudeTrace, streamed
-from foldmark.transcripts.read import opened_reading, read_file, read_sessions
-from foldmark.transcripts.source import Record, opened_source
+from foldmark.transcripts.formats.claude_trace import ClaudeTrace, joined_stream
+from foldmark.transcripts.read import open_reading, read_file, read_sessions
+from foldmark.transcripts.source import Record, open_source
 from foldmark.wire.formats import encode
 from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
 from tests.support.view_lines import shown
@@ -318,18 +318,18 @@ def test_a_streamed_answer_is_put_together() -> None:
 
 def test_a_stream_that_breaks_off_is_an_answer_as_far_as_it_came() -> None:
     whole = stream(*EVENTS[:12]) + 'event: content_block_delta\ndata: {"type":"content_bl'
-    found = streamed(whole)
+    found = joined_stream(whole)
     assert found
     assert [block["type"] for block in found["content"]] == ["thinking", "text", "tool_use"]
     assert found["content"][2]["input"] == {"arguments": '{"path":'}
-    assert streamed("") is None
-    assert streamed('data: {"type":"error"}\n') is None
+    assert joined_stream("") is None
+    assert joined_stream('data: {"type":"error"}\n') is None
 
 
 def test_citations_of_a_stream_are_kept() -> None:
     cited: Line = {"type": "content_block_delta", "index": 0}
     cited["delta"] = {"type": "citations_delta", "citation": {"url": "x"}}
-    found = streamed(stream(START, begun(0, text("", citations=[])), cited))
+    found = joined_stream(stream(START, begun(0, text("", citations=[])), cited))
     assert found
     assert found["content"] == [text("", citations=[{"url": "x"}])]
 
@@ -354,7 +354,7 @@ def test_a_line_that_cannot_be_read_leaves_nothing_behind() -> None:
     assert told([FIRST, broken, SECOND]) == [WHOLE]
     importer = ClaudeTrace("x")
     with pytest.raises(BadInput):
-        importer.take(Record(line=1, data=json.dumps(broken).encode()))
+        importer.steps_of(Record(line=1, data=json.dumps(broken).encode()))
 
 
 @pytest.mark.parametrize("line", ["[]", '{"request": 3}', '{"request":{"body":{}}}'])
@@ -363,8 +363,8 @@ def test_a_line_of_another_kind_is_refused(tmp_path: Path, line: str) -> None:
     path.write_text(f"{json.dumps(FIRST)}\n{line}\n")
     with pytest.raises(BadInput) as caught:
         read_sessions(path)
-    assert caught.value.place
-    assert caught.value.place.startswith("line 2")
+    assert caught.value.location
+    assert caught.value.location.startswith("line 2")
 
 
 EVERYTHING = [
@@ -440,7 +440,7 @@ def test_after_the_compaction_of_a_real_file_only_its_summary_is_shown(corpus: P
 
 def test_only_this_file_of_all_real_ones_is_recognised(corpus: Path) -> None:
     for path in corpus.glob("*/*"):
-        with opened_source(path) as source:
-            assert ClaudeTrace.recognises(source.head) is (path == corpus / REAL)
-    with opened_reading(corpus / REAL) as reading:
+        with open_source(path) as source:
+            assert ClaudeTrace.recognizes(source.head) is (path == corpus / REAL)
+    with open_reading(corpus / REAL) as reading:
         assert reading.format is ClaudeTrace

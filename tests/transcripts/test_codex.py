@@ -27,8 +27,8 @@ from foldmark.model.messages import (
 from foldmark.policy import FOLDMARK, OPENCODE_2025
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.formats.codex import Codex
-from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
-from foldmark.transcripts.source import opened_source
+from foldmark.transcripts.read import open_reading, read_sessions, read_transcript
+from foldmark.transcripts.source import open_source
 from foldmark.wire.lists import write_list
 from foldmark.wire.openai_responses import OpenAIResponses
 from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
@@ -379,9 +379,9 @@ def test_calls_that_a_compaction_repeats_are_counted_once(tmp_path: Path) -> Non
     again = compacted(*(held["payload"] for held in lines[1:]))
     file = tmp_path / "kept.jsonl"
     file.write_text("".join(json.dumps(held) + "\n" for held in [*lines, again]))
-    with opened_reading(file) as reading:
+    with open_reading(file) as reading:
         steps = list(reading.steps())
-    tally = reading.importer.tally
+    tally = reading.reader.tally
     assert (tally.messages, tally.calls, tally.results) == (1, 1, 1)
     last = steps[-1]
     assert isinstance(last, Message)
@@ -425,7 +425,7 @@ def test_whatever_the_lines_hold_is_read_or_refused(lines: list[Any]) -> None:
 def test_a_line_that_is_none_is_refused_by_its_number(tmp_path: Path, bad: Line) -> None:
     with pytest.raises(BadInput) as caught:
         read(tmp_path, meta(), user("look"), bad)
-    assert (caught.value.place or "").startswith("line 3")
+    assert (caught.value.location or "").startswith("line 3")
 
 
 # --- real files -----------------------------------------------------------------------------
@@ -435,9 +435,9 @@ def test_a_line_that_is_none_is_refused_by_its_number(tmp_path: Path, bad: Line)
 def test_a_real_file_has_as_many_messages_as_it_is_said_to_have(corpus: Path, name: str) -> None:
     manifest = json.loads((corpus / "manifest.json").read_bytes())
     wanted = next(file for file in manifest if file["file"] == name)
-    with opened_reading(corpus / name) as reading:
+    with open_reading(corpus / name) as reading:
         steps = list(reading.steps())
-    tally = reading.importer.tally
+    tally = reading.reader.tally
     assert reading.format is Codex
     assert tally.messages == wanted["messages"]
     assert (tally.calls, tally.results) == (wanted["tool_calls"], wanted["tool_results"])
@@ -491,5 +491,5 @@ def test_after_its_compactions_a_real_file_shows_what_the_agent_went_on_with(
 
 def test_no_other_file_is_taken_for_one_of_codex(corpus: Path) -> None:
     for file in json.loads((corpus / "manifest.json").read_bytes()):
-        with opened_source(corpus / file["file"]) as source:
-            assert Codex.recognises(source.head) == (file["format"] == "codex")
+        with open_source(corpus / file["file"]) as source:
+            assert Codex.recognizes(source.head) == (file["format"] == "codex")

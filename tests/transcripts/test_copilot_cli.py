@@ -18,14 +18,14 @@ from foldmark.model.messages import (
     Tokens,
     ToolPart,
     Transcript,
+    is_error_output,
     is_opaque,
-    told_error,
 )
 from foldmark.tokens.counters import counter
-from foldmark.transcripts.build import Opened
+from foldmark.transcripts.build import SessionOpened
 from foldmark.transcripts.formats.copilot_cli import CopilotCli
-from foldmark.transcripts.read import opened_reading, read_file, read_sessions
-from foldmark.transcripts.source import opened_source
+from foldmark.transcripts.read import open_reading, read_file, read_sessions
+from foldmark.transcripts.source import open_source
 from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
 from tests.support.view_lines import shown
 
@@ -116,8 +116,8 @@ def test_a_session_is_told_with_where_it_was_and_what_stood_before_it(tmp_path: 
 def test_the_newest_system_prompt_is_kept_and_the_same_one_is_not_told_again(tmp_path: Path):
     again = event(20, "system.message", role="system", content="Be helpful.")
     newer = event(21, "system.message", role="system", content="Be brief.")
-    with opened_reading(written(tmp_path, *TURN, again, newer)) as reading:
-        told = [step.info.origin for step in reading.steps() if isinstance(step, Opened)]
+    with open_reading(written(tmp_path, *TURN, again, newer)) as reading:
+        told = [step.info.origin for step in reading.steps() if isinstance(step, SessionOpened)]
     assert [origin.system for origin in told if origin] == ["Be helpful.", "Be brief."]
 
 
@@ -166,7 +166,7 @@ def test_an_answer_has_its_thinking_words_calls_and_results(tmp_path: Path):
     assert isinstance(second, ToolPart)
     assert isinstance(second.state, Completed)
     assert second.state.output == "no such file"
-    assert told_error(second.state)
+    assert is_error_output(second.state)
     assert isinstance(answer.info, AssistantInfo)
     assert answer.info.tokens == Tokens(output=12)
 
@@ -272,7 +272,7 @@ def test_a_wrong_event_is_named_and_may_be_passed_over(tmp_path: Path):
     path = written(tmp_path, START, event(1, "user.message", content=5), *TURN[3:])
     with pytest.raises(BadInput, match="line 2"):
         read_sessions(path)
-    with opened_reading(path, lenient=True) as reading:
+    with open_reading(path, lenient=True) as reading:
         assert len(list(reading.steps())) == 4
         assert [held.line for held in reading.skipped] == [2]
 
@@ -291,8 +291,8 @@ def test_whatever_is_wrong_in_events_the_rest_can_be_kept_and_shown(events: list
 
 def test_real_events_are_counted_as_they_count_themselves(corpus: Path):
     for entry in json.loads((corpus / "manifest.json").read_bytes()):
-        with opened_source(corpus / entry["file"]) as source:
-            assert CopilotCli.recognises(source.head) == (entry["format"] == CopilotCli.name)
+        with open_source(corpus / entry["file"]) as source:
+            assert CopilotCli.recognizes(source.head) == (entry["format"] == CopilotCli.name)
         if entry["format"] == CopilotCli.name:
             read = read_file(corpus / entry["file"])
             wanted = (entry["messages"], entry["tool_calls"], entry["tool_results"])

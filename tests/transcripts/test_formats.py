@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from foldmark.errors import BadInput
-from foldmark.transcripts.format import format_named, formats, recognised
+from foldmark.transcripts.format import format_named, formats, recognize_format
 from foldmark.transcripts.source import Head
 from tests.support.cli_program import refused as refused_line
 
@@ -151,12 +151,12 @@ def test_every_format_has_a_name_of_its_own_and_says_who_writes_it():
 def test_two_candidates_are_an_error_that_names_both():
     lines = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"})
     with pytest.raises(BadInput, match="--format NAME") as refused:
-        recognised(Head(shape="lines", lines=lines))
+        recognize_format(Head(shape="lines", lines=lines))
     assert "anthropic or openai-chat" in str(refused.value)
 
 
 def test_no_candidate_is_an_error_that_names_all_that_were_tried():
     with pytest.raises(BadInput, match="--format NAME") as refused:
-        recognised(Head(shape="lines", lines=({"weather": "fine"},)))
+        recognize_format(Head(shape="lines", lines=({"weather": "fine"},)))
     for held in formats():
         assert held.name in str(refused.value)

@@ -21,13 +21,13 @@ from foldmark.model.messages import (
     ToolPart,
     Transcript,
     has_result,
-    told_error,
+    is_error_output,
 )
 from foldmark.tokens.counters import counter
-from foldmark.transcripts.build import Opened
+from foldmark.transcripts.build import SessionOpened
 from foldmark.transcripts.formats.gemini_cli import GeminiCli
-from foldmark.transcripts.read import opened_reading, read_file, read_sessions
-from foldmark.transcripts.source import opened_source
+from foldmark.transcripts.read import open_reading, read_file, read_sessions
+from foldmark.transcripts.source import open_source
 from foldmark.wire.formats import encode
 from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
 from tests.support.view_lines import shown
@@ -144,7 +144,7 @@ def test_an_answer_has_its_thoughts_words_calls_and_the_results_that_the_model_s
     first, second = call_states(found)
     assert (first.input, first.output) == ({"path": "c1"}, "one")
     assert second.output == "no"
-    assert told_error(second)
+    assert is_error_output(second)
 
 
 def test_what_was_measured_is_told_in_our_way(tmp_path: Path):
@@ -209,8 +209,8 @@ def test_results_that_come_long_after_their_call_are_still_joined(tmp_path: Path
 
 
 def test_a_title_that_is_set_later_is_the_sessions(tmp_path: Path):
-    with opened_reading(written(tmp_path, *LINES, {"$set": {"summary": "Reading"}})) as reading:
-        infos = [step.info for step in reading.steps() if isinstance(step, Opened)]
+    with open_reading(written(tmp_path, *LINES, {"$set": {"summary": "Reading"}})) as reading:
+        infos = [step.info for step in reading.steps() if isinstance(step, SessionOpened)]
     assert [info.title or "" for info in infos] == ["", "Reading"]
     assert infos[-1].time
     assert infos[-1].time.updated == 1_767_225_720_000
@@ -341,8 +341,8 @@ def test_several_histories_in_one_file_are_sessions_with_a_number(tmp_path: Path
 def test_lists_of_others_are_not_recognised(tmp_path: Path, whole: Any):
     path = tmp_path / "other.json"
     path.write_text(json.dumps(whole, indent=2))
-    with opened_source(path) as source:
-        assert not GeminiCli.recognises(source.head)
+    with open_source(path) as source:
+        assert not GeminiCli.recognizes(source.head)
 
 
 # --- what is wrong, and what is real ---
@@ -352,7 +352,7 @@ def test_a_wrong_line_is_named_and_may_be_passed_over(tmp_path: Path):
     path = written(tmp_path, HEADER, said("g", "", "gemini", toolCalls=[{"id": "c"}]), *LINES[2:])
     with pytest.raises(BadInput, match="line 2"):
         read_sessions(path)
-    with opened_reading(path, lenient=True) as reading:
+    with open_reading(path, lenient=True) as reading:
         told = [step.id for step in reading.steps() if isinstance(step, Message)]
         assert told == ["u1", "g1", "g2"]
         assert [held.line for held in reading.skipped] == [2]
@@ -383,8 +383,8 @@ def test_whatever_is_wrong_in_lines_the_rest_can_be_kept_and_shown(lines: list[A
 
 def test_real_sessions_are_counted_as_they_count_themselves(corpus: Path):
     for entry in json.loads((corpus / "manifest.json").read_bytes()):
-        with opened_source(corpus / entry["file"]) as source:
-            assert GeminiCli.recognises(source.head) == (entry["format"] == GeminiCli.name)
+        with open_source(corpus / entry["file"]) as source:
+            assert GeminiCli.recognizes(source.head) == (entry["format"] == GeminiCli.name)
         if entry["format"] == GeminiCli.name:
             read = read_file(corpus / entry["file"])
             wanted = (entry["messages"], entry["tool_calls"], entry["tool_results"])

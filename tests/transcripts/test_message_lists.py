@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import AssistantInfo, Transcript
-from foldmark.transcripts.format import Format, formats, recognised
+from foldmark.transcripts.format import Format, formats, recognize_format
 from foldmark.transcripts.formats.api_lists import AnthropicLists, ChatLists, ResponsesLists
-from foldmark.transcripts.read import opened_reading, read_file, read_sessions
-from foldmark.transcripts.source import opened_source
+from foldmark.transcripts.read import open_reading, read_file, read_sessions
+from foldmark.transcripts.source import open_source
 from foldmark.wire.formats import decode, encode
 from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
 from tests.support.view_lines import shown
@@ -86,8 +86,8 @@ def again(session: Transcript, format: Format) -> list[Line]:
 
 def names(path: Path) -> list[str]:
     """The formats that a file can be of."""
-    with opened_source(path) as source:
-        return [format.name for format in formats() if format.recognises(source.head)]
+    with open_source(path) as source:
+        return [format.name for format in formats() if format.recognizes(source.head)]
 
 
 # --- shapes of files ------------------------------------------------------------------------
@@ -248,8 +248,8 @@ ANTHROPIC_TOOL: Line = {"name": "ls", "input_schema": {"type": "object"}}
 @pytest.mark.parametrize("lines", [[PLAIN], PLAIN, [{"messages": PLAIN}]])
 def test_bare_texts_can_be_of_both_and_are_not_guessed(tmp_path: Path, lines: list[Any]) -> None:
     path = written(tmp_path, *lines)
-    with opened_source(path) as source, pytest.raises(BadInput, match="--format NAME") as caught:
-        recognised(source.head)
+    with open_source(path) as source, pytest.raises(BadInput, match="--format NAME") as caught:
+        recognize_format(source.head)
     assert "anthropic or openai-chat" in str(caught.value)
     for format in (CHAT, ANTHROPIC):
         (session,) = read_sessions(path, format=format.name)
@@ -317,9 +317,9 @@ def test_a_request_with_items_is_of_the_responses_api(tmp_path: Path) -> None:
 )
 def test_nothing_else_is_taken_for_a_list(tmp_path: Path, value: object) -> None:
     for indent in (None, 2):
-        with opened_source(written(tmp_path, value, indent=indent)) as source:
+        with open_source(written(tmp_path, value, indent=indent)) as source:
             assert not any(
-                format.recognises(source.head) for format in (CHAT, ANTHROPIC, RESPONSES)
+                format.recognizes(source.head) for format in (CHAT, ANTHROPIC, RESPONSES)
             )
 
 
@@ -343,9 +343,9 @@ ANYTHING = st.recursive(
 def test_looking_at_any_json_raises_nothing(tmp_path_factory: Any, values: list[Any]) -> None:
     path = written(tmp_path_factory.getbasetemp(), *values)
     try:
-        with opened_source(path) as source:
+        with open_source(path) as source:
             for format in formats():
-                assert format.recognises(source.head) in (True, False)
+                assert format.recognizes(source.head) in (True, False)
     except BadInput:
         assert not isinstance(values[0], dict | list)
 
@@ -358,12 +358,12 @@ def test_a_message_that_is_none_is_refused_by_its_place(tmp_path: Path, format: 
     broken: list[Line] = [LISTS[format.name][0], {"role": 3, "type": []}]
     with pytest.raises(BadInput) as caught:
         read_sessions(written(tmp_path, broken), format=format.name)
-    assert caught.value.place
-    assert "message 2" in caught.value.place
+    assert caught.value.location
+    assert "message 2" in caught.value.location
     with pytest.raises(BadInput) as caught:
         read_sessions(written(tmp_path, *broken), format=format.name)
-    assert caught.value.place
-    assert caught.value.place.startswith("line 2")
+    assert caught.value.location
+    assert caught.value.location.startswith("line 2")
 
 
 @each_format
@@ -427,9 +427,9 @@ def test_a_real_list_on_lines_of_its_own_is_read_the_same(corpus: Path, tmp_path
 
 def test_only_these_files_of_all_real_ones_are_recognised(corpus: Path) -> None:
     for path in corpus.glob("*/*"):
-        with opened_source(path) as source:
-            assert CHAT.recognises(source.head) is (path in (corpus / SFT, corpus / XML))
-            assert not ANTHROPIC.recognises(source.head)
-            assert not RESPONSES.recognises(source.head)
-    with opened_reading(corpus / SFT) as reading:
+        with open_source(path) as source:
+            assert CHAT.recognizes(source.head) is (path in (corpus / SFT, corpus / XML))
+            assert not ANTHROPIC.recognizes(source.head)
+            assert not RESPONSES.recognizes(source.head)
+    with open_reading(corpus / SFT) as reading:
         assert reading.format is CHAT

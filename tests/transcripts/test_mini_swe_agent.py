@@ -25,8 +25,8 @@ from foldmark.model.messages import (
 )
 from foldmark.transcripts.formats._runs import enclosed, parted
 from foldmark.transcripts.formats.mini_swe_agent import MiniSweAgent
-from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
-from foldmark.transcripts.source import opened_source
+from foldmark.transcripts.read import open_reading, read_sessions, read_transcript
+from foldmark.transcripts.source import open_source
 from tests.support.malformed_records import assert_acceptable, bent, read_leniently
 from tests.support.view_lines import joined, shown
 
@@ -316,9 +316,9 @@ def real(corpus: Path) -> list[Any]:
 
 def test_real_files_have_as_many_messages_as_they_are_said_to_have(corpus: Path) -> None:
     for file in real(corpus):
-        with opened_reading(corpus / file["file"]) as reading:
+        with open_reading(corpus / file["file"]) as reading:
             assert list(reading.steps())
-        tally = reading.importer.tally
+        tally = reading.reader.tally
         messages = json.loads((corpus / file["file"]).read_bytes())["messages"]
         # The manifest counts answers as calls that the program refused.
         refused = sum("EXACTLY ONE action" in held["content"][:60] for held in messages[2:])
@@ -358,5 +358,5 @@ def test_the_costs_of_a_real_file_are_those_of_the_run(corpus: Path) -> None:
 
 def test_no_other_file_is_taken_for_one_of_mini_swe_agent(corpus: Path) -> None:
     for file in json.loads((corpus / "manifest.json").read_bytes()):
-        with opened_source(corpus / file["file"]) as source:
-            assert MiniSweAgent.recognises(source.head) == (file["format"] == MiniSweAgent.name)
+        with open_source(corpus / file["file"]) as source:
+            assert MiniSweAgent.recognizes(source.head) == (file["format"] == MiniSweAgent.name)

@@ -24,8 +24,8 @@ from foldmark.model.messages import (
     has_result,
 )
 from foldmark.transcripts.formats.openhands import OpenHands
-from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
-from foldmark.transcripts.source import opened_source
+from foldmark.transcripts.read import open_reading, read_sessions, read_transcript
+from foldmark.transcripts.source import open_source
 from tests.support.malformed_records import assert_acceptable, bent, read_leniently
 from tests.support.view_lines import shown
 
@@ -394,8 +394,8 @@ def test_whatever_a_row_holds_is_read_or_refused(record: Any) -> None:
 def test_an_event_that_is_none_is_refused_by_its_place(tmp_path: Path, event: Any) -> None:
     with pytest.raises(BadInput) as caught:
         read(tmp_path, user(1, "go"), event)
-    assert caught.value.place
-    assert "history[1]" in caught.value.place
+    assert caught.value.location
+    assert "history[1]" in caught.value.location
 
 
 # --- real files -----------------------------------------------------------------------------
@@ -406,9 +406,9 @@ REAL = "openhands/openhands_multi_swe_bench_output.jsonl"
 def test_a_real_file_has_as_many_messages_as_it_is_said_to_have(corpus: Path) -> None:
     manifest = json.loads((corpus / "manifest.json").read_bytes())
     wanted = next(file for file in manifest if file["file"] == REAL)
-    with opened_reading(corpus / REAL) as reading:
+    with open_reading(corpus / REAL) as reading:
         assert list(reading.steps())
-    tally = reading.importer.tally
+    tally = reading.reader.tally
     runs = 3
     assert tally.messages == wanted["messages"]
     # The manifest counts system prompts as calls, and as results what was recalled and two
@@ -444,5 +444,5 @@ def test_in_a_real_file_every_answer_tells_what_it_took(corpus: Path) -> None:
 
 def test_no_other_file_is_taken_for_one_of_openhands(corpus: Path) -> None:
     for file in json.loads((corpus / "manifest.json").read_bytes()):
-        with opened_source(corpus / file["file"]) as source:
-            assert OpenHands.recognises(source.head) == (file["format"] == OpenHands.name)
+        with open_source(corpus / file["file"]) as source:
+            assert OpenHands.recognizes(source.head) == (file["format"] == OpenHands.name)

@@ -29,8 +29,8 @@ from foldmark.model.messages import (
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.formats.pi import Pi
-from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
-from foldmark.transcripts.source import opened_source
+from foldmark.transcripts.read import open_reading, read_sessions, read_transcript
+from foldmark.transcripts.source import open_source
 from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
 from tests.support.stored_sessions import opened
 from tests.support.stored_transcripts import imported
@@ -438,8 +438,8 @@ def test_whatever_the_lines_hold_is_read_or_refused(lines: list[Any]) -> None:
 def test_a_line_that_is_none_is_refused_by_its_number(tmp_path: Path, line: Line) -> None:
     with pytest.raises(BadInput) as caught:
         read(tmp_path, header(), user("look"), line)
-    assert caught.value.place
-    assert caught.value.place.startswith("line 3")
+    assert caught.value.location
+    assert caught.value.location.startswith("line 3")
 
 
 # --- real files -----------------------------------------------------------------------------
@@ -450,9 +450,9 @@ REAL = "pi/pi-mono_before-compaction.jsonl"
 def test_a_real_file_has_as_many_messages_as_it_is_said_to_have(corpus: Path) -> None:
     manifest = json.loads((corpus / "manifest.json").read_bytes())
     wanted = next(file for file in manifest if file["file"] == REAL)
-    with opened_reading(corpus / REAL) as reading:
+    with open_reading(corpus / REAL) as reading:
         steps = list(reading.steps())
-    tally = reading.importer.tally
+    tally = reading.reader.tally
     assert reading.format is Pi
     assert steps
     assert tally.messages == wanted["messages"]
@@ -496,5 +496,5 @@ def test_after_its_compactions_a_real_file_shows_the_summary_and_what_was_kept(
 
 def test_no_other_file_is_taken_for_one_of_pi(corpus: Path) -> None:
     for file in json.loads((corpus / "manifest.json").read_bytes()):
-        with opened_source(corpus / file["file"]) as source:
-            assert Pi.recognises(source.head) == (file["format"] == "pi")
+        with open_source(corpus / file["file"]) as source:
+            assert Pi.recognizes(source.head) == (file["format"] == "pi")

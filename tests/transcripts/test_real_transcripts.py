@@ -25,9 +25,9 @@ from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK, PRESETS
 from foldmark.tokens.counters import by_classes, counter
 from foldmark.transcripts.format import formats
-from foldmark.transcripts.source import opened_source
-from foldmark.transcripts.write_wires import whole_view
-from foldmark.wire.detect import recognised
+from foldmark.transcripts.source import open_source
+from foldmark.transcripts.write_api import whole_view
+from foldmark.wire.detect import recognize
 from foldmark.wire.formats import decode, request
 from foldmark.wire.formats import encode as written
 from tests.support.api_lists import verbatim
@@ -82,8 +82,8 @@ def test_the_corpus_is_there_and_every_format_has_a_file(corpus: Path) -> None:
 
 @each_file
 def test_a_file_is_recognised_as_its_format_and_as_no_other(entry: Json) -> None:
-    with opened_source(CORPUS / entry["file"]) as source:
-        found = [format.name for format in formats() if format.recognises(source.head)]
+    with open_source(CORPUS / entry["file"]) as source:
+        found = [format.name for format in formats() if format.recognizes(source.head)]
     assert found == [entry["format"]]
     assert read(entry["file"]).format == entry["format"]
 
@@ -376,7 +376,7 @@ def test_the_wire_of_a_list_is_recognised_by_itself(entry: Json) -> None:
     wire, found = OWN[entry["format"]]
     for messages in found(entry["file"]):
         if wire != "anthropic" or not all(map(is_bare, messages)):
-            assert recognised(messages).name == wire
+            assert recognize(messages).name == wire
 
 
 def is_bare(message: Json) -> bool:

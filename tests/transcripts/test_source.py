@@ -8,7 +8,7 @@ import pytest
 
 from foldmark.errors import BadInput
 from foldmark.transcripts.read import read_file, read_sessions
-from foldmark.transcripts.source import Record, Source, Unrecognised, opened_source
+from foldmark.transcripts.source import Record, Source, UnrecognizedFormat, open_source
 from tests.support.stored_transcripts import Lines
 
 MARK = b"\xef\xbb\xbf"
@@ -157,7 +157,7 @@ def test_a_first_line_or_a_document_that_is_cut_off_is_a_mistake(tmp_path: Path)
 def test_nothing_and_binaries_are_no_transcripts(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(data)
-    with pytest.raises(Unrecognised, match=r"a\.jsonl: "), opened_source(path):
+    with pytest.raises(UnrecognizedFormat, match=r"a\.jsonl: "), open_source(path):
         pass
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from foldmark.errors import BadInput, SessionBusy
 from foldmark.policy import OPENCODE
-from foldmark.store.importing import Diverged
+from foldmark.store.importing import SessionConflict
 from foldmark.store.store import Store
-from foldmark.transcripts.read import opened_reading
+from foldmark.transcripts.read import open_reading
 from foldmark.transcripts.store import store_reading
 from tests.support.stored_sessions import bytes_of, opened
 from tests.support.stored_transcripts import SESSION, Lines, grown, imported, told, write
@@ -252,18 +252,18 @@ def test_what_was_undone_stays_undone_when_the_file_grows(
     path = write(tmp_path / "a.jsonl", lines.all)
     imported(where, path)
     with opened(where, SESSION) as session:
-        assert [act.kind for act in session.acts()] == ["prune", "pivot", "revert"]
+        assert [act.kind for act in session.operations()] == ["prune", "pivot", "revert"]
         session.undo(number)
         view = bytes_of(session.view())
     lines.step("e")
     (done,) = imported(where, write(path, lines.all))
     assert (done.state, done.pivots, done.pruned) == ("grown", 0, 0)
     with opened(where, SESSION) as session:
-        states = [act.state for act in session.acts()]
+        states = [act.state for act in session.operations()]
         assert [state == "undone" for state in states] == [n == number for n in (1, 2, 3)]
         assert bytes_of(session.view()).startswith(view[:-1])
         session.redo()
-        assert {act.state for act in session.acts()} == {"done"}
+        assert {act.state for act in session.operations()} == {"done"}
 
 
 def test_a_rewind_is_an_act_that_can_be_undone(where: str, tmp_path: Path) -> None:
@@ -301,9 +301,9 @@ def test_a_session_that_went_on_in_the_store_is_not_overwritten(where: str, tmp_
     lines.microcompact("b")
     assert imported(where, write(path, lines.all))[0].state == "same"
     lines.result("w")
-    unchanged(where, write(path, lines.all), Diverged, "went on in the store after message")
+    unchanged(where, write(path, lines.all), SessionConflict, "continues differently after message")
     lines.user("I go on there")
-    unchanged(where, write(path, lines.all), Diverged, "is not the same from message")
+    unchanged(where, write(path, lines.all), SessionConflict, "differs from message")
 
 
 def test_a_result_that_was_given_in_the_store_is_not_overwritten(
@@ -318,7 +318,7 @@ def test_a_result_that_was_given_in_the_store_is_not_overwritten(
         session.result("w", "It turned here")
     assert imported(where, path)[0].state == "same"
     lines.result("w", "It turned there")
-    unchanged(where, write(path, lines.all), Diverged, "from message 2 on")
+    unchanged(where, write(path, lines.all), SessionConflict, "from message 2 on")
 
 
 def test_a_session_that_another_writes_to_is_left_alone(where: str, tmp_path: Path) -> None:
@@ -339,12 +339,12 @@ def test_what_is_added_is_counted_as_the_rest_was(where: str, tmp_path: Path) ->
     path = tmp_path / "a.jsonl"
     with Store.open(where, durable=False) as store:
         for end, estimate in ((6, "round4"), (len(lines.all), "classes")):
-            with opened_reading(write(path, lines.all[:end])) as reading:
+            with open_reading(write(path, lines.all[:end])) as reading:
                 store_reading(store, reading, estimate=estimate)
-        assert store.named(SESSION).estimate == "round4"
-        with opened_reading(path) as reading:
+        assert store.resolve(SESSION).estimate == "round4"
+        with open_reading(path) as reading:
             (once,) = store_reading(store, reading, estimate="round4", name="once")
-        assert store.named(SESSION).tokens == once.tokens
+        assert store.resolve(SESSION).tokens == once.tokens
 
 
 def test_an_older_copy_of_a_file_takes_nothing_away(where: str, tmp_path: Path) -> None:
@@ -382,7 +382,7 @@ def test_a_bad_line_leaves_nothing_of_its_file(where: str, tmp_path: Path) -> No
     with pytest.raises(BadInput, match=rf"a\.jsonl: line {len(lines.all) + 3}: not valid JSON"):
         imported(where, path)
     assert sessions_in(where) == []
-    with Store.open(where) as store, opened_reading(path, lenient=True) as reading:
+    with Store.open(where) as store, open_reading(path, lenient=True) as reading:
         assert len(store_reading(store, reading, estimate="classes")) == 4
         assert [held.line for held in reading.skipped] == [len(lines.all) + 3]
 
@@ -409,7 +409,7 @@ def watch(position):
         os.kill(os.getpid(), signal.SIGKILL)
 
 with Store.open(where) as store, opened_reading(path) as reading:
-    store_reading(store, reading, estimate="classes", watch=watch)
+    store_reading(store, reading, estimate="classes", on_progress=watch)
 """
 
 

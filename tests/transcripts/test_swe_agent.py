@@ -21,8 +21,8 @@ from foldmark.model.messages import (
 )
 from foldmark.transcripts.formats._runs import parted, place_of
 from foldmark.transcripts.formats.swe_agent import SweAgent
-from foldmark.transcripts.read import opened_reading, read_sessions, read_transcript
-from foldmark.transcripts.source import opened_source
+from foldmark.transcripts.read import open_reading, read_sessions, read_transcript
+from foldmark.transcripts.source import open_source
 from tests.support.malformed_records import assert_acceptable, bent, read_leniently
 from tests.support.view_lines import joined, shown
 
@@ -290,9 +290,9 @@ def real(corpus: Path) -> list[Any]:
 
 def test_real_files_have_as_many_messages_as_they_are_said_to_have(corpus: Path) -> None:
     for file in real(corpus):
-        with opened_reading(corpus / file["file"]) as reading:
+        with open_reading(corpus / file["file"]) as reading:
             assert list(reading.steps())
-        tally = reading.importer.tally
+        tally = reading.reader.tally
         wanted = (file["messages"], file["tool_calls"], file["tool_results"])
         assert (tally.messages, tally.calls, tally.results) == wanted
 
@@ -317,5 +317,5 @@ def test_every_answer_of_a_real_file_can_be_put_together_again(corpus: Path) -> 
 
 def test_no_other_file_is_taken_for_one_of_swe_agent(corpus: Path) -> None:
     for file in json.loads((corpus / "manifest.json").read_bytes()):
-        with opened_source(corpus / file["file"]) as source:
-            assert SweAgent.recognises(source.head) == (file["format"] == SweAgent.name)
+        with open_source(corpus / file["file"]) as source:
+            assert SweAgent.recognizes(source.head) == (file["format"] == SweAgent.name)

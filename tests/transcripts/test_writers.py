@@ -35,8 +35,8 @@ from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import by_classes
 from foldmark.transcripts.read import read_sessions
+from foldmark.transcripts.write_api import request_body, whole_view, wire_messages, wire_view
 from foldmark.transcripts.write_markdown import escaped, fenced, label, markdown
-from foldmark.transcripts.write_wires import request_body, whole_view, wire_messages, wire_view
 from foldmark.wire.formats import decode
 from tests.support.corpus import MANIFEST, Json, each_file, read, views
 from tests.support.provider_types import WIRES, assert_taken

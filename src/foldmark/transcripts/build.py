@@ -1,8 +1,8 @@
-"""Builds sessions from the records of a transcript: what all formats share.
+"""Builds sessions from the records of a transcript: the code that all formats share.
 
-A `FormatReader` reads one file record by record. What a record says it tells a `Talk`, which makes
-messages with the ids and times of the transcript, and joins calls with their results. Nothing here
-opens a file or knows a store.
+A `FormatReader` reads one file record by record and passes each record's content to a
+`ConversationBuilder`, which makes messages with the transcript's ids and times and joins tool calls
+with their results. Nothing here opens a file or knows a store.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -30,197 +30,198 @@ from foldmark.model.messages import (
     has_result,
 )
 from foldmark.model.values import Extra, Frozen, Json
-from foldmark.wire.codec import Answer, kind_words, text_at
-from foldmark.wire.lists import orphan
-from foldmark.wire.pairing import Late, Weaver
+from foldmark.wire.codec import ReadResult, json_type, text_at
+from foldmark.wire.lists import orphan_text
+from foldmark.wire.pairing import CallPairing, LateResult
 
 from .source import Head, Record
 
 _LATEST = 2**53
 
 
-class Opened(Frozen):
-    """What follows is of this session: a new one, or one that was opened before."""
+class SessionOpened(Frozen):
+    """The following steps belong to this session, which is new or was opened before."""
 
     info: SessionInfo
     extra: Extra | UnsetType = UNSET
 
 
-class Pruned(Frozen):
-    """The outputs of these calls are no longer shown."""
+class OutputsPruned(Frozen):
+    """The outputs of these calls are hidden from now on."""
 
     calls: tuple[str, ...]
     at: Number | None
 
 
-class Reverted(Frozen):
-    """All after this message was taken back by the user."""
+class SessionReverted(Frozen):
+    """The user took back all messages after this one."""
 
-    message: str | None  # None: everything
+    message: str | None  # its id; None if all messages were taken back
 
 
-Step = Opened | Message | Late | Pruned | Reverted
+Step = SessionOpened | Message | LateResult | OutputsPruned | SessionReverted
 
 
 class Tally(Struct):
-    """How many messages, calls and results a file has by its own count."""
+    """The number of messages, calls and results in a file, in the units of its format."""
 
     messages: int = 0
     calls: int = 0
     results: int = 0
 
     def count_calls(self, parts: Iterable[AnyPart]) -> None:
-        """Count the calls among these parts, and those of them that have a result."""
+        """Count the calls among these parts, and the results that they have."""
         calls = [part for part in parts if isinstance(part, ToolPart)]
         self.calls += len(calls)
         self.results += sum(map(has_result, calls))
 
 
 class FormatReader:
-    """Reads one file; each format overrides `recognises` and `read`, and what else it needs.
+    """Reads one file. A format overrides `recognizes` and `read`, and other methods if needed.
 
-    What `read` tells before it raises BadInput is dropped: a record counts wholly or not at all.
+    If `read` raises BadInput, all that it added for the record is dropped.
     """
 
-    name: str
-    about: str  # for people: which program writes it
-    key = ""  # under which the metadata of parts keeps what only this format knows
-    bare = ""  # the field in which a list would stand that is all of a file, if it may be
+    name: str  # as in --format NAME
+    about: str  # the program that writes it, as `foldmark formats` shows it
+    key = ""  # the key in a part's metadata for fields that only this format knows
+    list_field = ""  # if a file may be a bare list: the field in which `read` gets that list
 
     def __init__(self, name: str) -> None:
-        """Take the file's name, for sessions that have none of their own."""
+        """Start reading a file; its name becomes the id of sessions that have none."""
         self.stem = Path(name).stem.removesuffix(".traj")
-        self.line = 0  # the number of the one that is read
+        self.line = 0  # number of the line being read, from 1
         self.tally = Tally()
-        self.names = UniqueNames()  # of its sessions
-        self.talk = Talk(self, SessionInfo(id=self.stem))
-        self.talks = {self.stem: self.talk}  # all that may hold messages back
+        self.session_ids = UniqueIds()
+        self.conversation = ConversationBuilder(self, SessionInfo(id=self.stem))
+        self.conversations = {self.stem: self.conversation}  # flushed at the end of the file
         self._steps: list[Step] = []
-        self._current: Talk | None = None
+        self._current: ConversationBuilder | None = None
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
-        """Whether a file that begins so is of this format."""
+    def recognizes(cls, head: Head) -> bool:
+        """Whether a file with this beginning is of this format."""
         raise NotImplementedError
 
     def decode(self, record: Record) -> Any:
-        """A line or a document as `read` takes it."""
+        """Return a line or document in the form that `read` takes: unless overridden, a dict."""
         value = record.value()
-        if self.bare and isinstance(value, list):
-            return {self.bare: cast("object", value)}
+        if self.list_field and isinstance(value, list):
+            return {self.list_field: cast("object", value)}
         if isinstance(value, dict):
             return cast("Json", value)
-        raise BadInput(f"a record is an object, not {kind_words(value)}")
+        raise BadInput(f"a record must be an object, not {json_type(value)}")
 
     def read(self, record: Any) -> None:
-        """Tell what a record says; BadInput if it cannot be read."""
+        """Add a record's content to a conversation; raises BadInput if it cannot be read."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Tell what is left once all records are read."""
+        """Add what is still pending once all records are read; by default nothing."""
 
-    def take(self, record: Record) -> list[Step]:
+    def steps_of(self, record: Record) -> list[Step]:
         """The steps that a record adds."""
         self.line = record.line
         try:
             self.read(self.decode(record))
         except Exception:
-            if any(isinstance(step, Opened) for step in self._told()):
-                self._current = None  # to be told anew
+            if any(isinstance(step, SessionOpened) for step in self._drain()):
+                self._current = None  # so that the session is opened again
             raise
-        return self._told()
+        return self._drain()
 
-    def end(self) -> list[Step]:
-        """The steps that are left at the end of the file."""
+    def final_steps(self) -> list[Step]:
+        """The steps that remain at the end of the file."""
         self.finish()
-        for talk in self.talks.values():
-            talk.flush()
-            if talk.opened not in (None, talk.info):
-                self.tell(talk)
-        return self._told()
+        for conversation in self.conversations.values():
+            conversation.flush()
+            if conversation.emitted_info not in (None, conversation.info):
+                self.emit(conversation)
+        return self._drain()
 
-    def tell(self, talk: "Talk", *steps: Step) -> None:
-        """Add steps of a conversation; first which one it is, where that or its info changes."""
-        is_known = talk.opened is talk.info or talk.opened == talk.info
-        if talk is not self._current or not is_known:
-            self._current = talk
-            self._steps.append(Opened(info=talk.info, extra=talk.extra))
-            talk.opened = talk.info
+    def emit(self, conversation: "ConversationBuilder", *steps: Step) -> None:
+        """Emit steps of a conversation; its info comes first if it is new or changed."""
+        emitted, info = conversation.emitted_info, conversation.info
+        is_emitted = emitted is info or emitted == info
+        if conversation is not self._current or not is_emitted:
+            self._current = conversation
+            self._steps.append(SessionOpened(info=info, extra=conversation.extra))
+            conversation.emitted_info = info
         self._steps += steps
 
-    def _told(self) -> list[Step]:
+    def _drain(self) -> list[Step]:
         steps, self._steps = self._steps, []
         return steps
 
 
-class Talk:
-    """One conversation: its messages in order, results joined with their calls."""
+class ConversationBuilder:
+    """Builds the messages of one conversation in order, and joins results with their calls."""
 
     def __init__(
         self, reader: FormatReader, info: SessionInfo, extra: Extra | UnsetType = UNSET
     ) -> None:
-        """Take who reads the file, and what is known of the session."""
+        """Build the session with this info for a reader, which emits its messages."""
         self.info = info
         self.extra = extra
-        self.opened: SessionInfo | None = None  # as it was told
+        self.emitted_info: SessionInfo | None = None  # the info that was emitted last
         self.last_id: str | None = None  # the id of the newest message
         self.reader = reader
-        self._weaver = Weaver(reader.key)
+        self._pairing = CallPairing(reader.key)
         self._orphans = 0
 
     @property
     def last(self) -> Message | None:
-        """The newest message, while more can be added to it."""
-        return self._weaver.last
+        """The newest message, or None if no more can be added to it."""
+        return self._pairing.last
 
     def open(self, **changes: Any) -> None:
-        """Tell of the session, though nothing was said yet, with changes of its info."""
+        """Emit the session's info with these changes, before or after its first message."""
         self.info = replace(self.info, **changes) if changes else self.info
-        self.reader.tell(self)
+        self.reader.emit(self)
 
-    def user(
-        self, name: str, parts: Iterable[AnyPart], at: Number | None, wire: Json | None = None
+    def add_user(
+        self, id: str, parts: Iterable[AnyPart], at: Number | None, wire: Json | None = None
     ) -> None:
         """Add a message of the user."""
-        self.add(user_message(name, parts, at, wire=wire))
+        self.add(user_message(id, parts, at, wire=wire))
 
-    def assistant(
-        self, name: str, parts: Iterable[AnyPart], at: Number | None, **about: Any
+    def add_assistant(
+        self, id: str, parts: Iterable[AnyPart], at: Number | None, **about: Any
     ) -> None:
-        """Add an answer; what is known about it as `assistant_message` takes it."""
-        self.add(assistant_message(name, parts, at, **about))
+        """Add a reply of the model, with the options of `assistant_message`."""
+        self.add(assistant_message(id, parts, at, **about))
 
     def add(self, message: Message) -> None:
-        """Add a message; its calls may be answered from now on."""
+        """Add a message, whose calls can get their results from now on."""
         self.reader.tally.count_calls(message.parts)
         self.last_id = message.id
-        self._weaver.add(message)
-        self._tell_ready()
+        self._pairing.add(message)
+        self._emit_ready()
 
     def extend(self, parts: Sequence[AnyPart], **fields: Any) -> None:
-        """Add parts to the newest message, an answer, and change what is said of it."""
-        last = self._weaver.last
+        """Add parts to the newest message, a reply, and change fields of its info."""
+        last = self._pairing.last
         if last is not None:
             self.reader.tally.count_calls(parts)
             whole = (*last.parts, *parts)
             fields = {"finish": finish_of(whole), **fields}
-            self._weaver.extend(with_info(replace(last, parts=whole), **fields))
+            self._pairing.extend(with_info(replace(last, parts=whole), **fields))
 
-    def answer(self, answer: Answer, at: Number | None) -> None:
-        """Add the result of a call; one without a call becomes a text of its own."""
+    def add_result(self, result: ReadResult, at: Number | None) -> None:
+        """Add the result of a call; a result without a call becomes a message with a text."""
         self.reader.tally.results += 1
-        result = self._weaver.answer(answer, at)
-        if result is False:
+        match = self._pairing.settle(result, at)
+        if match is False:
             self._orphans += 1
-            name = f"{answer.call_id or 'call'}-result-{self._orphans}"
-            self._weaver.add(user_message(name, (orphan(answer, self.reader.key),), at))
-        elif result is not True:
-            self.reader.tell(self, result)
-        self._tell_ready()
+            id = f"{result.call_id or 'call'}-result-{self._orphans}"
+            self._pairing.add(user_message(id, (orphan_text(result, self.reader.key),), at))
+        elif match is not True:
+            self.reader.emit(self, match)
+        self._emit_ready()
 
-    def fold(
+    def add_compaction(
         self,
-        name: str,
+        id: str,
         summary: Iterable[AnyPart],
         at: Number | None,
         *,
@@ -229,14 +230,14 @@ class Talk:
         wire: Json | None = None,
         **about: Any,
     ) -> None:
-        """Add a recorded compaction: a marker, and the summary, of which more may be known."""
+        """Add a recorded compaction: a marker and its summary; `about` is info of the summary."""
         time = _created(at)
         marker = Message(
-            info=UserInfo(id=f"{name}-marker", time=time, wire=wire or UNSET),
+            info=UserInfo(id=f"{id}-marker", time=time, wire=wire or UNSET),
             parts=(CompactionPart(auto=auto, tail_start_id=tail or UNSET),),
         )
         info = AssistantInfo(
-            id=f"{name}-summary",
+            id=f"{id}-summary",
             parent_id=marker.id,
             time=time,
             summary=True,
@@ -245,43 +246,43 @@ class Talk:
         )
         self.flush()
         self.last_id = info.id
-        self.reader.tell(self, marker, Message(info=info, parts=tuple(summary)))
+        self.reader.emit(self, marker, Message(info=info, parts=tuple(summary)))
 
     def prune(self, calls: Iterable[str], at: Number | None) -> None:
         """Hide the outputs of these calls from now on."""
         self.flush()
-        self.reader.tell(self, Pruned(calls=tuple(calls), at=at))
+        self.reader.emit(self, OutputsPruned(calls=tuple(calls), at=at))
 
     def revert(self, message: str | None) -> None:
-        """Take back all after a message; with None, everything."""
+        """Take back all messages after the one with this id, or all if it is None."""
         self.flush()
-        self.reader.tell(self, Reverted(message=message))
+        self.reader.emit(self, SessionReverted(message=message))
         self.last_id = message
 
     def flush(self) -> None:
-        """Hand on all messages that are held, answered or not."""
-        if messages := self._weaver.rest():
-            self.reader.tell(self, *messages)
+        """Emit all messages, including those that wait for results."""
+        if messages := self._pairing.flush():
+            self.reader.emit(self, *messages)
 
-    def _tell_ready(self) -> None:
-        if messages := list(self._weaver.ready()):
-            self.reader.tell(self, *messages)
+    def _emit_ready(self) -> None:
+        if messages := list(self._pairing.pop_ready()):
+            self.reader.emit(self, *messages)
 
 
-class UniqueNames:
-    """Names, of which each is given once."""
+class UniqueIds:
+    """Makes ids unique by appending numbers."""
 
     def __init__(self) -> None:
-        """Begin with none."""
-        self._given: dict[str, int] = {}
+        """Start with no ids in use."""
+        self._counts: dict[str, int] = {}
 
-    def once(self, name: str) -> str:
-        """A name, or one made of it where it was given before."""
-        while (count := self._given.get(name, 0) + 1) > 1:
-            self._given[name] = count
-            name = f"{name}-{count}"
-        self._given[name] = count
-        return name
+    def claim(self, id: str) -> str:
+        """Return the id, with a number appended if it was claimed before."""
+        while (count := self._counts.get(id, 0) + 1) > 1:
+            self._counts[id] = count
+            id = f"{id}-{count}"
+        self._counts[id] = count
+        return id
 
 
 # --- messages ------------------------------------------------------------------------------
@@ -305,7 +306,7 @@ def assistant_message(
     finish: str | UnsetType = "",
     **more: Any,
 ) -> Message:
-    """An answer of a model, by the names of its provider and its own; `more` are fields of info."""
+    """A reply of a model, given as provider and name; `more` are further fields of its info."""
     content = tuple(parts)
     info = AssistantInfo(
         id=id,
@@ -320,21 +321,21 @@ def assistant_message(
 
 
 def with_info(message: Message, **fields: Any) -> Message:
-    """A message of which more is said: its cost, an error, what its wire kept."""
+    """The message with these fields of its info changed, such as its cost or an error."""
     return replace(message, info=replace(message.info, **fields)) if fields else message
 
 
-def note(text: str) -> TextPart:
-    """A text that the program put into the context, not the user."""
+def synthetic_text(text: str) -> TextPart:
+    """A text that the program, not the user, put into the context."""
     return TextPart(text=text, synthetic=True)
 
 
-def by_program(
-    parts: Iterable[AnyPart], wrote: Callable[[TextPart], object] = bool
+def marked_synthetic(
+    parts: Iterable[AnyPart], applies: Callable[[TextPart], object] = bool
 ) -> tuple[AnyPart, ...]:
-    """The same parts, with the texts marked that the program wrote: all, or only some."""
+    """The parts with their texts marked as synthetic: all, or those that `applies` selects."""
     return tuple(
-        replace(part, synthetic=True) if isinstance(part, TextPart) and wrote(part) else part
+        replace(part, synthetic=True) if isinstance(part, TextPart) and applies(part) else part
         for part in parts
     )
 
@@ -347,57 +348,57 @@ def _created(at: Number | None) -> Time | UnsetType:
 
 
 def read_each(items: Any, name: str, read: Callable[[Any, int], object]) -> None:
-    """Read the items of a list with their numbers; what is refused is refused by its place."""
+    """Read each item of a list with its number; BadInput names the item that is unreadable."""
     if not isinstance(items, list):
-        raise BadInput(f"'{name}' is {kind_words(items)}, not a list")
+        raise BadInput(f"'{name}' must be a list, not {json_type(items)}")
     for number, item in enumerate(cast("list[Any]", items)):
         try:
             read(item, number)
         except BadInput as error:
-            more = f", {error.place}" if error.place else ""
-            raise BadInput(error.cause, place=f"{name}[{number}]{more}") from None
+            more = f", {error.location}" if error.location else ""
+            raise BadInput(error.cause, location=f"{name}[{number}]{more}") from None
 
 
 def optional_text(record: Json, name: str) -> str:
-    """The text of a field that may be absent or null; BadInput if it is something else."""
+    """The text of a field, or "" if it is absent or null; raises BadInput for other values."""
     return "" if record.get(name) is None else text_at(record, name)
 
 
 def text_or_empty(value: object) -> str:
-    """A text; nothing where the value is none."""
+    """The value if it is a text, else ""."""
     return value if isinstance(value, str) else ""
 
 
 def as_object(value: object) -> Json:
-    """An object; an empty one where the value is none."""
+    """The value if it is an object, else {}."""
     return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> list[Any]:
-    """A list; an empty one where the value is none."""
+    """The value if it is a list, else []."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def named_model(name: object) -> tuple[str, str]:
-    """A provider and its model, of a name as `anthropic/claude-sonnet-4-5`."""
+def provider_and_model(name: object) -> tuple[str, str]:
+    """The provider, if it is named, and the model of a name like `anthropic/claude-sonnet-4-5`."""
     if not isinstance(name, str):
         return "", ""
-    provider, found, model = name.partition("/")
-    return (provider, model) if found and provider and model else ("", name)
+    provider, _, model = name.partition("/")
+    return (provider, model) if provider and model else ("", name)
 
 
 def number_or_unset(value: object) -> Number | UnsetType:
-    """A number; absent where the value is none."""
+    """The value if it is a number, else UNSET."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else UNSET
 
 
-def session_time(begun: int | None, ended: int | None = None) -> Time | UnsetType:
-    """When a session began, and when it was last changed."""
-    return UNSET if begun is None else Time(created=begun, updated=ended or begun)
+def session_time(created: int | None, updated: int | None = None) -> Time | UnsetType:
+    """The times at which a session was created and last changed, or UNSET if unknown."""
+    return UNSET if created is None else Time(created=created, updated=updated or created)
 
 
-def moment(stamp: object) -> int | None:
-    """Milliseconds since 1970 for a time as transcripts write it: ISO 8601, seconds, or these."""
+def milliseconds(stamp: object) -> int | None:
+    """Milliseconds since 1970 of a time in ISO 8601, seconds or milliseconds; None for others."""
     if isinstance(stamp, str):
         return _iso(stamp)
     if isinstance(stamp, int | float) and not isinstance(stamp, bool) and 0 < stamp < _LATEST:
@@ -408,9 +409,9 @@ def moment(stamp: object) -> int | None:
 
 def _iso(stamp: str) -> int | None:
     try:
-        when = datetime.fromisoformat(stamp)
-        if when.tzinfo is None:
-            when = when.replace(tzinfo=UTC)
-        return int(when.timestamp() * 1000)
+        time = datetime.fromisoformat(stamp)
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=UTC)
+        return int(time.timestamp() * 1000)
     except (ValueError, OverflowError):
         return None

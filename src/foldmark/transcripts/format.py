@@ -1,6 +1,6 @@
-"""The formats of transcripts: which there are, and which of them a file is of.
+"""The transcript formats: a list of all, lookup by name, and recognition by a file's content.
 
-A format that is installed elsewhere is found by the entry point `foldmark.formats`.
+Other packages add formats with an entry point in the group `foldmark.formats`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from pkgutil import resolve_name
 from foldmark.errors import BadInput
 
 from .build import FormatReader
-from .source import Head, Unrecognised
+from .source import Head, UnrecognizedFormat
 
 ENTRY_POINTS = "foldmark.formats"
 
@@ -39,48 +39,48 @@ _OWN = (
 
 @cache
 def formats() -> tuple[Format, ...]:
-    """All formats that are known, our own first."""
-    own: list[Format] = [resolve_name(f"{__package__}.formats.{home}") for home in _OWN]
+    """All formats: built-in ones, then those of other packages."""
+    own: list[Format] = [resolve_name(f"{__package__}.formats.{name}") for name in _OWN]
     return (*own, *_installed({format.name for format in own}))
 
 
-def _installed(taken: set[str]) -> Iterator[Format]:
-    for found in entry_points(group=ENTRY_POINTS):
+def _installed(names: set[str]) -> Iterator[Format]:
+    for entry in entry_points(group=ENTRY_POINTS):
         try:
-            loaded = found.load()
+            format = entry.load()
         except Exception as error:
-            raise BadInput(f"the format {found.name!r} cannot be loaded: {error}") from error
-        if not isinstance(loaded, type) or not issubclass(loaded, FormatReader):
-            loaded = None
-        if loaded is None or loaded.name in taken:
-            raise BadInput(f"{found.value} is no new format: {found.name!r}")
-        taken.add(loaded.name)
-        yield loaded
+            raise BadInput(f"cannot load the format {entry.name!r}: {error}") from error
+        if not isinstance(format, type) or not issubclass(format, FormatReader):
+            raise BadInput(f"the format {entry.name!r} is not a FormatReader: {entry.value}")
+        if format.name in names:
+            raise BadInput(f"{entry.value} has the name of another format: {format.name!r}")
+        names.add(format.name)
+        yield format
 
 
 def format_named(name: str) -> Format:
-    """The format of this name."""
+    """The format of this name; raises BadInput if there is none."""
     for format in formats():
         if format.name == name:
             return format
-    near = get_close_matches(name, [held.name for held in formats()], n=1)
+    near = get_close_matches(name, [format.name for format in formats()], n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise BadInput(f"there is no format {name!r}.{hint} There are: {_names(formats())}")
+    raise BadInput(f"unknown format {name!r}.{hint} Formats: {_names(formats())}")
 
 
-def recognised(head: Head) -> Format:
-    """The one format that a file can be of; BadInput where there is none, or more than one."""
-    found = [format for format in formats() if format.recognises(head)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise BadInput(
-            f"it can be of {_names(found, ' or ')}; say which: --format NAME, format=… in Python"
-        )
-    tried = _names(formats())
-    cause = f"not a transcript of a format that is known; if it is one, give --format NAME: {tried}"
-    raise Unrecognised(cause)
+def recognize_format(head: Head) -> Format:
+    """The format of a file with this head; raises BadInput if none or several recognize it."""
+    matches = [format for format in formats() if format.recognizes(head)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        choices = _names(matches, " or ")
+        raise BadInput(f"it can be {choices}; choose with --format NAME, or format=… in Python")
+    raise UnrecognizedFormat(
+        f"not a known transcript format; if it is one of these, give --format NAME: "
+        f"{_names(formats())}"
+    )
 
 
-def _names(held: Sequence[Format], between: str = ", ") -> str:
-    return between.join(format.name for format in held)
+def _names(formats: Sequence[Format], separator: str = ", ") -> str:
+    return separator.join(format.name for format in formats)

@@ -1,6 +1,6 @@
-"""Reading a transcript of any format: as steps, or whole.
+"""Reads a transcript of any format, as steps or as whole sessions.
 
-Says which line is wrong, and goes on after it only where that is wanted.
+An unreadable line is an error that names it; a lenient reading skips the line and reports it.
 """
 
 import os
@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from foldmark.errors import BadInput
-from foldmark.files import MOST_BYTES, harmless, in_plain_words, text_problem
+from foldmark.files import MAX_BYTES, encoding_error, explain_json_error, printable
 from foldmark.model.messages import (
     AnyPart,
     Completed,
@@ -27,21 +27,21 @@ from foldmark.model.messages import (
     with_part,
 )
 from foldmark.model.values import Extra, Frozen
-from foldmark.wire.pairing import Late, settled
+from foldmark.wire.pairing import LateResult, settle_call
 
-from .build import Opened, Pruned, Reverted, Step
-from .format import Format, format_named, recognised
-from .source import Record, Source, opened_source
+from .build import OutputsPruned, SessionOpened, SessionReverted, Step
+from .format import Format, format_named, recognize_format
+from .source import Record, Source, open_source
 
 if TYPE_CHECKING:
     from foldmark.store.importing import SessionImport
 
 OPENCODE = "opencode"
-_UNFINISHED = "the file ends within it; it is taken once it is written to its end"
+_UNFINISHED = "the file ends within this line; import it again once the line is complete"
 
 
-class Skipped(Frozen):
-    """A record that could not be read, and was left out."""
+class SkippedLine(Frozen):
+    """A line that could not be read and was left out."""
 
     file: str
     line: int
@@ -52,194 +52,199 @@ class Reading:
     """A file being read in its format."""
 
     def __init__(self, source: Source, format: Format, *, lenient: bool) -> None:
-        """Take an open source, its format, and whether to go on after what cannot be read."""
+        """Read an open source in this format; `lenient` skips unreadable lines."""
         self.source = source
         self.format = format
-        self.skipped: list[Skipped] = []
+        self.skipped: list[SkippedLine] = []
         self._lenient = lenient
-        self.importer = format(source.name)  # its tally counts
+        self.reader = format(source.name)
 
     def steps(self) -> Iterator[Step]:
-        """What the file says."""
+        """The content of the file; raises BadInput at an unreadable line, unless lenient."""
         for record in self.source.records():
             try:
-                steps = self._taken(record)
+                steps = self._steps_of(record)
             except BadInput as error:
-                self._skip(record, error)
+                self._handle_unreadable(record, error)
                 continue
             yield from steps
-        yield from self.importer.end()
+        yield from self.reader.final_steps()
         if self.source.unfinished is not None:
-            self._leave_out(self.source.unfinished, _UNFINISHED)
+            self._skip(self.source.unfinished, _UNFINISHED)
 
-    def _taken(self, record: Record) -> list[Step]:
+    def _steps_of(self, record: Record) -> list[Step]:
         try:
-            return self.importer.take(record)
+            return self.reader.steps_of(record)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            if type(self.importer).__module__.startswith("foldmark."):
+            if type(self.reader).__module__.startswith("foldmark."):
                 raise
-            # An importer of another's making must not take the program down.
+            # A format of another package must not crash the program.
             cause = f"the format {self.format.name} cannot read it: {error!r}"
             raise BadInput(cause) from error
 
-    def _skip(self, record: Record, error: BadInput) -> None:
-        told = text_problem(record.data) or in_plain_words(error)
-        alone = self.source.head.document is not None
-        line = told.place if alone and told.place else _line(record, told.place)
+    def _handle_unreadable(self, record: Record, error: BadInput) -> None:
+        problem = encoding_error(record.data) or explain_json_error(error)
+        is_document = self.source.head.document is not None
+        location = problem.location
+        if not is_document or not location:
+            location = _file_location(record, location)
         if not self._lenient:
-            hint = "" if alone else "; --lenient leaves such lines out"
-            raise BadInput(f"{told.cause}{hint}", source=self.source.name, place=line)
-        self._leave_out(record.line, told.cause)
+            hint = "" if is_document else "; --lenient skips such lines"
+            raise BadInput(f"{problem.cause}{hint}", source=self.source.name, location=location)
+        self._skip(record.line, problem.cause)
 
-    def _leave_out(self, line: int, cause: str) -> None:
-        self.skipped.append(Skipped(file=self.source.name, line=line, cause=cause))
+    def _skip(self, line: int, cause: str) -> None:
+        self.skipped.append(SkippedLine(file=self.source.name, line=line, cause=cause))
 
 
-def _line(record: Record, place: str | None) -> str:
-    """Where it is: the line of the file, and where in it, as far as that is known."""
-    whole = place or ""
-    if whole.startswith("line "):
-        number, found, more = whole.removeprefix("line ").partition(", ")
+def _file_location(record: Record, location: str | None) -> str:
+    """The line in the file, and the location in it if known, of a location in a record."""
+    inner = location or ""
+    if inner.startswith("line "):
+        number, comma, rest = inner.removeprefix("line ").partition(", ")
         if number.isdecimal():
-            return f"line {int(number) + record.line - 1}{found}{more}"
-    return f"line {record.line}, {whole}" if whole else f"line {record.line}"
+            return f"line {int(number) + record.line - 1}{comma}{rest}"
+    return f"line {record.line}, {inner}" if inner else f"line {record.line}"
 
 
 @contextmanager
-def opened_reading(
+def open_reading(
     path: str | os.PathLike[str],
     *,
     format: str | None = None,
     lenient: bool = False,
-    most_bytes: int = MOST_BYTES,
+    max_bytes: int = MAX_BYTES,
 ) -> Generator[Reading]:
-    """A file to be read, its format recognised from its content where none is given."""
-    named = format_named(format) if format else None
-    with opened_source(path, most_bytes=most_bytes) as source:
-        yield Reading(source, named or recognised(source.head), lenient=lenient)
+    """Open a file for reading; its format is recognized by its content unless it is given."""
+    requested = format_named(format) if format else None
+    with open_source(path, max_bytes=max_bytes) as source:
+        yield Reading(source, requested or recognize_format(source.head), lenient=lenient)
 
 
 # --- whole sessions ------------------------------------------------------------------------
 
 
-class Sessions:
-    """Puts steps together to whole sessions."""
+class SessionCollector:
+    """Assembles whole sessions from steps."""
 
     def __init__(self, format: str) -> None:
-        """Take the format's name."""
+        """Start without sessions, in the format of this name."""
         self._format = format
-        self._all: dict[str, _Branch] = {}
-        self._now = _Branch()
+        self._sessions: dict[str, _SessionTree] = {}
+        self._current = _SessionTree()
 
-    def take(self, step: Step) -> None:
-        """Take one step."""
-        if not isinstance(step, Opened):
-            tell(self._now, step)
+    def add(self, step: Step) -> None:
+        """Apply a step to the session that was opened last."""
+        if not isinstance(step, SessionOpened):
+            apply_step(self._current, step)
             return
-        self._now = self._all.setdefault(step.info.id, _Branch())
-        self._now.info = with_origin(step.info, self._format)
-        self._now.extra = step.extra or self._now.extra
+        self._current = self._sessions.setdefault(step.info.id, _SessionTree())
+        self._current.info = with_origin(step.info, self._format)
+        self._current.extra = step.extra or self._current.extra
 
     def transcripts(self) -> list[Transcript]:
         """The sessions so far."""
         return [
-            Transcript(info=held.info, messages=tuple(held.shown()), extra=held.extra)
-            for held in self._all.values()
+            Transcript(info=tree.info, messages=tuple(tree.visible_messages()), extra=tree.extra)
+            for tree in self._sessions.values()
         ]
 
 
-def tell(session: "_Branch | SessionImport", step: Message | Late | Pruned | Reverted) -> None:
-    """Tell a session what happened in it."""
+def apply_step(
+    session: "_SessionTree | SessionImport",
+    step: Message | LateResult | OutputsPruned | SessionReverted,
+) -> None:
+    """Apply a step to a session."""
     match step:
         case Message():
-            session.take(step)
-        case Late(answer=answer, key=key, at=at):
-            session.settle(answer.call_id, lambda part: settled(part, answer, key, at))
-        case Pruned(calls=calls, at=at):
+            session.add(step)
+        case LateResult(result=answer, key=key, at=at):
+            session.add_result(answer.call_id, lambda part: settle_call(part, answer, key, at))
+        case OutputsPruned(calls=calls, at=at):
             session.prune(calls, at)
-        case Reverted(message=message):
+        case SessionReverted(message=message):
             session.revert(message)
 
 
-class _Branch:
-    """What was told of one session: messages in a tree, and the branch of it that is shown."""
+class _SessionTree:
+    """One session: its messages as a tree, whose current branch is visible."""
 
     def __init__(self) -> None:
         self.info = SessionInfo(id="")
         self.extra: Extra | UnsetType = UNSET
         self._messages: list[Message] = []
-        self._calls: dict[str, tuple[int, int]] = {}  # the newest of each id: message, part
+        self._calls: dict[str, tuple[int, int]] = {}  # newest call of each id: message, part
         self._last = _Node(None, None, {})
-        self._nodes: dict[str | None, _Node] = {None: self._last}  # by the ids of messages
+        self._nodes: dict[str | None, _Node] = {None: self._last}  # by message id
 
-    def take(self, message: Message) -> None:
-        place = len(self._messages)
+    def add(self, message: Message) -> None:
+        index = len(self._messages)
         for offset, part in enumerate(message.parts):
             if isinstance(part, ToolPart) and part.call_id:
-                self._calls[part.call_id] = (place, offset)
+                self._calls[part.call_id] = (index, offset)
         self._messages.append(message)
-        self._last = self._nodes[message.id] = _Node(self._last, place, {})
+        self._last = self._nodes[message.id] = _Node(self._last, index, {})
 
-    def settle(self, call: str, change: Callable[[ToolPart], ToolPart]) -> None:
-        place, offset = self._calls.get(call, (0, -1))
-        part = self._messages[place].parts[offset] if offset >= 0 else None
+    def add_result(self, call: str, change: Callable[[ToolPart], ToolPart]) -> None:
+        index, offset = self._calls.get(call, (0, -1))
+        part = self._messages[index].parts[offset] if offset >= 0 else None
         if isinstance(part, ToolPart) and not has_result(part):
-            self._messages[place] = with_part(self._messages[place], offset, change(part))
+            self._messages[index] = with_part(self._messages[index], offset, change(part))
 
     def prune(self, calls: Iterable[str], at: Number | None) -> None:
-        for place, offset in (self._calls[call] for call in calls if call in self._calls):
-            if has_result(self._messages[place].parts[offset]):
-                self._last.marks.setdefault((place, offset), at or 1)
+        for index, offset in (self._calls[call] for call in calls if call in self._calls):
+            if has_result(self._messages[index].parts[offset]):
+                self._last.marks.setdefault((index, offset), at or 1)
 
     def revert(self, message: str | None) -> None:
-        if message in self._nodes:  # which may be on another branch
+        if message in self._nodes:  # it may be on another branch
             self._last = _Node(self._nodes[message], None, {})
 
-    def shown(self) -> list[Message]:
-        messages, places = list(self._messages), list[int]()
+    def visible_messages(self) -> list[Message]:
+        messages, indexes = list(self._messages), list[int]()
         marks: dict[tuple[int, int], Number] = {}
         node: _Node | None = self._last
         while node is not None:
-            marks |= node.marks  # the first mark is the one that counts
-            places += [] if node.place is None else [node.place]
-            node = node.before
-        for (place, offset), at in marks.items():
-            part = _pruned(messages[place].parts[offset], at)
-            messages[place] = with_part(messages[place], offset, part)
-        return [messages[place] for place in reversed(places)]
+            marks |= node.marks  # an earlier mark overrides later ones
+            indexes += [] if node.message is None else [node.message]
+            node = node.parent
+        for (index, offset), at in marks.items():
+            part = _mark_pruned(messages[index].parts[offset], at)
+            messages[index] = with_part(messages[index], offset, part)
+        return [messages[index] for index in reversed(indexes)]
 
 
 class _Node(NamedTuple):
-    """A message, or a return to one; and what was pruned after it."""
+    """A message, or a return to an earlier one, and the outputs pruned after it."""
 
-    before: "_Node | None"
-    place: int | None
+    parent: "_Node | None"
+    message: int | None  # its index
     marks: dict[tuple[int, int], Number]
 
 
 def with_origin(info: SessionInfo, format: str) -> SessionInfo:
-    """What is said of a session, and which format it came from; OpenCode's is our own."""
+    """The info with its format as origin, unless that is OpenCode's, which is our own format."""
     if format == OPENCODE:
         return info
     return replace(info, origin=replace(info.origin or Origin(), format=format))
 
 
-def _pruned(part: AnyPart, at: Number) -> AnyPart:
+def _mark_pruned(part: AnyPart, at: Number) -> AnyPart:
     if not isinstance(part, ToolPart) or not isinstance(part.state, Completed):
         return part
     time = replace(part.state.time or Time(), compacted=at)
     return replace(part, state=replace(part.state, time=time))
 
 
-class ReadFile(Frozen):
-    """All that a file says: its sessions, and its own count of what is in them."""
+class TranscriptFile(Frozen):
+    """The content of a file: its sessions, and the numbers of its `Tally`."""
 
     format: str
     sessions: list[Transcript]
     messages: int
     calls: int
     results: int
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedLine, ...]
 
 
 def read_file(
@@ -247,17 +252,17 @@ def read_file(
     *,
     format: str | None = None,
     lenient: bool = False,
-    most_bytes: int = MOST_BYTES,
-) -> ReadFile:
-    """A file of any format, whole."""
-    with opened_reading(path, format=format, lenient=lenient, most_bytes=most_bytes) as reading:
-        sessions = Sessions(reading.format.name)
+    max_bytes: int = MAX_BYTES,
+) -> TranscriptFile:
+    """Read all of a file of any format."""
+    with open_reading(path, format=format, lenient=lenient, max_bytes=max_bytes) as reading:
+        collector = SessionCollector(reading.format.name)
         for step in reading.steps():
-            sessions.take(step)
-    tally = reading.importer.tally
-    return ReadFile(
+            collector.add(step)
+    tally = reading.reader.tally
+    return TranscriptFile(
         format=reading.format.name,
-        sessions=sessions.transcripts(),
+        sessions=collector.transcripts(),
         messages=tally.messages,
         calls=tally.calls,
         results=tally.results,
@@ -266,7 +271,7 @@ def read_file(
 
 
 def read_sessions(path: str | os.PathLike[str], *, format: str | None = None) -> list[Transcript]:
-    """All sessions of a file."""
+    """Read all sessions of a file."""
     return read_file(path, format=format).sessions
 
 
@@ -276,25 +281,25 @@ def read_transcript(
     format: str | None = None,
     pick: int | None = None,
     lenient: bool = False,
-    most_bytes: int = MOST_BYTES,
+    max_bytes: int = MAX_BYTES,
 ) -> Transcript:
-    """The session in a file of any format; `-` is standard input.
+    """Read one session from a file of any format; `-` is standard input.
 
-    Of several sessions in one file it is the one that `pick` tells, counted from 1, or the one
+    If the file has several sessions, `pick` is the number of one, from 1; by default it is the one
     with the most messages.
     """
-    read = read_file(path, format=format, lenient=lenient, most_bytes=most_bytes)
-    return read.sessions[picked(read, pick, os.fspath(path))]
+    file = read_file(path, format=format, lenient=lenient, max_bytes=max_bytes)
+    return file.sessions[pick_session(file, pick, os.fspath(path))]
 
 
-def picked(read: ReadFile, pick: int | None, name: str) -> int:
-    """The place of the session that is meant, counted from 0."""
-    found = read.sessions
-    if not found:
-        raise BadInput("there is no session in it", source=harmless(name))
+def pick_session(file: TranscriptFile, pick: int | None, name: str) -> int:
+    """The index of the session with the number `pick`, or of the one with the most messages."""
+    sessions = file.sessions
+    if not sessions:
+        raise BadInput("there is no session in this file", source=printable(name))
     if pick is None:
-        return max(range(len(found)), key=lambda place: len(found[place].messages))
-    if not 1 <= pick <= len(found):
-        held = "1 session" if len(found) == 1 else f"{len(found)} sessions"
-        raise BadInput(f"it holds {held}; there is no number {pick}", source=harmless(name))
+        return max(range(len(sessions)), key=lambda index: len(sessions[index].messages))
+    if not 1 <= pick <= len(sessions):
+        count = "1 session" if len(sessions) == 1 else f"{len(sessions)} sessions"
+        raise BadInput(f"it has {count}; there is no number {pick}", source=printable(name))
     return pick - 1

@@ -1,9 +1,8 @@
-"""A transcript as it lies in a file: lines of JSON, one JSON document, or lines of text.
+"""The records of a transcript file: lines of JSON, one JSON document, or lines of text.
 
-Read piece by piece: of lines, never more than one is held beside those that were looked at to
-recognise the format. A file may be written to while it is read: a last line that is cut off, and
-has no end, is not there yet. Only regular files and standard input are read. What the JSON means
-is told by the importers.
+Files are streamed: only one line is in memory, beside those read ahead to recognize the format.
+Another program may be writing the file, so a last line that is cut off counts as not yet written.
+Only regular files and standard input are read. The formats interpret the JSON.
 """
 
 import os
@@ -17,15 +16,15 @@ import msgspec
 
 from foldmark.errors import BadInput
 from foldmark.files import (
-    MOST_BYTES,
+    MAX_BYTES,
     STANDARD_INPUT,
-    harmless,
-    in_plain_words,
-    opened_input,
-    text_problem,
-    too_large,
+    encoding_error,
+    explain_json_error,
+    open_input,
+    printable,
+    too_large_error,
 )
-from foldmark.model.values import HALF_PAIR, Frozen, Json, parsed
+from foldmark.model.values import HALF_PAIR, Frozen, Json, parse_json
 
 Shape = Literal["lines", "document", "text"]
 Document = dict[str, msgspec.Raw] | list[msgspec.Raw]
@@ -39,76 +38,76 @@ _items = msgspec.json.Decoder(list[msgspec.Raw])
 _value = msgspec.json.Decoder(msgspec.Raw)
 
 
-class Unrecognised(BadInput):
-    """A file of no format that is known."""
+class UnrecognizedFormat(BadInput):
+    """Raised for a file of no known format."""
 
 
 class Record(msgspec.Struct):
-    """One line, or a whole document, and where it begins."""
+    """One line, or a whole document, and the number of its first line."""
 
     line: int
     data: bytes
-    known: Any = msgspec.UNSET  # what it says, if that was looked at
+    cached_value: Any = msgspec.UNSET
 
     def value(self) -> Any:
-        """What it says as plain JSON data, decoded once; BadInput where that is none."""
-        if self.known is msgspec.UNSET:
-            self.known = parsed(self.data)
-        return self.known
+        """The record as plain JSON data, decoded once; raises BadInput if it is not JSON."""
+        if self.cached_value is msgspec.UNSET:
+            self.cached_value = parse_json(self.data)
+        return self.cached_value
 
 
 class Head(Frozen):
-    """What is looked at to recognise a format."""
+    """The beginning of a file, by which its format is recognized."""
 
     shape: Shape
-    lines: tuple[Json, ...] = ()  # the first that are objects
-    document: Any = None  # a document, or a first line alone: its fields or items, undecoded
-    text: str = ""  # the beginning of what is no JSON
+    lines: tuple[Json, ...] = ()  # the first lines that are objects
+    document: Any = None  # a document or only line: its fields or items, not yet decoded
+    text: str = ""  # the beginning of a file that is not JSON
 
     @property
     def fields(self) -> dict[str, msgspec.Raw]:
-        """The fields of a document that is an object."""
+        """The fields of a document that is an object, else {}."""
         return cast(
             "dict[str, msgspec.Raw]", self.document if isinstance(self.document, dict) else {}
         )
 
     @property
     def items(self) -> list[msgspec.Raw]:
-        """The items of a document that is a list."""
+        """The items of a document that is a list, else []."""
         return cast("list[msgspec.Raw]", self.document if isinstance(self.document, list) else [])
 
     def field(self, name: str) -> Any:
-        """A field of a document, decoded."""
-        return _decoded(self.fields.get(name))
+        """The value of a document's field, or None if it is absent."""
+        return _decode(self.fields.get(name))
 
-    def beginning(self, name: str, count: int) -> list[Any]:
-        """The first items of a list: of this field, or without a name of the whole document."""
+    def first_items(self, name: str, count: int) -> list[Any]:
+        """The first items of the list in this field, or of the document itself if name is ""."""
         items: Any = self.fields.get(name) if name else self.items
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             items = _items.decode(items) if isinstance(items, msgspec.Raw) else items
             if isinstance(items, list):
-                return [_decoded(item) for item in cast("list[Any]", items)[:count]]
+                return [_decode(item) for item in cast("list[Any]", items)[:count]]
         return []
 
 
 class Source:
     """A file being read."""
 
-    def __init__(self, file: BinaryIO, name: str, most_bytes: int) -> None:
-        """Look at the beginning of an open file."""
+    def __init__(self, file: BinaryIO, name: str, max_bytes: int) -> None:
+        """Read the head of an open file; raises BadInput if it cannot be a transcript."""
         self.name = name
         self.position = 0  # bytes read so far
-        self.unfinished: int | None = None  # the number of a last line that is not there yet
+        self.unfinished: int | None = None  # number of a last line that is not fully written
         self._file = file
-        self._most = most_bytes
+        self._limit = max_bytes  # of a line or document
         self._line = 0
         self._is_text = False
-        self._passed: deque[Record] = deque(maxlen=_PEEKED_LINES)  # lines that are blank
+        self._leading_blanks: deque[Record] = deque(maxlen=_PEEKED_LINES)
         self._peeked: list[Record] = []
-        self.head = self._looked()
+        self.head = self._read_head()
 
     def records(self) -> Iterator[Record]:
-        """All records, from the first."""
+        """All records, from the first one."""
         peeked, self._peeked = self._peeked, []
         if self.head.shape == "document":
             yield from peeked
@@ -119,57 +118,57 @@ class Source:
             else:
                 yield record
 
-    # --- the beginning ---
+    # --- head ---
 
-    def _looked(self) -> Head:
+    def _read_head(self) -> Head:
         first = next(self._lines(), None)
         if first is None:
-            raise Unrecognised("it is empty")
+            raise UnrecognizedFormat("the file is empty")
         self._peeked.append(first)
         if first.data.lstrip()[:1] not in (b"{", b"["):
-            return self._looked_at_text()
+            return self._text_head()
         if _is_json(first):
-            return self._looked_at_lines()
+            return self._lines_head()
         second = next(self._lines(), None)
         if second is not None:
             self._peeked.append(second)
-            # A line of another document's middle is no object, or is not alone on it.
+            # The second line of a document over several lines is never a whole object.
             if second.data.lstrip()[:1] == b"{" and _is_json(second):
-                return self._looked_at_lines()
-        return self._looked_at_document()
+                return self._lines_head()
+        return self._document_head()
 
-    def _looked_at_text(self) -> Head:
-        self._is_text = True  # of which blank lines are a part
-        self._peeked[:0] = self._passed
+    def _text_head(self) -> Head:
+        self._is_text = True  # from now on, blank lines are records
+        self._peeked[:0] = self._leading_blanks
         self._peek()
         for record in self._peeked:
-            if problem := text_problem(record.data):
-                raise BadInput(problem.cause, place=f"line {record.line}")
+            if problem := encoding_error(record.data):
+                raise BadInput(problem.cause, location=f"line {record.line}")
         text = b"".join(record.data for record in self._peeked)
         return Head(shape="text", text=text.decode())
 
-    def _looked_at_lines(self) -> Head:
+    def _lines_head(self) -> Head:
         self._peek()
-        found: list[Json] = []
+        lines: list[Json] = []
         problem: BadInput | None = None
         for record in self._peeked:
             try:
                 value = record.value()
             except BadInput as error:
-                told = text_problem(record.data) or in_plain_words(error)
-                problem = problem or BadInput(told.cause, place=f"line {record.line}")
+                cause = (encoding_error(record.data) or explain_json_error(error)).cause
+                problem = problem or BadInput(cause, location=f"line {record.line}")
                 continue
             if isinstance(value, dict):
-                found.append(cast("Json", value))
-        if problem is not None and not found:
+                lines.append(cast("Json", value))
+        if problem is not None and not lines:
             raise problem
         document = self._peeked[0].value() if len(self._peeked) == 1 else None
-        return Head(shape="lines", lines=tuple(found), document=document)
+        return Head(shape="lines", lines=tuple(lines), document=document)
 
-    def _looked_at_document(self) -> Head:
-        data = b"".join([*(record.data for record in self._peeked), *self._rest()])
+    def _document_head(self) -> Head:
+        data = b"".join([*(record.data for record in self._peeked), *self._remaining()])
         self._peeked = [Record(line=1, data=data)]
-        if problem := text_problem(data):
+        if problem := encoding_error(data):
             raise problem
         return Head(shape="document", document=_fields(data))
 
@@ -178,7 +177,7 @@ class Source:
         for record in self._lines():
             self._peeked.append(record)
             size += len(record.data)
-            # Text is looked at for as long as it may take to tell what it is.
+            # The marks that identify a text format may come late in the file.
             is_json = not self._is_text and record.data.lstrip()[:1] in (b"{", b"[")
             if size >= _PEEKED_BYTES or (is_json and len(self._peeked) >= _PEEKED_LINES):
                 break
@@ -186,10 +185,10 @@ class Source:
     # --- reading ---
 
     def _lines(self) -> Iterator[Record]:
-        """Lines that say something, and all of a text; each refused where it is too long."""
+        """The lines that are not blank, or all lines of a text; raises BadInput for a long one."""
         readline = self._file.readline
         while line := self._read(readline):
-            if len(line) == _PIECE or len(line) > self._most:
+            if len(line) == _PIECE or len(line) > self._limit:
                 line = self._whole_line(line)
             self._line += 1
             if self._line == 1:
@@ -198,25 +197,25 @@ class Source:
             if self._is_text or (line and not line.isspace()):
                 yield record
             elif line:
-                self._passed.append(record)
+                self._leading_blanks.append(record)
 
     def _whole_line(self, piece: bytes) -> bytes:
         pieces = [piece]
         size = len(piece)
         while len(piece) == _PIECE and not piece.endswith(b"\n"):
-            if size > self._most:
+            if size > self._limit:
                 break
             piece = self._read(self._file.readline)
             pieces.append(piece)
             size += len(piece)
-        if size > self._most:
-            raise too_large(f"line {self._line + 1} is longer", self._most)
+        if size > self._limit:
+            raise too_large_error(f"line {self._line + 1} is longer", self._limit)
         return b"".join(pieces)
 
-    def _rest(self) -> Iterator[bytes]:
+    def _remaining(self) -> Iterator[bytes]:
         while piece := self._read(self._file.read):
-            if self.position > self._most:
-                raise too_large("there is more", self._most)
+            if self.position > self._limit:
+                raise too_large_error("there is more", self._limit)
             yield piece
 
     def _read(self, read: Callable[[int], bytes]) -> bytes:
@@ -224,28 +223,26 @@ class Source:
             piece = read(_PIECE)
         except OSError as error:
             raise BadInput(f"cannot be read: {error.strerror}") from None
-        found = piece.find(_NUL)
-        if found >= 0:
-            place = f"byte {self.position + found}"
-            raise Unrecognised("a binary file, not JSON text", place=place)
+        offset = piece.find(_NUL)
+        if offset >= 0:
+            location = f"byte {self.position + offset}"
+            raise UnrecognizedFormat("a binary file, not JSON text", location=location)
         self.position += len(piece)
         return piece
 
 
 @contextmanager
-def opened_source(
-    path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES
-) -> Generator[Source]:
-    """A file to be read; BadInput names it."""
+def open_source(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Generator[Source]:
+    """Open a file for reading; any BadInput names the file."""
     name = os.fspath(path)
-    told = "standard input" if name == STANDARD_INPUT else harmless(name)
+    label = "standard input" if name == STANDARD_INPUT else printable(name)
     try:
-        with opened_input(name) as file:
-            yield Source(file, told, most_bytes)
+        with open_input(name) as file:
+            yield Source(file, label, max_bytes)
     except BadInput as error:
         if error.source is not None:
             raise
-        raise type(error)(error.cause, source=told, place=error.place) from None
+        raise type(error)(error.cause, source=label, location=error.location) from None
 
 
 def _is_json(record: Record) -> bool:
@@ -256,30 +253,30 @@ def _is_json(record: Record) -> bool:
 
 
 def _is_cut_off(data: bytes) -> bool:
-    """Whether a line ends where its JSON does not: the one that is being written."""
+    """Whether a line ends before its JSON does, as it does while another program writes it."""
     if data.endswith(b"\n"):
         return False
     try:
         _value.decode(HALF_PAIR.sub(rb"\\u00", data))
     except msgspec.DecodeError as error:
-        # Of a number it is said that it is none, at its end.
-        ends = str(error).endswith(("truncated", f"(byte {len(data)})"))
-        return ends and "trailing" not in str(error)
+        # A number that is cut off is reported as invalid at its end.
+        ends_early = str(error).endswith(("truncated", f"(byte {len(data)})"))
+        return ends_early and "trailing" not in str(error)
     except (UnicodeDecodeError, RecursionError):
         pass
     return False
 
 
 def _fields(data: bytes) -> Document:
-    """What a document is made of, decoded no further than it must be."""
+    """The fields or items of a document, not decoded if possible."""
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _document.decode(data)
     try:
-        found = parsed(data)
+        value = parse_json(data)
     except BadInput as error:
-        raise text_problem(data) or in_plain_words(error) from None
-    return cast("Document", found) if isinstance(found, dict | list) else []
+        raise encoding_error(data) or explain_json_error(error) from None
+    return cast("Document", value) if isinstance(value, dict | list) else []
 
 
-def _decoded(held: object) -> Any:
-    return msgspec.json.decode(held) if isinstance(held, msgspec.Raw) else held
+def _decode(value: object) -> Any:
+    return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value

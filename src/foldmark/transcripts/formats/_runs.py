@@ -22,8 +22,14 @@ from foldmark.model.messages import (
     has_result,
 )
 from foldmark.model.values import Extra, Json
-from foldmark.transcripts.build import FormatReader, Talk, named_model, read_each, text_or_empty
-from foldmark.wire.codec import Answer
+from foldmark.transcripts.build import (
+    ConversationBuilder,
+    FormatReader,
+    provider_and_model,
+    read_each,
+    text_or_empty,
+)
+from foldmark.wire.codec import ReadResult
 from foldmark.wire.openai_chat import OpenAIChat
 
 _FACTS = ("exit_status", "model_stats")  # small; what was handed in is an output already
@@ -36,12 +42,12 @@ _MOST_OPENINGS = 64
 _wire = OpenAIChat()
 
 
-class AgentRun(Talk):
+class AgentRun(ConversationBuilder):
     """The messages of one run, which is known by its task; each format says what they are."""
 
     def __init__(self, reader: FormatReader, task: object, messages: list[Json]) -> None:
         """Take the messages; the system prompts that lead them are told apart."""
-        session = reader.names.once(text_or_empty(task) or reader.stem)
+        session = reader.session_ids.claim(text_or_empty(task) or reader.stem)
         prompts: list[str] = []
         for message in messages:
             if message.get("role") != "system":
@@ -74,13 +80,13 @@ class AgentRun(Talk):
     def result(self, call: Any, content: object, at: int | None) -> None:
         """Tell what a call gave back."""
         given = {"role": "tool", "tool_call_id": call, "content": content}
-        self.end_call(_wire.read(given).answers[0], at)
+        self.end_call(_wire.read(given).results[0], at)
 
-    def end_call(self, answer: Answer, at: int | None) -> None:
+    def end_call(self, answer: ReadResult, at: int | None) -> None:
         """Tell the result of a call, which waits no longer."""
         if answer.call_id in self.unanswered:
             self.unanswered.remove(answer.call_id)
-        self.answer(answer, at)
+        self.add_result(answer, at)
 
     def reply(
         self,
@@ -95,8 +101,8 @@ class AgentRun(Talk):
         calls = [part for part in parts if isinstance(part, ToolPart)]
         self.has_called = bool(calls)
         self.unanswered = [part.call_id or "" for part in calls if not has_result(part)]
-        asked = self.model if any(self.model) else named_model(model)
-        self.assistant(name, parts, at, model=asked, **about)
+        asked = self.model if any(self.model) else provider_and_model(model)
+        self.add_assistant(name, parts, at, model=asked, **about)
 
 
 def run_facts(name: str, about: Json, facts: Iterable[str]) -> Extra | UnsetType:
@@ -108,7 +114,7 @@ def run_facts(name: str, about: Json, facts: Iterable[str]) -> Extra | UnsetType
 # --- commands in texts ---------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+class CommandSpan(NamedTuple):
     """Where a command stands in a text, with what encloses it."""
 
     opens: int
@@ -117,9 +123,9 @@ class Place(NamedTuple):
     closes: int
 
 
-def enclosed(text: str, opening: str, closing: str) -> list[Place]:
+def enclosed_commands(text: str, opening: str, closing: str) -> list[CommandSpan]:
     """All commands between an opening and a closing, each as short as it can be."""
-    found: list[Place] = []
+    found: list[CommandSpan] = []
     opens = text.find(opening)
     while opens >= 0:
         begins = opens + len(opening)
@@ -133,26 +139,28 @@ def enclosed(text: str, opening: str, closing: str) -> list[Place]:
         ends = text.find(closing, begins)
         if ends < 0:
             break
-        found.append(Place(opens, begins, ends, ends + len(closing)))
+        found.append(CommandSpan(opens, begins, ends, ends + len(closing)))
         opens = text.find(opening, ends + len(closing))
     return found
 
 
-def place_of(text: str, command: str) -> Place | None:
+def find_command(text: str, command: str) -> CommandSpan | None:
     """Where a command that is known stands last; None where it is written in another way."""
     if text.strip() == command:
-        return Place(0, 0, len(text), len(text))
+        return CommandSpan(0, 0, len(text), len(text))
     for opening in reversed(deque(_OPENING.finditer(text), maxlen=_MOST_OPENINGS)):
         begins = opening.end()
         if text.startswith(command, begins):
             ends = begins + len(command)
             closing = _CLOSING.match(text, ends)
             if closing is not None and closing.group(1) == opening.group(1):
-                return Place(opening.start(), begins, ends, closing.end())
+                return CommandSpan(opening.start(), begins, ends, closing.end())
     return None
 
 
-def parted(text: str, place: Place, key: str, tool: str, call_id: str) -> tuple[AnyPart, ...]:
+def split_at_command(
+    text: str, place: CommandSpan, key: str, tool: str, call_id: str
+) -> tuple[AnyPart, ...]:
     """What is said before a command, the command as a call, and what is said after it.
 
     What encloses the command is kept in the call's metadata, under the key.

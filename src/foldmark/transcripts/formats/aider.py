@@ -14,7 +14,13 @@ from msgspec import UNSET
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import SessionInfo, TextPart
-from foldmark.transcripts.build import FormatReader, Talk, moment, note, session_time
+from foldmark.transcripts.build import (
+    ConversationBuilder,
+    FormatReader,
+    milliseconds,
+    session_time,
+    synthetic_text,
+)
 from foldmark.transcripts.source import Head, Record
 
 Kind = Literal["start", "header", "user", "output", "answer", "blank", "begun"]
@@ -33,7 +39,7 @@ class Aider(FormatReader):
     key = _NAME
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognizes(cls, head: Head) -> bool:
         """Whether a file is of this format."""
         if head.shape != "text":
             return False
@@ -47,7 +53,7 @@ class Aider(FormatReader):
         """Take the file's name, which names the sessions."""
         super().__init__(name)
         self.stem = self.stem.lstrip(".")
-        self._session: Talk | None = None
+        self._session: ConversationBuilder | None = None
         self._sessions = 0
         self._count = 0
         self._model = ""
@@ -62,7 +68,7 @@ class Aider(FormatReader):
         try:
             return record.data.decode()
         except UnicodeDecodeError as error:
-            raise BadInput("not UTF-8 text", place=f"byte {error.start}") from None
+            raise BadInput("not UTF-8 text", location=f"byte {error.start}") from None
 
     def read(self, record: str) -> None:
         """Tell what a line ends: all is told once the next thing begins."""
@@ -131,34 +137,34 @@ class Aider(FormatReader):
         elif self._kind != "start":
             self._say(self._session or self._begin(""))
 
-    def _begin(self, header: str) -> Talk:
+    def _begin(self, header: str) -> ConversationBuilder:
         """A session; what stands before the first header is one of its own."""
         self._sessions += bool(header)
         self._count, self._model = 0, ""
         match = _HEADER.fullmatch(header)
-        title, at = (match[1], moment(match[2])) if match else ("", None)
+        title, at = (match[1], milliseconds(match[2])) if match else ("", None)
         name = f"{self.stem}-{self._sessions}"
-        self._session = Talk(
+        self._session = ConversationBuilder(
             self, SessionInfo(id=name, title=title or UNSET, time=session_time(at))
         )
         self._session.open()
         return self._session
 
-    def _say(self, talk: Talk) -> None:
+    def _say(self, conversation: ConversationBuilder) -> None:
         self._count += 1
-        name = f"{talk.info.id}-{self._count}"
+        name = f"{conversation.info.id}-{self._count}"
         if self._kind == "answer":
             part = TextPart(text="".join(self._lines).removesuffix("\n"))
-            talk.assistant(name, (part,), None, model=("", self._model))
+            conversation.add_assistant(name, (part,), None, model=("", self._model))
         elif self._kind == "user":
             text = "\n".join(_bare(line, _USER) for line in self._lines)
-            talk.user(name, (TextPart(text=text),), None)
+            conversation.add_user(name, (TextPart(text=text),), None)
         else:
             text = "\n".join(_bare(line, _OUTPUT) for line in self._lines)
             if match := _MODEL.search(text):
                 self._model = match[1]
-            talk.user(name, (note(text),), None)
-        talk.flush()
+            conversation.add_user(name, (synthetic_text(text),), None)
+        conversation.flush()
 
 
 def _marked(line: str) -> Kind:

@@ -17,22 +17,22 @@ from foldmark.errors import BadInput
 from foldmark.model.messages import Message, Origin, SessionInfo, finish_of
 from foldmark.model.values import Extra, Json
 from foldmark.transcripts.build import (
+    ConversationBuilder,
     FormatReader,
-    Talk,
     Tally,
     as_list,
     as_object,
-    moment,
-    named_model,
+    milliseconds,
+    provider_and_model,
     session_time,
     with_info,
 )
 from foldmark.transcripts.source import Head, Record
 from foldmark.wire.anthropic import Anthropic
-from foldmark.wire.codec import Wire, objects, options, wire_named
+from foldmark.wire.codec import Codec, codec_named, objects, subobject
 from foldmark.wire.detect import reply_candidates
 from foldmark.wire.formats import decode_reply
-from foldmark.wire.lists import Decoded, read_list
+from foldmark.wire.lists import DecodedList, read_list
 from foldmark.wire.openai_chat import OpenAIChat
 from foldmark.wire.openai_responses import OpenAIResponses
 
@@ -60,12 +60,12 @@ _TITLES = ("title", "instance_id", "task_id", "id")
 class ApiLists(FormatReader):
     """Reads one file; each API says how its requests are made."""
 
-    wire: Wire
+    wire: Codec
     field: str  # that holds the messages
     prompt = ""  # that holds the system prompt, where it is no message
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognizes(cls, head: Head) -> bool:
         """Whether a file can be of this format."""
         return _can_be(head, cls.wire.name)
 
@@ -112,33 +112,35 @@ class ApiLists(FormatReader):
         read |= {self.prompt} if origin is not decoded.origin else set()
         rest = {name: held for name, held in body.items() if name not in read}
         titles = (body.get(name) for name in _TITLES)
-        tools = body.get("tools") or options(body, "kwargs").get("tools")
+        tools = body.get("tools") or subobject(body, "kwargs").get("tools")
         info = SessionInfo(
-            id=self.names.once(self.stem),
+            id=self.session_ids.claim(self.stem),
             title=next((title for title in titles if isinstance(title, str) and title), UNSET),
-            time=session_time(moment(body.get("timestamp") or body.get("created"))),
+            time=session_time(milliseconds(body.get("timestamp") or body.get("created"))),
             origin=replace(origin, tools=tools or UNSET),
         )
-        talk = Talk(self, info, Extra({self.wire.name: rest}) if rest else UNSET)
-        talk.open()
-        named, model = named_model(body.get("model"))
+        conversation = ConversationBuilder(
+            self, info, Extra({self.wire.name: rest}) if rest else UNSET
+        )
+        conversation.open()
+        named, model = provider_and_model(body.get("model"))
         by_model = {"provider_id": named or self.wire.provider, "model_id": model}
         told = [
             with_info(message, **by_model) if model and not message.is_user else message
             for message in decoded.messages
         ]
-        self.tell(talk, *told, *answer)
+        self.emit(conversation, *told, *answer)
 
     def _answer(self, body: Json, place: int) -> list[Message]:
         """The answer, where the response is recorded beside its request."""
-        response = options(body, "response")
-        if not response or not self.wire.recognises_reply(response):
+        response = subobject(body, "response")
+        if not response or not self.wire.recognizes_reply(response):
             return []
         reply = decode_reply(response, self.wire.name)
         cost = body.get("cost")
         is_price = isinstance(cost, int | float) and not isinstance(cost, bool)
         about: Json = {"id": f"msg_{place + 1:06d}", "cost": cost if is_price else UNSET}
-        provider, model = named_model(response.get("model"))
+        provider, model = provider_and_model(response.get("model"))
         if provider:
             about |= {"provider_id": provider, "model_id": model}
         self.tally.messages += 1
@@ -158,9 +160,9 @@ def _can_be(head: Head, wire: str) -> bool:
     requests: list[Json] = []
     for most in (_FEW, _MANY):
         messages, requests = _sample(head, MESSAGES, most)
-        if not messages or wire_named(_RESPONSES).recognises(messages):
+        if not messages or codec_named(_RESPONSES).recognizes(messages):
             return False
-        possible = [name for name in _FIELDS if wire_named(name).recognises(messages)]
+        possible = [name for name in _FIELDS if codec_named(name).recognizes(messages)]
         if len(possible) < 2:
             return wire in possible
     pointed = {name for request in requests for name in _pointed(request)}
@@ -170,12 +172,12 @@ def _can_be(head: Head, wire: str) -> bool:
 def _can_be_items(messages: list[Json], requests: list[Json]) -> bool:
     # Within a request the field itself tells, where messages alone would not.
     typed = [{"type": "message", **held} if "role" in held else held for held in messages]
-    return wire_named(_RESPONSES).recognises(typed if requests else messages)
+    return codec_named(_RESPONSES).recognizes(typed if requests else messages)
 
 
 def _sample(head: Head, field: str, most: int) -> tuple[list[Json], list[Json]]:
     """Messages at the beginning of a file, and the requests that they stand in."""
-    messages: Sequence[Any] = head.beginning("", most)
+    messages: Sequence[Any] = head.first_items("", most)
     requests: list[Json] = []
     if head.lines:
         requests = [line for line in head.lines if isinstance(line.get(field), list)]
@@ -185,7 +187,7 @@ def _sample(head: Head, field: str, most: int) -> tuple[list[Json], list[Json]]:
         elif len(requests) < len(head.lines):
             return [], []
     elif field in head.fields:
-        messages = head.beginning(field, most)
+        messages = head.first_items(field, most)
         requests = [{name: head.field(name) if name in _SEEN else None for name in head.fields}]
     if any(_ELSEWHERE & set(request) for request in requests):
         return [], []
@@ -194,7 +196,7 @@ def _sample(head: Head, field: str, most: int) -> tuple[list[Json], list[Json]]:
 
 def _pointed(request: Json) -> Iterator[str]:
     """The APIs to which a request points by what it says beside its messages."""
-    model, response = request.get("model"), options(request, "response")
+    model, response = request.get("model"), subobject(request, "response")
     replies = [codec.name for codec in reply_candidates(response)] if response else []
     tools = [as_object(tool) for tool in as_list(request.get("tools"))]
     for name, fields in _FIELDS.items():
@@ -207,7 +209,7 @@ def _pointed(request: Json) -> Iterator[str]:
 # --- whole lists ---------------------------------------------------------------------------
 
 
-def decode_list(wire: Wire, messages: Sequence[Json], tally: Tally) -> Decoded:
+def decode_list(wire: Codec, messages: Sequence[Json], tally: Tally) -> DecodedList:
     """A list as our messages, counted; answers are told to have ended."""
     decoded = read_list(wire, messages)
     tally.messages += len(messages)

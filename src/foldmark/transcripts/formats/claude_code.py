@@ -16,15 +16,15 @@ from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, SessionInfo, TextPart
 from foldmark.model.values import Json, decoder, encode
 from foldmark.transcripts.build import (
+    ConversationBuilder,
     FormatReader,
-    Talk,
-    UniqueNames,
+    UniqueIds,
     as_list,
     as_object,
-    by_program,
-    moment,
-    note,
+    marked_synthetic,
+    milliseconds,
     session_time,
+    synthetic_text,
     text_or_empty,
 )
 from foldmark.transcripts.source import Head, Record
@@ -91,14 +91,14 @@ class ClaudeCode(FormatReader):
     key = _wire.key
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognizes(cls, head: Head) -> bool:
         """Whether a file is of this format."""
         return any(_is_line(line) for line in head.lines)
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for lines that name no session."""
         super().__init__(name)
-        self._threads: dict[str, _ClaudeThread] = {}
+        self._threads: dict[str, _ClaudeConversation] = {}
         self._title = ""
         self._rank = 0  # how much it counts
 
@@ -122,7 +122,7 @@ class ClaudeCode(FormatReader):
             self.tally.messages += record.type in ("user", "assistant")
             if name not in self._threads:
                 info = self._info(record, name)
-                self._threads[name] = self.talks[info.id] = _ClaudeThread(self, info)
+                self._threads[name] = self.conversations[info.id] = _ClaudeConversation(self, info)
             self._threads[name].read(record)
         elif record.uuid and name in self._threads:
             self._threads[name].remember(record)
@@ -148,11 +148,11 @@ class ClaudeCode(FormatReader):
             directory=record.cwd or UNSET,
             version=record.version or UNSET,
             title=(f"subagent {name}" if name else self._title) or UNSET,
-            time=session_time(moment(record.timestamp)),
+            time=session_time(milliseconds(record.timestamp)),
         )
 
 
-class _ClaudeThread(Talk):
+class _ClaudeConversation(ConversationBuilder):
     """The lines of one conversation."""
 
     def __init__(self, reader: FormatReader, info: SessionInfo) -> None:
@@ -162,18 +162,18 @@ class _ClaudeThread(Talk):
         self._count = 0
         self._prompt = 0  # the number of the newest prompt's line
         self._answering: OptionalText = None  # the newest answer's id, as the API has it
-        self._names = UniqueNames()
+        self._names = UniqueIds()
 
     def read(self, line: ClaudeLine) -> None:
         """Tell what a line says."""
         self._count += 1
-        at = moment(line.timestamp)
+        at = milliseconds(line.timestamp)
         self.open()
         if line.type == "system":
             self._system(line, at)
         elif line.type == "attachment":
             if parts := _attached(line.attachment):
-                self.user(self._id(line), parts, at)
+                self.add_user(self._id(line), parts, at)
         elif line.message is UNSET:
             raise BadInput("the field 'message' is missing")
         elif line.type == "assistant":
@@ -189,13 +189,13 @@ class _ClaudeThread(Talk):
         if line.is_compact_summary:
             self._fold(line, read.parts, at)
             return
-        if not read.answers and not line.is_meta:
+        if not read.results and not line.is_meta:
             self._take_back(line)
-        for answer in read.answers:
-            self.answer(answer, at)
+        for answer in read.results:
+            self.add_result(answer, at)
         if read.parts:
-            parts = by_program(read.parts, lambda part: line.is_meta or _is_notice(part))
-            self.user(self._id(line), parts, at)
+            parts = marked_synthetic(read.parts, lambda part: line.is_meta or _is_notice(part))
+            self.add_user(self._id(line), parts, at)
 
     def _take_back(self, line: ClaudeLine) -> None:
         """A prompt that was put in the place of an earlier one."""
@@ -222,7 +222,7 @@ class _ClaudeThread(Talk):
             about["error"] = {"name": "SyntheticMessage"}
         else:
             about |= {"tokens": tokens, "model": ("anthropic", model) if model else ("", "")}
-        self.assistant(self._id(line, given.id), read.parts, at, **about)
+        self.add_assistant(self._id(line, given.id), read.parts, at, **about)
         self._answering = given.id
 
     # --- compactions ---
@@ -238,7 +238,7 @@ class _ClaudeThread(Talk):
         """The summary of a compaction; an older version writes it without its boundary."""
         told = as_object((self._boundary or line).compact_metadata)
         self._boundary = None
-        self.fold(
+        self.add_compaction(
             self._id(line),
             parts,
             at,
@@ -260,7 +260,7 @@ class _ClaudeThread(Talk):
 
     def _id(self, line: ClaudeLine, own: OptionalText = UNSET) -> str:
         """An id once only: an answer may go on after something came between."""
-        return self._names.once(own or line.uuid or f"line-{self._count}")
+        return self._names.claim(own or line.uuid or f"line-{self._count}")
 
     def remember(self, line: ClaudeLine) -> None:
         """Note a line that later ones may name as their parent."""
@@ -282,10 +282,10 @@ def _attached(attachment: object) -> tuple[AnyPart, ...]:
         raise BadInput("the field 'attachment' is missing, or no object")
     if given.get("type") == "queued_command" and "prompt" in given:
         parts = _wire.read({"role": "user", "content": given["prompt"]}).parts
-        return parts if given.get("commandMode") in (None, "prompt") else by_program(parts)
+        return parts if given.get("commandMode") in (None, "prompt") else marked_synthetic(parts)
     content = given.get("content")
     text = content if isinstance(content, str) else encode(given).decode()
-    return (note(text),) if text else ()
+    return (synthetic_text(text),) if text else ()
 
 
 def _is_uuid(text: str) -> bool:

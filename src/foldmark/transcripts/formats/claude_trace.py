@@ -20,23 +20,31 @@ from msgspec import UNSET, Struct
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import Origin, SessionInfo, TextPart
-from foldmark.model.values import HALF_PAIR, Json, encode, parsed
-from foldmark.session.fingerprints import print_of
+from foldmark.model.values import HALF_PAIR, Json, encode, parse_json
+from foldmark.session.fingerprints import fingerprint_of
 from foldmark.transcripts.build import (
+    ConversationBuilder,
     FormatReader,
-    Talk,
-    UniqueNames,
+    UniqueIds,
     as_list,
     as_object,
-    by_program,
-    moment,
+    marked_synthetic,
+    milliseconds,
     session_time,
     text_or_empty,
 )
 from foldmark.transcripts.formats.api_lists import with_prompt
 from foldmark.transcripts.source import Head, Record
 from foldmark.wire.anthropic import Anthropic
-from foldmark.wire.codec import JOINED, Read, Reply, object_at, objects, options, without
+from foldmark.wire.codec import (
+    JOINED,
+    ReadMessage,
+    ReadReply,
+    object_at,
+    objects,
+    subobject,
+    without,
+)
 from foldmark.wire.joiners import AnthropicJoiner
 
 _NAME = "anthropic-api"
@@ -58,11 +66,11 @@ class _Exchange(Struct, gc=False):
     messages: list[Json]
     fingerprints: list[str]
     kind: int  # stands for its system prompt, and for whether it has tools
-    reply: Reply | None
+    reply: ReadReply | None
     at: int | None
     replied: int | None
 
-    def read(self, place: int) -> Read:
+    def read(self, place: int) -> ReadMessage:
         """One of its messages."""
         return _wire.read(self.messages[place])
 
@@ -85,7 +93,7 @@ class ClaudeTrace(FormatReader):
     key = _wire.key
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognizes(cls, head: Head) -> bool:
         """Whether a file is of this format."""
         return any(_is_exchange(line) for line in head.lines)
 
@@ -93,7 +101,7 @@ class ClaudeTrace(FormatReader):
         """Take the file's name, which names the sessions."""
         super().__init__(name)
         self._has_told = False
-        self._open: OrderedDict[str, _TracedTalk] = OrderedDict()  # the newest last
+        self._open: OrderedDict[str, _TracedConversation] = OrderedDict()  # the newest last
         # Without tools, and not yet gone on with.
         self._waiting: deque[_Exchange] = deque(maxlen=_MOST_WAITING)
         self._fingerprints: dict[int, str] = {}  # of messages, by the hash of their bytes
@@ -115,9 +123,9 @@ class ClaudeTrace(FormatReader):
         body = cast("Json", body)
         if messages := objects(body.get("messages"), "'messages'"):
             exchange = self._exchange(body, messages, record)
-            talk = self._matching(exchange) or self._begun(exchange)
-            if talk is not None:
-                self._tell(talk, exchange)
+            conversation = self._matching(exchange) or self._begun(exchange)
+            if conversation is not None:
+                self._tell(conversation, exchange)
 
     def finish(self) -> None:
         """What waits is told if it is all there is."""
@@ -126,20 +134,20 @@ class ClaudeTrace(FormatReader):
                 self._tell(self._new(exchange), exchange)
 
     def _exchange(self, body: Json, messages: list[Json], record: Json) -> _Exchange:
-        response = options(record, "response")
+        response = subobject(record, "response")
         stream = response.get("body_raw")
-        answer = options(response, "body")
+        answer = subobject(response, "body")
         if not answer and isinstance(stream, str):
-            answer = streamed(stream) or {}
-        logged = moment(record.get("logged_at"))
+            answer = joined_stream(stream) or {}
+        logged = milliseconds(record.get("logged_at"))
         return _Exchange(
             body=body,
             messages=list(messages),
             fingerprints=[self._fingerprint(message) for message in messages],
             kind=hash((encode(body.get("system")), bool(body.get("tools")))),
-            reply=_wire.read_reply(answer) if answer and _wire.recognises_reply(answer) else None,
-            at=moment(record["request"].get("timestamp")) or logged,
-            replied=moment(response.get("timestamp")) or logged,
+            reply=_wire.read_reply(answer) if answer and _wire.recognizes_reply(answer) else None,
+            at=milliseconds(record["request"].get("timestamp")) or logged,
+            replied=milliseconds(response.get("timestamp")) or logged,
         )
 
     def _fingerprint(self, message: Json) -> str:
@@ -149,66 +157,69 @@ class ClaudeTrace(FormatReader):
         """
         key = hash(encode(message))
         if key not in self._fingerprints:
-            self._fingerprints[key] = print_of(_wire.read(message)).said
+            self._fingerprints[key] = fingerprint_of(_wire.read(message)).said
         return self._fingerprints[key]
 
     # --- which conversation ---
 
-    def _matching(self, exchange: _Exchange) -> "_TracedTalk | None":
+    def _matching(self, exchange: _Exchange) -> "_TracedConversation | None":
         """The conversation that a request goes on with."""
         match, most = None, 0
-        for talk in self._open.values():
-            likeness = sum(map(eq, talk.fingerprints, exchange.fingerprints))
+        for conversation in self._open.values():
+            likeness = sum(map(eq, conversation.fingerprints, exchange.fingerprints))
             # One message alone may be the same in two: a title is asked for with the prompt, too.
-            if likeness >= max(most, 1) and (likeness > 1 or talk.kind == exchange.kind):
-                match, most = talk, likeness
+            if likeness >= max(most, 1) and (likeness > 1 or conversation.kind == exchange.kind):
+                match, most = conversation, likeness
         return match
 
-    def _begun(self, exchange: _Exchange) -> "_TracedTalk | None":
+    def _begun(self, exchange: _Exchange) -> "_TracedConversation | None":
         """A new conversation, or one that is folded; None while it is not known to be one."""
         if exchange.body.get("tools"):
-            talk = self._folding(exchange) if exchange.begins_with_summary() else None
-            if talk is not None:
-                talk.fold_into(exchange)
-            return talk or self._new(exchange)
+            conversation = self._folding(exchange) if exchange.begins_with_summary() else None
+            if conversation is not None:
+                conversation.fold_into(exchange)
+            return conversation or self._new(exchange)
         for waiting in self._waiting:
             more = exchange.fingerprints[len(waiting.fingerprints) :]
             if more and [*waiting.fingerprints, *more] == exchange.fingerprints:
                 self._waiting.remove(waiting)
-                talk = self._new(waiting)
-                self._tell(talk, waiting)
-                return talk
+                conversation = self._new(waiting)
+                self._tell(conversation, waiting)
+                return conversation
         self._waiting.append(exchange)
         return None
 
-    def _folding(self, exchange: _Exchange) -> "_TracedTalk | None":
+    def _folding(self, exchange: _Exchange) -> "_TracedConversation | None":
         """The conversation that goes on with a summary: one that was asked for it, if any."""
-        newest = [(talk.is_folding, talk) for talk in reversed(self._open.values())]
+        newest = [
+            (conversation.is_folding, conversation)
+            for conversation in reversed(self._open.values())
+        ]
         alike = [held for held in newest if held[0] or held[1].kind == exchange.kind]
         return max(alike, key=itemgetter(0), default=(False, None))[1]
 
-    def _new(self, exchange: _Exchange) -> "_TracedTalk":
-        name = self.names.once(self.stem)
+    def _new(self, exchange: _Exchange) -> "_TracedConversation":
+        name = self.session_ids.claim(self.stem)
         self._has_told = True
         tools, system = exchange.body.get("tools"), exchange.body.get("system")
         origin = with_prompt(Origin(tools=tools or UNSET), _wire.name, system)
         info = SessionInfo(id=name, time=session_time(exchange.at), origin=origin)
-        talk = self.talks[name] = _TracedTalk(self, info)
-        talk.kind = exchange.kind
-        return talk
+        conversation = self.conversations[name] = _TracedConversation(self, info)
+        conversation.kind = exchange.kind
+        return conversation
 
-    def _tell(self, talk: "_TracedTalk", exchange: _Exchange) -> None:
-        self._open[talk.info.id] = talk
-        self._open.move_to_end(talk.info.id)
+    def _tell(self, conversation: "_TracedConversation", exchange: _Exchange) -> None:
+        self._open[conversation.info.id] = conversation
+        self._open.move_to_end(conversation.info.id)
         if len(self._open) > _MOST_TALKS:
             oldest = self._open.popitem(last=False)[1]
             oldest.flush()
-            del self.talks[oldest.info.id]
-        talk.open()
-        talk.read(exchange)
+            del self.conversations[oldest.info.id]
+        conversation.open()
+        conversation.read(exchange)
 
 
-class _TracedTalk(Talk):
+class _TracedConversation(ConversationBuilder):
     """One conversation as requests repeat it, each time a little longer."""
 
     def __init__(self, reader: FormatReader, info: SessionInfo) -> None:
@@ -216,10 +227,10 @@ class _TracedTalk(Talk):
         self.kind = 0
         self.is_folding = False  # whether a summary of it was asked for
         self.fingerprints: list[str] = []
-        self._summary: Reply | None = None
+        self._summary: ReadReply | None = None
         self._last_ids: list[str | None] = []  # the newest message at each print
         self._outputs: dict[str, int] = {}  # of calls, as hashes
-        self._names = UniqueNames()
+        self._names = UniqueIds()
         self._count = 0
         self._is_answered = False  # whether the last of them came with a response
 
@@ -242,7 +253,7 @@ class _TracedTalk(Talk):
             self.reader.tally.messages += 1
         elif exchange.reply is not None:
             self._reply(exchange.reply, exchange.replied)
-            self._keep(print_of(exchange.reply.read).said, is_answer=True)
+            self._keep(fingerprint_of(exchange.reply.message).said, is_answer=True)
 
     def _known(self, exchange: _Exchange, end: int) -> int:
         """How many of a request's messages were said before; some may say it in other words."""
@@ -259,7 +270,7 @@ class _TracedTalk(Talk):
         for place, fingerprint in enumerate(exchange.fingerprints[:known]):
             if fingerprint != self.fingerprints[place]:
                 self.fingerprints[place] = fingerprint
-                for answer in exchange.read(place).answers:
+                for answer in exchange.read(place).results:
                     output = hash(answer.output)
                     if self._outputs.get(answer.call_id, output) != output:
                         calls.append(answer.call_id)
@@ -274,25 +285,25 @@ class _TracedTalk(Talk):
 
     # --- messages ---
 
-    def _say(self, read: Read, at: int | None) -> None:
+    def _say(self, read: ReadMessage, at: int | None) -> None:
         self.reader.tally.messages += 1
-        for answer in read.answers:
+        for answer in read.results:
             self._outputs[answer.call_id] = hash(answer.output)
-            self.answer(answer, at)
+            self.add_result(answer, at)
         if read.parts:
             wire: Json = {_wire.key: read.rest} if read.rest else {}
-            wire |= {JOINED: True} if read.answers else {}
-            parts = by_program(read.parts, lambda part: part.text.startswith(_REMINDER))
+            wire |= {JOINED: True} if read.results else {}
+            parts = marked_synthetic(read.parts, lambda part: part.text.startswith(_REMINDER))
             if read.role == "assistant":
-                self.assistant(self._name(""), parts, at, wire=wire or UNSET)
+                self.add_assistant(self._name(""), parts, at, wire=wire or UNSET)
             else:
-                self.user(self._name(""), parts, at, wire)
+                self.add_user(self._name(""), parts, at, wire)
 
-    def _reply(self, reply: Reply, at: int | None) -> None:
+    def _reply(self, reply: ReadReply, at: int | None) -> None:
         self.reader.tally.messages += 1
-        self.assistant(
+        self.add_assistant(
             self._name(text_or_empty(reply.rest.get("id"))),
-            reply.read.parts,
+            reply.message.parts,
             at,
             model=(_wire.provider, reply.model),
             tokens=reply.tokens,
@@ -301,7 +312,7 @@ class _TracedTalk(Talk):
 
     def _name(self, own: str) -> str:
         self._count += 1
-        return self._names.once(own or f"{self.info.id}-{self._count}")
+        return self._names.claim(own or f"{self.info.id}-{self._count}")
 
     # --- compactions ---
 
@@ -317,7 +328,7 @@ class _TracedTalk(Talk):
         if reply is not None:
             about = {"provider_id": _wire.provider, "model_id": reply.model or UNSET}
             about |= {"tokens": reply.tokens or UNSET}
-        self.fold(
+        self.add_compaction(
             self._name(""),
             (TextPart(text=summary),),
             exchange.at,
@@ -329,32 +340,32 @@ class _TracedTalk(Talk):
         self.is_folding = self._is_answered = False
 
 
-def streamed(text: str) -> Json | None:
+def joined_stream(text: str) -> Json | None:
     """The response that recorded server-sent events tell; as far as it came, if it broke off."""
     data = [line.encode(errors="surrogatepass") for line in _DATA.findall(text)]
     joiner = AnthropicJoiner()
     try:
-        events = as_list(parsed(b"[" + b",".join(data) + b"]"))
+        events = as_list(parse_json(b"[" + b",".join(data) + b"]"))
     except BadInput:  # cut off within a line, perhaps
         events = [_event(line) for line in data]
     for event in events:
         with suppress(BadInput):
-            joiner.take(as_object(event))
-    return joiner.as_far()
+            joiner.add(as_object(event))
+    return joiner.partial_response()
 
 
 def _event(line: bytes) -> object:
     with suppress(BadInput):
-        return parsed(line)
+        return parse_json(line)
     return None
 
 
-def _texts(read: Read) -> list[str]:
+def _texts(read: ReadMessage) -> list[str]:
     return [part.text for part in read.parts if isinstance(part, TextPart)]
 
 
 def _is_exchange(line: Json) -> bool:
-    request = options(line, "request")
-    body = options(request, "body")
+    request = subobject(line, "request")
+    body = subobject(request, "body")
     is_asked = isinstance(body.get("messages"), list) and "model" in body
     return is_asked and "response" in line and _PATH in str(request.get("url"))

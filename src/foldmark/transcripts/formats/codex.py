@@ -17,17 +17,25 @@ from msgspec.structs import replace
 from foldmark.model.messages import AnyPart, Origin, TextPart, Tokens, is_opaque
 from foldmark.model.values import Json
 from foldmark.transcripts.build import (
+    ConversationBuilder,
     FormatReader,
-    Talk,
     Tally,
     as_object,
-    by_program,
-    moment,
+    marked_synthetic,
+    milliseconds,
     session_time,
     text_or_empty,
 )
 from foldmark.transcripts.source import Head
-from foldmark.wire.codec import Read, as_number, object_at, objects, options, text_at, without
+from foldmark.wire.codec import (
+    ReadMessage,
+    object_at,
+    objects,
+    positive_int,
+    subobject,
+    text_at,
+    without,
+)
 from foldmark.wire.openai_responses import OpenAIResponses, usage_tokens
 
 _NAME = "codex"
@@ -55,7 +63,7 @@ class Codex(FormatReader):
     key = _wire.key
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognizes(cls, head: Head) -> bool:
         """Whether a file is of this format."""
         return any(
             line.get("type") in _KINDS and isinstance(line.get("payload"), dict)
@@ -78,7 +86,7 @@ class Codex(FormatReader):
         told = object_at(record, "payload") if kind in _KINDS else {}
         if not self._is_open:
             self._open(told if kind == "session_meta" else {}, record.get("timestamp"))
-        name, at = f"{self.talk.info.id}-{self.line}", moment(record.get("timestamp"))
+        name, at = f"{self.conversation.info.id}-{self.line}", milliseconds(record.get("timestamp"))
         if kind == "response_item":
             self._item(told, name, at)
         elif kind == "event_msg":
@@ -91,15 +99,15 @@ class Codex(FormatReader):
         self._is_open = True  # not before: of a line that cannot be read nothing is told
 
     def _open(self, told: Json, timestamp: object) -> None:
-        system = text_or_empty(options(told, "base_instructions").get("text"))
+        system = text_or_empty(subobject(told, "base_instructions").get("text"))
         tools = told.get("dynamic_tools")
         self._model = (text_or_empty(told.get("model_provider")) or _PROVIDER, "")
-        self.talk.open(
+        self.conversation.open(
             id=text_or_empty(told.get("id")) or self.stem,
             parent_id=text_or_empty(told.get("forked_from_id")) or UNSET,
             directory=text_or_empty(told.get("cwd")) or UNSET,
             version=text_or_empty(told.get("cli_version")) or UNSET,
-            time=session_time(moment(timestamp)),
+            time=session_time(milliseconds(timestamp)),
             origin=Origin(system=system or UNSET, tools=tools or UNSET)
             if system or tools
             else UNSET,
@@ -114,33 +122,39 @@ class Codex(FormatReader):
         self.tally.messages += item.get("type") == "message"
         if read.role != "assistant":
             self._is_answering = False
-            for answer in read.answers:
-                self.talk.answer(answer, at)
-            if not read.answers:
-                self._prompt(self.talk, read, name, at)
+            for answer in read.results:
+                self.conversation.add_result(answer, at)
+            if not read.results:
+                self._prompt(self.conversation, read, name, at)
         elif self._is_answering:
-            self.talk.extend(read.parts)
+            self.conversation.extend(read.parts)
         else:
             self._is_answering = True
             tokens, variant = self._usage.begin(), self._effort or UNSET
-            self.talk.assistant(
+            self.conversation.add_assistant(
                 name, read.parts, at, model=self._model, tokens=tokens, variant=variant
             )
 
     def _prompt(
-        self, talk: Talk, read: Read, name: str, at: int | None, *, again: bool = False
+        self,
+        conversation: ConversationBuilder,
+        read: ReadMessage,
+        name: str,
+        at: int | None,
+        *,
+        again: bool = False,
     ) -> None:
         """A message of the user, or of the program in their place."""
-        parts = by_program(
+        parts = marked_synthetic(
             read.parts,
             lambda part: read.role != "user" or is_opaque(part) or _BY_PROGRAM.match(part.text),
         )
         if words := _words(parts):
-            self._prompts.append((self.talk.last_id, words))
+            self._prompts.append((self.conversation.last_id, words))
         self._usage.forget()
-        self.talk.last_id = name
+        self.conversation.last_id = name
         wire = {_wire.key: read.rest} if read.rest else None
-        talk.user(name, by_program(parts) if again else parts, at, wire)
+        conversation.add_user(name, marked_synthetic(parts) if again else parts, at, wire)
 
     # --- events ---
 
@@ -150,17 +164,17 @@ class Codex(FormatReader):
                 tokens = self._usage.end(told.get("info"))
                 if tokens is not None:
                     self._is_answering = False  # the step is over
-                    last = self.talk.last
-                    if last is not None and last.id == self.talk.last_id:
-                        self.talk.extend((), tokens=tokens)
+                    last = self.conversation.last
+                    if last is not None and last.id == self.conversation.last_id:
+                        self.conversation.extend((), tokens=tokens)
             case "thread_rolled_back":
-                turns = min(as_number(told.get("num_turns")), len(self._prompts))
+                turns = min(positive_int(told.get("num_turns")), len(self._prompts))
                 if turns:
                     self._is_answering = False
-                    self.talk.revert(self._prompts[-turns][0])
+                    self.conversation.revert(self._prompts[-turns][0])
                     del self._prompts[-turns:]
             case "thread_name_updated":
-                self.talk.open(title=text_or_empty(told.get("thread_name")) or UNSET)
+                self.conversation.open(title=text_or_empty(told.get("thread_name")) or UNSET)
             case _:
                 pass
 
@@ -168,7 +182,7 @@ class Codex(FormatReader):
 
     def _fold(self, told: Json, name: str, at: int | None) -> None:
         text, history = text_or_empty(told.get("message")), told.get("replacement_history")
-        kept: list[Read] = []
+        kept: list[ReadMessage] = []
         sealed: list[AnyPart] = []
         for item in objects([] if history is None else history, "'replacement_history'"):
             read = _wire.read(item)
@@ -180,31 +194,31 @@ class Codex(FormatReader):
             sizes = accumulate(len(words) for _, words in reversed(self._prompts))
             count = max(1, sum(size <= _MOST_KEPT for size in sizes))
             newest = self._prompts[-count:]
-            kept = [Read(role="user", parts=(TextPart(text=words),)) for _, words in newest]
+            kept = [ReadMessage(role="user", parts=(TextPart(text=words),)) for _, words in newest]
         rest = without(told, "message", "replacement_history")
         self._prompts, self._is_answering = [], False
         # Whether it was asked for is not told.
         wire = {_NAME: rest} if rest else None
-        self.talk.fold(name, _summary(text, sealed), at, auto=True, wire=wire)
+        self.conversation.add_compaction(name, _summary(text, sealed), at, auto=True, wire=wire)
         # Where the summary is a text, it stands among the messages as well.
         self._tell_again(
             [read for read in kept if not text or not _words(read.parts).endswith(text)], name, at
         )
 
-    def _tell_again(self, kept: list[Read], name: str, at: int | None) -> None:
+    def _tell_again(self, kept: list[ReadMessage], name: str, at: int | None) -> None:
         """What the agent went on to see of what was folded; all of it was counted before."""
         tally, self.tally = self.tally, Tally()
-        talk = Talk(self, self.talk.info)
+        conversation = ConversationBuilder(self, self.conversation.info)
         for number, read in enumerate(kept, 1):
             place = f"{name}-{number}"
-            for answer in read.answers:
-                talk.answer(answer, at)
+            for answer in read.results:
+                conversation.add_result(answer, at)
             if read.role == "assistant":
-                self.talk.last_id = place
-                talk.assistant(place, read.parts, at, model=self._model)
-            elif not read.answers:
-                self._prompt(talk, read, place, at, again=True)
-        talk.flush()
+                self.conversation.last_id = place
+                conversation.add_assistant(place, read.parts, at, model=self._model)
+            elif not read.results:
+                self._prompt(conversation, read, place, at, again=True)
+        conversation.flush()
         self._usage.forget()
         self.tally = tally
 

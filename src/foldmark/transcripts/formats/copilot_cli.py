@@ -24,23 +24,23 @@ from foldmark.model.messages import (
 )
 from foldmark.model.values import Json
 from foldmark.transcripts.build import (
+    ConversationBuilder,
     FormatReader,
-    Talk,
-    UniqueNames,
-    moment,
-    note,
+    UniqueIds,
+    milliseconds,
     optional_text,
     session_time,
+    synthetic_text,
 )
 from foldmark.transcripts.source import Head
 from foldmark.wire.codec import (
-    Answer,
-    as_number,
+    ReadResult,
+    codec_metadata,
     data_url,
-    kept,
     object_at,
     objects,
-    options,
+    positive_int,
+    subobject,
     text_at,
     without,
 )
@@ -59,19 +59,19 @@ class CopilotCli(FormatReader):
     key = _NAME
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognizes(cls, head: Head) -> bool:
         """Whether a file is of this format."""
         return any(_is_event(line) for line in head.lines)
 
     def __init__(self, name: str) -> None:
         """Take the file's name, for events before which no session was started."""
         super().__init__(name)
-        self._session = self.talk.info
+        self._session = self.conversation.info
         self._model = ""
 
     def read(self, record: Json) -> None:
         """Tell what an event says."""
-        kind, at = text_at(record, "type"), moment(record.get("timestamp"))
+        kind, at = text_at(record, "type"), milliseconds(record.get("timestamp"))
         data = {} if record.get("data") is None else object_at(record, "data")
         if kind == "session.start":
             self._start(data, at)
@@ -86,30 +86,30 @@ class CopilotCli(FormatReader):
         model = optional_text(data, "selectedModel")
         self._session = SessionInfo(
             id=optional_text(data, "sessionId") or self._session.id,
-            directory=optional_text(options(data, "context"), "cwd") or UNSET,
+            directory=optional_text(subobject(data, "context"), "cwd") or UNSET,
             version=optional_text(data, "copilotVersion") or UNSET,
-            time=session_time(moment(data.get("startTime")) or at),
+            time=session_time(milliseconds(data.get("startTime")) or at),
         )
         self._model = model
         self._thread("").open()
 
-    def _thread(self, agent: str) -> "_Thread":
+    def _thread(self, agent: str) -> "_CopilotConversation":
         info = self._session
         if agent:
             name = f"{info.id}-{agent}"
             info = replace(info, id=name, parent_id=info.id, title=f"subagent {agent}")
-        talk = self.talks.get(info.id)
-        if not isinstance(talk, _Thread):
-            talk = self.talks[info.id] = _Thread(self, info)
-        return talk
+        conversation = self.conversations.get(info.id)
+        if not isinstance(conversation, _CopilotConversation):
+            conversation = self.conversations[info.id] = _CopilotConversation(self, info)
+        return conversation
 
 
-class _Thread(Talk):
+class _CopilotConversation(ConversationBuilder):
     """The events of one conversation."""
 
     def __init__(self, reader: FormatReader, info: SessionInfo) -> None:
         super().__init__(reader, info)
-        self._names = UniqueNames()
+        self._names = UniqueIds()
         self._begun: dict[str, Json] = {}  # calls as they are told again, and perhaps only then
         self._is_folding = False
         self._tail: str | None = None  # the first message since a compaction began
@@ -128,7 +128,7 @@ class _Thread(Talk):
                 told = {name: data.get(name) for name in ("toolName", "arguments")}
                 self._begun[text_at(data, "toolCallId")] = told
             case "tool.execution_complete":
-                self.answer(self._result(text_at(data, "toolCallId"), data), at)
+                self.add_result(self._result(text_at(data, "toolCallId"), data), at)
             case "session.compaction_start":
                 self._is_folding, self._tail = True, None
             case "session.compaction_complete":
@@ -147,13 +147,13 @@ class _Thread(Talk):
             typed = ""
         parts = (*_words(typed, sent), *_files(data.get("attachments")))
         if parts:
-            self.user(self._names.once(name or self.info.id), parts, at)
+            self.add_user(self._names.claim(name or self.info.id), parts, at)
             self._note_tail()
 
     def _reply(self, data: Json, name: str, at: int | None, model: str) -> None:
-        model, made = optional_text(data, "model") or model, as_number(data.get("outputTokens"))
-        self.assistant(
-            self._names.once(optional_text(data, "messageId") or name or self.info.id),
+        model, made = optional_text(data, "model") or model, positive_int(data.get("outputTokens"))
+        self.add_assistant(
+            self._names.claim(optional_text(data, "messageId") or name or self.info.id),
             _reply_parts(data),
             at,
             model=(_PROVIDER, model) if model else ("", ""),
@@ -167,13 +167,13 @@ class _Thread(Talk):
 
     # --- calls ---
 
-    def _result(self, call: str, data: Json) -> Answer:
-        result, is_error = options(data, "result"), data.get("success") is False
+    def _result(self, call: str, data: Json) -> ReadResult:
+        result, is_error = subobject(data, "result"), data.get("success") is False
         output = optional_text(result, "content")
         if is_error and not output:
-            output = optional_text(options(data, "error"), "message")
+            output = optional_text(subobject(data, "error"), "message")
         files = tuple(_files(result.get("contents")))
-        return Answer(
+        return ReadResult(
             call_id=call,
             output=output,
             is_error=is_error,
@@ -187,8 +187,8 @@ class _Thread(Talk):
         summary = optional_text(data, "summaryContent")
         tail, self._is_folding, self._tail = self._tail, False, None
         if data.get("success") is not False and summary:
-            self.fold(
-                self._names.once(name or self.info.id),
+            self.add_compaction(
+                self._names.claim(name or self.info.id),
                 (TextPart(text=summary),),
                 at,
                 auto=data.get("trigger") != "manual",
@@ -204,12 +204,12 @@ def _words(typed: str, sent: str) -> Iterator[TextPart]:
     """What the model was sent; what the user typed of it stands apart from the rest."""
     before, found, after = sent.partition(typed) if typed else (sent, "", "")
     if before:
-        yield note(before)
+        yield synthetic_text(before)
     if typed:
         # Where it was sent in other words, the user's own are kept beside them.
         yield TextPart(text=typed) if found else TextPart(text=typed, ignored=True)
     if after:
-        yield note(after)
+        yield synthetic_text(after)
 
 
 def _files(attached: object) -> Iterator[FilePart]:
@@ -225,11 +225,11 @@ def _reply_parts(data: Json) -> Iterator[AnyPart]:
     thought, said = optional_text(data, "reasoningText"), optional_text(data, "content")
     opaque = {name: data[name] for name in _OPAQUE if data.get(name)}
     if thought or opaque:
-        yield ReasoningPart(text=thought, metadata=kept(_NAME, opaque))
+        yield ReasoningPart(text=thought, metadata=codec_metadata(_NAME, opaque))
     if said:
         yield TextPart(text=said)
     for request in objects(data.get("toolRequests") or [], "'toolRequests'"):
-        given = options(request, "arguments")
+        given = subobject(request, "arguments")
         if not given and request.get("arguments"):
             given = {"input": request["arguments"]}  # a tool with its own grammar takes a text
         state = Pending(input=given, title=optional_text(request, "intentionSummary") or UNSET)

@@ -30,18 +30,18 @@ from foldmark.model.messages import (
 from foldmark.model.values import Frozen, Json
 from foldmark.transcripts.build import (
     FormatReader,
-    UniqueNames,
+    UniqueIds,
     as_list,
     as_object,
     assistant_message,
-    by_program,
-    moment,
+    marked_synthetic,
+    milliseconds,
     optional_text,
     user_message,
     with_info,
 )
 from foldmark.transcripts.source import Head
-from foldmark.wire.codec import Answer, objects, options, text_at
+from foldmark.wire.codec import ReadResult, objects, subobject, text_at
 from foldmark.wire.gemini import KINDS, Gemini, usage_tokens
 from foldmark.wire.lists import read_list
 
@@ -66,7 +66,7 @@ class _Draft(Frozen):
     """A message of ours, which may still be written again, and the results told with it."""
 
     message: Message
-    answers: tuple[Answer, ...]
+    answers: tuple[ReadResult, ...]
     at: int | None
 
     @property
@@ -97,15 +97,15 @@ class GeminiCli(FormatReader):
     name = _NAME
     about = "Gemini CLI, ~/.gemini/tmp, and its /chat save"
     key = _wire.key
-    bare = "history"
+    list_field = "history"
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognizes(cls, head: Head) -> bool:
         """Whether a file is of this format."""
         if any(fields.keys() >= _HEADER for fields in (head.fields, *head.lines)):
             return True
         name = next((name for name in ("history", "contents") if name in head.fields), "")
-        items = head.beginning(name, _LOOKED_AT)
+        items = head.first_items(name, _LOOKED_AT)
         return bool(items) and all(map(_is_content, items))
 
     def __init__(self, name: str) -> None:
@@ -114,7 +114,7 @@ class GeminiCli(FormatReader):
         self._drafts: dict[str, _Draft] = {}
         # The records of the history as it stands: their messages, and the newest after each.
         self._history: dict[str, tuple[str | None, str | None]] = {}
-        self._names = UniqueNames()
+        self._names = UniqueIds()
         self._answered: set[str] = set()
         self._masked: set[str] = set()
         self._folds = 0
@@ -130,7 +130,7 @@ class GeminiCli(FormatReader):
         elif optional_text(record, "id") and optional_text(record, "type"):
             if _is_shown(record):
                 self._say(_draft(record, record["id"]))
-        elif patch := options(record, "$set"):
+        elif patch := subobject(record, "$set"):
             self._patch(patch)
         elif session := optional_text(record, "sessionId"):
             self._begin(record, session)
@@ -143,23 +143,29 @@ class GeminiCli(FormatReader):
 
     def _begin(self, record: Json, session: str) -> None:
         drafts = _drafts(record.get("messages"), session)
-        if self.talk.opened is None:
-            created, updated = moment(record.get("startTime")), moment(record.get("lastUpdated"))
-            self.talk.info = SessionInfo(
+        if self.conversation.emitted_info is None:
+            created, updated = (
+                milliseconds(record.get("startTime")),
+                milliseconds(record.get("lastUpdated")),
+            )
+            self.conversation.info = SessionInfo(
                 id=session,
                 project_id=optional_text(record, "projectHash") or UNSET,
                 title=optional_text(record, "summary") or UNSET,
                 time=Time(created=created or UNSET, updated=updated or created or UNSET),
             )
-            self.talk.open()
+            self.conversation.open()
         for draft in drafts:
             self._say(draft)
 
     def _patch(self, patch: Json) -> None:
-        drafts, info = _drafts(patch.get("messages"), self.talk.info.id), self.talk.info
-        if updated := moment(patch.get("lastUpdated")):
+        drafts, info = (
+            _drafts(patch.get("messages"), self.conversation.info.id),
+            self.conversation.info,
+        )
+        if updated := milliseconds(patch.get("lastUpdated")):
             info = replace(info, time=replace(info.time or Time(), updated=updated))
-        self.talk.info = replace(info, title=optional_text(patch, "summary") or info.title)
+        self.conversation.info = replace(info, title=optional_text(patch, "summary") or info.title)
         if "messages" in patch:
             self._replace(drafts)
 
@@ -171,20 +177,20 @@ class GeminiCli(FormatReader):
             parts = _wire.read(system).parts
             text = "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
             origin = replace(origin, system=text, wire={_wire.name: {"system": system}})
-        self.talk.info = SessionInfo(id=self.names.once(self.stem), origin=origin)
-        self.talk.open()
+        self.conversation.info = SessionInfo(id=self.session_ids.claim(self.stem), origin=origin)
+        self.conversation.open()
         self.tally.messages += len(contents)
         parts = [part for content in contents for part in content.get("parts") or ()]
         kinds = Counter(KINDS.get(field) for part in parts for field in part)
         self.tally.calls += kinds["call"]
         self.tally.results += kinds["result"]
-        self.tell(self.talk, *read.messages)
+        self.emit(self.conversation, *read.messages)
 
     # --- messages ---
 
     def _say(self, draft: _Draft) -> None:
-        if self.talk.opened is None:
-            self.talk.open()
+        if self.conversation.emitted_info is None:
+            self.conversation.open()
         name = draft.message.id
         if name in self._drafts and draft.masked:
             self._settle_all()  # as it was before
@@ -205,8 +211,8 @@ class GeminiCli(FormatReader):
         draft = self._drafts.pop(name)
         if draft.message.parts or not draft.answers:
             # One that was folded or taken back may be told again.
-            self.talk.add(with_info(draft.message, id=self._names.once(name)))
-        self._history[name] = (self.talk.last_id, self.talk.last_id)
+            self.conversation.add(with_info(draft.message, id=self._names.claim(name)))
+        self._history[name] = (self.conversation.last_id, self.conversation.last_id)
         self._answered -= draft.calls
         self._masked -= draft.calls
         self._answer(draft)
@@ -217,10 +223,10 @@ class GeminiCli(FormatReader):
         for answer in draft.answers:
             if answer.call_id not in self._answered:
                 self._answered.add(answer.call_id)
-                self.talk.answer(answer, draft.at)
+                self.conversation.add_result(answer, draft.at)
         if masked:
             self._masked |= masked
-            self.talk.prune(sorted(masked), draft.at)
+            self.conversation.prune(sorted(masked), draft.at)
 
     # --- another history ---
 
@@ -234,7 +240,7 @@ class GeminiCli(FormatReader):
     def _revert(self, count: int) -> None:
         """Only the first records still stand."""
         self._history = dict(list(self._history.items())[:count])
-        self.talk.revert(next(reversed(self._history.values()), (None, None))[1])
+        self.conversation.revert(next(reversed(self._history.values()), (None, None))[1])
 
     def _replace(self, drafts: list[_Draft]) -> None:
         """A history in the place of the one that was told."""
@@ -258,14 +264,14 @@ class GeminiCli(FormatReader):
         """What now stands before the tail stands for all that was before it."""
         self._folds += 1
         self.tally.messages += sum(draft.message.id not in self._history for draft in head)
-        self.talk.fold(
-            f"{self.talk.info.id}-fold-{self._folds}",
+        self.conversation.add_compaction(
+            f"{self.conversation.info.id}-fold-{self._folds}",
             [text for draft in head for text in draft.texts],
             head[-1].at if head else None,
             auto=True,
             tail=self._history[tail[0]][0] if tail else None,
         )
-        last = self.talk.last_id
+        last = self.conversation.last_id
         places = {draft.message.id: last for draft in head}
         places |= {name: self._history[name][0] or last for name in tail if name in self._history}
         self._history = {name: (place, last) for name, place in places.items()}
@@ -293,12 +299,12 @@ def _drafts(messages: object, session: str) -> list[_Draft]:
 
 def _draft(said: Json, id: str) -> _Draft:
     """A record as a message of this id."""
-    by_model, at = said.get("type") == "gemini", moment(said.get("timestamp"))
+    by_model, at = said.get("type") == "gemini", milliseconds(said.get("timestamp"))
     content = {"role": "model" if by_model else "user", "parts": _api_parts(said.get("content"))}
     read = _wire.read(content)
     if not by_model:
-        parts = by_program(read.parts, lambda part: part.text.startswith(_SETUP))
-        return _Draft(message=user_message(id, parts, at), answers=read.answers, at=at)
+        parts = marked_synthetic(read.parts, lambda part: part.text.startswith(_SETUP))
+        return _Draft(message=user_message(id, parts, at), answers=read.results, at=at)
     listed = objects(said.get("toolCalls") or [], "'toolCalls'")
     calls = {optional_text(call, "id") or f"{id}-{n}": call for n, call in enumerate(listed, 1)}
     model = optional_text(said, "model")
@@ -307,7 +313,7 @@ def _draft(said: Json, id: str) -> _Draft:
         (*_thoughts(said.get("thoughts")), *_with_calls(read.parts, calls)),
         at,
         model=(_wire.provider, model) if model else ("", ""),
-        tokens=_tokens(options(said, "tokens")),
+        tokens=_tokens(subobject(said, "tokens")),
     )
     answers = (_answer(call_id, call) for call_id, call in calls.items() if call.get("result"))
     return _Draft(message=message, answers=tuple(answers), at=at)
@@ -332,20 +338,20 @@ def _with_calls(parts: Sequence[AnyPart], calls: dict[str, Json]) -> Iterator[An
     told = {part.call_id for part in parts if isinstance(part, ToolPart)}
     for call_id, call in calls.items():
         if call_id not in told:
-            state = Pending(input=options(call, "args"))
+            state = Pending(input=subobject(call, "args"))
             yield ToolPart(tool=text_at(call, "name"), call_id=call_id, state=state)
 
 
-def _answer(call_id: str, call: Json) -> Answer:
+def _answer(call_id: str, call: Json) -> ReadResult:
     """The result of a call; where it was changed later, those of its neighbours stand with it."""
     result = call.get("result")
     read = _wire.read({"role": "user", "parts": _api_parts(result)})
-    for answer in read.answers:
-        if answer.call_id == call_id or len(read.answers) == 1:
+    for answer in read.results:
+        if answer.call_id == call_id or len(read.results) == 1:
             return replace(answer, call_id=call_id)
     text = "".join(part.text for part in read.parts if isinstance(part, TextPart))
     tool = text_at(call, "name")
-    return Answer(call_id=call_id, output=text, tool=tool, raw={"result": result})
+    return ReadResult(call_id=call_id, output=text, tool=tool, raw={"result": result})
 
 
 def _tokens(told: Json) -> Tokens | None:

@@ -16,17 +16,17 @@ from foldmark.transcripts.build import (
     FormatReader,
     as_list,
     as_object,
-    by_program,
-    moment,
-    named_model,
+    marked_synthetic,
+    milliseconds,
     number_or_unset,
+    provider_and_model,
 )
 from foldmark.transcripts.source import Head
-from foldmark.wire.codec import Answer, objects, options
+from foldmark.wire.codec import ReadResult, objects, subobject
 from foldmark.wire.openai_chat import OpenAIChat, usage_tokens
 from foldmark.wire.openai_responses import OpenAIResponses
 
-from ._runs import AgentRun, Place, enclosed, parted, place_of
+from ._runs import AgentRun, CommandSpan, enclosed_commands, find_command, split_at_command
 
 _NAME = "mini-swe-agent"
 # A command stands between these; the program looks for one kind only, that which is set up.
@@ -47,7 +47,7 @@ class MiniSweAgent(FormatReader):
     about = "mini-swe-agent, .traj.json"
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognizes(cls, head: Head) -> bool:
         """Whether a file is of this format."""
         if "messages" not in head.fields:
             return False
@@ -58,11 +58,11 @@ class MiniSweAgent(FormatReader):
         """Tell what a run says."""
         messages = objects(record.get("messages"), "'messages'")
         about = as_object(record.get("info"))
-        config = options(about, "config")
+        config = subobject(about, "config")
         self.key = (_RESPONSES if any(map(_is_response, messages)) else _CHAT).key
         run = _MiniSweRun(self, record.get("instance_id"), messages)
-        run.model = named_model(options(config, "model").get("model_name"))
-        folder = options(config, "environment").get("cwd")
+        run.model = provider_and_model(subobject(config, "model").get("model_name"))
+        folder = subobject(config, "environment").get("cwd")
         run.read_all("messages", about, version=about.get("mini_version"), directory=folder)
         run.flush()
 
@@ -90,28 +90,28 @@ class _MiniSweRun(AgentRun):
         role = "user" if is_exit else said.get("role")
         parts = wire.read({"role": role, "content": said.get("content")}).parts
         if not self.has_called or is_exit:  # it complains of an answer without a command
-            parts = by_program(parts)
+            parts = marked_synthetic(parts)
         if not all(isinstance(part, TextPart) and not part.text for part in parts):
-            self.user(name, parts, _at(said))
+            self.add_user(name, parts, _at(said))
 
     # --- the model ---
 
     def _reply(self, said: Json, name: str) -> None:
-        content, extra = said.get("content"), options(said, "extra")
-        response = options(extra, "response")
+        content, extra = said.get("content"), subobject(said, "extra")
+        response = subobject(extra, "response")
         place = None if said.get("tool_calls") else _place(content, extra.get("actions"))
         if place is None or not isinstance(content, str):
             beside = {field: held for field in _BESIDE if (held := said.get(field))}
             parts = _CHAT.read({"role": "assistant", "content": content or None, **beside}).parts
         else:
-            parts = parted(content, place, _NAME, "bash", f"{name}-call")
+            parts = split_at_command(content, place, _NAME, "bash", f"{name}-call")
         self.reply(
             name,
             _with_thoughts(parts, response),
-            _at(said) or moment(response.get("created")),
+            _at(said) or milliseconds(response.get("created")),
             model=response.get("model"),
             tokens=usage_tokens(response.get("usage") or None),
-            cost=number_or_unset(extra.get("cost") or options(response, "usage").get("cost")),
+            cost=number_or_unset(extra.get("cost") or subobject(response, "usage").get("cost")),
         )
 
     def _response(self, said: Json, name: str) -> None:
@@ -120,11 +120,11 @@ class _MiniSweRun(AgentRun):
         reply = _RESPONSES.read_reply(given)
         self.reply(
             name,
-            reply.read.parts,
-            _at(said) or moment(said.get("created_at")),
+            reply.message.parts,
+            _at(said) or milliseconds(said.get("created_at")),
             model=reply.model,
             tokens=reply.tokens,
-            cost=number_or_unset(options(said, "extra").get("cost")),
+            cost=number_or_unset(subobject(said, "extra").get("cost")),
         )
 
 
@@ -133,7 +133,7 @@ class _MiniSweRun(AgentRun):
 
 def _at(said: Json) -> int | None:
     """When a message was made."""
-    return moment(options(said, "extra").get("timestamp") or said.get("timestamp"))
+    return milliseconds(subobject(said, "extra").get("timestamp") or said.get("timestamp"))
 
 
 def _is_response(said: Json) -> bool:
@@ -143,37 +143,37 @@ def _is_response(said: Json) -> bool:
 
 def _is_output(said: Json) -> bool:
     """Whether it can be what a command gave back; the program tells what interrupts."""
-    interrupts = options(said, "extra").get("interrupt_type")
+    interrupts = subobject(said, "extra").get("interrupt_type")
     return said.get("role") in ("user", "exit") and not interrupts
 
 
-def _output(said: Json) -> Answer:
+def _output(said: Json) -> ReadResult:
     """The result of a call of the Responses API."""
     given = {field: said.get(field) for field in ("type", "call_id", "output")}
-    answers = _RESPONSES.read(given).answers
+    answers = _RESPONSES.read(given).results
     if not answers:
         raise BadInput("a result names no call")
     return answers[0]
 
 
-def _place(text: Any, actions: Any) -> Place | None:
+def _place(text: Any, actions: Any) -> CommandSpan | None:
     """Where the one command of an answer stands; the second version tells what it is."""
     if not isinstance(text, str):
         return None
     match actions:
         case [{"command": str(command)}] if command.strip():
-            return place_of(text, command.strip())
+            return find_command(text, command.strip())
         case _:
             pass
     for opening, closing in _ENCLOSING:
-        if found := enclosed(text, opening, closing):
+        if found := enclosed_commands(text, opening, closing):
             return found[0] if len(found) == 1 else None
     return None
 
 
 def _with_thoughts(parts: tuple[AnyPart, ...], response: Json) -> tuple[AnyPart, ...]:
     """What the model thought put first, where the message itself does not tell it."""
-    message = options(next(iter(as_list(response.get("choices"))), None), "message")
+    message = subobject(next(iter(as_list(response.get("choices"))), None), "message")
     told = next((held for name in _THOUGHTS if (held := message.get(name))), None)
     if not isinstance(told, str) or any(isinstance(part, ReasoningPart) for part in parts):
         return parts

@@ -6,7 +6,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from foldmark.model.messages import Message, SessionInfo, Transcript, decode_transcript
-from foldmark.transcripts.build import FormatReader, Reverted, Talk
+from foldmark.transcripts.build import ConversationBuilder, FormatReader, SessionReverted
 from foldmark.transcripts.source import Head, Record
 
 
@@ -17,7 +17,7 @@ class OpenCode(FormatReader):
     about = "`opencode export`, and Foldmark's own"
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognizes(cls, head: Head) -> bool:
         """Whether a file is of this format."""
         info = head.field("info") if {"info", "messages"} <= set(head.fields) else None
         # Others have these two keys as well; only here the first names a session by its id.
@@ -30,16 +30,18 @@ class OpenCode(FormatReader):
     def read(self, record: Transcript) -> None:
         """Tell its messages as they are, and its reverts after what they hide."""
         info, messages = replace(record.info, revert=UNSET, reverted=UNSET), record.messages
-        talk = Talk(self, info, record.extra)
-        talk.open()
+        conversation = ConversationBuilder(self, info, record.extra)
+        conversation.open()
         self.tally.messages += len(messages)
         ends = {gap.stop: gap.start for gap in _hidden_ranges(record.info, messages)}
         for place, message in enumerate(messages, 1):
             self.tally.count_calls(message.parts)
-            self.tell(talk, message)
+            self.emit(conversation, message)
             if place in ends:
                 first = ends[place]
-                self.tell(talk, Reverted(message=messages[first - 1].id if first else None))
+                self.emit(
+                    conversation, SessionReverted(message=messages[first - 1].id if first else None)
+                )
 
 
 def _hidden_ranges(info: SessionInfo, messages: Sequence[Message]) -> list[range]:

@@ -26,21 +26,29 @@ from foldmark.model.messages import (
 )
 from foldmark.model.values import Extra, Json
 from foldmark.transcripts.build import (
+    ConversationBuilder,
     FormatReader,
-    Talk,
-    UniqueNames,
+    UniqueIds,
     as_list,
     as_object,
-    moment,
-    named_model,
-    note,
+    milliseconds,
     optional_text,
+    provider_and_model,
     read_each,
     session_time,
+    synthetic_text,
     text_or_empty,
 )
 from foldmark.transcripts.source import Head
-from foldmark.wire.codec import Answer, as_number, kind_words, objects, options, url_parts, without
+from foldmark.wire.codec import (
+    ReadResult,
+    json_type,
+    objects,
+    positive_int,
+    subobject,
+    url_parts,
+    without,
+)
 from foldmark.wire.openai_chat import OpenAIChat, usage_tokens
 
 from ._runs import run_facts
@@ -69,22 +77,22 @@ class OpenHands(FormatReader):
     name = _NAME
     about = "OpenHands, output.jsonl or a list of events"
     key = _wire.key
-    bare = "history"
+    list_field = "history"
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognizes(cls, head: Head) -> bool:
         """Whether a file is of this format."""
         name = "history" if "history" in head.fields else "trajectory"
         events = [_first(line) for line in head.lines[:3]]
-        return any(map(_is_event, events or (*head.beginning(name, 1), *head.beginning("", 1))))
+        return any(map(_is_event, events or (*head.first_items(name, 1), *head.first_items("", 1))))
 
     def read(self, record: Json) -> None:
         """Tell what a run says."""
         name = "history" if record.get("history") else "trajectory"
         events: list[Json] = []
         read_each(record.get(name) or [], name, lambda e, n: events.extend(_in_a_row(e, n)))
-        session = self.names.once(str(record.get("instance_id") or self.stem))
-        cost = options(record, "metrics").get("accumulated_cost")
+        session = self.session_ids.claim(str(record.get("instance_id") or self.stem))
+        cost = subobject(record, "metrics").get("accumulated_cost")
         facts = {"error": record.get("error"), "accumulated_cost": cost}
         run = _OpenHandsRun(self, _info(session, events), run_facts(_NAME, facts, facts))
         run.begin(record, events)
@@ -92,7 +100,7 @@ class OpenHands(FormatReader):
         run.flush()
 
 
-class _OpenHandsRun(Talk):
+class _OpenHandsRun(ConversationBuilder):
     """The events of one run."""
 
     def __init__(
@@ -101,7 +109,7 @@ class _OpenHandsRun(Talk):
         super().__init__(reader, info, extra)
         self._model: tuple[str, str] = ("", "")
         self._usages: dict[str, Json] = {}  # by their responses
-        self._names = UniqueNames()
+        self._names = UniqueIds()
         self._places: list[tuple[int, str]] = []  # messages by the events they began with
         self._calls: dict[object, str] = {}  # by the events that made them
         self._unanswered: dict[str, None] = {}  # calls without an observation
@@ -111,20 +119,22 @@ class _OpenHandsRun(Talk):
 
     def begin(self, record: Json, events: list[Json]) -> None:
         """Tell of the run, and its task where an older version has that beside the events."""
-        self._model = named_model(options(record.get("metadata"), "llm_config").get("model"))
-        usages = objects(options(record, "metrics").get("token_usages") or [], "'token_usages'")
+        self._model = provider_and_model(
+            subobject(record.get("metadata"), "llm_config").get("model")
+        )
+        usages = objects(subobject(record, "metrics").get("token_usages") or [], "'token_usages'")
         self._usages = {optional_text(usage, "response_id"): usage for usage in usages}
         self.open()
         instruction = record.get("instruction")
         if isinstance(instruction, str) and all(e.get("action") != "message" for e in events):
             self._by_user = False
-            name = self._names.once(f"{self.info.id}-instruction")
-            self.user(name, (TextPart(text=instruction),), None)
+            name = self._names.claim(f"{self.info.id}-instruction")
+            self.add_user(name, (TextPart(text=instruction),), None)
 
     def read(self, event: Json, number: int) -> None:
         """Tell what an event says."""
         own = event.get("id")
-        name = self._names.once(f"{self.info.id}-{f'event-{number}' if own is None else own}")
+        name = self._names.claim(f"{self.info.id}-{f'event-{number}' if own is None else own}")
         action, observation = event.get("action"), event.get("observation")
         last = self.last_id
         if action and action not in _SILENT:
@@ -149,7 +159,7 @@ class _OpenHandsRun(Talk):
         if action == "condensation":
             self._fold(event, name)
         elif is_message:
-            self.assistant(name, _message(event), _at(event), model=self._model)
+            self.add_assistant(name, _message(event), _at(event), model=self._model)
         elif action != "system":
             self._call(event, name)
 
@@ -157,7 +167,7 @@ class _OpenHandsRun(Talk):
         self._by_user = False
         if event["action"] == "message":
             self.reader.tally.messages += 1
-            self.user(name, _message(event), _at(event))
+            self.add_user(name, _message(event), _at(event))
             return
         command = _arguments(event).get("command")
         is_run = event["action"] == "run" and isinstance(command, str)
@@ -166,8 +176,8 @@ class _OpenHandsRun(Talk):
     # --- calls and their results ---
 
     def _call(self, event: Json, name: str) -> None:
-        about = options(event, "tool_call_metadata")
-        response = options(about, "model_response")
+        about = subobject(event, "tool_call_metadata")
+        response = subobject(about, "model_response")
         call, of = optional_text(about, "tool_call_id") or name, optional_text(response, "id")
         self._calls[event.get("id")] = call
         goes_on = bool(of) and of == self._response
@@ -187,11 +197,11 @@ class _OpenHandsRun(Talk):
             said = parts or (() if goes_on else _thoughts(event))
             parts = (*said, ToolPart(tool=tool, call_id=call, state=Pending(input=given)))
         self._unanswered |= dict.fromkeys(self._told)
-        self.assistant(
+        self.add_assistant(
             name,
             parts,
             _at(event),
-            model=self._model if any(self._model) else named_model(response.get("model")),
+            model=self._model if any(self._model) else provider_and_model(response.get("model")),
             tokens=self._tokens(of, response),
             wire=wire or UNSET,
         )
@@ -212,19 +222,19 @@ class _OpenHandsRun(Talk):
             self._note(event, name, _output(event))
             return
         del self._unanswered[call]
-        extras = options(event, "extras")
-        answer = Answer(
+        extras = subobject(event, "extras")
+        answer = ReadResult(
             call_id=call,
             output=_output(event),
             is_error=event["observation"] == "error" or extras.get("error") is True,
             files=tuple(_images(extras.get("image_urls"))),
         )
-        self.answer(answer, _at(event))
+        self.add_result(answer, _at(event))
 
     def _caused(self, event: Json) -> str | None:
         """The call that an observation answers."""
         own, cause = event.get("id"), event.get("cause")
-        about = options(event, "tool_call_metadata")
+        about = subobject(event, "tool_call_metadata")
         for call in (optional_text(about, "tool_call_id"), self._calls.get(cause)):
             if call in self._unanswered:
                 return call
@@ -234,7 +244,7 @@ class _OpenHandsRun(Talk):
 
     def _note(self, event: Json, name: str, text: str) -> None:
         if text.strip():
-            self.user(name, (note(text),), _at(event))
+            self.add_user(name, (synthetic_text(text),), _at(event))
 
     # --- condensations ---
 
@@ -242,10 +252,10 @@ class _OpenHandsRun(Talk):
         """What is told in place of the forgotten events; those after them are kept."""
         told = _arguments(event)
         forgotten = told.get("forgotten_event_ids")
-        last = as_number(told.get("forgotten_events_end_id"))
+        last = positive_int(told.get("forgotten_events_end_id"))
         if isinstance(forgotten, list):
-            last = max(map(as_number, as_list(told["forgotten_event_ids"])), default=-1)
-        self.fold(
+            last = max(map(positive_int, as_list(told["forgotten_event_ids"])), default=-1)
+        self.add_compaction(
             name,
             (TextPart(text=text_or_empty(told.get("summary"))),),
             _at(event),
@@ -269,12 +279,12 @@ def _in_a_row(entry: Any, number: int) -> Iterator[Json]:
 def _event(entry: Any) -> Json:
     event = as_object(entry)
     if not isinstance(entry, dict):
-        raise BadInput(f"an event is an object, not {kind_words(entry)}")
+        raise BadInput(f"an event is an object, not {json_type(entry)}")
     for name in ("source", "action", "observation"):
         optional_text(event, name)
     for name in ("id", "cause"):
         if not isinstance(event.get(name), int | str | None):
-            raise BadInput(f"'{name}' is {kind_words(event[name])}, not a number or a text")
+            raise BadInput(f"'{name}' is {json_type(event[name])}, not a number or a text")
     return event
 
 
@@ -292,7 +302,7 @@ def _paired(events: list[Json], number: int) -> Iterator[Json]:
 
 
 def _at(event: Json) -> int | None:
-    return moment(event.get("timestamp"))
+    return milliseconds(event.get("timestamp"))
 
 
 def _arguments(event: Json) -> Json:
@@ -319,20 +329,20 @@ def _message(event: Json) -> tuple[AnyPart, ...]:
 
 def _output(event: Json) -> str:
     """What an observation tells the model, as far as it is recorded."""
-    text, extras = text_or_empty(event.get("content")), options(event, "extras")
+    text, extras = text_or_empty(event.get("content")), subobject(event, "extras")
     if event.get("observation") == "delegate":
-        told = options(extras, "outputs").get("content")
+        told = subobject(extras, "outputs").get("content")
         return told if isinstance(told, str) else text
-    around = options(extras, "metadata")
+    around = subobject(extras, "metadata")
     prefix, suffix = (text_or_empty(around.get(name)) for name in ("prefix", "suffix"))
     return f"{prefix}{text}{suffix}"
 
 
 def _recalled(event: Json) -> str:
     """What the program found for the model to know; its own words around it are not recorded."""
-    extras = options(event, "extras")
+    extras = subobject(event, "extras")
     lines = [f"{name}: {held}" for name in _PLACES if (held := extras.get(name))]
-    if hosts := options(extras, "runtime_hosts"):
+    if hosts := subobject(extras, "runtime_hosts"):
         lines.append(f"runtime_hosts: {', '.join(hosts)}")
     pieces = ["\n".join(lines), *(extras.get(name) for name in _TOLD)]
     agents = as_list(extras.get("microagent_knowledge"))
@@ -343,7 +353,7 @@ def _recalled(event: Json) -> str:
 def _answered(response: Json) -> tuple[tuple[AnyPart, ...], Json | None]:
     """What the model said in a response, all its calls among it; and what its wire keeps."""
     choices = as_list(response.get("choices"))
-    message = options(choices[0], "message") if choices else {}
+    message = subobject(choices[0], "message") if choices else {}
     if not message:
         return (), None
     given = {name: held for name, held in message.items() if held not in (None, "")}

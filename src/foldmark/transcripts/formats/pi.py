@@ -26,18 +26,26 @@ from foldmark.model.values import Json
 from foldmark.transcripts.build import (
     FormatReader,
     assistant_message,
-    by_program,
-    moment,
-    note,
+    marked_synthetic,
+    milliseconds,
     number_or_unset,
     optional_text,
     session_time,
+    synthetic_text,
     text_or_empty,
     user_message,
 )
 from foldmark.transcripts.source import Head
 from foldmark.wire.anthropic import usage_tokens
-from foldmark.wire.codec import Answer, data_url, object_at, objects, opaque, options, text_at
+from foldmark.wire.codec import (
+    ReadResult,
+    data_url,
+    object_at,
+    objects,
+    opaque_part,
+    subobject,
+    text_at,
+)
 
 _NAME = "pi"
 _MOST_ENTRIES = 20_000
@@ -61,7 +69,7 @@ class Pi(FormatReader):
     key = _NAME
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognizes(cls, head: Head) -> bool:
         """Whether a file is of this format."""
         first: Json = head.lines[0] if head.lines else {}
         is_header = first.get("type") == "session" and isinstance(first.get("id"), str)
@@ -89,10 +97,10 @@ class Pi(FormatReader):
 
     def _open(self, record: Json, *, is_header: bool) -> None:
         cwd = record.get("cwd")
-        self.talk.open(
+        self.conversation.open(
             id=(optional_text(record, "id") if is_header else "") or self.stem,
             directory=cwd if isinstance(cwd, str) else UNSET,
-            time=session_time(moment(record.get("timestamp"))),
+            time=session_time(milliseconds(record.get("timestamp"))),
         )
 
     def _choose(self, record: Json) -> None:
@@ -104,24 +112,26 @@ class Pi(FormatReader):
 
     def _entry(self, record: Json, kind: str) -> None:
         own = optional_text(record, "id")
-        name, at = own or f"{self.talk.info.id}-{self.line}", _time(record)
+        name, at = own or f"{self.conversation.info.id}-{self.line}", _time(record)
         said = self._said(record, kind, name, at)  # first of all: it may be unreadable
         summary = text_at(record, "summary") if kind == "compaction" else ""
         self.tally.messages += kind == "message"
         if "parentId" in record:
             self._go_to(optional_text(record, "parentId") or None)
         if isinstance(said, Message):
-            self.talk.add(said)
-        elif isinstance(said, Answer):
-            self.talk.answer(said, at)
+            self.conversation.add(said)
+        elif isinstance(said, ReadResult):
+            self.conversation.add_result(said, at)
         elif kind == "compaction":
             self._fold(record, summary, name, at)
         elif kind == "session_info" and isinstance(record.get("name"), str):
-            self.talk.open(title=record["name"] or UNSET)
+            self.conversation.open(title=record["name"] or UNSET)
         # In version 1 entries have no names, and are told by where they stand in the file.
         self._add(own or str(self.line - 1), is_message=said is not None)
 
-    def _said(self, record: Json, kind: str, name: str, at: int | None) -> Message | Answer | None:
+    def _said(
+        self, record: Json, kind: str, name: str, at: int | None
+    ) -> Message | ReadResult | None:
         """The message or result of an entry; None where the model sees none."""
         said = object_at(record, "message") if kind == "message" else record
         match kind, text_at(said, "role") if kind == "message" else "":
@@ -134,17 +144,17 @@ class Pi(FormatReader):
             case "message", "bashExecution":
                 found = user_message(name, (_ran(said),), at)
             case ("message", "custom" | "hookMessage") | ("custom_message", _):
-                found = user_message(name, by_program(_parts(said, {})), at)
+                found = user_message(name, marked_synthetic(_parts(said, {})), at)
             case "branch_summary", _:
                 left = text_at(record, "summary")
-                words = note(f"What was done on a branch that was left:\n\n{left}")
+                words = synthetic_text(f"What was done on a branch that was left:\n\n{left}")
                 found = user_message(name, (words,), at)
             case _:  # of an extension, for the screen: the model never sees it
                 found = None
         return found
 
     def _answer(self, said: Json, name: str, at: int | None) -> Message:
-        stop, usage = optional_text(said, "stopReason"), options(said, "usage")
+        stop, usage = optional_text(said, "stopReason"), subobject(said, "usage")
         provider, model = optional_text(said, "provider"), optional_text(said, "model")
         about: Json = {"finish": _FINISH.get(stop, "other") if stop else ""}
         if stop in _ERRORS:
@@ -156,7 +166,7 @@ class Pi(FormatReader):
             at,
             model=(provider or self._model[0], model or self._model[1]),
             tokens=_tokens(usage),
-            cost=number_or_unset(options(usage, "cost").get("total")),
+            cost=number_or_unset(subobject(usage, "cost").get("total")),
             variant=self._level or UNSET,
             **about,
         )
@@ -166,7 +176,7 @@ class Pi(FormatReader):
     def _fold(self, record: Json, summary: str, name: str, at: int | None) -> None:
         first = record.get("firstKeptEntryId", record.get("firstKeptEntryIndex", UNSET))
         told = {field: record[field] for field in _COMPACTION if field in record}
-        self.talk.fold(
+        self.conversation.add_compaction(
             name,
             (TextPart(text=summary),),
             at,
@@ -181,7 +191,7 @@ class Pi(FormatReader):
         """Put an entry at the end of the branch."""
         if name in self._entries:
             return  # a name is given once, or a branch could end in itself
-        self._entries[name] = _Entry(self._leaf, self.talk.last_id, is_message)
+        self._entries[name] = _Entry(self._leaf, self.conversation.last_id, is_message)
         self._leaf = name
         if len(self._entries) > _MOST_ENTRIES:
             del self._entries[next(iter(self._entries))]
@@ -191,8 +201,8 @@ class Pi(FormatReader):
         if parent is None or parent in self._entries:
             target = None if parent is None else self._entries[parent].message
             self._leaf = parent
-            if target != self.talk.last_id:
-                self.talk.revert(target)
+            if target != self.conversation.last_id:
+                self.conversation.revert(target)
 
     def _message_from(self, first: str) -> str | None:
         """The first message on the branch at an entry or after it."""
@@ -219,14 +229,16 @@ class _Entry(NamedTuple):
 
 def _time(record: Json) -> int | None:
     """When an entry was made."""
-    return moment(options(record, "message").get("timestamp")) or moment(record.get("timestamp"))
+    return milliseconds(subobject(record, "message").get("timestamp")) or milliseconds(
+        record.get("timestamp")
+    )
 
 
-def _result(said: Json) -> Answer:
+def _result(said: Json) -> ReadResult:
     """The result of a call; what is told to the screen beside it is passed over."""
     call, tool = text_at(said, "toolCallId"), optional_text(said, "toolName")
     parts = _parts(said, said)
-    return Answer(
+    return ReadResult(
         call_id=call,
         tool=tool,
         output="\n".join(part.text for part in parts if isinstance(part, TextPart)),
@@ -247,7 +259,7 @@ def _ran(said: Json) -> TextPart:
         text += f"\n(exit code {said['exitCode']})"
     if path := optional_text(said, "fullOutputPath"):
         text += f"\n(cut short; all of it is in {path})"
-    return replace(note(text), ignored=True if said.get("excludeFromContext") else UNSET)
+    return replace(synthetic_text(text), ignored=True if said.get("excludeFromContext") else UNSET)
 
 
 def _tokens(usage: Json) -> Tokens | None:
@@ -287,7 +299,7 @@ def _block(block: Json, said: Json) -> AnyPart:
                 metadata=_signature(said, block, "thoughtSignature"),
             )
         case str():
-            return opaque(_NAME, block)
+            return opaque_part(_NAME, block)
         case _:
             raise BadInput("a block of content has no type")
 

@@ -13,21 +13,21 @@ from msgspec import Struct
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, Pending, TextPart, ToolPart
-from foldmark.model.values import Json, decoder, parsed
+from foldmark.model.values import Json, decoder, parse_json
 from foldmark.transcripts.build import (
     FormatReader,
     as_list,
     as_object,
-    by_program,
-    named_model,
+    marked_synthetic,
+    provider_and_model,
     text_or_empty,
 )
 from foldmark.transcripts.source import Head, Record
 from foldmark.wire.anthropic import read_block
-from foldmark.wire.codec import objects, options, text_at
+from foldmark.wire.codec import objects, subobject, text_at
 from foldmark.wire.openai_chat import OpenAIChat
 
-from ._runs import AgentRun, parted, place_of
+from ._runs import AgentRun, find_command, split_at_command
 
 _NAME = "swe-agent"
 # Its own commands, where they are called by text; any other line is for the shell.
@@ -67,11 +67,11 @@ class SweAgent(FormatReader):
     key = _wire.key
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognizes(cls, head: Head) -> bool:
         """Whether a file is of this format."""
         if not {"history", "trajectory", "info"} <= head.fields.keys():
             return False
-        return any("role" in as_object(item) for item in head.beginning("history", 1))
+        return any("role" in as_object(item) for item in head.first_items("history", 1))
 
     def decode(self, record: Record) -> _Trajectory:
         """A run; not decoded is what its steps repeat, which is most of a file."""
@@ -80,8 +80,8 @@ class SweAgent(FormatReader):
     def read(self, record: _Trajectory) -> None:
         """Tell what a run says."""
         config, about = _config(record.replay_config), as_object(record.info)
-        run = _SweAgentRun(self, options(config, "problem_statement").get("id"), record.history)
-        run.model = named_model(options(options(config, "agent"), "model").get("name"))
+        run = _SweAgentRun(self, subobject(config, "problem_statement").get("id"), record.history)
+        run.model = provider_and_model(subobject(subobject(config, "agent"), "model").get("name"))
         run.read_all("history", about, version=about.get("swe_agent_version"))
         run.end(record.trajectory or [])
 
@@ -97,7 +97,7 @@ class _SweAgentRun(AgentRun):
         else:
             parts = _wire.read({"role": "user", "content": content}).parts
             is_told = said.get("is_demo") is True or role != "user"
-            self.user(name, by_program(parts) if is_told else parts, None)
+            self.add_user(name, marked_synthetic(parts) if is_told else parts, None)
 
     def end(self, steps: list[_Observation]) -> None:
         """An older version does not write the output of the last command into the history."""
@@ -122,9 +122,9 @@ def _with_command(text: str, action: str, call_id: str) -> tuple[AnyPart, ...]:
     """An answer with a command in its text, which some models write in another form."""
     word = action.split(None, 1)[0]
     tool = word if word in _COMMANDS else "bash"
-    place = place_of(text, action)
+    place = find_command(text, action)
     if place is not None:
-        return parted(text, place, _NAME, tool, call_id)
+        return split_at_command(text, place, _NAME, tool, call_id)
     call = ToolPart(tool=tool, call_id=call_id, state=Pending(input={"command": action}))
     return (TextPart(text=text), call)
 
@@ -143,5 +143,5 @@ def _config(held: object) -> Json:
     """How the run was set up; some versions write that as JSON inside a text."""
     if isinstance(held, str):
         with suppress(BadInput):
-            held = parsed(held.encode("utf-8", "replace"))
+            held = parse_json(held.encode("utf-8", "replace"))
     return as_object(held)

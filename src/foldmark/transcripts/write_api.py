@@ -19,7 +19,7 @@ from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import Json
 from foldmark.policy import FOLDMARK
 from foldmark.providers.models import limits_name
-from foldmark.wire.codec import WIRES, codec_of, wire_named
+from foldmark.wire.codec import WIRES, codec_named, load_codec
 from foldmark.wire.formats import encode, request
 
 # Where a request has its messages, and where its system prompt, if that is no message.
@@ -49,7 +49,7 @@ _USUAL = "anthropic"
 
 def wire_messages(transcript: Transcript, wire: str) -> list[Json]:
     """All messages of a session on a wire."""
-    name = wire_named(wire).name
+    name = codec_named(wire).name
     said, origin = _said(transcript.messages), transcript.info.origin or Origin()
     # What was said since has its times.
     is_list = not any(message.info.time for message in said)
@@ -66,7 +66,7 @@ def wire_view(shown: Sequence[PromptMessage], info: SessionInfo, wire: str) -> l
 
 def request_body(shown: Sequence[PromptMessage], info: SessionInfo, wire: str) -> Json:
     """What a view shows as the body of a request, with the system prompt and the tools if known."""
-    name = wire_named(wire).name
+    name = codec_named(wire).name
     place, beside = _BODIES[name]
     body: Json = {}
     if beside is not None and _system(info):
@@ -130,7 +130,9 @@ def _wire_of(tool: object) -> str:
 
 def own_wire(transcript: Transcript, model: str = "") -> str:
     """The wire that a transcript speaks itself, else that of its model's provider."""
-    codecs = [codec_of(name) for name in reversed(WIRES)]  # of a provider's two the usual one last
+    codecs = [
+        load_codec(name) for name in reversed(WIRES)
+    ]  # of a provider's two the usual one last
     by_key = {codec.key: codec.name for codec in codecs}
     found: Counter[str] = Counter()
     for message in transcript.messages:
