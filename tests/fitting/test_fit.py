@@ -20,7 +20,7 @@ from foldmark.model.prompt_messages import (
     UserMessage,
 )
 from foldmark.tokens.counters import by_classes
-from foldmark.wire.codec import WIRES, wire_named
+from foldmark.wire.codec import WIRES, codec_named
 from tests.support.effort import examples
 from tests.support.list_checks import check_pairs, size
 
@@ -57,7 +57,7 @@ def talk(rng: random.Random, wire: str, steps: int) -> list[Any]:
                 shown.append(AssistantMessage(content=(Text(text=said(rng, 30)),)))
             shown.append(UserMessage(content=(Text(text=f"Request {number}: {said(rng, 40)}"),)))
         shown += shown_step(rng, number)
-    codec = wire_named(wire)
+    codec = codec_named(wire)
     prompt = codec.system("Be brief.") if rng.random() < 0.5 else []
     return [*prompt, *codec.write(shown, as_is=False)]
 
@@ -70,7 +70,7 @@ def room(window: int) -> int:
 def test_a_list_that_fits_comes_back_as_the_very_same(wire: str) -> None:
     messages = talk(random.Random(1), wire, 12)  # noqa: S311 - no secrets here
     assert foldmark.fit(messages, 200_000) is messages
-    assert foldmark.fit(messages, 200_000, wire=wire) is messages
+    assert foldmark.fit(messages, 200_000, api=wire) is messages
     assert foldmark.fit([], 10) == []
 
 
@@ -118,7 +118,7 @@ def test_what_the_user_said_survives() -> None:
     messages += talk(rng, "openai-chat", 60)[1:]
     messages += [{"role": "assistant", "content": "Done."}]
     messages += [{"role": "user", "content": "Now oil all seventeen gears."}]
-    codec = wire_named("openai-chat")
+    codec = codec_named("openai-chat")
     for number in range(200, 260):
         messages += codec.write(shown_step(rng, number), as_is=False)
         told = str(foldmark.fit(messages, 8_000))
@@ -128,7 +128,7 @@ def test_what_the_user_said_survives() -> None:
 
 def test_a_huge_output_is_cut_in_its_middle() -> None:
     messages = talk(random.Random(6), "anthropic", 3)  # noqa: S311 - no secrets here
-    codec = wire_named("anthropic")
+    codec = codec_named("anthropic")
     call = Call(tool_call_id="big", tool_name="read", input={})
     output = Output(type="text", value="BEGIN " + "mill " * 90_000 + " END")
     result = Result(tool_call_id="big", tool_name="read", output=output)
@@ -148,7 +148,7 @@ def test_lists_with_open_calls_and_lost_results_are_mended(wire: str) -> None:
         messages = talk(rng, wire, 40)
         for _ in range(rng.randint(1, 4)):
             del messages[rng.randrange(1, len(messages))]
-        made = foldmark.fit(messages, 6_000, wire=wire)
+        made = foldmark.fit(messages, 6_000, api=wire)
         assert made is not messages
         assert size(made, wire) < room(6_000)
         check_pairs(made, wire)
@@ -160,7 +160,7 @@ def test_the_window_is_known_by_the_models_name() -> None:
     assert foldmark.fit(messages, 9_000, model="nobody:knows") is not messages
     with pytest.raises(foldmark.UnknownModel):
         foldmark.fit(messages, model="nobody:knows")
-    with pytest.raises(foldmark.BadInput, match="give window="):
+    with pytest.raises(foldmark.BadInput, match="pass window="):
         foldmark.fit(messages)
 
 
@@ -186,7 +186,7 @@ def test_a_tool_loop_in_the_middle_of_much_talk_keeps_its_pairs() -> None:
         {"role": "assistant", "content": "so " * 60},
     ]
     for wire in WIRES[:3]:
-        codec, rng = wire_named(wire), random.Random(11)  # noqa: S311 - no secrets here
+        codec, rng = codec_named(wire), random.Random(11)  # noqa: S311 - no secrets here
         loop = [held for number in range(40) for held in shown_step(rng, number)]
         messages = [*said_so * 3, *codec.write(loop, as_is=False), *said_so * 15]
         for end in range(len(messages), len(messages) - 24, -2):
@@ -217,7 +217,7 @@ def test_objects_whose_role_is_their_kind_are_read_as_such() -> None:
     check_pairs(made, "gemini")
     assert (
         sum(
-            bool(MessageScanner(made, wire_named("gemini"), by_classes).at(n).calls)
+            bool(MessageScanner(made, codec_named("gemini"), by_classes).at(n).calls)
             for n in range(len(made))
         )
         > 2
@@ -232,7 +232,7 @@ def test_instructions_in_between_and_long_open_requests_survive() -> None:
     messages += [{"role": "system", "content": "From here on, speak as a miller."}]
     messages += [{"role": "user", "content": request}]
     for number in range(120):
-        messages += wire_named("openai-chat").write(shown_step(rng, number), as_is=False)
+        messages += codec_named("openai-chat").write(shown_step(rng, number), as_is=False)
     made = foldmark.fit(messages, 24_000)
     assert "speak as a miller" in str(made)
     assert all(f"item {number} of" in made[0]["content"] for number in range(600))
@@ -277,11 +277,11 @@ def test_room_for_the_answer_is_what_is_asked_for() -> None:
 def test_mistakes_are_told_in_one_line() -> None:
     wrong: tuple[Any, ...] = ({}, None, "text", iter([]))
     for messages in wrong:
-        with pytest.raises(foldmark.BadInput, match="a list of messages is expected"):
+        with pytest.raises(foldmark.BadInput, match="messages must be a list"):
             foldmark.fit(messages, 100)
-    with pytest.raises(foldmark.BadInput, match="a window of 'a' tokens"):
+    with pytest.raises(foldmark.BadInput, match="window must be a positive number of tokens, not 'a'"):
         foldmark.fit([], window=cast("Any", "a"))
-    with pytest.raises(foldmark.BadInput, match="a window of 0 tokens"):
+    with pytest.raises(foldmark.BadInput, match="window must be a positive number of tokens, not 0"):
         foldmark.fit([], 0)
     long = [
         {"role": "user", "content": "mill " * 900},
@@ -302,7 +302,7 @@ def test_calls_of_another_kind_are_counted() -> None:
 
     messages = [{"role": "user", "content": "Mend it"}, *(m for n in range(30) for m in step(n))]
     assert size(messages, "openai-chat") > 20_000
-    fitted = foldmark.fit(messages, window=8_000, wire="openai-chat")
+    fitted = foldmark.fit(messages, window=8_000, api="openai-chat")
     assert fitted is not messages
     assert size(fitted, "openai-chat") <= room(8_000)
     check_pairs(fitted, "openai-chat")

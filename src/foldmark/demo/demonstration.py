@@ -1,7 +1,7 @@
-"""The demonstration: a recorded session outgrows a small window, is compacted, undone and recalled.
+"""The demonstration: a recorded session outgrows a small window and is compacted.
 
-The sample is a coding agent's session, recorded by `scripts/record_sample.py`. Nothing is drawn
-here, and no model is asked: the summary is the digest.
+It also checks undo, redo and recall. The sample is the session of a coding agent, recorded by
+`scripts/record_sample.py`. No model is asked: the summary is the digest.
 """
 
 import re
@@ -35,7 +35,7 @@ _WORTH_RECALLING = 1_000  # characters
 
 
 class UndoCheck(Frozen):
-    """Hashes of the view: before the compaction, after it, with it undone, and with it redone."""
+    """Hashes of the view before and after a compaction, after its undo and after its redo."""
 
     before: str
     compacted: str
@@ -44,12 +44,12 @@ class UndoCheck(Frozen):
 
     @property
     def is_exact(self) -> bool:
-        """Whether undo and redo gave the very views of before."""
+        """Whether undo and redo restored exactly the same views."""
         return self.before == self.undone != self.compacted == self.redone
 
 
 class RecallCheck(Frozen):
-    """A line that the model is shown, and the text that its handle recalls."""
+    """A line of the summary, and the text that its handle recalls."""
 
     handle: str
     shown: str
@@ -57,20 +57,20 @@ class RecallCheck(Frozen):
 
 
 class DemoReport(Frozen):
-    """What became of the session."""
+    """The result of the demonstration."""
 
     messages: int
     tokens: int  # of the whole log
     usable: int
-    largest: int  # view that a request was made with, in tokens
+    largest: int  # tokens of the largest view in a request
     points: tuple[Point, ...]
     acts: tuple[Operation, ...]
-    constraint: str  # what the user demanded in the first message
-    survived: bool  # whether the view still has it, word for word
+    constraint: str  # of the user, in the first message
+    survived: bool  # whether the view still has it verbatim
     summary: str
     undo: UndoCheck | None
     recall: RecallCheck | None
-    unchanged: bool  # whether the log still has every message as it was said
+    unchanged: bool  # whether the log still has every original message
 
 
 def sample() -> Transcript:
@@ -79,18 +79,18 @@ def sample() -> Transcript:
 
 
 def compress(data: bytes) -> bytes:
-    """A recorded session as it is shipped."""
+    """Return the compressed form of a recorded session."""
     return zstd.compress(data, 19)
 
 
-def demonstrate(transcript: Transcript, place: Path) -> DemoReport:
-    """Say a session's messages one by one in a new store, as an agent's loop would."""
+def demonstrate(transcript: Transcript, path: Path) -> DemoReport:
+    """Add a session's messages one by one to a new store, as an agent's loop would."""
     info = transcript.info
-    with Store.open(place, durable=False) as store:
+    with Store.open(path, durable=False) as store:
         store.create(info, estimate=FOLDMARK.estimate)
-    # The user's own settings must neither change the story nor ask a model.
+    # Explicit values, so that the user's settings neither change the result nor call a model.
     with open_session(
-        place,
+        path,
         session=info.id,
         policy=FOLDMARK,
         summarizer=DIGEST,
@@ -110,43 +110,43 @@ def _report(session: Session, messages: tuple[Message, ...]) -> DemoReport:
             session.user(message)
         else:
             before = session.view().messages
-            act = session.fit()
-            if undo is None and act is not None and act.kind == "pivot":
-                undo = _check_undo(session, act, before)
+            operation = session.fit()
+            if undo is None and operation is not None and operation.kind == "pivot":
+                undo = _check_undo(session, operation.number, before)
             largest = max(largest, session.view().tokens)
             session.record(message)
         view = session.view().tokens
         points.append(Point(message=number, log=session.info.tokens, view=view))
-    shown = session.view()
-    summary = "".join(message_texts(shown.messages[1])) if shown.pivot else ""
-    kept = {held.id: unmarked(held) for held in session.export().messages}
+    final = session.view()
+    summary = "".join(message_texts(final.messages[1])) if final.pivot else ""
+    exported = {each.id: unmarked(each) for each in session.export().messages}
     return DemoReport(
         messages=len(messages),
         tokens=session.info.tokens,
-        usable=session.room,
+        usable=session.usable,
         largest=largest,
         points=tuple(points),
-        acts=tuple(session.acts()),
+        acts=tuple(session.operations()),
         constraint=CONSTRAINT,
-        survived=any(CONSTRAINT in text for text in _texts(shown.messages)),
+        survived=any(CONSTRAINT in text for text in _texts(final.messages)),
         summary=summary,
         undo=undo,
         recall=_check_recall(session, summary),
-        unchanged=all(kept.get(message.id) == message for message in messages),
+        unchanged=all(exported.get(message.id) == message for message in messages),
     )
 
 
-def _check_undo(session: Session, act: Operation, before: Iterable[PromptMessage]) -> UndoCheck:
+def _check_undo(session: Session, number: int, before: Iterable[PromptMessage]) -> UndoCheck:
     compacted = _hash(session.view().messages)
-    session.undo(act.number)
+    session.undo(number)
     undone = _hash(session.view().messages)
-    session.redo(act.number)
+    session.redo(number)
     redone = _hash(session.view().messages)
     return UndoCheck(before=_hash(before), compacted=compacted, undone=undone, redone=redone)
 
 
 def _check_recall(session: Session, summary: str) -> RecallCheck | None:
-    """The last line of a summary whose handle recalls much more than the line says."""
+    """The last line of a summary whose handle recalls a long text, or None."""
     for line in reversed(summary.splitlines()):
         for handle in _HANDLE.findall(line):
             recalled = session.recall(handle)

@@ -1,1 +1,1 @@
-"""`foldmark.fit`: one call, no store. The package is not named `fit`, as the function is."""
+"""`foldmark.fit`: one call, no store. The package is not named `fit` like the function."""

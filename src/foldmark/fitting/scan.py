@@ -1,8 +1,8 @@
-"""A scan at a message of a wire: whose it is, what it costs, which calls it makes and answers.
+"""Scans API messages for their role, their tokens, and their calls and results.
 
-That is all that is needed to choose what stays in a request. Messages of the most common shape are
-looked at as they are; of all others the wire's codec tells, which takes longer. Nothing is changed
-here but outputs, and they in copies.
+That is enough to choose which messages stay in a request. Messages of the most common shape are
+read directly; all others go through the codec of their API format, which is slower. Messages are
+never changed; shortened outputs are in copies.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,18 +19,18 @@ from foldmark.model.prompt_messages import Text, ToolMessage, UserMessage
 from foldmark.model.values import Frozen, Json, encode
 from foldmark.tokens.counters import Counter
 from foldmark.tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD, part_size
-from foldmark.wire.codec import JOINED, Answer, Wire
-from foldmark.wire.exactness import as_result
-from foldmark.wire.lists import as_shown
+from foldmark.wire.codec import JOINED, Codec, ReadResult
+from foldmark.wire.exactness import prompt_result
+from foldmark.wire.lists import to_prompt
 from foldmark.wire.plain import plain, plain_object
 
 _CHAT = "openai-chat"
 _USERS = ("user", None)
 _PROMPTS = ("system", "developer")
-_TALKERS = ("user", "assistant", "system")
+_TEXT_ROLES = ("user", "assistant", "system")
 _OTHERS = ("assistant", "tool", "model")
 _FILE = "[a file that is left out]"
-# By which a block tells that it is a file: OpenAI's, Anthropic's, Gemini's.
+# The keys of file blocks: OpenAI's, Anthropic's, Gemini's.
 _FILES = (
     "image_url",
     "file",
@@ -44,58 +44,58 @@ _FILES = (
 
 
 class MessageScan(Frozen, kw_only=False, gc=False):
-    """What is seen of a message."""
+    """The role, tokens, calls and results of a message."""
 
     role: str  # system, user, assistant, tool or other
-    tokens: int  # of all but outputs
+    tokens: int  # without outputs
     output: int = 0  # tokens of the outputs in it
     calls: tuple[str, ...] = ()
-    answers: tuple[str, ...] = ()
-    joins: bool = False  # it goes on with the answer before it
+    results: tuple[str, ...] = ()  # by call id
+    joins: bool = False  # continues the reply before it
 
 
 class MessageScanner:
-    """Looks at the messages of a list, each once."""
+    """Scans the messages of a list, each once."""
 
     def __init__(
-        self, messages: Sequence[object], wire: Wire, count: Counter, rough: Counter | None = None
+        self, messages: Sequence[object], wire: Codec, count: Counter, rough: Counter | None = None
     ) -> None:
-        """Take the list, what wire it is of, who counts, and who does so roughly, if anybody."""
+        """Scan messages of an API format; `rough` may count large outputs roughly."""
         self._messages = cast("Sequence[Json]", messages)  # or an SDK's objects
         self._wire = wire
         self._count = count
         self._rough = rough or count
         self._is_chat = wire.name == _CHAT
-        self._seen: dict[int, MessageScan] = {}
+        self._scans: dict[int, MessageScan] = {}
         self._estimates: dict[int, MessageScan] = {}
 
-    def at(self, place: int) -> MessageScan:
-        """What is seen of the message there."""
-        found = self._seen.get(place)
-        if found is None:
-            found = self._usual(place, self._count) or self._looked(place)
-            self._seen[place] = found
-        return found
+    def at(self, index: int) -> MessageScan:
+        """The scan of the message at an index."""
+        scan = self._scans.get(index)
+        if scan is None:
+            scan = self._scan_common(index, self._count) or self._scan(index)
+            self._scans[index] = scan
+        return scan
 
-    def estimate(self, place: int) -> MessageScan:
-        """The same, with outputs that may be counted roughly."""
-        found = self._seen.get(place) or self._estimates.get(place)
-        if found is None and (found := self._usual(place, self._rough)):
-            self._estimates[place] = found
-        return found or self.at(place)
+    def estimate(self, index: int) -> MessageScan:
+        """The scan of the message at an index, whose outputs may be counted roughly."""
+        scan = self._scans.get(index) or self._estimates.get(index)
+        if scan is None and (scan := self._scan_common(index, self._rough)):
+            self._estimates[index] = scan
+        return scan or self.at(index)
 
-    def _looked(self, place: int) -> MessageScan:
+    def _scan(self, index: int) -> MessageScan:
         try:
-            return self._read(self._plain(place))
-        except BadInput:  # no codec knows it; it costs what its JSON does
-            return MessageScan("other", any_tokens(self._messages[place], self._count))
+            return self._scan_decoded(self._plain(index))
+        except BadInput:  # unknown to the codec: count its JSON
+            return MessageScan("other", any_tokens(self._messages[index], self._count))
 
-    def _plain(self, place: int) -> Json:
-        return plain_object(self._messages[place])
+    def _plain(self, index: int) -> Json:
+        return plain_object(self._messages[index])
 
-    def _usual(self, place: int, outputs: Counter) -> MessageScan | None:
-        """The usual messages of the chat wire; None for all others."""
-        message = self._messages[place]
+    def _scan_common(self, index: int, outputs: Counter) -> MessageScan | None:
+        """The scan of a chat message of a common shape, or None."""
+        message = self._messages[index]
         if not self._is_chat or type(message) is not dict:
             return None
         role, content, fields = message.get("role"), message.get("content"), len(message)
@@ -106,55 +106,54 @@ class MessageScanner:
             return MessageScan("tool", MESSAGE_OVERHEAD, outputs(content), (), (call,))
         if content is not None and type(content) is not str:
             return None
-        if fields == 2 and content and role in _TALKERS:
+        if fields == 2 and content and role in _TEXT_ROLES:
             return MessageScan(role, MESSAGE_OVERHEAD + self._count(content))
-        made = message.get("tool_calls")
-        is_calling = made and fields == 3 and role == "assistant" and "content" in message
-        return self._chat_calls(made, content or "") if is_calling else None
+        calls = message.get("tool_calls")
+        is_calling = calls and fields == 3 and role == "assistant" and "content" in message
+        return self._chat_calls(calls, content or "") if is_calling else None
 
-    def _chat_calls(self, made: object, content: str) -> MessageScan | None:
-        if not isinstance(made, list):
+    def _chat_calls(self, calls: object, content: str) -> MessageScan | None:
+        if not isinstance(calls, list):
             return None
         tokens = MESSAGE_OVERHEAD + (self._count(content) if content else 0)
-        calls: list[str] = []
-        for call in cast("list[Any]", made):
-            if type(call) is not dict or type(name := cast("Json", call).get("id")) is not str:
+        call_ids: list[str] = []
+        for call in cast("list[Any]", calls):
+            if type(call) is not dict or type(call_id := cast("Json", call).get("id")) is not str:
                 return None
-            calls.append(name)
+            call_ids.append(call_id)
             tokens += CALL_OVERHEAD + self._count(_chat_input(cast("Json", call)))
-        return MessageScan("assistant", tokens, 0, tuple(calls))
+        return MessageScan("assistant", tokens, 0, tuple(call_ids))
 
-    def _read(self, message: Json) -> MessageScan:
-        read = self._wire.read(message)
-        tokens = MESSAGE_OVERHEAD + sum(self._size(part) for part in read.parts)
-        files = sum(
-            part_size(file, self._count).total for held in read.answers for file in held.files
-        )
+    def _scan_decoded(self, message: Json) -> MessageScan:
+        decoded = self._wire.read(message)
+        tokens = MESSAGE_OVERHEAD + sum(self._size(part) for part in decoded.parts)
+        files = (file for result in decoded.results for file in result.files)
+        file_tokens = sum(part_size(file, self._count).total for file in files)
         return MessageScan(
-            role="tool" if read.answers and not read.parts else read.role,
+            role="tool" if decoded.results and not decoded.parts else decoded.role,
             tokens=tokens,
-            output=sum(self._count(answer.output) for answer in read.answers) + files,
-            calls=tuple(part.call_id or "" for part in read.parts if isinstance(part, ToolPart)),
-            answers=tuple(answer.call_id for answer in read.answers),
-            joins=read.joins,
+            output=sum(self._count(result.output) for result in decoded.results) + file_tokens,
+            calls=tuple(part.call_id or "" for part in decoded.parts if isinstance(part, ToolPart)),
+            results=tuple(result.call_id for result in decoded.results),
+            joins=decoded.joins,
         )
 
     def _size(self, part: AnyPart) -> int:
         size = part_size(part, self._count).total
-        # Of a call that has no result yet one is counted; here it has a message of its own.
+        # `part_size` includes the overhead of a result, which is a message of its own here.
         return size - CALL_OVERHEAD if isinstance(part, ToolPart) else size
 
-    # --- what was said and done in messages that are left out ---
+    # --- the content of omitted messages ---
 
-    def words(self, start: int, end: int) -> tuple[list[str], list[str]]:
-        """What the user said in these messages, and what the program did, as prompts in between."""
-        # This looks at every message that is left out: it is the one thing that must be quick.
-        held = self._messages[start:end]
-        said = [m for m in held if type(m) is not dict or m.get("role") not in _OTHERS]
+    def user_texts(self, start: int, end: int) -> tuple[list[str], list[str]]:
+        """The texts of the user in these messages, and those of system prompts between them."""
+        # This reads every omitted message, so it must be fast.
+        messages = self._messages[start:end]
+        texts = [m for m in messages if type(m) is not dict or m.get("role") not in _OTHERS]
         requests: list[str] = []
         prompts: list[str] = []
-        for message in said:
-            role, text = _said(message)
+        for message in texts:
+            role, text = _role_and_text(message)
             if text and role in _USERS:
                 requests.append(text)
             elif text and role in _PROMPTS:
@@ -162,69 +161,69 @@ class MessageScanner:
         return requests, prompts
 
     def calls(self, start: int, end: int) -> list[tuple[str, Target]]:
-        """The calls in these messages, with what they were about."""
-        found: list[tuple[str, Target]] = []
-        called = self._chat_called if self._is_chat else self._called
+        """The tools called in these messages, with their targets."""
+        calls: list[tuple[str, Target]] = []
+        calls_of = self._chat_calls_in if self._is_chat else self._calls_in
         for message in self._messages[start:end]:
-            found += called(message)
-        return found
+            calls += calls_of(message)
+        return calls
 
-    def _chat_called(self, message: Json) -> list[tuple[str, Target]]:
+    def _chat_calls_in(self, message: Json) -> list[tuple[str, Target]]:
         if type(message) is dict and not message.get("tool_calls"):
             return []
         try:
-            return [_about(call["function"]) for call in message["tool_calls"]]
+            return [_chat_target(call["function"]) for call in message["tool_calls"]]
         except (TypeError, KeyError, AttributeError, ValueError):
-            return self._called(message)
+            return self._calls_in(message)
 
-    def _called(self, message: object) -> list[tuple[str, Target]]:
-        given = cast("Json", message)
-        if type(given) is dict and given.get("role") == "user":
-            return []  # a user calls nothing; with results inside, it would take long to read
+    def _calls_in(self, message: object) -> list[tuple[str, Target]]:
+        fields = cast("Json", message)
+        if type(fields) is dict and fields.get("role") == "user":
+            return []  # no calls, and results would be slow to read
         try:
-            parts = self._wire.read(plain_object(given)).parts
+            parts = self._wire.read(plain_object(fields)).parts
         except BadInput:
             return []
         calls = [part for part in parts if isinstance(part, ToolPart)]
         return [(part.tool, target(part.tool, part.state.input or {})) for part in calls]
 
-    # --- messages that are made ---
+    # --- new messages ---
 
-    def told(self, text: str) -> list[Json]:
-        """A message in which this is said on the user's side."""
+    def user_message(self, text: str) -> list[Json]:
+        """A user message with this text."""
         return self._wire.write((UserMessage(content=(Text(text=text),)),), as_is=False)
 
-    def led(self, text: str, place: int) -> list[Json]:
-        """A message of the user with a text in front of it."""
-        message = self._plain(place)
+    def with_lead(self, text: str, index: int) -> list[Json]:
+        """A copy of a user message with a text before its content."""
+        message = self._plain(index)
         if isinstance(content := message.get("content"), str):
             return [{**message, "content": f"{text}\n\n{content}"}]
-        read = self._wire.read(message)
-        held = as_shown(Message(info=UserInfo(id="msg"), parts=read.parts))
-        content = [block for message in held for block in message.content]
-        joined = UserMessage(content=(Text(text=text), *cast("list[Text]", content)))
-        return self._wire.write((joined,), as_is=False)
+        decoded = self._wire.read(message)
+        messages = to_prompt(Message(info=UserInfo(id="msg"), parts=decoded.parts))
+        content = [block for message in messages for block in message.content]
+        merged = UserMessage(content=(Text(text=text), *cast("list[Text]", content)))
+        return self._wire.write((merged,), as_is=False)
 
-    def with_outputs(self, place: int, shown: Callable[[str], str]) -> list[Json]:
-        """A message whose outputs are shown otherwise; files that came with them are left out."""
-        message = self._messages[place]
-        if not _is_of_texts(message):
-            message = self._plain(place)
+    def with_outputs(self, index: int, shorten: Callable[[str], str]) -> list[Json]:
+        """A copy of a message with shortened outputs, and notes in place of their files."""
+        message = self._messages[index]
+        if not _has_only_texts(message):
+            message = self._plain(index)
         if self._is_chat and isinstance(content := message.get("content"), str):
-            return [{**message, "content": shown(content)}]
-        read, key = self._wire.read(message), self._wire.key
-        told = (replace(held, output=_told(held, shown), files=()) for held in read.answers)
-        results = tuple(as_result(answer, key, {}) for answer in told)
-        held = as_shown(Message(info=UserInfo(id="msg"), parts=read.parts))
-        if read.parts:
-            held = [UserMessage(content=cast("Any", held[0].content), wire={JOINED: True})]
+            return [{**message, "content": shorten(content)}]
+        decoded, key = self._wire.read(message), self._wire.key
+        short = (replace(each, output=_output(each, shorten), files=()) for each in decoded.results)
+        results = tuple(prompt_result(each, key, {}) for each in short)
+        messages = to_prompt(Message(info=UserInfo(id="msg"), parts=decoded.parts))
+        if decoded.parts:
+            messages = [UserMessage(content=cast("Any", messages[0].content), wire={JOINED: True})]
         return self._wire.write(
-            (ToolMessage(content=results), *(held if read.parts else ())), as_is=False
+            (ToolMessage(content=results), *(messages if decoded.parts else ())), as_is=False
         )
 
 
 def any_tokens(message: object, count: Counter) -> int:
-    """The tokens of a message that no codec knows."""
+    """The tokens of a message of unknown format."""
     try:
         text = encode(plain(message)).decode()
     except (BadInput, ValueError):
@@ -232,35 +231,35 @@ def any_tokens(message: object, count: Counter) -> int:
     return MESSAGE_OVERHEAD + count(text)
 
 
-def _about(function: Json) -> tuple[str, Target]:
-    """A call as the chat wire has it: its tool, and what it was about."""
+def _chat_target(function: Json) -> tuple[str, Target]:
+    """The tool and target of a call in the chat format."""
     name = function["name"]
     return name, target(name, msgspec.json.decode(function["arguments"]))
 
 
-def _is_of_texts(message: object) -> bool:
-    """Whether it is plain JSON as it is, without a look at what lies deeper."""
+def _has_only_texts(message: object) -> bool:
+    """Whether it is a dict of strings, and therefore plain JSON."""
     return type(message) is dict and set(map(type, cast("Json", message).values())) == {str}
 
 
-def _said(message: object) -> tuple[object, str]:
-    """Whose message this is, on any wire, and its words."""
-    held = cast("Json", message) if type(message) is dict else plain_object(message)
-    if held.get("type", "message") != "message":
+def _role_and_text(message: object) -> tuple[object, str]:
+    """The role and text of a message in any API format."""
+    fields = cast("Json", message) if type(message) is dict else plain_object(message)
+    if fields.get("type", "message") != "message":
         return None, ""
-    content = held.get("content", held.get("parts"))
+    content = fields.get("content", fields.get("parts"))
     if isinstance(content, list):
         content = "\n\n".join(filter(None, map(_text, cast("list[object]", content))))
-    return held.get("role"), content if isinstance(content, str) else ""
+    return fields.get("role"), content if isinstance(content, str) else ""
 
 
 def _text(block: object) -> str:
-    """The words of a block; of a picture, that there was one."""
-    held = cast("Json", block) if type(block) is dict else _object(block)
-    text = held.get("text")
+    """The text of a block, or a note for a file."""
+    fields = cast("Json", block) if type(block) is dict else _object(block)
+    text = fields.get("text")
     if isinstance(text, str):
         return text
-    return _FILE if any(name in held for name in _FILES) else ""
+    return _FILE if any(name in fields for name in _FILES) else ""
 
 
 def _object(block: object) -> Json:
@@ -270,21 +269,21 @@ def _object(block: object) -> Json:
         return {}
 
 
-def _told(answer: Answer, shown: Callable[[str], str]) -> str:
-    """An output as it is shown, and that files came with it, which are left out."""
-    text = shown(answer.output) if answer.output else ""
-    return "\n".join(filter(None, (text, *(_FILE for _ in answer.files))))
+def _output(result: ReadResult, shorten: Callable[[str], str]) -> str:
+    """A shortened output, with a note for each of its files."""
+    text = shorten(result.output) if result.output else ""
+    return "\n".join(filter(None, (text, *(_FILE for _ in result.files))))
 
 
 def _chat_input(call: Json) -> str:
-    """What a call gives its tool; of a call of another kind, all of it."""
+    """The arguments of a call, or the whole call if it is of another kind."""
     function = call.get("function")
     if type(function) is dict:
-        given = cast("Json", function).get("arguments")
+        arguments = cast("Json", function).get("arguments")
     else:
-        given = getattr(function, "arguments", None)
-    if type(given) is str:
-        return given
-    with suppress(TypeError, ValueError, RecursionError):  # it holds what is no JSON
+        arguments = getattr(function, "arguments", None)
+    if type(arguments) is str:
+        return arguments
+    with suppress(TypeError, ValueError, RecursionError):  # it is not JSON
         return encode(call).decode()
     return ""
