@@ -38,13 +38,10 @@ INTERRUPTED = 130
 # ClickException: newer versions of typer define their own, older ones import it from click.
 _UsageError = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
-HELP_OPTIONS = ("-h", "--help")
-_ABOUT = "Keep every message of an agent's session, and show the model a view that fits."
 app = typer.Typer(
     name="foldmark",
-    help=_ABOUT,
     add_completion=False,
-    context_settings={"help_option_names": HELP_OPTIONS},
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 _COMMANDS: dict[str, tuple[Command, ...]] = {
@@ -84,17 +81,17 @@ def _print_version(requested: bool) -> None:  # noqa: FBT001 - typer passes it b
         raise typer.Exit
 
 
-@app.callback(help=_ABOUT, epilog="Start with: foldmark demo")
+@app.callback(epilog="Start with: foldmark demo")
 def options(
     *,
     _version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
+            "--version", metavar="", is_eager=True, callback=_print_version, help="Version."
         ),
     ] = False,
 ) -> None:
-    """Options of the program itself."""
+    """Keep every message of an agent's session, and show the model a view that fits."""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -28,7 +28,12 @@ def option(names: str, help: str, *, default: Any = None, **more: Any) -> Any:  
 
 def flag(names: str, help: str) -> Any:  # noqa: A002 - typer's name
     """A dataclass field for an option without a value, off by default."""
-    return option(names, help, default=False)
+    return field(default=False, metadata={"option": switch(names, help)})
+
+
+def switch(names: str, help: str) -> Any:  # noqa: A002 - typer's name
+    """Annotation for an option without a value."""
+    return typer.Option(*names.split(), metavar="", help=help)
 
 
 def argument(name: str, help: str, **more: Any) -> Any:  # noqa: A002 - typer's name
@@ -61,10 +66,9 @@ def typer_command(command: Command) -> Command:
 
 def help_and_example(command: Command) -> tuple[str, str]:
     """The description in a command's docstring, and its example with everything after it."""
-    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
-    first = next(index for index, text in enumerate(paragraphs) if text.startswith("Example: "))
-    example = (text.replace("\n", " ") for text in paragraphs[first:])
-    return "\n\n".join(paragraphs[:first]), "\n\n".join(example)
+    texts = [text.replace("\n", " ") for text in (inspect.getdoc(command) or "").split("\n\n")]
+    first = next(index for index, text in enumerate(texts) if text.startswith("Example: "))
+    return "\n\n".join(texts[:first]), "\n\n".join(texts[first:])
 
 
 def _parameters(group: Any) -> Iterator[inspect.Parameter]:

@@ -22,13 +22,7 @@ from foldmark.model.messages import (
     TextPart,
     ToolPart,
 )
-from foldmark.model.prompt_messages import (
-    Call,
-    Media,
-    PromptMessage,
-    Reasoning,
-    Result,
-)
+from foldmark.model.prompt_messages import Call, Media, PromptMessage, Reasoning, Result
 from foldmark.model.prompt_messages import Text as PromptText
 from foldmark.model.values import encode
 
@@ -52,9 +46,7 @@ class MessagePrinter:
 
     # --- a view ---
 
-    def prompt_message(
-        self, message: PromptMessage, sign: str = "", style: str = ""
-    ) -> RenderableType:
+    def prompt(self, message: PromptMessage, sign: str = "", style: str = "") -> RenderableType:
         """A message as the model sees it, with an optional sign for added or removed."""
         role = str(message.__struct_config__.tag)
         head = Text.assemble((sign, style), (role, _ROLES[role]))

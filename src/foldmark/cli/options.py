@@ -24,7 +24,7 @@ from foldmark.store.store import LATEST, Store
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.read import TranscriptFile, pick_session, read_file
 
-from .groups import argument, flag, option
+from .groups import argument, flag, option, switch
 from .text import plain
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|b|k|kb|kib|m|mb|mib|g|gb|gib)", re.IGNORECASE)
@@ -58,7 +58,8 @@ SessionName = Annotated[
     str,
     argument("ID", "Session: its id, an unambiguous start of its id, or `latest`."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+_JSON_HELP = "Print one JSON object instead of tables."
+AsJson = Annotated[bool, switch("--json", _JSON_HELP)]
 
 # Names and help of options that several groups have.
 FORMAT = (
@@ -67,18 +68,14 @@ FORMAT = (
 )
 LENIENT = ("--lenient", "Skip lines that cannot be read, and report each of them.")
 MAX_SIZE = ("--max-size SIZE", "Refuse a line or document larger than this.")
-MODEL = "-m --model PROVIDER:NAME"
-SESSION = "-s --session ID"
-DIRECTORY = "--dir DIR"
-OUTPUT = "-o --output FILE"
-WINDOW = ("--window", "Context window of the model, in tokens.")
+WINDOW = ("--window TOKENS", "Context window of the model, in tokens.")
 BASE_URL = ("--base-url URL", "Address of the model's server, if not the provider's own.")
 _STORE_HELP = (
     "Store: a file or a postgresql:// address (default: FOLDMARK_STORE, your settings, or "
     "foldmark/foldmark.db in $XDG_DATA_HOME or ~/.local/share)."
 )
 STORE = ("--store WHERE", _STORE_HELP)
-DEFAULT_POLICY = FOLDMARK.name
+POLICY = ("--policy NAME", f"Policy: {', '.join(PRESETS)}.")
 
 
 def policy_named(name: str) -> Policy:
@@ -130,9 +127,10 @@ class ReadOptions:
 class ModelOptions:
     """The policy, and the model with its window."""
 
-    policy: str = option("--policy NAME", f"Policy: {', '.join(PRESETS)}.", default=DEFAULT_POLICY)
+    policy: str = option(*POLICY, default=FOLDMARK.name)
     model: str | None = option(
-        MODEL, "Model whose window to fit (default: the newest one in the session)."
+        "-m --model PROVIDER:NAME",
+        "Model whose window to fit (default: the newest one in the session).",
     )
     window: int | None = option(*WINDOW, min=1)
 
@@ -142,7 +140,7 @@ class StoreOptions:
     """The store of a command, and the form of its output."""
 
     store: str | None = option(*STORE, show_default=False)
-    json: bool = flag("--json", "Print one JSON object instead of tables.")
+    json: bool = flag("--json", _JSON_HELP)
 
     def open(self) -> AbstractContextManager[Store]:
         """Open the store. Raises BadInput if it does not exist."""
@@ -179,7 +177,9 @@ def opened_store(
     """Open the store of the settings; only `create` creates a missing one."""
     wait = max(settings.wait_seconds, 1.0)
     try:
-        store = Store.open(store_location(settings), durable=settings.durable, wait=wait, make=create)
+        store = Store.open(
+            store_location(settings), durable=settings.durable, wait=wait, make=create
+        )
     except NoStore as error:
         raise BadInput(f"no store at {error.store}; {missing}") from None
     try:

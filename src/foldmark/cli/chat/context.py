@@ -35,17 +35,7 @@ from foldmark.summary.protocol import Model
 from ..commands.diff import check_folder
 from ..groups import flag, option
 from ..layout import QUIET
-from ..options import (
-    BASE_URL,
-    DIRECTORY,
-    MODEL,
-    SESSION,
-    STORE,
-    WINDOW,
-    opened_store,
-    store_location,
-    store_settings,
-)
+from ..options import BASE_URL, STORE, WINDOW, StoreOptions, opened_store, store_settings
 from ..text import error_line, plain
 from .lines import Line, write_stderr
 from .screen import Gauge, TerminalScreen
@@ -74,14 +64,14 @@ class RunOptions:
     """The options of a run, except those for its output."""
 
     model: str | None = option(
-        MODEL,
+        "-m --model PROVIDER:NAME",
         "Model to use; `local` or local:FILE.gguf runs one on this machine.",
         show_default=False,
     )
     base_url: str | None = option(*BASE_URL)
     window: int | None = option(*WINDOW, min=1)
     session: str | None = option(
-        SESSION,
+        "-s --session ID",
         "Session to work in: its id, an unambiguous start of its id, or `latest` (default: a new "
         "session).",
     )
@@ -90,7 +80,7 @@ class RunOptions:
         "Continue the newest session that `run` created in this directory, with its model unless "
         "--model is given. Add --session ID to continue another one.",
     )
-    folder: Path = option(DIRECTORY, "Directory to work in; tools cannot leave it.", default=Path())
+    folder: Path = option("--dir DIR", "Directory that tools cannot leave.", default=Path())
     allow: list[str] = option(
         "--allow RULE",
         "Tools to call without asking: shell, 'shell:git *'. --ask and --deny take precedence.",
@@ -104,10 +94,8 @@ class RunOptions:
         "Tools never to call: 'write:src/*'. Overrides every other rule, even a narrower one.",
         default=[],
     )
-    max_steps: int = option("--max-steps", "Limit of model calls per turn.", min=1, default=STEPS)
-    max_cost: float | None = option(
-        "--max-cost DOLLARS", "Limit of cost per turn, for models with known prices."
-    )
+    max_steps: int = option("--max-steps N", "Limit of model calls per turn.", min=1, default=STEPS)
+    max_cost: float | None = option("--max-cost DOLLARS", "Limit of cost per turn, if known.")
     summarizer: str | None = option(
         "--summarizer NAME",
         "Summarizer: `digest` or PROVIDER:MODEL (default: the session's model).",
@@ -135,7 +123,7 @@ class RunContext:
             raise BadInput(f"--max-cost is {options.max_cost:g}; give more than 0 dollars")
         names = ("store", "model", "window", "policy", "summarizer")
         self.settings = store_settings(**{name: getattr(options, name) for name in names})
-        self.store_location = store_location(self.settings)
+        self.store_options = StoreOptions(store=self.settings.store)
         self._prompt = _read_prompt(options.prompt)
         self._stack = stack
         self._row, name = self._session_to_resume()
@@ -154,13 +142,12 @@ class RunContext:
         name, url = settings.summarizer, settings.base_url
         summarizer = name if name in (None, DIGEST) else model_named(name, base_url=url)
         if self._row is None:
-            info = MessageBuilder().session_info(
-                directory=str(self.folder), origin=Origin(format=_RUN)
-            )
+            origin = Origin(format=_RUN)
+            info = MessageBuilder().session_info(directory=str(self.folder), origin=origin)
             with open_store(settings) as store:
                 self._row = store.create(info, estimate=settings.rules().estimate)
         session = open_session(
-            self.store_location,
+            self.settings.store,
             session=self._row.id,
             policy=settings.policy,
             summarizer=summarizer,
@@ -238,8 +225,7 @@ class RunContext:
             try:
                 row = _newest(store, self.folder) if name is None else store.resolve(name)
             except NoSession as error:
-                cause = f"{error_line(error)}; leave out --session for a new one"
-                raise BadInput(cause) from None
+                raise BadInput(f"{error_line(error)}; omit --session for a new one") from None
             return row, _model_of(store, row)
 
 

@@ -17,7 +17,7 @@ from foldmark.agent.permissions import Asker, Question, Reply
 from foldmark.agent.turn import Turn, TurnResult
 from foldmark.model.events import Event
 from foldmark.model.messages import AssistantInfo
-from foldmark.providers.models import kept_open
+from foldmark.providers.models import keep_open
 from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
 
@@ -137,7 +137,7 @@ async def _run_turn(
     stop = _Stop(turn)
     try:
         with stop.listening(), screen.drawing(), watch(session, screen, turn):
-            async with kept_open(agent.model):
+            async with keep_open(agent.model):
                 result = await turn.arun()
     except asyncio.CancelledError:
         if stop.signal is None:

@@ -16,7 +16,7 @@ from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.text import Text
 
-from foldmark.agent.permissions import SHELLS, No, Question, Reply
+from foldmark.agent.permissions import SHELLS, Denial, Question, Reply
 
 from ..layout import QUIET
 from ..text import number, plain
@@ -117,7 +117,7 @@ def parse_reply(line: str) -> Reply | None:
         case "a" | "always":
             return "always"
         case "n" | "no":
-            return No(words=more.strip()) if more.strip() else "no"
+            return Denial(words=more.strip()) if more.strip() else "no"
         case _:
             return None
 

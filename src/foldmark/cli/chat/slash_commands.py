@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from foldmark.agent.file_changes import changed_trees, tree_before
+from foldmark.agent.file_changes import tree_before, trees_around
 from foldmark.errors import BadInput, FoldmarkError, UnknownModel
 from foldmark.log.log import marker_part
 from foldmark.model.messages import Message, TextPart
@@ -21,7 +21,6 @@ from ..commands.search import search
 from ..commands.show import operation_label
 from ..commands.undo import print_operation
 from ..layout import QUIET, gauge, show
-from ..options import StoreOptions
 from ..text import error_line, number, plain
 from .context import RunContext
 from .lines import Line
@@ -131,24 +130,23 @@ def _plan(context: RunContext, _: str) -> None:
 
 def _search(context: RunContext, query: str) -> None:
     """/search WORDS - search the session, including hidden messages."""
-    options = StoreOptions(store=context.store_location)
-    search(context.session.id, query.split(), options=options)
+    search(context.session.id, query.split(), options=context.store_options)
 
 
 def _diff(context: RunContext, message: str) -> None:
     """/diff [MESSAGE] - show what changed in files."""
     session = context.session
     snapshots = open_snapshots(session, context.folder)
-    with StoreOptions(store=context.store_location).open() as store:
+    with context.store_options.open() as store:
         name = resolve_message(store, session.info, message) if message else None
-    trees = changed_trees(session, name)
+    trees = trees_around(session, name)
     changes = snapshots.diff(*trees) if trees else ()
     if not changes or not trees:
         context.say(Line("No file was changed."))
         return
     if more := print_patch(changes, snapshots.patch(*trees, for_people=True), limit=_MOST_LINES):
         # The address of a store may contain a password.
-        location = context.store_location
+        location = context.settings.store or ""
         store = "" if "://" in location else f" --store {shlex.quote(location)}"
         text = f"… and {number(more, 'line')} more; see all with: foldmark diff {session.id}{store}"
         context.say(Line(text, "yellow", whole=True))
@@ -176,8 +174,7 @@ def _revert(context: RunContext, _: str) -> None:
     """/revert - restore files and view to before your last message."""
     session = context.session
     messages = session.export(reverted=False).messages
-    requests = (message for message in reversed(messages) if _is_from_user(message))
-    request = next(requests, None)
+    request = next(filter(_is_from_user, reversed(messages)), None)
     if request is None:
         raise BadInput("there is no message of yours to take back yet")
     snapshots = open_snapshots(session, context.folder)

@@ -43,7 +43,7 @@ from ..layout import (
     write_file,
     write_json,
 )
-from ..options import BASE_URL, OUTPUT, AsJson, File, ModelOptions, ReadOptions, policy_named
+from ..options import BASE_URL, AsJson, File, ModelOptions, ReadOptions, policy_named
 from ..progress import model_progress
 from ..text import number, strip_folder
 
@@ -76,7 +76,7 @@ class FitOptions:
     """The target size, and how to summarize and write the messages."""
 
     target: int | None = option(
-        "--target",
+        "--target TOKENS",
         "Limit for the messages in tokens, not counting a system prompt.",
         min=_MIN_TARGET,
     )
@@ -94,7 +94,7 @@ class FitOptions:
         "--instructions TEXT", "Tell the summarizer what to focus on.", default=""
     )
     output: str | None = option(
-        OUTPUT,
+        "-o --output FILE",
         "Write the messages to a file that only you can read; - writes to standard output.",
         show_default=False,
     )
@@ -102,12 +102,7 @@ class FitOptions:
 
 
 def compact(
-    file: File,
-    *,
-    models: ModelOptions,
-    fit: FitOptions,
-    json: AsJson = False,
-    reading: ReadOptions,
+    file: File, *, models: ModelOptions, fit: FitOptions, json: AsJson = False, reading: ReadOptions
 ) -> None:
     """Make a session fit a window, and show where each token went. The file is not changed.
 
@@ -116,9 +111,8 @@ def compact(
     Example: foldmark compact session.jsonl --window 64000 --output messages.json
     """
     if fit.target is not None and models.window is not None and fit.target > models.window:
-        raise BadInput(
-            f"--target {fit.target} is more than --window {models.window}; give a smaller target"
-        )
+        sizes = f"--target {fit.target} is more than --window {models.window}"
+        raise BadInput(f"{sizes}; give a smaller target")
     if fit.output is not None:
         _check_output(fit.output, file, force=fit.force, json=json)
     wire = None if fit.api is None else codec_named(fit.api).name

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
-from foldmark.agent.file_changes import changed_trees
+from foldmark.agent.file_changes import trees_around
 from foldmark.errors import BadInput
 from foldmark.files import size_text
 from foldmark.log.log import ordinal_of
@@ -34,7 +34,7 @@ from ..layout import (
     terminal_console,
     write_bytes,
 )
-from ..options import DIRECTORY, SessionName, StoreOptions
+from ..options import SessionName, StoreOptions
 from ..text import harmless_line, number, plain, quote_file_name
 
 LEFT_OUT = (
@@ -49,7 +49,7 @@ class FolderOptions:
     """The folder that a session worked in."""
 
     folder: Path | None = option(
-        DIRECTORY, "Directory that the session worked in (default: the one it recorded)."
+        "--dir DIR", "Directory that the session worked in (default: the one it recorded)."
     )
 
 
@@ -75,7 +75,7 @@ def diff(session: SessionName, *, changes: DiffOptions, options: StoreOptions) -
     with options.session(session) as (opened, store, row):
         name = None if message is None else resolve_message(store, row, message)
         snapshots = open_snapshots(opened, session_folder(opened, changes.folder))
-        trees = changed_trees(opened, name)
+        trees = trees_around(opened, name)
         changed_files = snapshots.diff(*trees) if trees else ()
         if options.json:
             texts = {"before": "", "after": ""} if stat else {}
@@ -123,15 +123,11 @@ def check_folder(folder: Path) -> Path:
 
 def restore_report(result: Restored) -> Iterator[str]:
     """The files that were restored, one per line."""
-    files_by_outcome = {
-        "written": result.written,
-        "deleted": result.deleted,
-        "unchanged": result.skipped,
-    }
-    for what, files in files_by_outcome.items():
+    outcomes = {"written": result.written, "deleted": result.deleted, "unchanged": result.skipped}
+    for outcome, files in outcomes.items():
         for file in files:
-            yield f"{what}: {plain(quote_file_name(file))}"
-    if not any(files_by_outcome.values()):
+            yield f"{outcome}: {plain(quote_file_name(file))}"
+    if not any(outcomes.values()):
         yield "no files had to change"
 
 

@@ -8,7 +8,7 @@ from foldmark.log.view import Viewer
 from foldmark.model.messages import Transcript
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import encode
-from foldmark.policy import PRESETS
+from foldmark.policy import FOLDMARK
 from foldmark.transcripts.write_api import request_body, whole_view, wire_messages, wire_view
 from foldmark.transcripts.write_markdown import markdown
 from foldmark.wire.codec import WIRES, codec_named
@@ -25,8 +25,7 @@ from ..layout import (
     write_text,
 )
 from ..options import (
-    DEFAULT_POLICY,
-    OUTPUT,
+    POLICY,
     AsJson,
     File,
     ReadOptions,
@@ -45,15 +44,13 @@ class WriteOptions:
     """The format of the output, and where to write it."""
 
     to: str = option("--to FORMAT", f"Output format: {', '.join(_KINDS)}.", default=OPENCODE)
-    view: bool = flag(
-        "--view", "API formats only: write what the model sees, not the whole session."
-    )
+    view: bool = flag("--view", "API formats only: write what the model sees, not everything.")
     request: bool = flag(
         "--request",
         "API formats only: write a request body, with the system prompt and the tools if known.",
     )
     output: str = option(
-        OUTPUT,
+        "-o --output FILE",
         "Write to a file that only you can read; - writes to standard output.",
         default=STANDARD_OUTPUT,
     )
@@ -80,7 +77,7 @@ class WriteOptions:
 class ConvertOptions(WriteOptions):
     """The format of the output, and the policy for --view."""
 
-    policy: str = option("--policy NAME", f"Policy: {', '.join(PRESETS)}.", default=DEFAULT_POLICY)
+    policy: str = option(*POLICY, default=FOLDMARK.name)
 
 
 def export(session: SessionName, *, writing: WriteOptions, options: StoreOptions) -> None:
@@ -96,11 +93,7 @@ def export(session: SessionName, *, writing: WriteOptions, options: StoreOptions
 
 
 def convert(
-    file: File,
-    *,
-    writing: ConvertOptions,
-    reading: ReadOptions,
-    json: AsJson = False,
+    file: File, *, writing: ConvertOptions, reading: ReadOptions, json: AsJson = False
 ) -> None:
     """Write a transcript in another format, without a store.
 

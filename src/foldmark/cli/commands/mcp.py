@@ -13,7 +13,7 @@ from foldmark.adapters.mcp.sources import (
     SessionSource,
     StoreSource,
     TranscriptSource,
-    opened_within,
+    open_within,
     read_only_store,
 )
 from foldmark.errors import BadInput, FoldmarkError, NoStore
@@ -27,7 +27,7 @@ from foldmark.transcripts.source import Source
 from foldmark.transcripts.store import store_reading
 
 from ..groups import argument, option
-from ..options import FORMAT, SESSION, STORE, store_location, store_settings
+from ..options import FORMAT, STORE, store_location, store_settings
 
 _EXTRA = frozenset({"mcp", "mcp_types", "anyio"})
 _WAITING = "foldmark: MCP server, waiting for a client on standard input (Ctrl-C ends it)\n"
@@ -48,7 +48,7 @@ class ServeOptions:
 
     store: str | None = option(*STORE, show_default=False)
     session: str | None = option(
-        SESSION,
+        "-s --session ID",
         "Serve only this session of the store: its id, a start of its id, or `latest`.",
         show_default=False,
     )
@@ -119,7 +119,7 @@ def _transcripts(path: str, settings: Settings, format: str | None) -> SessionSo
     fill = filler(format, settings.rules().estimate)
 
     def is_transcript(file: Path) -> bool:
-        with suppress(FoldmarkError), opened_within(location, file) as opened:
+        with suppress(FoldmarkError), open_within(location, file) as opened:
             _reading(opened, file.name, format, lenient=False)
             return True
         return False

@@ -43,7 +43,7 @@ _RECALL = "The model sees one line in place of each; the handle in it recalls th
 class RuleOptions:
     """Changes to the rules of the policy."""
 
-    reserved: int | None = option("--reserved", "Tokens to keep free in the window.")
+    reserved: int | None = option("--reserved TOKENS", "Tokens to keep free in the window.")
     threshold: float | None = option(
         "--threshold X",
         "Usage at which to compact: a fraction of the window, such as 0.8, or a number of tokens.",
@@ -91,7 +91,7 @@ class PlanReport:
 
     def as_json(self) -> Json:
         """The plan as `--json` prints it."""
-        plan, policy = self._plan, self._policy
+        plan, policy, tokens = self._plan, self._policy, self._tokens_after_prune
         return {
             "policy": policy.name,
             "model": self._model or None,
@@ -99,7 +99,7 @@ class PlanReport:
             **{name: getattr(plan, name) for name in ("overflow", "usable", "tokens", "pressure")},
             "freed": plan.prune.tokens,
             "after_prune": {
-                "tokens": self._tokens_after_prune,
+                "tokens": tokens,
                 "pressure": self._pressure_after_prune,
                 "overflow": is_overflow(policy, self._tokens_after_prune, self._limit, self._model),
             },

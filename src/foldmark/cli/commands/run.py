@@ -12,7 +12,7 @@ from foldmark.errors import BadInput, FoldmarkError
 from ..chat.context import RunContext, RunOptions
 from ..chat.lines import ended_event, print_event
 from ..chat.loop import TERMINATED, OutputMode, run_chat, run_once
-from ..groups import argument
+from ..groups import argument, switch
 from ..text import error_line
 
 _STANDARD_INPUT = "-"
@@ -26,8 +26,8 @@ Task = Annotated[
         show_default=False,
     ),
 ]
-AsEvents = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only the final reply.")]
+AsEvents = Annotated[bool, switch("--json", "Print each event as a line of JSON.")]
+Quiet = Annotated[bool, switch("-q --quiet", "Print only the final reply.")]
 
 
 def run(
@@ -47,9 +47,7 @@ def run(
     try:
         text = _read_task(task)
         if text is None and not options.resume and mode != "terminal":
-            raise BadInput(
-                'there is no task; give one: foldmark run "TASK" (- reads standard input)'
-            )
+            raise BadInput('there is no task; give one: foldmark run "TASK"')
         with ExitStack() as stack:
             # SIGTERM ends a run like an exit, so that its session is closed.
             before = signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(TERMINATED))
@@ -60,11 +58,8 @@ def run(
         if mode == "json" and not isinstance(error, BrokenPipeError):
             # Programs that read events get the error as the last event.
             line = error_line(error) if isinstance(error, FoldmarkError) else str(error)
-            print_event(
-                ended_event(
-                    context.session_id if context else "", {"ended": "failed", "error": line}
-                )
-            )
+            session = context.session_id if context else ""
+            print_event(ended_event(session, {"ended": "failed", "error": line}))
         raise
     raise typer.Exit(code)
 

@@ -19,9 +19,8 @@ Query = Annotated[
     list[str],
     argument("QUERY", "Words that must all occur; the start of a word is enough."),
 ]
-Limit = Annotated[
-    int, typer.Option("-n", "--limit", min=1, max=1_000, help="Maximum number of hits.")
-]
+_LIMIT = typer.Option("-n", "--limit", metavar="N", min=1, max=1_000, help="Hits to print at most.")
+Limit = Annotated[int, _LIMIT]
 Handle = Annotated[str, argument("HANDLE", "Handle from a placeholder or search result: h3f.")]
 
 

@@ -59,7 +59,7 @@ def show(session: SessionName, *, selection: ShowOptions, options: StoreOptions)
             messages, printed = (
                 _log(store, row, view, printer)
                 if selection.everything
-                else (view.messages, map(printer.prompt_message, view.messages))
+                else (view.messages, map(printer.prompt, view.messages))
             )
             value, pieces = _head(row, view, operations, selection.before)
             value, pieces = value | {"messages": messages}, [*pieces, *printed]
@@ -160,7 +160,7 @@ def _operation(session: Session, index: int, printer: MessagePrinter) -> Answer:
     value |= {"before": changed.before, "after": changed.after, "changes": changes}
     removed, added = number(len(changed.removed), "message"), number(len(changed.added), "message")
     tokens = f"{changed.before:,} → {number(changed.after, 'token')}"
-    pieces = (printer.prompt_message(message, *_SIGNS[sign]) for sign, message in changed.changes)
+    pieces = (printer.prompt(message, *_SIGNS[sign]) for sign, message in changed.changes)
     text = f"{removed} removed, {added} added: {tokens}"
     return value, [safe_text(head, "bold"), Text(text), *pieces]
 
