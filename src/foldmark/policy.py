@@ -165,7 +165,7 @@ class Policy(Frozen):
         tail_tokens: int | None = None,
         output_cap: int | None = None,
     ) -> "Policy":
-        """This policy with the user's own settings applied."""
+        """The same policy with the user's own settings applied."""
         window = {"reserved": reserved, "threshold": threshold, "output_cap": output_cap}
         return replace(
             changed(self, auto=auto),
@@ -175,7 +175,7 @@ class Policy(Frozen):
         )
 
     def in_environment(self, environment: Mapping[str, str]) -> "Policy":
-        """This policy without what environment variables disable."""
+        """The same policy without what environment variables disable."""
         return self.adjusted(
             auto=False if _is_set(environment, "DISABLE_AUTOCOMPACT") else None,
             prune=False if _is_set(environment, "DISABLE_PRUNE") else None,

@@ -13,12 +13,12 @@ from foldmark.tokens.media import (
     AUDIO_SECOND_TOKENS,
     DEFAULT_SECONDS,
     DEFAULT_TOKENS,
-    IMAGE_MOST_TOKENS,
+    IMAGE_MAX_TOKENS,
     JPEG_HEAD_BYTES,
-    MOST_SECONDS,
-    MOST_TOKENS,
+    MAX_SECONDS,
+    MAX_TOKENS,
     PDF_DEFAULT_PAGES,
-    PDF_MOST_PAGES,
+    PDF_MAX_PAGES,
     PDF_PAGE_TOKENS,
     PDF_WINDOW_BYTES,
     VIDEO_SECOND_TOKENS,
@@ -170,7 +170,7 @@ def test_absurd_sides_cost_the_default(width: int, height: int, provider: str) -
 
 
 def test_the_largest_believable_picture_is_capped() -> None:
-    assert image_tokens(png(65_535, 65_535), "google") == IMAGE_MOST_TOKENS
+    assert image_tokens(png(65_535, 65_535), "google") == IMAGE_MAX_TOKENS
 
 
 @pytest.mark.parametrize("build", FORMATS)
@@ -231,7 +231,7 @@ def test_a_pdf_without_readable_pages_costs_a_default() -> None:
 
 def test_a_pdf_that_claims_a_million_pages_is_capped() -> None:
     claim = b"2 0 obj << /Type /Pages /Kids [] /Count 999999 >> endobj"
-    assert pdf_tokens(claim) == PDF_MOST_PAGES * PDF_PAGE_TOKENS == MOST_TOKENS
+    assert pdf_tokens(claim) == PDF_MAX_PAGES * PDF_PAGE_TOKENS == MAX_TOKENS
 
 
 def test_sound_and_film_cost_their_seconds_within_bounds() -> None:
@@ -242,7 +242,7 @@ def test_sound_and_film_cost_their_seconds_within_bounds() -> None:
     remote = media_tokens("https://example.org/talk.mp3", "audio/mpeg")
     assert remote == DEFAULT_SECONDS * AUDIO_SECOND_TOKENS
     endless = "data:audio/wav;base64," + "A" * 80_000_000
-    assert media_tokens(endless, "audio/wav") == MOST_SECONDS * AUDIO_SECOND_TOKENS
+    assert media_tokens(endless, "audio/wav") == MAX_SECONDS * AUDIO_SECOND_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_no_content_raises_or_passes_the_cap(
     header: bytes, content: bytes, mime: str, provider: str
 ) -> None:
     url = data_url("image/png", header + content)
-    assert 0 <= media_tokens(url, mime, provider=provider) <= MOST_TOKENS
+    assert 0 <= media_tokens(url, mime, provider=provider) <= MAX_TOKENS
     media_text(url, mime)
 
 
@@ -294,5 +294,5 @@ def test_no_content_raises_or_passes_the_cap(
     st.sampled_from(MIMES),
 )
 def test_no_url_raises_or_passes_the_cap(start: str, rest: str, mime: str) -> None:
-    assert 0 <= media_tokens(start + rest, mime) <= MOST_TOKENS
+    assert 0 <= media_tokens(start + rest, mime) <= MAX_TOKENS
     media_text(start + rest, mime)

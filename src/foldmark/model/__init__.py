@@ -1,1 +1,1 @@
-"""The data model: values, messages, and the records kept beside them."""
+"""The data model: values, messages, and the records stored beside them."""

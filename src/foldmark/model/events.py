@@ -1,4 +1,4 @@
-"""Events: what happened in a session. Who is told of one cannot change what it tells of."""
+"""Events: what happened in a session. Subscribers cannot change what they are notified of."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -22,7 +22,7 @@ FORKED = "session.forked"
 IMPORTED = "session.imported"
 HOOK_FAILED = "hook.failed"
 
-# What an agent's loop tells as it goes on; like `compaction.delta`, these are not kept.
+# Published by a running agent; like `compaction.delta`, these are not stored.
 TURN_STARTED = "turn.started"
 TURN_FINISHED = "turn.finished"
 STEP_STARTED = "step.started"
@@ -37,9 +37,9 @@ KINDS = tuple(kind for name, kind in sorted(globals().items()) if name.isupper()
 
 
 class Event(Frozen):
-    """Something that happened."""
+    """Something that happened in a session."""
 
-    number: int  # its place in the session's stream, from 1, without gaps
+    number: int  # its position in the session's stream, from 1, without gaps
     session: str
     kind: str
     at: int  # milliseconds
@@ -47,18 +47,18 @@ class Event(Frozen):
 
 
 def check_kinds(kinds: Iterable[str]) -> tuple[str, ...]:
-    """These kinds, one or several; BadInput for one that never happens.
+    """Return one or several kinds as a tuple; raises BadInput for a misspelled one.
 
-    Programs may tell of kinds of their own; what is all but one of ours is meant as that.
+    Programs may publish kinds of their own, so a kind is an error only if it resembles ours.
     """
-    asked = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+    requested = (kinds,) if isinstance(kinds, str) else tuple(kinds)
     families = {f"{kind.partition('.')[0]}." for kind in KINDS}
-    for kind in asked:
+    for kind in requested:
         if kind in KINDS or kind in families:
             continue
         near = get_close_matches(kind, [*KINDS, *sorted(families)], n=1, cutoff=0.8)
         family = f"{kind.partition('.')[0]}."
-        near = near or sorted(known for known in KINDS if known.startswith(family))
+        near = near or sorted(one for one in KINDS if one.startswith(family))
         if near:
-            raise BadInput(f"there is no event {kind!r}; there is {', '.join(near)}")
-    return asked
+            raise BadInput(f"there is no event {kind!r}; did you mean {', '.join(near)}?")
+    return requested

@@ -1,7 +1,7 @@
-"""What a session is made of: messages and their parts, in OpenCode's own JSON shape.
+"""The messages of a session and their parts, in OpenCode's own JSON shape.
 
-Values only: who made them, where they are kept and what a model is shown of them is told
-elsewhere. Times are milliseconds since 1970. A field that was absent is UNSET, which is falsy.
+Plain values: this module does not know how they are made, stored or shown to a model. Times are
+milliseconds since 1970. An absent field is UNSET, which is falsy.
 """
 
 from collections.abc import Iterable
@@ -15,21 +15,21 @@ from foldmark.errors import BadInput
 from .values import Json, Other, Value, decoder, encode
 
 Number = int | float
-# Under the name of its wire in a text's metadata: a block that we keep as it came.
+# Key in a text part's metadata, under the name of its wire format: the unchanged original block.
 BLOCK = "block"
-# In the metadata of an output: the tokens of it that are shown at most.
+# Key in an output's metadata: the most tokens of it that the view shows.
 SHOWN_TOKENS = "shown"
 
 
 class Cache(Value):
-    """Tokens read from and written to the provider's cache."""
+    """Tokens that were read from and written to the provider's cache."""
 
     read: Number | UnsetType = UNSET
     write: Number | UnsetType = UNSET
 
 
 class Tokens(Value):
-    """What a provider measured for one step."""
+    """Token usage of one step, as measured by the provider."""
 
     input: Number | UnsetType = UNSET
     output: Number | UnsetType = UNSET
@@ -39,7 +39,7 @@ class Tokens(Value):
 
 
 class Time(Value):
-    """When a thing began and ended; `compacted` is when a tool's output was pruned."""
+    """Start and end times; `compacted` is when a tool's output was pruned."""
 
     created: Number | UnsetType = UNSET
     completed: Number | UnsetType = UNSET
@@ -50,14 +50,14 @@ class Time(Value):
 
 
 class Path(Value):
-    """Where an assistant worked."""
+    """The folders in which an assistant worked."""
 
     cwd: str | UnsetType = UNSET
     root: str | UnsetType = UNSET
 
 
 class ModelRef(Value):
-    """A model by the name of its provider and its own."""
+    """A model, identified by its provider and its own name."""
 
     provider_id: str
     model_id: str
@@ -75,7 +75,7 @@ class Part(Value, tag_field="type"):
 
 
 class TextPart(Part, tag="text"):
-    """Words of the user or the model; `synthetic` ones were written by the program."""
+    """Text of the user or the model; `synthetic` text was written by the program."""
 
     text: str
     synthetic: bool | UnsetType = UNSET
@@ -85,7 +85,7 @@ class TextPart(Part, tag="text"):
 
 
 class ReasoningPart(Part, tag="reasoning"):
-    """The model's thinking; its opaque form for the provider is in `metadata`."""
+    """The model's reasoning; the provider's opaque form of it is in `metadata`."""
 
     text: str
     time: Time | UnsetType = UNSET
@@ -93,7 +93,7 @@ class ReasoningPart(Part, tag="reasoning"):
 
 
 class FilePart(Part, tag="file"):
-    """An attached file, inline as a data URL or by its address."""
+    """An attached file, inline as a data URL or as a remote URL."""
 
     mime: str
     url: str
@@ -103,7 +103,7 @@ class FilePart(Part, tag="file"):
 
 
 class State(Value, tag_field="status"):
-    """How far a tool call has come."""
+    """The state of a tool call."""
 
     input: Json | UnsetType = UNSET
     title: str | UnsetType = UNSET
@@ -112,30 +112,30 @@ class State(Value, tag_field="status"):
 
 
 class Pending(State, tag="pending"):
-    """Called, not yet begun; `raw` is the input as far as it has been streamed."""
+    """Requested but not started; `raw` is the part of the input that was streamed so far."""
 
     raw: str | UnsetType = UNSET
 
 
 class Running(State, tag="running"):
-    """Begun, not yet ended."""
+    """Started but not finished."""
 
 
 class Completed(State, tag="completed"):
-    """Ended with an output."""
+    """Finished with an output."""
 
     output: str
     attachments: tuple[FilePart, ...] | UnsetType = UNSET
 
 
 class Failed(State, tag="error"):
-    """Ended with an error."""
+    """Finished with an error."""
 
     error: str
 
 
 class ToolPart(Part, tag="tool"):
-    """A call of a tool, with its result once there is one."""
+    """A tool call, with its result once it has one."""
 
     tool: str
     call_id: str | UnsetType = UNSET
@@ -144,13 +144,13 @@ class ToolPart(Part, tag="tool"):
 
 
 class StepStartPart(Part, tag="step-start"):
-    """A request to the model begins."""
+    """The start of a request to the model."""
 
     snapshot: str | UnsetType = UNSET
 
 
 class StepFinishPart(Part, tag="step-finish"):
-    """A request to the model has ended, with what it cost."""
+    """The end of a request to the model, with its usage and cost."""
 
     reason: str | UnsetType = UNSET
     snapshot: str | UnsetType = UNSET
@@ -159,24 +159,24 @@ class StepFinishPart(Part, tag="step-finish"):
 
 
 class CompactionPart(Part, tag="compaction"):
-    """Makes its user message a marker: a queued compaction."""
+    """Makes its user message a marker, which queues a compaction."""
 
     auto: bool | UnsetType = UNSET
     overflow: bool | UnsetType = UNSET
     tail_start_id: str | UnsetType = UNSET
-    words: int | UnsetType = UNSET  # tokens that the user's words have in a view that was asked for
-    undone: Number | UnsetType = UNSET  # when its pivot was taken back
+    words: int | UnsetType = UNSET  # tokens for the user's text, if a view size was requested
+    undone: Number | UnsetType = UNSET  # when its pivot was undone
 
 
 class PatchPart(Part, tag="patch"):
-    """Files that a step changed."""
+    """The files that a step changed."""
 
     hash: str | UnsetType = UNSET
     files: tuple[str, ...] | UnsetType = UNSET
 
 
 class SubtaskPart(Part, tag="subtask"):
-    """A task that the user hands to another agent."""
+    """A task that the user delegates to another agent."""
 
     prompt: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
@@ -209,36 +209,36 @@ AnyPart = (
 
 
 def is_opaque(part: AnyPart) -> TypeGuard[TextPart]:
-    """Whether a part holds what only its own provider can read, as its wire wrote it."""
+    """Whether a part carries a block that only its own provider can read."""
     if not isinstance(part, TextPart) or not part.metadata:
         return False
-    return any(isinstance(held, dict) and BLOCK in held for held in part.metadata.values())
+    return any(isinstance(value, dict) and BLOCK in value for value in part.metadata.values())
 
 
 def is_error_output(state: Completed) -> bool:
-    """Whether an output was told as an error by its wire."""
+    """Whether the API reported this output as an error."""
     return bool(state.metadata) and state.metadata.get("is_error") is True
 
 
 def output_tokens(state: Completed, tokens: int, longest: int = 0) -> int:
-    """How many tokens of an output are shown: all, what the window allows, what its tool wished."""
-    wished = state.metadata.get(SHOWN_TOKENS) if state.metadata else None
-    limit = wished if isinstance(wished, int) and wished > 0 else tokens
+    """The tokens of an output that are shown: all, or the limit of its tool or of the window."""
+    requested = state.metadata.get(SHOWN_TOKENS) if state.metadata else None
+    limit = requested if isinstance(requested, int) and requested > 0 else tokens
     return min(tokens, limit, longest if longest > 0 else tokens)
 
 
 def finish_of(parts: Iterable[AnyPart]) -> str:
-    """How a step ended, where nobody tells: its calls do."""
+    """The finish reason of a step whose source does not state one."""
     return "tool-calls" if any(isinstance(part, ToolPart) for part in parts) else "stop"
 
 
 def has_result(part: AnyPart) -> bool:
-    """Whether a part is a call of a tool that has come to its end."""
+    """Whether a part is a finished tool call."""
     return isinstance(part, ToolPart) and isinstance(part.state, Completed | Failed)
 
 
 def kind_of(part: AnyPart) -> str:
-    """The kind of a part by its name in JSON; `other` where we do not know it."""
+    """The JSON type of a part, or `other` if it is unknown."""
     return "other" if isinstance(part, Other) else str(part.__struct_config__.tag)
 
 
@@ -246,7 +246,7 @@ def kind_of(part: AnyPart) -> str:
 
 
 class Info(Value, tag_field="role"):
-    """What is said of a message beside its parts; `wire`: what its wire said that we do not."""
+    """The fields of a message beside its parts; `wire` has API fields that we do not model."""
 
     id: str
     session_id: str | UnsetType = UNSET
@@ -257,7 +257,7 @@ class Info(Value, tag_field="role"):
 
 
 class UserInfo(Info, tag="user"):
-    """A message of the user, or one that the program wrote in their place."""
+    """A message of the user, or one that the program wrote on the user's behalf."""
 
     model: ModelRef | UnsetType = UNSET
     system: str | UnsetType = UNSET
@@ -267,7 +267,7 @@ class UserInfo(Info, tag="user"):
 
 
 class AssistantInfo(Info, tag="assistant"):
-    """An answer of the model; `summary` marks the one that stands for what a pivot folded."""
+    """A reply of the model; with `summary`, it replaces the messages that a pivot folded."""
 
     parent_id: str | UnsetType = UNSET
     provider_id: str | UnsetType = UNSET
@@ -282,7 +282,7 @@ class AssistantInfo(Info, tag="assistant"):
 
 
 class Message(Value):
-    """One entry of the log: what is said of it, and its parts in order."""
+    """One entry of the log: its info, and its parts in order."""
 
     info: UserInfo | AssistantInfo
     parts: tuple[AnyPart, ...]
@@ -294,21 +294,21 @@ class Message(Value):
 
     @property
     def is_user(self) -> bool:
-        """Whether it stands on the user's side."""
+        """Whether this is a user message."""
         return isinstance(self.info, UserInfo)
 
 
 class Origin(Value):
-    """Where an imported session comes from, and what stood before its messages in each request."""
+    """The source of an imported session, with the system prompt and tools of its requests."""
 
     format: str | UnsetType = UNSET
     system: str | UnsetType = UNSET
     tools: Any = UNSET
-    wire: Json | UnsetType = UNSET  # the system prompt as its wire wrote it
+    wire: Json | UnsetType = UNSET  # the system prompt in its API format
 
 
 class Revert(Value):
-    """The user went back: this message and all after it are hidden, until more is said."""
+    """The user went back: this and later messages are hidden until a new message is written."""
 
     message_id: str
     part_id: str | UnsetType = UNSET
@@ -317,7 +317,7 @@ class Revert(Value):
 
 
 class SessionInfo(Value):
-    """What is said of a session beside its messages."""
+    """The fields of a session beside its messages."""
 
     id: str
     slug: str | UnsetType = UNSET
@@ -331,40 +331,40 @@ class SessionInfo(Value):
     time: Time | UnsetType = UNSET
     origin: Origin | UnsetType = UNSET
     revert: Revert | UnsetType = UNSET
-    # Earlier reverts, after which more was said: the first message that each hides, and the next.
+    # Earlier reverts: the index of the first message that each hides, and of the next visible one.
     reverted: tuple[tuple[int, int], ...] | UnsetType = UNSET
 
 
 class Transcript(Value):
-    """A whole session, as `opencode export` writes it."""
+    """A whole session, in the format of `opencode export`."""
 
     info: SessionInfo
     messages: tuple[Message, ...]
 
 
-# These raise BadInput where the JSON is none: the session of an `opencode export`, one message.
+# Decode an `opencode export`, and a single message; both raise BadInput for invalid JSON.
 decode_transcript = decoder(Transcript)
 decode_message = decoder(Message)
 
 
 def checked_json(message: Message) -> bytes:
-    """The JSON of a message, if it can be read again: what is stored must be."""
+    """The JSON of a message; raises BadInput if it could not be read again from a store."""
     try:
         data = encode(message)
         decode_message(data)
     except BadInput as error:
         at = f" at {error.location.lstrip('$.')}" if error.location else ""
-        raise BadInput(f"this is no message{at}: {error.cause}") from None
+        raise BadInput(f"this is not a valid message{at}: {error.cause}") from None
     except TypeError as error:
-        raise BadInput(f"this is no message: {error}") from None
+        raise BadInput(f"this is not a valid message: {error}") from None
     return data
 
 
 def file_placeholder(part: FilePart) -> str:
-    """What stands for a file that is named and not shown."""
+    """The text that stands for a file whose content is not shown."""
     return f"[Attached {part.mime}: {part.filename or 'file'}]"
 
 
 def with_part(message: Message, offset: int, part: AnyPart) -> Message:
-    """A message with another part in the place of one."""
+    """The message with the part at this offset replaced."""
     return replace(message, parts=(*message.parts[:offset], part, *message.parts[offset + 1 :]))

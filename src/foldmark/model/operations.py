@@ -1,7 +1,7 @@
-"""What was done to a session beside writing messages: prunes, pivots, reverts; files changed.
+"""Operations on a session: prunes, pivots and reverts; and the changes of files.
 
-An act is in force or taken back; the view is told by the messages and the acts in force, and by
-nothing else. So each can be undone and redone, and each gives the very view of before.
+An operation is in force or undone. The view depends only on the messages and on the operations in
+force, so undoing and redoing an operation restores exactly the same view.
 """
 
 from collections.abc import Iterable
@@ -15,49 +15,49 @@ State = Literal["queued", "claimed", "failed", "done", "undone", "reverted"]
 
 
 class Operation(Frozen):
-    """One act, by its number in the session."""
+    """One operation, with its number in the session."""
 
     number: int
     kind: Kind
     at: int
-    place: int  # how many messages there were
-    marker: int | None = None  # of a pivot; of a revert: where what it hides ends
+    place: int  # the number of messages at that time
+    marker: int | None = None  # of a pivot; of a revert: the end of the range that it hides
     summary: int | None = None
-    tail: int | None = None  # of a pivot; of a revert: where what it hides begins
+    tail: int | None = None  # of a pivot; of a revert: the start of the range that it hides
     tail_id: str | None = None
     before: int | None = None  # tokens of the view
     after: int | None = None
-    claimed: str | None = None  # who makes the summary
-    failed: str | None = None  # why there will be none
-    undone: int | None = None  # when it was taken back
-    reverted: int | None = None  # the number of the revert that took it back
+    claimed: str | None = None  # the process that makes the summary
+    failed: str | None = None  # why there will be no summary
+    undone: int | None = None  # when it was undone
+    reverted: int | None = None  # the number of the revert that undid it
 
     @property
     def in_force(self) -> bool:
-        """Whether it shapes the view."""
+        """Whether it affects the view."""
         complete = self.kind != "pivot" or self.summary is not None
         return complete and self.undone is None and self.reverted is None
 
     @property
     def order(self) -> tuple[int, int]:
-        """Tells which act came later: a pivot counts from when its summary was there."""
+        """Sort key by time of completion: a pivot is complete once it has its summary."""
         return self.place if self.summary is None else self.summary + 1, self.number
 
-    def reaches(self, other: "Operation") -> bool:
-        """Whether this revert takes back an act that came before it."""
-        back_to = (1 if self.tail is None else self.tail) - 1  # -1: to before the first message
-        if other.kind == "revert" and (other.tail or 0) <= back_to < (other.marker or 0):
-            return True  # it hides what this one goes back to
+    def undoes(self, other: "Operation") -> bool:
+        """Whether this revert undoes an earlier operation."""
+        last = (1 if self.tail is None else self.tail) - 1  # -1: before the first message
+        if other.kind == "revert" and (other.tail or 0) <= last < (other.marker or 0):
+            return True  # it hides the message that this revert goes back to
         if other.kind != "pivot":
-            return other.place > back_to + 1
-        # One that was queued by then, and completed only after the revert, is not of its past.
-        waited = other.summary is None or other.summary >= self.place
-        found = other.marker if waited else other.summary
-        return (found or 0) > back_to
+            return other.place > last + 1
+        # A pivot that was completed after the revert counts from its marker only.
+        is_later = other.summary is None or other.summary >= self.place
+        index = other.marker if is_later else other.summary
+        return (index or 0) > last
 
     @property
     def state(self) -> State:
-        """What has become of it."""
+        """The current state."""
         if self.undone is not None:
             return "undone"
         if self.reverted is not None:
@@ -69,22 +69,22 @@ class Operation(Frozen):
         return "queued" if self.claimed is None else "claimed"
 
 
-def reverted_by(acts: Iterable[Operation]) -> dict[int, int | None]:
-    """By which revert in force each act is taken back, if by any."""
-    found: dict[int, int | None] = {}
+def reverted_by(operations: Iterable[Operation]) -> dict[int, int | None]:
+    """Map each operation's number to that of the revert in force that undoes it, or to None."""
+    numbers: dict[int, int | None] = {}
     reverts: list[Operation] = []
-    for act in sorted(acts, key=lambda act: act.number, reverse=True):
-        by = next((revert.number for revert in reverts if revert.reaches(act)), None)
-        found[act.number] = by
-        if act.kind == "revert" and act.undone is None and by is None:
-            reverts.append(act)
-    return found
+    for operation in sorted(operations, key=lambda one: one.number, reverse=True):
+        by = next((revert.number for revert in reverts if revert.undoes(operation)), None)
+        numbers[operation.number] = by
+        if operation.kind == "revert" and operation.undone is None and by is None:
+            reverts.append(operation)
+    return numbers
 
 
 class FileDiff(Frozen):
-    """One file between two snapshots; the texts are empty where it was not there, or is no text."""
+    """The change of one file between two snapshots; the text of a missing or binary file is ""."""
 
-    file: str  # from the working folder on, with slashes
+    file: str  # relative to the working folder, with slashes
     before: str
     after: str
     additions: int  # lines

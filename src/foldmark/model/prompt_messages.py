@@ -1,4 +1,4 @@
-"""What a model is shown: messages of three roles, before a wire's codec turns them into requests.
+"""The messages that a model is shown, in three roles, before a codec writes an API request.
 
 Their JSON is the neutral form in which OpenCode measures a tail.
 """
@@ -8,23 +8,23 @@ from typing import Any, cast
 
 from .values import Frozen, Json, encode, parse_json
 
-RAW = "raw"  # in what a codec keeps of a block: the block as it came
+RAW = "raw"  # key in a block's provider options: the unchanged original block
 
 
 class Block(Frozen, tag_field="type", omit_defaults=True, rename="camel"):
-    """A piece of a shown message, with what its own provider wants back of it."""
+    """A piece of a message, with the data that its own provider expects back."""
 
     provider_options: Any = None
 
 
 class Text(Block, tag="text"):
-    """Words."""
+    """Text of the user or the model."""
 
     text: str
 
 
 class Reasoning(Block, tag="reasoning"):
-    """The model's own thinking."""
+    """The model's own reasoning."""
 
     text: str
 
@@ -38,7 +38,7 @@ class Media(Block, tag="file"):
 
 
 class Call(Block, tag="tool-call"):
-    """A call of a tool."""
+    """A tool call."""
 
     tool_call_id: str
     tool_name: str
@@ -46,14 +46,14 @@ class Call(Block, tag="tool-call"):
 
 
 class Output(Frozen):
-    """What a tool gave back: text, or the text of an error."""
+    """The output of a tool: text, or the text of an error."""
 
     type: str
     value: str
 
 
 class Result(Block, tag="tool-result"):
-    """The result of a call."""
+    """The result of a tool call."""
 
     tool_call_id: str
     tool_name: str
@@ -62,30 +62,30 @@ class Result(Block, tag="tool-result"):
 
 
 class _Prompt(Frozen, tag_field="role", omit_defaults=True):
-    """A message as a model is shown it; `wire` is what its own wire said beside the content."""
+    """A message in a prompt; `wire` has the fields of its API format beside the content."""
 
     wire: Any = None
 
     @property
     def role(self) -> str:
-        """Whose side it stands on: user, assistant or tool."""
+        """The role: user, assistant or tool."""
         return str(self.__struct_config__.tag)
 
 
 class UserMessage(_Prompt, tag="user"):
-    """The user's side."""
+    """A message of the user."""
 
     content: tuple[Text | Media, ...]
 
 
 class AssistantMessage(_Prompt, tag="assistant"):
-    """The model's side."""
+    """A message of the model."""
 
     content: tuple[Text | Media | Reasoning | Call, ...]
 
 
 class ToolMessage(_Prompt, tag="tool"):
-    """The results of the calls of the message before it, in their order."""
+    """The results of the previous message's tool calls, in the same order."""
 
     content: tuple[Result, ...]
 
@@ -94,7 +94,7 @@ PromptMessage = UserMessage | AssistantMessage | ToolMessage
 
 
 class ToolDeclaration(Frozen):
-    """A tool as requests declare it: its name, what it is for, the JSON schema of its input."""
+    """A tool as requests declare it: its name, purpose, and the JSON schema of its input."""
 
     name: str
     description: str
@@ -102,7 +102,7 @@ class ToolDeclaration(Frozen):
 
 
 def neutral_json(message: PromptMessage) -> str:
-    """The JSON of a message, without blocks as they came, which say the same a second time."""
+    """The JSON of a message without its RAW blocks, which repeat the same content."""
     text = encode(message).decode()
     if f'"{RAW}":' not in text:
         return text
@@ -110,30 +110,30 @@ def neutral_json(message: PromptMessage) -> str:
 
 
 def _without_raw(value: Any, *, within: bool) -> Any:
-    """The same without what codecs keep under RAW within the options of a provider."""
+    """The value without the entries that codecs store under RAW in provider options."""
     if isinstance(value, list):
         return [_without_raw(item, within=within) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
-    found: Json = {}
-    for name, held in cast("Json", value).items():
+    result: Json = {}
+    for name, item in cast("Json", value).items():
         if within and name == RAW:
             continue
-        lean = _without_raw(held, within=within or name == "providerOptions")
-        if lean != {} or held == {}:
-            found[name] = lean
-    return found
+        lean = _without_raw(item, within=within or name == "providerOptions")
+        if lean != {} or item == {}:
+            result[name] = lean
+    return result
 
 
 def message_texts(message: PromptMessage) -> Iterator[str]:
-    """All that a message says: words, thoughts, what calls were given and gave back."""
+    """All texts of a message: text, reasoning, and the inputs and outputs of tool calls."""
     for block in message.content:
         match block:
             case Text() | Reasoning():
                 yield block.text
             case Call():
-                for held in block.input.values():
-                    yield held if isinstance(held, str) else encode(held).decode()
+                for value in block.input.values():
+                    yield value if isinstance(value, str) else encode(value).decode()
             case Result():
                 yield block.output.value
             case _:

@@ -1,9 +1,9 @@
-"""Frozen JSON values that keep what they do not know.
+"""Frozen JSON values that preserve unknown fields.
 
-A field that a `Value` does not declare, or a null where it declares something else, is kept in
-`extra` and written back with the rest: the same JSON value comes out. Known JSON is decoded in one
-pass by msgspec; only a document with something unknown in it takes the second, slower way.
-This module knows nothing of messages.
+A field that a `Value` does not declare, or a null where another type is declared, goes to `extra`
+and is written back, so that encoding returns the same JSON value. msgspec decodes known JSON in
+one pass; only documents with unknown fields need the second, slower one.
+This module knows nothing about messages.
 """
 
 import json
@@ -26,14 +26,14 @@ Json = dict[str, Any]
 T = TypeVar("T")
 S = TypeVar("S", bound=Struct)
 
-# Our own key and tag begin with a private-use character, by which they are found in encoded JSON.
+# Our own key and tag start with a private-use character, so that encoded JSON can be searched.
 _OURS = "\ue000"
 EXTRA = f"{_OURS}extra"
 OTHER = f"{_OURS}other"
 _OURS_ENCODED = _OURS.encode()
-_RARE = _OURS_ENCODED[0]  # one byte is looked for many times as fast as three
+_RARE = _OURS_ENCODED[0]  # searching for one byte is many times faster than for three
 NEWLINE = b"\n"
-# JavaScript writes half of a surrogate pair where it cut a text there; msgspec refuses that.
+# JavaScript writes half a surrogate pair if it truncates a text there; msgspec refuses that.
 HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 WIRE_NAMES = {
@@ -51,38 +51,38 @@ WIRE_NAMES = {
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class _Frozen(StructMeta):
-    """Makes every subclass frozen with keyword arguments, without each having to say so."""
+    """Metaclass that makes every subclass frozen and keyword-only by default."""
 
     def __new__(cls, *space: Any, **config: Any) -> Any:
         return super().__new__(cls, *space, **{"kw_only": True, **config})
 
 
 class Frozen(Struct, metaclass=_Frozen, frozen=True):
-    """The base of values that are ours alone and never read from elsewhere."""
+    """Base class of our own values, which are never read from other programs' data."""
 
 
 class Extra(dict[str, Any]):
-    """JSON that is kept as it came.
+    """JSON that is kept unchanged.
 
-    A type that msgspec does not know, so that it refuses our own key where a document holds it
-    by chance or malice: such a document takes the slower way, on which it is mere data.
+    msgspec does not know this type, so its fast path refuses a document that contains our own
+    key; the slower path then treats that key as ordinary data.
     """
 
 
 class Value(Frozen, omit_defaults=True, forbid_unknown_fields=True, gc=False, rename=WIRE_NAMES):
-    """The base of values from JSON: absent fields are UNSET (falsy), unknown ones in `extra`."""
+    """Base class of values from JSON: absent fields are UNSET, unknown ones are in `extra`."""
 
     extra: Extra | UnsetType = UNSET
 
 
 class Other(Value, tag_field="type", tag=OTHER):
-    """A tagged value of a kind that we do not know, kept as it came."""
+    """A tagged value of an unknown kind, kept unchanged."""
 
     data: Extra
 
 
 def decoder(kind: type[T]) -> Callable[[bytes], T]:
-    """A function that decodes JSON of this kind and loses nothing of it."""
+    """A function that decodes JSON of this type without losing unknown fields."""
     strict = msgspec.json.Decoder(kind)
 
     def decode(data: bytes) -> T:
@@ -94,18 +94,18 @@ def decoder(kind: type[T]) -> Callable[[bytes], T]:
 
 
 def from_plain(data: object, kind: type[T]) -> T:
-    """The value of this kind that plain JSON data stands for."""
+    """Convert plain JSON data to this type; raises BadInput if it does not match."""
     try:
-        return msgspec.convert(_absorbed(data, _shape(kind)), kind)
+        return msgspec.convert(_absorb(data, _shape(kind)), kind)
     except msgspec.ValidationError as error:
         cause, _, path = str(error).partition(" - at ")
         raise BadInput(cause, location=path.strip("`") or None) from None
-    except UnicodeEncodeError:  # msgspec cannot quote half a character where it refuses it
+    except UnicodeEncodeError:  # msgspec cannot quote half a character in its own error
         raise BadInput("half of a character where none is expected") from None
 
 
 def encode(value: object) -> bytes:
-    """The compact JSON of a value, unknown fields included."""
+    """The compact JSON of a value, including unknown fields."""
     try:
         data = msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -117,7 +117,7 @@ def encode(value: object) -> bytes:
 
 
 def to_plain(value: object) -> Any:
-    """Plain JSON data of a value, unknown fields included."""
+    """Plain JSON data of a value, including unknown fields."""
     match value:
         case Other():
             return value.data
@@ -128,7 +128,7 @@ def to_plain(value: object) -> Any:
             return plain
         case tuple() | list():
             return [to_plain(item) for item in cast("tuple[object, ...]", value)]
-        case Mapping():  # JSON that we were given: nothing in it is ours
+        case Mapping():  # JSON from elsewhere contains none of our values
             return cast("Json", value)
         case _:
             return value
@@ -139,13 +139,13 @@ def _fields(value: Value) -> Iterator[tuple[str, Any]]:
     if config.tag_field is not None:
         yield config.tag_field, config.tag
     for name, wire in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
-        held = getattr(value, name)
-        if held is not UNSET and name != "extra":
-            yield wire, to_plain(held)
+        field = getattr(value, name)
+        if field is not UNSET and name != "extra":
+            yield wire, to_plain(field)
 
 
 def sum_fields(structs: Sequence[S]) -> S:
-    """Structs added field by field; what some of them lack is the sum of the others."""
+    """Add structs field by field, ignoring values that are None or UNSET."""
     names = structs[0].__struct_fields__
     return replace(
         structs[0], **{name: _sum([getattr(one, name) for one in structs]) for name in names}
@@ -153,26 +153,26 @@ def sum_fields(structs: Sequence[S]) -> S:
 
 
 def _sum(values: list[Any]) -> Any:
-    """Figures are summed, tuples joined, tables tallied; of other values it is the first."""
-    known = [value for value in values if value is not None and value is not UNSET]
-    match known:
+    """The sum of numbers, joined tuples, or tallied tables; the first of any other values."""
+    present = [value for value in values if value is not None and value is not UNSET]
+    match present:
         case [Struct(), *_]:
-            return sum_fields(known)
+            return sum_fields(present)
         case [int() | float(), *_]:
-            return sum(known)
+            return sum(present)
         case [tuple(), *_]:
-            return tuple(chain.from_iterable(known))
+            return tuple(chain.from_iterable(present))
         case [dict(), *_]:
             tally: Counter[str] = Counter()
-            for table in known:
+            for table in present:
                 tally.update(table)
             return dict(tally.most_common())
         case _:
-            return known[0] if known else values[0]
+            return present[0] if present else values[0]
 
 
 def parse_json(data: bytes) -> object:
-    """Plain JSON data; BadInput says where it is none."""
+    """Parse plain JSON data; raises BadInput with the line of the error."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as error:
@@ -188,13 +188,13 @@ def parse_json(data: bytes) -> object:
 
 
 def _refuse(constant: str) -> object:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _line(data: bytes, problem: str) -> str:
-    """Where a parser's problem lies: it tells the byte, or that the input ended too early."""
-    _, found, rest = problem.rpartition("(byte ")
-    end = int(rest.rstrip(")")) if found else len(data.rstrip())
+    """The line of a parser's error, which names a byte or says that the input ended too early."""
+    _, separator, position = problem.rpartition("(byte ")
+    end = int(position.rstrip(")")) if separator else len(data.rstrip())
     return f"line {data.count(NEWLINE, 0, end) + 1}"
 
 
@@ -209,52 +209,52 @@ def _field_shapes(kind: type[Struct]) -> dict[str, shapes.Type]:
     return {field.encode_name: field.type for field in shape.fields if field.name != "extra"}
 
 
-def _absorbed(data: object, shape: shapes.Type) -> object:
-    """The same data with what a shape does not declare moved under EXTRA."""
+def _absorb(data: object, shape: shapes.Type) -> object:
+    """The same data, with fields that the shape does not declare moved under EXTRA."""
     match shape:
         case shapes.StructType():
-            return _absorbed_struct(data, shape)
+            return _absorb_struct(data, shape)
         case shapes.UnionType(types=types):
-            return _absorbed_union(data, types)
+            return _absorb_union(data, types)
         case shapes.VarTupleType(item_type=item) | shapes.ListType(item_type=item):
             if isinstance(data, list):
-                return [_absorbed(entry, item) for entry in cast("list[object]", data)]
+                return [_absorb(entry, item) for entry in cast("list[object]", data)]
             return data
         case _:
             return data
 
 
-def _absorbed_struct(data: object, shape: shapes.StructType) -> object:
+def _absorb_struct(data: object, shape: shapes.StructType) -> object:
     if not isinstance(data, dict):
         return data
-    known = _field_shapes(shape.cls)
-    kept: Json = {}
+    declared = _field_shapes(shape.cls)
+    fields: Json = {}
     extra = Extra()
-    for key, held in cast("Json", data).items():
-        if key in known and held is not None:
-            kept[key] = _absorbed(held, known[key])
+    for key, value in cast("Json", data).items():
+        if key in declared and value is not None:
+            fields[key] = _absorb(value, declared[key])
         elif key == shape.tag_field:
-            kept[key] = held
+            fields[key] = value
         else:
-            extra[key] = held
+            extra[key] = value
     if extra:
-        kept[EXTRA] = extra
-    return kept
+        fields[EXTRA] = extra
+    return fields
 
 
-def _absorbed_union(data: object, types: tuple[shapes.Type, ...]) -> object:
+def _absorb_union(data: object, types: tuple[shapes.Type, ...]) -> object:
     for kind in types:
         if isinstance(kind, shapes.VarTupleType):
-            return _absorbed(data, kind)
-        if isinstance(kind, shapes.StructType) and _tag_agrees(data, kind):
-            return _absorbed_struct(data, kind)
+            return _absorb(data, kind)
+        if isinstance(kind, shapes.StructType) and _has_tag_of(data, kind):
+            return _absorb_struct(data, kind)
     if any(getattr(kind, "cls", None) is Other for kind in types) and isinstance(data, dict):
         fields = Extra(cast("Json", data))
         return {"type": OTHER, "data": fields} if isinstance(fields.get("type"), str) else fields
     return data
 
 
-def _tag_agrees(data: object, shape: shapes.StructType) -> bool:
+def _has_tag_of(data: object, shape: shapes.StructType) -> bool:
     if shape.tag_field is None:
         return True
     return isinstance(data, dict) and cast("Json", data).get(shape.tag_field) == shape.tag

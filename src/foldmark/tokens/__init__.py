@@ -1,1 +1,1 @@
-"""Counting tokens, and how many a window holds."""
+"""Token counts, model limits, and the budget of a window."""

@@ -1,8 +1,8 @@
-"""What an attached file costs in tokens: by tiles, pages or seconds, never by base64 length.
+"""The tokens of attached files, by tiles, pages or seconds, never by base64 length.
 
-Of a data URL it reads only what tells the size of a picture or the number of pages. It does not
-fetch a remote file, does not count text (`media_text` hands that over), knows providers and not
-their models, and never raises: what cannot be read costs a stated default.
+Only the part of a data URL that states an image's size or the number of pages is decoded. This
+module does not download remote files, does not count text (`media_text` returns it), knows
+providers but not their models, and never raises: an unreadable file has a default price.
 """
 
 import re
@@ -13,57 +13,57 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-# Where nothing can be read: Anthropic's dearest picture, and above OpenAI's dearest (1 445).
+# For unreadable files: the most for an Anthropic image, and above OpenAI's most (1,445).
 DEFAULT_TOKENS = 1_600
 
-# OpenAI: fitted into 2048 x 2048, then to a shortest side of 768; 170 for each 512 tile, and 85.
+# OpenAI: scaled into 2048 x 2048, then to a shortest side of 768; 85, and 170 per 512 px tile.
 OPENAI_LONGEST, OPENAI_SHORTEST, OPENAI_TILE = 2_048, 768, 512
 OPENAI_BASE_TOKENS, OPENAI_TILE_TOKENS = 85, 170
 
-# Anthropic: scaled down to a longest edge of 1568 and about 1 600 tokens; width x height / 750.
-ANTHROPIC_LONGEST, ANTHROPIC_PIXELS, ANTHROPIC_MOST_TOKENS = 1_568, 750, 1_600
+# Anthropic: scaled to a longest edge of 1568 and about 1,600 tokens; width x height / 750.
+ANTHROPIC_LONGEST, ANTHROPIC_PIXELS, ANTHROPIC_MAX_TOKENS = 1_568, 750, 1_600
 
-# Gemini: 258 where both sides are at most 384, else 258 for each 768 tile.
+# Gemini: 258 if both sides are at most 384 px, else 258 per 768 px tile.
 GEMINI_SMALL, GEMINI_TILE, GEMINI_TILE_TOKENS = 384, 768, 258
 
-# Anthropic gives a PDF page to the model as a picture; 1 600 is a scan, dense text costs more.
+# Anthropic renders PDF pages as images; a scan has about 1,600 tokens, dense text has more.
 PDF_PAGE_TOKENS = 1_600
 PDF_DEFAULT_PAGES = 5
-PDF_MOST_PAGES = 1_000  # Gemini takes no more in one document
+PDF_MAX_PAGES = 1_000  # the most that Gemini accepts in one document
 
-# Gemini: 32 tokens a second of sound, 263 of film; taken as 128 kbit/s and as 2 Mbit/s.
+# Gemini: 32 tokens per second of audio, 263 of video; assumed at 128 kbit/s and 2 Mbit/s.
 AUDIO_SECOND_TOKENS, AUDIO_SECOND_BYTES = 32, 16_000
 VIDEO_SECOND_TOKENS, VIDEO_SECOND_BYTES = 263, 250_000
 DEFAULT_SECONDS = 60
-MOST_SECONDS = 3_600
+MAX_SECONDS = 3_600
 
-TEXT_TOKEN_BYTES = 4  # a rough price, for callers that do not count the text themselves
+TEXT_TOKEN_BYTES = 4  # rough, for callers that do not count the text themselves
 
-# Caps of our own: a wrong figure must not fill the window by itself.
-IMAGE_MOST_TOKENS = 16_000
-MOST_TOKENS = PDF_MOST_PAGES * PDF_PAGE_TOKENS
+# Our own caps: one wrong figure must not fill the window.
+IMAGE_MAX_TOKENS = 16_000
+MAX_TOKENS = PDF_MAX_PAGES * PDF_PAGE_TOKENS
 
-MOST_SIDE = 65_535  # the largest that JPEG can state; beyond it a header is damaged or hostile
+MAX_SIDE = 65_535  # the largest that JPEG can state; larger values are damaged or hostile
 URL_HEADER_CHARS = 1_000
-HEAD_BYTES = 512  # every header but JPEG's ends long before
-JPEG_HEAD_BYTES = 256 * 1024  # an EXIF preview and a colour profile may stand before the size
-PDF_WINDOW_BYTES = 256 * 1024  # at the front and at the back: the page tree is at either
+HEAD_BYTES = 512  # enough for every header except JPEG's
+JPEG_HEAD_BYTES = 256 * 1024  # an EXIF preview and a color profile may precede the size
+PDF_WINDOW_BYTES = 256 * 1024  # at the start and the end: the page tree is in either
 
 Kind = Literal["image", "pdf", "audio", "video", "text", "other"]
 Size = tuple[int, int]
 
-# Of the application/… types, those that are text; any +json or +xml is so too.
+# The application/… types that are text, beside any +json or +xml.
 TEXT_NAMES = frozenset(
     {"javascript", "json", "sql", "toml", "x-ndjson", "x-sh", "x-yaml", "xml", "yaml"}
 )
 
 _DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 _FOREIGN = bytes(set(range(256)).difference(_DIGITS))
-_STANDARD = bytes.maketrans(b"-_", b"+/")  # the URL-safe digits, as the usual ones
+_STANDARD = bytes.maketrans(b"-_", b"+/")  # URL-safe base64 digits to standard ones
 
 
 class Inline(msgspec.Struct, frozen=True):
-    """A data URL, taken apart without copying what it carries."""
+    """A parsed data URL; its content is not copied."""
 
     url: str
     start: int
@@ -72,13 +72,13 @@ class Inline(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """The bytes it carries, near enough."""
+        """The approximate number of bytes of its content."""
         chars = len(self.url) - self.start
         return chars * 3 // 4 if self.base64 else chars
 
 
 def media_tokens(url: str, mime: str, *, provider: str = "") -> int:
-    """The tokens that the file costs; for an unknown provider, the dearest of the known prices."""
+    """The tokens of a file; for an unknown provider, the most among the known ones."""
     inline = _inline(url)
     kind = _kind(mime, inline)
     match kind:
@@ -96,11 +96,11 @@ def media_tokens(url: str, mime: str, *, provider: str = "") -> int:
             tokens = DEFAULT_TOKENS
         case _:
             assert_never(kind)
-    return min(tokens, MOST_TOKENS)
+    return min(tokens, MAX_TOKENS)
 
 
 def media_text(url: str, mime: str) -> str | None:
-    """The text of an inline text file, for the caller to count; None for anything else."""
+    """The text of an inline text file, or None for any other file."""
     inline = _inline(url)
     if inline is None or _kind(mime, inline) != "text":
         return None
@@ -118,12 +118,12 @@ def _inline(url: str) -> Inline | None:
 
 
 def _kind(mime: str, inline: Inline | None) -> Kind:
-    """The kind of file: as the caller says, or as the URL says where the caller does not know."""
-    said = mime.partition(";")[0].strip().lower()
-    if inline and said in {"", "application/octet-stream"}:
-        said = inline.mime
-    family, _, name = said.partition("/")
-    # An SVG ends in +xml: no provider takes it as a picture, and as text it can be read.
+    """The kind of file by the caller's MIME type, or by the URL's if that is unspecific."""
+    base = mime.partition(";")[0].strip().lower()
+    if inline and base in {"", "application/octet-stream"}:
+        base = inline.mime
+    family, _, name = base.partition("/")
+    # SVG ends in +xml: no provider accepts it as an image, but it can be read as text.
     if family == "text" or name.endswith(("+json", "+xml")):
         return "text"
     if family == "application":
@@ -132,19 +132,19 @@ def _kind(mime: str, inline: Inline | None) -> Kind:
 
 
 def _decoded(inline: Inline, first: int, last: int) -> bytes:
-    """The bytes that these characters of the URL stand for; characters out of place are skipped."""
+    """Decode these characters of the URL; invalid characters are skipped."""
     raw = inline.url[first:last].encode("utf-8", errors="replace")
     if not inline.base64 or b"%" in raw:
         raw = unquote_to_bytes(raw)
     if not inline.base64:
         return raw
     digits = raw.translate(_STANDARD, delete=_FOREIGN)
-    whole = len(digits) - (len(digits) % 4 == 1)  # one digit over is no byte yet
-    return a2b_base64(digits[:whole] + b"===")
+    end = len(digits) - (len(digits) % 4 == 1)  # a single extra digit is not a byte
+    return a2b_base64(digits[:end] + b"===")
 
 
 def _head(inline: Inline, count: int) -> bytes:
-    chars = count * (2 if inline.base64 else 3)  # line breaks are spared for; a byte may be %FF
+    chars = count * (2 if inline.base64 else 3)  # allows for line breaks; a byte may be %FF
     return _decoded(inline, inline.start, inline.start + chars)[:count]
 
 
@@ -153,7 +153,7 @@ def _image_tokens(inline: Inline | None, provider: str) -> int:
     if size is None:
         return DEFAULT_TOKENS
     name = provider.lower()
-    # Anthropic stands first: google-vertex-anthropic is priced by the model's maker.
+    # Anthropic first: google-vertex-anthropic has the prices of the model's maker.
     if "anthropic" in name or "claude" in name:
         tokens = _anthropic_tokens(size)
     elif "openai" in name or "azure" in name:
@@ -162,7 +162,7 @@ def _image_tokens(inline: Inline | None, provider: str) -> int:
         tokens = _gemini_tokens(size)
     else:
         tokens = max(_anthropic_tokens(size), _openai_tokens(size), _gemini_tokens(size))
-    return min(tokens, IMAGE_MOST_TOKENS)
+    return min(tokens, IMAGE_MAX_TOKENS)
 
 
 def _openai_tokens(size: Size) -> int:
@@ -173,7 +173,7 @@ def _openai_tokens(size: Size) -> int:
 
 def _anthropic_tokens(size: Size) -> int:
     width, height = _scaled(size, max(size), ANTHROPIC_LONGEST)
-    return min(-(-width * height // ANTHROPIC_PIXELS), ANTHROPIC_MOST_TOKENS)
+    return min(-(-width * height // ANTHROPIC_PIXELS), ANTHROPIC_MAX_TOKENS)
 
 
 def _gemini_tokens(size: Size) -> int:
@@ -181,12 +181,12 @@ def _gemini_tokens(size: Size) -> int:
     return tiles * GEMINI_TILE_TOKENS
 
 
-def _scaled(size: Size, side: int, most: int) -> Size:
-    """The size scaled down so that this side of it is no longer than `most`."""
-    if side <= most:
+def _scaled(size: Size, side: int, limit: int) -> Size:
+    """The size scaled down so that this side is no longer than `limit`."""
+    if side <= limit:
         return size
     width, height = size
-    return max(1, width * most // side), max(1, height * most // side)
+    return max(1, width * limit // side), max(1, height * limit // side)
 
 
 def _tiles(size: Size, tile: int) -> int:
@@ -195,16 +195,16 @@ def _tiles(size: Size, tile: int) -> int:
 
 
 def _image_size(inline: Inline) -> Size | None:
-    """Width and height as the picture's header states them, where that can be believed."""
+    """Width and height from the image's header, or None if they are not plausible."""
     head = _head(inline, HEAD_BYTES)
     try:
         if head.startswith(b"\xff\xd8"):
             size = _jpeg_size(head) or _jpeg_size(_head(inline, JPEG_HEAD_BYTES))
         else:
             size = _header_size(head)
-    except struct.error:  # the header is cut short
+    except struct.error:  # the header is incomplete
         return None
-    return size if size and all(1 <= side <= MOST_SIDE for side in size) else None
+    return size if size and all(1 <= side <= MAX_SIDE for side in size) else None
 
 
 def _header_size(head: bytes) -> Size | None:
@@ -213,9 +213,9 @@ def _header_size(head: bytes) -> Size | None:
     if head.startswith((b"GIF87a", b"GIF89a")):
         return _unpacked("<HH", head, 6)
     if head.startswith(b"BM"):
-        core = _unpacked("<HH", head, 14)[0] == 12  # OS/2's header has short sides
+        core = _unpacked("<HH", head, 14)[0] == 12  # OS/2 headers have 16-bit sides
         width, height = _unpacked("<HH" if core else "<ii", head, 18)
-        return width, abs(height)  # a negative height is a picture stored from the top
+        return width, abs(height)  # a negative height means rows stored from the top
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
         return _webp_size(head)
     return None
@@ -226,11 +226,11 @@ def _webp_size(head: bytes) -> Size | None:
         case b"VP8 ":  # lossy: 14 bits each, after the frame tag and a start code
             width, height = _unpacked("<HH", head, 26)
             return width & 0x3FFF, height & 0x3FFF
-        case b"VP8L":  # lossless: 14 bits each, less one, packed behind a signature byte
+        case b"VP8L":  # lossless: 14 bits each, minus one, after a signature byte
             low, high = _unpacked("<HH", head, 21)
             bits = low | high << 16
             return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-        case b"VP8X":  # extended: 24 bits each, less one
+        case b"VP8X":  # extended: 24 bits each, minus one
             if len(head) < 30:
                 return None
             sides = head[24:27], head[27:30]
@@ -240,7 +240,7 @@ def _webp_size(head: bytes) -> Size | None:
 
 
 def _jpeg_size(data: bytes) -> Size | None:
-    """The size in the first frame header, found by walking from segment to segment."""
+    """The size in the first frame header, found by following the segments."""
     at = 2
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
@@ -249,7 +249,7 @@ def _jpeg_size(data: bytes) -> Size | None:
         elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             height, width = _unpacked(">HH", data, at + 5)
             return width, height
-        elif marker == 0xDA:  # the picture itself begins, and no size was stated
+        elif marker == 0xDA:  # the image data starts, and no size was stated
             return None
         else:
             at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
@@ -262,19 +262,19 @@ def _unpacked(form: str, data: bytes, at: int) -> Size:
 
 
 def _pdf_pages(inline: Inline | None) -> int:
-    """The pages that the document's front and back speak of; a default where they are packed."""
+    """The pages stated at the document's start and end, or a default if they are compressed."""
     if inline is None:
         return PDF_DEFAULT_PAGES
     data = _pdf_windows(inline)
-    # A node of the page tree has kids and their count; an outline has a count, but no kids.
+    # A node of the page tree has /Kids and /Count; an outline has /Count only.
     nodes = (part for part in data.split(b"endobj") if b"/Kids" in part)
-    stated = [
+    counts = [
         int(count) for node in nodes for count in re.findall(rb"/Count\s{1,9}(\d{1,6})", node)
     ]
-    # A linearized file states its pages first of all, however much of it is packed.
-    stated += map(int, re.findall(rb"/Linearized[^>]{1,200}/N\s{1,9}(\d{1,6})", data[:1024]))
-    found = len(re.findall(rb"/Type\s{0,9}/Page(?![A-Za-z])", data))
-    return min(max(found, *stated, 0), PDF_MOST_PAGES) or PDF_DEFAULT_PAGES
+    # A linearized file states its pages at the start, even if the rest is compressed.
+    counts += map(int, re.findall(rb"/Linearized[^>]{1,200}/N\s{1,9}(\d{1,6})", data[:1024]))
+    pages = len(re.findall(rb"/Type\s{0,9}/Page(?![A-Za-z])", data))
+    return min(max(pages, *counts, 0), PDF_MAX_PAGES) or PDF_DEFAULT_PAGES
 
 
 def _pdf_windows(inline: Inline) -> bytes:
@@ -283,7 +283,7 @@ def _pdf_windows(inline: Inline) -> bytes:
     if end - inline.start <= 2 * window:
         return _decoded(inline, inline.start, end)
     back = end - window
-    back -= (back - inline.start) % 4  # base64 is read in fours
+    back -= (back - inline.start) % 4  # base64 is decoded in groups of four
     front = _decoded(inline, inline.start, inline.start + window)
     return front + _decoded(inline, back, end)
 
@@ -291,4 +291,4 @@ def _pdf_windows(inline: Inline) -> bytes:
 def _seconds(inline: Inline | None, second_bytes: int) -> int:
     if inline is None:
         return DEFAULT_SECONDS
-    return min(max(1, inline.size // second_bytes), MOST_SECONDS)
+    return min(max(1, inline.size // second_bytes), MAX_SECONDS)

@@ -1,4 +1,4 @@
-"""How many tokens each part of a message costs when it is shown in full."""
+"""The tokens of each part of a message when it is shown in full."""
 
 from typing import cast
 
@@ -20,19 +20,19 @@ from foldmark.model.values import Frozen, Json, encode
 from .counters import Counter
 from .media import media_tokens
 
-# Providers wrap every message in a few tokens of their own, and a call in its name and ids.
+# Providers add a few tokens to every message, and the name and ids to every tool call.
 MESSAGE_OVERHEAD = 4
 CALL_OVERHEAD = 16
-# OpenAI's own thoughts come back in base64 of about as many bytes as they had letters.
-SEALED, _PER_SEALED = ("encrypted_content", "reasoningEncryptedContent"), 0.19
+# OpenAI returns encrypted reasoning in base64, about one byte per character of the text.
+SEALED, _TOKENS_PER_CHAR = ("encrypted_content", "reasoningEncryptedContent"), 0.19
 
 
-# OpenCode expands files of these kinds into text parts of their own when they are attached.
+# OpenCode expands attached files of these types into separate text parts.
 EXPANDED = frozenset({"text/plain", "application/x-directory"})
 
 
 class Size(Frozen, gc=False):
-    """The tokens of a part: what always stays, and what pruning would hide: text and files."""
+    """The tokens of a part: what always stays, and the text and files that pruning hides."""
 
     fixed: int = 0
     body: int = 0
@@ -40,7 +40,7 @@ class Size(Frozen, gc=False):
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The tokens of the whole part."""
         return self.fixed + self.body + self.attached
 
 
@@ -49,7 +49,7 @@ NOTHING = Size()
 
 def part_size(part: AnyPart, count: Counter) -> Size:
     """The tokens of one part, shown in full."""
-    # The most frequent first: this is asked of every part of every message.
+    # Most frequent types first: this runs for every part of every message.
     if isinstance(part, ToolPart):
         return _tool_size(part, count)
     if is_opaque(part):
@@ -64,15 +64,15 @@ def part_size(part: AnyPart, count: Counter) -> Size:
 
 
 def _sealed_tokens(metadata: object, depth: int = 0) -> int:
-    """The tokens of thoughts that only their provider can read, and charges for."""
+    """The tokens of encrypted reasoning, which its provider reads and charges for."""
     if depth > 3 or not isinstance(metadata, dict):
         return 0
     tokens = 0
-    for name, held in cast("Json", metadata).items():
-        if name in SEALED and isinstance(held, str):
-            tokens += int(len(held) * _PER_SEALED)
+    for name, value in cast("Json", metadata).items():
+        if name in SEALED and isinstance(value, str):
+            tokens += int(len(value) * _TOKENS_PER_CHAR)
         else:
-            tokens += _sealed_tokens(cast("object", held), depth + 1)
+            tokens += _sealed_tokens(cast("object", value), depth + 1)
     return tokens
 
 
@@ -85,7 +85,7 @@ def _tool_size(part: ToolPart, count: Counter) -> Size:
         case Completed():
             attached = 0
             if state.attachments is not UNSET:
-                attached = sum(media_tokens(held.url, held.mime) for held in state.attachments)
+                attached = sum(media_tokens(file.url, file.mime) for file in state.attachments)
             return Size(fixed=call, body=count(state.output), attached=attached)
         case Failed():
             return Size(fixed=call + count(state.error))
