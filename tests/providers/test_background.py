@@ -5,7 +5,7 @@ import sys
 
 STUBBORN = """
 import asyncio, os, signal, threading
-from foldmark.providers.background import waited
+from foldmark.providers.background import run_sync
 
 async def stubborn():
     try:
@@ -24,7 +24,7 @@ async def outer():
 
 threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
-    waited(outer())
+    run_sync(outer())
 except KeyboardInterrupt:
     print("interrupted")
 """

@@ -13,9 +13,9 @@ import pytest
 
 from foldmark.errors import Aborted
 from foldmark.model.prompt_messages import Text, UserMessage
-from foldmark.providers.driver import AT_ONCE, adrive, drive, jittered
+from foldmark.providers.driver import MAX_PARALLEL_REQUESTS, adrive, drive, with_jitter
 from foldmark.summary.protocol import (
-    Delta,
+    TextHandler,
     ModelDialogue,
     ModelFailure,
     ModelReply,
@@ -32,7 +32,7 @@ FOREVER = 60.0
 def ask(text: str = "Sum up", **fields: float) -> ModelRequest:
     seconds, after = fields.get("seconds", FOREVER), fields.get("after", 0.0)
     return ModelRequest(
-        messages=(UserMessage(content=(Text(text=text),)),), seconds=seconds, after=after
+        messages=(UserMessage(content=(Text(text=text),)),), seconds=seconds, delay=after
     )
 
 
@@ -53,13 +53,13 @@ def silent(piece: str) -> None:
 def blocking(
     flow: ModelDialogue[tuple[Outcome, ...]], model: Summarizer | None
 ) -> tuple[Outcome, ...]:
-    return drive(flow, model, delta=silent)
+    return drive(flow, model, on_text=silent)
 
 
 def awaiting(
     flow: ModelDialogue[tuple[Outcome, ...]], model: Summarizer | None
 ) -> tuple[Outcome, ...]:
-    return asyncio.run(adrive(flow, model, delta=silent))
+    return asyncio.run(adrive(flow, model, on_text=silent))
 
 
 def settled(holds: Callable[[], bool]) -> None:
@@ -84,7 +84,7 @@ class Counting:
         self.running = self.peak = self.cancelled = 0
         self.released = threading.Event()
 
-    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:  # noqa: ARG002 - a seam
+    async def ask(self, request: ModelRequest, on_text: TextHandler) -> Outcome:  # noqa: ARG002 - a seam
         self.running += 1
         self.peak = max(self.peak, self.running)
         self.started.set()
@@ -109,7 +109,7 @@ def test_a_flow_is_sent_its_outcomes_until_it_returns(driven: Driven) -> None:
 
     model = ScriptedModel("a", "b", "c")
     assert driven(flow(), model) == tuple(ModelReply(text=text) for text in "abc")
-    assert model.asks == [ask("one"), ask("two"), ask("three")]
+    assert model.requests == [ask("one"), ask("two"), ask("three")]
 
 
 @both
@@ -124,7 +124,7 @@ def test_a_flow_that_asks_nothing_just_returns(driven: Driven) -> None:
 @both
 def test_without_a_model_every_ask_is_refused(driven: Driven) -> None:
     outcomes = driven(once(ask(), ask()), None)
-    assert outcomes == (ModelFailure(cause="unavailable", message="no model is set"),) * 2
+    assert outcomes == (ModelFailure(cause="unavailable", message="no model is configured"),) * 2
 
 
 @both
@@ -141,15 +141,15 @@ def test_a_model_that_cancels_itself_or_answers_nonsense_is_a_failure(driven: Dr
     class Odd:
         name = "odd:model"
 
-        async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:  # noqa: ARG002 - a seam
-            if ask.purpose == "cancel":
+        async def ask(self, request: ModelRequest, on_text: TextHandler) -> Outcome:  # noqa: ARG002 - a seam
+            if request.purpose == "cancel":
                 raise asyncio.CancelledError
             return "text"  # pyright: ignore[reportReturnType]
 
     cancel = ModelRequest(messages=(), purpose="cancel")
     outcomes = driven(once(ask(), cancel), Odd())
     assert outcomes == (
-        ModelFailure(cause="failed", message="odd:model gave no outcome but a str"),
+        ModelFailure(cause="failed", message="odd:model returned str instead of an outcome"),
         ModelFailure(cause="failed", message="the request was cancelled"),
     )
 
@@ -183,9 +183,9 @@ def test_a_model_that_will_not_be_cancelled_is_left_behind() -> None:
 @both
 def test_asks_run_at_the_same_time_but_not_too_many(driven: Driven) -> None:
     model = Counting(seconds=0.05)
-    outcomes = driven(once(*[ask() for _ in range(3 * AT_ONCE)]), model)
-    assert outcomes == (ModelReply(text="done"),) * (3 * AT_ONCE)
-    assert model.peak == AT_ONCE
+    outcomes = driven(once(*[ask() for _ in range(3 * MAX_PARALLEL_REQUESTS)]), model)
+    assert outcomes == (ModelReply(text="done"),) * (3 * MAX_PARALLEL_REQUESTS)
+    assert model.peak == MAX_PARALLEL_REQUESTS
 
 
 @both
@@ -202,7 +202,7 @@ def test_a_wait_before_an_ask_is_kept(driven: Driven) -> None:
 
 
 def test_waits_are_not_all_the_same() -> None:
-    waits = [jittered(8.0) for _ in range(500)]
+    waits = [with_jitter(8.0) for _ in range(500)]
     assert 6.0 <= min(waits) < 6.5
     assert 9.5 < max(waits) <= 10.0
 
@@ -210,7 +210,9 @@ def test_waits_are_not_all_the_same() -> None:
 def test_pieces_are_told_and_a_listener_that_raises_loses_no_answer() -> None:
     pieces: list[str] = []
     text = "All of the tests pass, and nothing is left to do."
-    assert drive(once(ask()), ScriptedModel(text), delta=pieces.append) == (ModelReply(text=text),)
+    assert drive(once(ask()), ScriptedModel(text), on_text=pieces.append) == (
+        ModelReply(text=text),
+    )
     assert len(pieces) > 1
     assert "".join(pieces) == text
 
@@ -219,7 +221,7 @@ def test_pieces_are_told_and_a_listener_that_raises_loses_no_answer() -> None:
         raise OSError("nobody reads")
 
     pieces.clear()
-    assert drive(once(ask()), ScriptedModel(text), delta=broken) == (ModelReply(text=text),)
+    assert drive(once(ask()), ScriptedModel(text), on_text=broken) == (ModelReply(text=text),)
     assert len(pieces) == 1
 
 
@@ -254,7 +256,7 @@ def stopping(model: Counting) -> threading.Event:
 def test_an_event_from_another_thread_stops_a_blocking_driver() -> None:
     model, closed = Counting(), list[bool]()
     with pytest.raises(Aborted):
-        drive(once(ask(), ask(), closed=closed), model, delta=silent, aborted=stopping(model))
+        drive(once(ask(), ask(), closed=closed), model, on_text=silent, aborted=stopping(model))
     assert (model.cancelled, model.running, closed) == (2, 0, [True])
 
 
@@ -262,7 +264,7 @@ def test_an_event_from_another_thread_stops_an_awaiting_driver() -> None:
     model, closed = Counting(), list[bool]()
     flow = once(ask(after=0.0), ask(after=FOREVER), closed=closed)
     with pytest.raises(Aborted):
-        asyncio.run(adrive(flow, model, delta=silent, aborted=stopping(model)))
+        asyncio.run(adrive(flow, model, on_text=silent, aborted=stopping(model)))
     assert (model.cancelled, model.running, closed) == (1, 0, [True])
 
 
@@ -270,15 +272,15 @@ def test_an_event_that_is_set_lets_nothing_be_asked() -> None:
     aborted, model = threading.Event(), ScriptedModel("a")
     aborted.set()
     with pytest.raises(Aborted):
-        drive(once(ask()), model, delta=silent, aborted=aborted)
-    assert model.asks == []
+        drive(once(ask()), model, on_text=silent, aborted=aborted)
+    assert model.requests == []
 
 
 def test_a_task_that_is_cancelled_cancels_what_it_asked() -> None:
     model, closed = Counting(), list[bool]()
 
     async def run() -> None:
-        task = asyncio.create_task(adrive(once(ask(), closed=closed), model, delta=silent))
+        task = asyncio.create_task(adrive(once(ask(), closed=closed), model, on_text=silent))
         while not model.started.is_set():
             await asyncio.sleep(0.01)
         task.cancel()
@@ -300,7 +302,7 @@ def test_an_interrupt_from_the_keyboard_stops_a_blocking_driver() -> None:
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        drive(once(ask(), closed=closed), model, delta=silent)
+        drive(once(ask(), closed=closed), model, on_text=silent)
     assert closed == [True]
     settled(lambda: (model.cancelled, model.running) == (1, 0))
     # Whoever drives next finds the thread at work.
@@ -323,7 +325,7 @@ def test_many_threads_share_one_thread_for_models() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(model.asks) == 8
+    assert len(model.requests) == 8
     assert seen == {"foldmark-models"}
 
 
@@ -340,7 +342,7 @@ def test_a_model_that_blocks_on_its_own_thread_is_refused_and_not_waited_for() -
 
     (outcome,) = blocking(once(ask()), ScriptedModel(blocks))
     assert isinstance(outcome, ModelFailure)
-    assert "must not block" in outcome.message
+    assert "must await instead" in outcome.message
 
 
 FORKING = """
@@ -353,7 +355,7 @@ def once():
     return (yield (ModelRequest(messages=()),))
 
 def driven():
-    return drive(once(), ScriptedModel("told"), delta=print)[0].text
+    return drive(once(), ScriptedModel("told"), on_text=print)[0].text
 
 driven()
 warnings.simplefilter("ignore", DeprecationWarning)  # that threads are there is the point

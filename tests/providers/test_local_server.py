@@ -13,7 +13,7 @@ import pytest
 
 from foldmark.errors import BadPolicy
 from foldmark.providers import local
-from foldmark.providers.local import WEIGHTS, found_weights, is_local, local_model, served
+from foldmark.providers.local import WEIGHTS, find_weights, is_local, local_model, start_server
 from tests.support.local_model import weights
 
 
@@ -46,19 +46,19 @@ def test_weights_are_those_named_then_those_set_then_those_kept_then_a_packages(
     made(elsewhere / "site" / "mill_weights" / "__init__.py").write_text("raise OSError('loaded')")
     monkeypatch.setattr(sys, "path", [str(elsewhere / "site"), *sys.path])
     monkeypatch.setattr(local, "_PACKAGE", "mill_weights")
-    assert found_weights() == package
+    assert find_weights() == package
     kept = made(elsewhere / "cache" / "foldmark" / "kept.gguf")
-    assert found_weights() == kept
+    assert find_weights() == kept
     own = made(elsewhere / "own.gguf")
     monkeypatch.setenv(WEIGHTS, str(own))
-    assert found_weights() == own
+    assert find_weights() == own
     named = made(elsewhere / "named.GGUF")
-    assert found_weights(str(named)) == named
+    assert find_weights(str(named)) == named
 
 
 def test_without_weights_it_is_said_what_to_set(elsewhere: Path) -> None:
     with pytest.raises(BadPolicy, match=f"set {WEIGHTS} to a .gguf file"):
-        found_weights()
+        find_weights()
     with pytest.raises(BadPolicy, match=r"mill\.gguf"), local_model("local:mill.gguf"):
         pass
 
@@ -69,8 +69,8 @@ def test_what_is_set_and_is_no_file_of_weights_is_told_by_its_name(
 ) -> None:
     made(elsewhere / "notes.txt")
     monkeypatch.setenv(WEIGHTS, str(elsewhere / name))
-    with pytest.raises(BadPolicy, match=f"^{WEIGHTS} is .* no .gguf file") as error:
-        found_weights()
+    with pytest.raises(BadPolicy, match=f"^{WEIGHTS}=.* is not an existing .gguf file") as error:
+        find_weights()
     assert "\n" not in str(error.value)
 
 
@@ -111,7 +111,7 @@ def status(address: str, key: str) -> int:
 
 def test_a_server_answers_on_this_machine_alone_and_to_its_key_alone() -> None:
     pytest.importorskip("xllamacpp")
-    with served(weights(), 256, "mill-key") as address:
+    with start_server(weights(), 256, "mill-key") as address:
         assert address.startswith("http://127.0.0.1:")
         assert status(address, "mill-key") == 200
         assert status(address, "other-key") == 401
@@ -123,7 +123,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from foldmark.providers import local
-with local.served(Path(sys.argv[1]), 256, "k") as address:
+with local.start_server(Path(sys.argv[1]), 256, "k") as address:
     print(address, flush=True)
     time.sleep(600)
 """

@@ -23,7 +23,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
-    Declared,
+    ToolDeclaration,
     Media,
     Output,
     PromptMessage,
@@ -33,7 +33,7 @@ from foldmark.model.prompt_messages import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.providers.calls import CalledModel
+from foldmark.providers.calls import ProviderModel
 from foldmark.providers.requests import model_messages
 from foldmark.summary.protocol import ModelFailure, ModelReply, ModelRequest
 
@@ -155,12 +155,12 @@ def test_a_model_of_a_programs_own_is_asked_with_system_prompt_tools_and_a_limit
         yield "All "
         yield "done."
 
-    tool = Declared(name="bash", description="Runs", schema={"type": "object"})
+    tool = ToolDeclaration(name="bash", description="Runs", schema={"type": "object"})
     ask = ModelRequest(
-        messages=(said(Text(text="Sum up")),), system="Be short.", tools=(tool,), most=77
+        messages=(said(Text(text="Sum up")),), system="Be short.", tools=(tool,), max_tokens=77
     )
     pieces: list[str] = []
-    model = CalledModel(lambda: FunctionModel(stream_function=talk), "function:talk")
+    model = ProviderModel(lambda: FunctionModel(stream_function=talk), "function:talk")
     answer = asyncio.run(model.ask(ask, pieces.append))
     assert isinstance(answer, ModelReply)
     assert (answer.text, answer.finish, pieces) == ("All done.", "stop", ["All ", "done."])
@@ -184,7 +184,7 @@ def test_of_models_that_are_tried_one_after_the_other_the_last_error_counts() ->
 
     both = FallbackModel(FunctionModel(stream_function=gone), FunctionModel(stream_function=long))
     outcome = asyncio.run(
-        CalledModel(lambda: both, "both").ask(
+        ProviderModel(lambda: both, "both").ask(
             ModelRequest(messages=(said(Text(text="x")),)), lambda _: None
         )
     )

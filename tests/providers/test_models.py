@@ -12,7 +12,7 @@ from foldmark.model.messages import Cache, Tokens
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
-    Declared,
+    ToolDeclaration,
     Media,
     Output,
     Reasoning,
@@ -36,7 +36,7 @@ from tests.support.provider_server import (
 )
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
-TOOL = Declared(
+TOOL = ToolDeclaration(
     name="bash",
     description="Runs a command",
     schema={"type": "object", "properties": {"command": {"type": "string"}}},
@@ -138,7 +138,7 @@ TALK = (
         content=(Text(text="Sum up"), Media(data="x", media_type="video/x", filename="a.v"))
     ),
 )
-ASK = ModelRequest(messages=TALK, system="You code.", tools=(TOOL,), most=321)
+ASK = ModelRequest(messages=TALK, system="You code.", tools=(TOOL,), max_tokens=321)
 
 
 def test_anthropic_is_sent_the_session_as_it_is_with_signed_thinking_and_a_cache() -> None:

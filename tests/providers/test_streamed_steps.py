@@ -21,18 +21,18 @@ from pydantic_ai.models.function import (
 
 from foldmark.errors import BadPolicy
 from foldmark.model.messages import Pending, ReasoningPart, TextPart, ToolPart
-from foldmark.model.prompt_messages import AssistantMessage, Declared, Text, UserMessage
-from foldmark.providers.calls import CalledModel
-from foldmark.providers.models import kept_open, model_named
+from foldmark.model.prompt_messages import AssistantMessage, ToolDeclaration, Text, UserMessage
+from foldmark.providers.calls import ProviderModel
+from foldmark.providers.models import keep_open, model_named
 from foldmark.summary.protocol import (
     STEP,
-    Calling,
+    CallDelta,
     Model,
     ModelFailure,
     ModelRequest,
-    Piece,
-    Stepped,
-    Words,
+    StreamDelta,
+    StepReply,
+    TextDelta,
 )
 from foldmark.testing import ScriptedModel
 from foldmark.wire.formats import request
@@ -53,11 +53,11 @@ from tests.support.provider_steps import (
 )
 
 TOOLS = tuple(
-    Declared(name=name, description="Looks", schema={"type": "object", "properties": {}})
+    ToolDeclaration(name=name, description="Looks", schema={"type": "object", "properties": {}})
     for name in ("read", "ls")
 )
 MEND = UserMessage(content=(Text(text="Mend it"),))
-ASK = ModelRequest(messages=(MEND,), system="You code.", tools=TOOLS, most=321, purpose=STEP)
+ASK = ModelRequest(messages=(MEND,), system="You code.", tools=TOOLS, max_tokens=321, purpose=STEP)
 
 
 def anthropic(url: str) -> Model:
@@ -86,23 +86,25 @@ ALL = [
 
 
 def stepped(
-    model: Model, ask: ModelRequest = ASK, told: list[Piece] | None = None
-) -> Stepped | ModelFailure:
+    model: Model, ask: ModelRequest = ASK, told: list[StreamDelta] | None = None
+) -> StepReply | ModelFailure:
     pieces = told if told is not None else []
     return asyncio.run(model.step(ask, pieces.append))
 
 
-def answered(model: Model, ask: ModelRequest = ASK, told: list[Piece] | None = None) -> Stepped:
+def answered(
+    model: Model, ask: ModelRequest = ASK, told: list[StreamDelta] | None = None
+) -> StepReply:
     outcome = stepped(model, ask, told)
-    assert isinstance(outcome, Stepped), outcome
+    assert isinstance(outcome, StepReply), outcome
     return outcome
 
 
-def after(step: Stepped) -> ModelRequest:
+def after(step: StepReply) -> ModelRequest:
     return ModelRequest(messages=shown_after(step), system="You code.", tools=TOOLS, purpose=STEP)
 
 
-def there_and_back(made: Made, sent: Sent) -> tuple[Stepped, dict[str, Any]]:
+def there_and_back(made: Made, sent: Sent) -> tuple[StepReply, dict[str, Any]]:
     """A step, and the request that follows it."""
     with provider(sent) as server:
         model = made(server.url)
@@ -118,10 +120,10 @@ def there_and_back(made: Made, sent: Sent) -> tuple[Stepped, dict[str, Any]]:
 def test_thoughts_words_and_calls_are_told_as_they_come_and_are_the_answer(
     made: Made, sent: Sent
 ) -> None:
-    told: list[Piece] = []
+    told: list[StreamDelta] = []
     with provider(sent) as server:
         step = answered(made(server.url), told=told)
-    words = [piece for piece in told if isinstance(piece, Words)]
+    words = [piece for piece in told if isinstance(piece, TextDelta)]
     assert "".join(w.text for w in words if w.kind == "text") == "I look at both."
     assert [w.text for w in words if w.kind == "text"] == ["I look ", "at both."]
     thought = "".join(w.text for w in words if w.kind == "reasoning")
@@ -134,7 +136,7 @@ def test_thoughts_words_and_calls_are_told_as_they_come_and_are_the_answer(
         ("ls", json.loads(LIST)),
     ]
     assert all(isinstance(call.state, Pending) and not call.state.raw for call in step.calls)
-    calls = [piece for piece in told if isinstance(piece, Calling)]
+    calls = [piece for piece in told if isinstance(piece, CallDelta)]
     assert [(call.call_id, call.tool) for call in calls] == [
         (call.call_id, call.tool) for call in step.calls
     ]
@@ -200,13 +202,13 @@ def test_a_call_without_arguments_is_no_broken_one() -> None:
 
 def test_calls_without_ids_get_ids_of_their_own() -> None:
     """Those that have the same are told apart by the agent."""
-    told: list[Piece] = []
+    told: list[StreamDelta] = []
     with provider(chat_step(ids=("", ""))) as server:
         step = answered(chat(server.url), told=told)
     names = [call.call_id for call in step.calls]
     assert len(set(names)) == 2
     assert all(names)
-    assert names == [piece.call_id for piece in told if isinstance(piece, Calling)]
+    assert names == [piece.call_id for piece in told if isinstance(piece, CallDelta)]
 
 
 # --- what goes back -------------------------------------------------------------------------------
@@ -309,7 +311,7 @@ def test_a_model_without_a_wire_of_ours_gets_its_signed_thoughts_back() -> None:
         yield {0: DeltaThinkingPart(content="Hm.", signature="sig-1")}
         yield {1: DeltaToolCall(name="ls", json_args=LIST, tool_call_id="c1")}
 
-    model = CalledModel(lambda: FunctionModel(stream_function=talk), "function:talk")
+    model = ProviderModel(lambda: FunctionModel(stream_function=talk), "function:talk")
     step = answered(model)
     answered(model, after(step))
     thinking, call = seen[1][1].parts
@@ -404,7 +406,7 @@ def test_what_is_refused_says_why_and_is_not_tried_again(made: Made) -> None:
 def test_a_stream_that_breaks_off_is_no_answer_though_calls_were_told(
     made: Made, cut: Sent, *, politely: bool
 ) -> None:
-    told: list[Piece] = []
+    told: list[StreamDelta] = []
     with provider(cut._replace(cut=not politely)) as server:
         outcome = stepped(made(server.url), told=told)
     assert isinstance(outcome, ModelFailure), outcome
@@ -414,7 +416,7 @@ def test_a_stream_that_breaks_off_is_no_answer_though_calls_were_told(
 
 def test_a_key_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    with pytest.raises(BadPolicy, match="set ANTHROPIC_API_KEY, or give api_key=… in a program"):
+    with pytest.raises(BadPolicy, match="set ANTHROPIC_API_KEY, or pass api_key=… in Python"):
         model_named("anthropic:claude-sonnet-4-6")
 
 
@@ -443,7 +445,7 @@ def test_a_step_that_is_cancelled_in_the_middle_leaves_its_connection(
 
     async def run(url: str, left: Callable[[], bool]) -> None:
         model = made(url)
-        async with kept_open(model) if held else nullcontext():
+        async with keep_open(model) if held else nullcontext():
             await cancelled(model, left)
 
     with hanging(begun) as server:
@@ -456,10 +458,10 @@ def test_a_model_that_is_kept_open_uses_one_connection_for_many_steps(
 ) -> None:
     async def run(url: str) -> None:
         model = made(url)
-        async with kept_open(model):
+        async with keep_open(model):
             for _ in range(3):
-                assert isinstance(await model.step(ASK, lambda _: None), Stepped)
-        assert isinstance(await model.step(ASK, lambda _: None), Stepped)
+                assert isinstance(await model.step(ASK, lambda _: None), StepReply)
+        assert isinstance(await model.step(ASK, lambda _: None), StepReply)
 
     with counting(sent) as (url, server):
         asyncio.run(run(url))
@@ -467,9 +469,9 @@ def test_a_model_that_is_kept_open_uses_one_connection_for_many_steps(
 
 
 def test_a_model_without_connections_is_kept_open_as_well() -> None:
-    async def run() -> Stepped | ModelFailure:
+    async def run() -> StepReply | ModelFailure:
         model = ScriptedModel("Done.")
-        async with kept_open(model):
+        async with keep_open(model):
             return await model.step(ASK, lambda _: None)
 
-    assert asyncio.run(run()) == Stepped(parts=(TextPart(text="Done."),))
+    assert asyncio.run(run()) == StepReply(parts=(TextPart(text="Done."),))

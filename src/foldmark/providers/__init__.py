@@ -1,1 +1,1 @@
-"""Model calls."""
+"""Requests to model providers."""

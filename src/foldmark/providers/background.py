@@ -1,8 +1,8 @@
-"""Blocking code and coroutines together: each may call the other.
+"""Run coroutines from blocking code, and blocking code from coroutines.
 
-One event loop in a thread of its own lets coroutines run for blocking calls. It is made when it
-is first needed and shared by the process. A forked child makes its own: of a thread nothing is
-left there. This module does not know what runs on the loop.
+One event loop in its own thread runs coroutines for blocking callers. It is started on first use
+and shared by the process. A forked child starts its own, because threads do not survive a fork.
+This module does not know what runs on the loop.
 """
 
 import asyncio
@@ -20,116 +20,116 @@ from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LOOK = 0.5  # seconds after which a wait looks up: some systems interrupt no lock
+_POLL = 0.5  # seconds between checks: on some systems a lock cannot be interrupted
 _THREADS = 64
-_END = 2.0  # seconds that the loop has to end with the process
+_END_TIMEOUT = 2.0  # seconds for the loop to end at exit
 
 
 class _Loop:
-    """A running loop and its thread."""
+    """An event loop and the thread that runs it."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self._run, name="foldmark-models", daemon=True)
-        self._ended = False
+        self._is_ended = False
         self.thread.start()
 
     def _run(self) -> None:
-        """Run on, whatever a task raises: to whoever waits for that task it is told anyway."""
-        while not self._ended:
+        """Keep running whatever a task raises; whoever awaits the task gets the error."""
+        while not self._is_ended:
             with suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
 
     def end(self) -> None:
-        """Stop the loop, after what still runs on it has heard that it is cancelled."""
-        ending = asyncio.run_coroutine_threadsafe(_cancelled(), self.loop)
-        wait((ending,), _END)
-        self._ended = True
+        """Cancel all tasks, then stop the loop."""
+        ending = asyncio.run_coroutine_threadsafe(_cancel_all(), self.loop)
+        wait((ending,), _END_TIMEOUT)
+        self._is_ended = True
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(_END)
+        self.thread.join(_END_TIMEOUT)
         if not self.thread.is_alive() and ending.done():
             self.loop.close()
 
 
-async def _cancelled() -> None:
-    """Cancel all else that runs here, and wait for it: a task cut off in its middle complains."""
+async def _cancel_all() -> None:
+    """Cancel all other tasks and wait for them: asyncio warns about tasks that are cut off."""
     await end_tasks(asyncio.all_tasks() - {asyncio.current_task()}, None)
 
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Not a loop's own threads: those look up addresses, which what waits here may need."""
+    """Own threads: a loop's default threads resolve addresses, which work here may wait for."""
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="foldmark")
 
 
-class _Shared:
-    """The loop of this process, if there is one yet."""
+class _SharedLoop:
+    """The loop of this process, once it is needed."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.held: _Loop | None = None
-        self.lost: list[_Loop] = []  # of a parent; kept, as to drop one would close what it shares
+        self.current: _Loop | None = None
+        self.inherited: list[_Loop] = []  # of the parent; closing one would close shared files
 
     def running(self) -> _Loop:
         with self.lock:
-            if self.held is None:
-                self.held = _Loop()
-            return self.held
+            if self.current is None:
+                self.current = _Loop()
+            return self.current
 
     def forget(self) -> None:
-        self.lock = threading.Lock()  # another thread of the parent may have held the old one
+        self.lock = threading.Lock()  # the parent may have forked while it was locked
         _threads.cache_clear()
-        if self.held is not None:
-            self.lost.append(self.held)
-            self.held = None
+        if self.current is not None:
+            self.inherited.append(self.current)
+            self.current = None
 
     def end(self) -> None:
-        if self.held is not None:
-            self.held.end()
+        if self.current is not None:
+            self.current.end()
 
 
-_SHARED = _Shared()
+_SHARED = _SharedLoop()
 atexit.register(_SHARED.end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_SHARED.forget)
 
 
-def waited(work: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine gives, run in the background; an interrupt of the wait cancels it."""
+def run_sync(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in the background and return its result; an interrupt cancels it."""
     running = _SHARED.running()
     if threading.current_thread() is running.thread:
         work.close()
-        raise RuntimeError("what runs on this loop may await, but must not block on it")
-    held = _Work(work)
+        raise RuntimeError("code on the background loop must await instead of blocking")
+    job = _Work(work)
     try:
-        running.loop.call_soon_threadsafe(held.begin)
-        return held.result()
+        running.loop.call_soon_threadsafe(job.start)
+        return job.result()
     except BaseException:
-        running.loop.call_soon_threadsafe(held.cancel)
+        running.loop.call_soon_threadsafe(job.cancel)
         raise
 
 
 class _Work(Generic[T]):
-    """A coroutine on its way to the loop and on it; it can be cancelled at either.
+    """A coroutine that can be cancelled before and after the loop has started it.
 
-    It is there before it is begun, so an interrupt between two lines of Python finds it. And its
-    end is not waited for by a lock of its own: such an interrupt would leave that taken, and the
-    loop's thread would wait for it for ever.
+    It exists before it is started, so that an interrupt at any point finds it. A queue signals its
+    end because an interrupt could leave a lock acquired, and the loop's thread would wait for it
+    forever.
     """
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._work = work
         self._task: asyncio.Task[T] | None = None
-        self._cancelled = False
-        self._ended: SimpleQueue[asyncio.Task[T]] = SimpleQueue()
+        self._is_cancelled = False
+        self._ended_tasks: SimpleQueue[asyncio.Task[T]] = SimpleQueue()
 
-    def begin(self) -> None:
-        if not self._cancelled:
+    def start(self) -> None:
+        if not self._is_cancelled:
             self._task = asyncio.get_running_loop().create_task(self._work)
-            self._task.add_done_callback(self._ended.put)
+            self._task.add_done_callback(self._ended_tasks.put)
 
     def cancel(self) -> None:
-        self._cancelled = True
+        self._is_cancelled = True
         if self._task is None:
             self._work.close()
         else:
@@ -138,13 +138,13 @@ class _Work(Generic[T]):
     def result(self) -> T:
         while True:
             with suppress(Empty):
-                ended = self._ended.get(timeout=_LOOK)
+                task = self._ended_tasks.get(timeout=_POLL)
                 break
-        return ended.result()
+        return task.result()
 
 
 async def end_tasks(tasks: Iterable["asyncio.Task[Any] | None"], grace: float | None) -> None:
-    """Cancel what still runs, and wait for it so many seconds; what will not end is left behind."""
+    """Cancel running tasks and wait up to `grace` seconds; tasks that do not end are left."""
     running = [task for task in tasks if task is not None and not task.done()]
     for task in running:
         task.cancel()
@@ -152,14 +152,14 @@ async def end_tasks(tasks: Iterable["asyncio.Task[Any] | None"], grace: float | 
         await asyncio.wait(running, timeout=grace)
 
 
-async def uncut(call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """What a call gives in a thread, which nobody can cancel: its end is waited for even then."""
-    work = partial(copy_context().run, partial(call, *args, **named))
-    return await finished(asyncio.get_running_loop().run_in_executor(_threads(), work))
+async def run_uninterrupted(call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """Run a call in a thread and return its result; a cancellation waits for its end."""
+    work = partial(copy_context().run, partial(call, *args, **options))
+    return await wait_uninterrupted(asyncio.get_running_loop().run_in_executor(_threads(), work))
 
 
-async def finished(work: asyncio.Future[T]) -> T:
-    """What work gives, waited for to its end; then a cancellation of the wait is raised."""
+async def wait_uninterrupted(work: asyncio.Future[T]) -> T:
+    """Wait for a future to its end; a cancellation is raised only after that."""
     cancelled: asyncio.CancelledError | None = None
     while not work.done():
         try:
@@ -169,29 +169,29 @@ async def finished(work: asyncio.Future[T]) -> T:
     if cancelled is None:
         return work.result()
     if not work.cancelled():
-        work.exception()  # it is not what is raised here
+        work.exception()  # marks the error as retrieved
     raise cancelled
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
-    """What a function gives, run in a thread that nobody waits for when the wait is cancelled.
+    """Run a function in a thread that is abandoned if the wait is cancelled.
 
-    Not one of asyncio's own: these are few, and a program does not end before they do.
+    It is not one of asyncio's threads: they are few, and a program waits for them before it exits.
     """
-    ended: Future[Callable[[], T]] = Future()
-    future = asyncio.wrap_future(ended)
+    result_future: Future[Callable[[], T]] = Future()
+    future = asyncio.wrap_future(result_future)
     context = copy_context()
 
     def run() -> None:
-        if not ended.set_running_or_notify_cancel():
+        if not result_future.set_running_or_notify_cancel():
             return
-        # A future does not take every error: what it is given raises it again.
+        # A future cannot hold every error, so it holds a function that raises it.
         try:
             result = context.run(work)
-        except BaseException as error:  # noqa: BLE001 - who waits is told of it
-            ended.set_result(partial(_raise, error))
+        except BaseException as error:  # noqa: BLE001 - raised to the caller
+            result_future.set_result(partial(_raise, error))
         else:
-            ended.set_result(lambda: result)
+            result_future.set_result(lambda: result)
 
     threading.Thread(target=run, name="foldmark-tool", daemon=True).start()
     return (await future)()

@@ -1,7 +1,7 @@
-"""Runs a flow: sends what it asks to a summarizer, and sends it back what came of that.
+"""Drive a dialogue: send its requests to a summarizer and return the outcomes to it.
 
-One driver blocks, one awaits, over the same generator. A driver waits before an ask, holds it to
-its time, and makes a refusal of whatever goes wrong; it knows no provider, and not what is asked.
+One driver blocks and one awaits, over the same generator. A driver waits before a request, enforces
+its timeout and turns errors into failures. It knows neither providers nor the content of requests.
 """
 
 import asyncio
@@ -12,8 +12,7 @@ from contextlib import suppress
 
 from foldmark.errors import Aborted
 from foldmark.summary.protocol import (
-    AT_ONCE,
-    Delta,
+    MAX_PARALLEL_REQUESTS,
     ModelDialogue,
     ModelFailure,
     ModelReply,
@@ -21,89 +20,94 @@ from foldmark.summary.protocol import (
     Outcome,
     Summarizer,
     T,
+    TextHandler,
 )
-from foldmark.summary.redaction import masked
+from foldmark.summary.redaction import mask_secrets
 
-from .background import end_tasks, waited
+from .background import end_tasks, run_sync
 
-_JITTER = 0.25  # of a wait, more or less: those refused together shall not come back together
-_GLANCE = 0.05  # seconds between two looks at whether to stop
-_GRACE = 1.0  # seconds that a cancelled ask has to end
+_JITTER = 0.25  # share of a wait: requests refused together should not return together
+_POLL = 0.05  # seconds between checks for an abort
+_GRACE = 1.0  # seconds for a cancelled request to end
 _OUTCOMES = (ModelReply, ModelFailure)
-_LONGEST = 300  # characters of an error that are told
+_MAX_LENGTH = 300  # characters of an error that are reported
 
 
 def drive(
-    flow: ModelDialogue[T],
+    dialogue: ModelDialogue[T],
     summarizer: Summarizer | None,
     *,
-    delta: Delta,
+    on_text: TextHandler,
     aborted: threading.Event | None = None,
 ) -> T:
-    """What the flow returns; `Aborted` where the event was set while a model was waited for."""
+    """The result of the dialogue. Raises Aborted if the event is set while a model answers."""
     try:
-        asks = next(flow)
+        requests = next(dialogue)
         while True:
-            asks = flow.send(waited(outcomes(asks, summarizer, delta=delta, aborted=aborted)))
+            sent = send_requests(requests, summarizer, on_text=on_text, aborted=aborted)
+            requests = dialogue.send(run_sync(sent))
     except StopIteration as end:
         return end.value
     finally:
-        flow.close()
+        dialogue.close()
 
 
 async def adrive(
-    flow: ModelDialogue[T],
+    dialogue: ModelDialogue[T],
     summarizer: Summarizer | None,
     *,
-    delta: Delta,
+    on_text: TextHandler,
     aborted: threading.Event | None = None,
 ) -> T:
-    """The same in the caller's own event loop, which is free while the flow does its own work."""
+    """Like `drive`, in the caller's event loop, which stays free while the dialogue computes."""
     try:
-        step = await asyncio.to_thread(_stepped, flow, None)
+        step = await asyncio.to_thread(_advance, dialogue, None)
         while not isinstance(step, StopIteration):
-            found = await outcomes(step, summarizer, delta=delta, aborted=aborted)
-            step = await asyncio.to_thread(_stepped, flow, found)
+            outcomes = await send_requests(step, summarizer, on_text=on_text, aborted=aborted)
+            step = await asyncio.to_thread(_advance, dialogue, outcomes)
         return step.value
     finally:
-        _closed(flow)
+        _close(dialogue)
 
 
-def _stepped(
-    flow: ModelDialogue[T], found: tuple[Outcome, ...] | None
+def _advance(
+    dialogue: ModelDialogue[T], outcomes: tuple[Outcome, ...] | None
 ) -> tuple[ModelRequest, ...] | StopIteration:
-    """What the flow asks next, or its end: no thread can raise that to another."""
+    """The dialogue's next requests or its end, as StopIteration cannot cross threads."""
     try:
-        return next(flow) if found is None else flow.send(found)
+        return next(dialogue) if outcomes is None else dialogue.send(outcomes)
     except StopIteration as end:
         return end
 
 
-def _closed(flow: ModelDialogue[T]) -> None:
-    """Close a flow, unless a step of it still runs in a thread that nobody waits for."""
+def _close(dialogue: ModelDialogue[T]) -> None:
+    """Close a dialogue, unless an abandoned thread still runs a step of it."""
     with suppress(ValueError):
-        flow.close()
+        dialogue.close()
 
 
-async def outcomes(
-    asks: tuple[ModelRequest, ...],
+async def send_requests(
+    requests: tuple[ModelRequest, ...],
     summarizer: Summarizer | None,
     *,
-    delta: Delta,
+    on_text: TextHandler,
     aborted: threading.Event | None = None,
 ) -> tuple[Outcome, ...]:
-    """What came of asks that are sent at the same time, in their order."""
+    """Send requests at the same time and return their outcomes in order."""
     if aborted is not None and aborted.is_set():
         raise Aborted
     if summarizer is None:
-        return tuple(ModelFailure(cause="unavailable", message="no model is set") for _ in asks)
-    room = asyncio.Semaphore(AT_ONCE)
-    heard = _heard(delta)
-    tasks = [asyncio.create_task(_outcome(ask, summarizer, heard, room)) for ask in asks]
+        return (ModelFailure(cause="unavailable", message="no model is configured"),) * len(
+            requests
+        )
+    slots = asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
+    handler = _guarded_handler(on_text)
+    calls = (_send_request(request, summarizer, handler, slots) for request in requests)
+    tasks = [asyncio.create_task(call) for call in calls]
     waiting = set(tasks)
     try:
-        while waiting:  # the event is of threads, so it is looked at and not awaited
-            _, waiting = await asyncio.wait(waiting, timeout=_GLANCE if aborted else None)
+        while waiting:  # a threading event must be polled
+            _, waiting = await asyncio.wait(waiting, timeout=_POLL if aborted else None)
             if waiting and aborted is not None and aborted.is_set():
                 raise Aborted
     finally:
@@ -111,65 +115,65 @@ async def outcomes(
     return tuple(task.result() for task in tasks)
 
 
-async def _outcome(
-    ask: ModelRequest, summarizer: Summarizer, delta: Delta, room: asyncio.Semaphore
+async def _send_request(
+    request: ModelRequest, summarizer: Summarizer, on_text: TextHandler, slots: asyncio.Semaphore
 ) -> Outcome:
-    if ask.after > 0:
-        await asyncio.sleep(jittered(ask.after))
-    async with room:
-        asked = heard_out(lambda: summarizer.ask(ask, delta), summarizer.name, _OUTCOMES)
-        asking = asyncio.create_task(asked)
+    if request.delay > 0:
+        await asyncio.sleep(with_jitter(request.delay))
+    async with slots:
+        call = call_model(lambda: summarizer.ask(request, on_text), summarizer.name, _OUTCOMES)
+        task = asyncio.create_task(call)
         try:
-            await asyncio.wait((asking,), timeout=ask.seconds)
-            if not asking.done():
-                told = f"{summarizer.name} did not answer within {ask.seconds:g} s"
-                return ModelFailure(cause="timeout", message=told)
+            await asyncio.wait((task,), timeout=request.seconds)
+            if not task.done():
+                message = f"{summarizer.name} did not answer within {request.seconds:g} s"
+                return ModelFailure(cause="timeout", message=message)
         finally:
-            await end_tasks((asking,), _GRACE)
-        return asking.result()
+            await end_tasks((task,), _GRACE)
+        return task.result()
 
 
-async def heard_out(
-    asked: Callable[[], Awaitable[object]], name: str, kinds: tuple[type[T], ...]
+async def call_model(
+    call: Callable[[], Awaitable[object]], name: str, kinds: tuple[type[T], ...]
 ) -> T | ModelFailure:
-    """What a model of this name says; whatever its code raises is a refusal, as is nonsense."""
+    """The outcome of a model's call; errors and results of the wrong type become failures."""
     try:
-        outcome = await asked()
+        outcome = await call()
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return ModelFailure(cause="failed", message="the request was cancelled")  # from within
-    except Exception as error:  # noqa: BLE001 - a model is anybody's code
+        return ModelFailure(cause="failed", message="the request was cancelled")  # by the model
+    except Exception as error:  # noqa: BLE001 - custom model code
         return ModelFailure(cause="failed", message=error_line(error))
     if isinstance(outcome, kinds):
         return outcome
     kind = type(outcome).__name__
-    return ModelFailure(cause="failed", message=f"{name} gave no outcome but a {kind}")
+    return ModelFailure(cause="failed", message=f"{name} returned {kind} instead of an outcome")
 
 
-def _heard(delta: Delta) -> Delta:
-    """The same listener, told no more once it raises: an answer is worth more than its pieces."""
-    deaf = threading.Event()
+def _guarded_handler(on_text: TextHandler) -> TextHandler:
+    """The handler, which is not called again once it raises: the reply matters more."""
+    failed = threading.Event()
 
-    def told(piece: str) -> None:
-        if deaf.is_set():
+    def guarded(piece: str) -> None:
+        if failed.is_set():
             return
         try:
-            delta(piece)
-        except Exception:  # noqa: BLE001 - a listener is anybody's code
-            deaf.set()
+            on_text(piece)
+        except Exception:  # noqa: BLE001 - custom handler code
+            failed.set()
 
-    return told
+    return guarded
 
 
-def jittered(seconds: float) -> float:
-    """About as long a wait, a little different each time."""
-    return seconds * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - no secret
+def with_jitter(seconds: float) -> float:
+    """A wait of about this length, varied at random."""
+    return seconds * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - not a secret
 
 
 def error_line(error: BaseException) -> str:
-    """An error on one line: its kind, and what it says."""
-    said = masked(" ".join(str(error).split()))
+    """An error as one line: its type and message."""
+    text = mask_secrets(" ".join(str(error).split()))
     kind = type(error).__name__
-    return f"{kind}: {said}"[:_LONGEST] if said else kind
+    return f"{kind}: {text}"[:_MAX_LENGTH] if text else kind

