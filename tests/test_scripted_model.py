@@ -8,7 +8,7 @@ from foldmark.model.messages import Pending, ReasoningPart, TextPart, Tokens, To
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
-    Declared,
+    ToolDeclaration,
     Media,
     Output,
     Result,
@@ -16,20 +16,20 @@ from foldmark.model.prompt_messages import (
     ToolMessage,
     UserMessage,
 )
-from foldmark.summary.ladder import flaw
+from foldmark.summary.fallback import flaw
 from foldmark.summary.prompting import SECTIONS
 from foldmark.summary.protocol import (
     STEP,
-    Calling,
+    CallDelta,
     ModelFailure,
     ModelReply,
     ModelRequest,
     Outcome,
-    Piece,
-    Stepped,
-    Words,
+    StreamDelta,
+    StepReply,
+    TextDelta,
 )
-from foldmark.testing import ScriptedModel, asked_tokens, call, thought
+from foldmark.testing import ScriptedModel, request_tokens, call, thought
 from foldmark.tokens.counters import counter
 
 
@@ -38,15 +38,15 @@ def ask(text: str = "Mend it", purpose: str = STEP) -> ModelRequest:
 
 
 def stepped(
-    model: ScriptedModel, given: ModelRequest | None = None, told: list[Piece] | None = None
-) -> Stepped | ModelFailure:
+    model: ScriptedModel, given: ModelRequest | None = None, told: list[StreamDelta] | None = None
+) -> StepReply | ModelFailure:
     pieces = told if told is not None else []
     return asyncio.run(model.step(given or ask(), pieces.append))
 
 
-def answered(model: ScriptedModel, given: ModelRequest | None = None) -> Stepped:
+def answered(model: ScriptedModel, given: ModelRequest | None = None) -> StepReply:
     outcome = stepped(model, given)
-    assert isinstance(outcome, Stepped), outcome
+    assert isinstance(outcome, StepReply), outcome
     return outcome
 
 
@@ -56,7 +56,7 @@ def summary(model: ScriptedModel, purpose: str = "summary") -> Outcome:
 
 def test_a_text_is_words_and_a_call_is_pending_with_an_id() -> None:
     model = ScriptedModel("I look.", call("read", path="mill.py"))
-    assert answered(model) == Stepped(parts=(TextPart(text="I look."),))
+    assert answered(model) == StepReply(parts=(TextPart(text="I look."),))
     step = answered(model)
     (part,) = step.calls
     assert (part.tool, part.state) == ("read", Pending(input={"path": "mill.py"}))
@@ -65,18 +65,18 @@ def test_a_text_is_words_and_a_call_is_pending_with_an_id() -> None:
 
 
 def test_several_bits_are_one_answer_in_their_order() -> None:
-    told: list[Piece] = []
+    told: list[StreamDelta] = []
     bits = [thought("Hm."), "Both at once.", call("read", path="a"), call("read", path="a")]
     step = stepped(ScriptedModel(bits), told=told)
-    assert isinstance(step, Stepped)
+    assert isinstance(step, StepReply)
     assert [type(part) for part in step.parts] == [ReasoningPart, TextPart, ToolPart, ToolPart]
     first, second = step.calls
     assert first.call_id != second.call_id
     assert told == [
-        Words(text="Hm.", kind="reasoning"),
-        Words(text="Both at once."),
-        Calling(call_id=str(first.call_id), tool="read"),
-        Calling(call_id=str(second.call_id), tool="read"),
+        TextDelta(text="Hm.", kind="reasoning"),
+        TextDelta(text="Both at once."),
+        CallDelta(call_id=str(first.call_id), tool="read"),
+        CallDelta(call_id=str(second.call_id), tool="read"),
     ]
 
 
@@ -87,7 +87,7 @@ def test_a_call_that_is_repeated_has_another_id_each_time_in_every_model() -> No
 
 
 def test_a_reply_may_be_a_whole_outcome_or_a_function_of_the_ask() -> None:
-    whole = Stepped(parts=(ToolPart(tool="ls", call_id="mine", state=Pending(input={})),), cost=0.5)
+    whole = StepReply(parts=(ToolPart(tool="ls", call_id="mine", state=Pending(input={})),), cost=0.5)
     refusal = ModelFailure(cause="throttled", message="slow down")
     tokens = Tokens(input=5, output=2)
     model = ScriptedModel(
@@ -99,7 +99,7 @@ def test_a_reply_may_be_a_whole_outcome_or_a_function_of_the_ask() -> None:
     )
     assert stepped(model) == whole
     assert stepped(model) == refusal
-    assert stepped(model) == Stepped(
+    assert stepped(model) == StepReply(
         parts=(TextPart(text="cut"),), finish="length", tokens=tokens, cost=0.1
     )
     step = answered(model)
@@ -120,11 +120,11 @@ def test_a_script_that_has_ended_refuses_or_repeats_its_last_reply() -> None:
 
 
 def test_long_words_are_told_in_pieces_after_a_while() -> None:
-    told: list[Piece] = []
+    told: list[StreamDelta] = []
     text = "a text that is longer than a piece"
     stepped(ScriptedModel(text, delay=0.01), told=told)
     assert len(told) == 3
-    assert "".join(piece.text for piece in told if isinstance(piece, Words)) == text
+    assert "".join(piece.text for piece in told if isinstance(piece, TextDelta)) == text
 
 
 # --- asks beside steps ----------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def test_long_words_are_told_in_pieces_after_a_while() -> None:
     [
         ScriptedModel(call("ls"), "Done."),
         ScriptedModel(["I look", call("ls")]),
-        ScriptedModel(Stepped(parts=(TextPart(text="Done."),))),
+        ScriptedModel(StepReply(parts=(TextPart(text="Done."),))),
     ],
 )
 def test_a_script_for_steps_answers_asks_with_a_summary_that_is_accepted(
@@ -143,13 +143,13 @@ def test_a_script_for_steps_answers_asks_with_a_summary_that_is_accepted(
 ) -> None:
     said = summary(model)
     assert isinstance(said, ModelReply)
-    assert flaw(said, counter("classes"), most=200, sections=SECTIONS) is None
+    assert flaw(said, counter("classes"), limit=200, sections=SECTIONS) is None
     title = summary(model, "title")
     assert isinstance(title, ModelReply)
     assert "\n" not in title.text
     first = answered(model)
     assert first.parts  # the asks have taken nothing from the script
-    assert [given.purpose for given in model.asks] == ["summary", "title", "step"]
+    assert [given.purpose for given in model.requests] == ["summary", "title", "step"]
 
 
 def test_a_model_that_has_stepped_gives_no_more_of_its_script_to_asks() -> None:
@@ -190,7 +190,7 @@ def long_ask(words: int) -> ModelRequest:
         AssistantMessage(content=(made,)),
         ToolMessage(content=(result,)),
     )
-    tool = Declared(name="ls", description="Lists files", schema={"type": "object"})
+    tool = ToolDeclaration(name="ls", description="Lists files", schema={"type": "object"})
     return ModelRequest(messages=talk, system="You code.", tools=(tool,), purpose=STEP)
 
 
@@ -199,7 +199,7 @@ def test_tokens_are_told_only_where_they_are_asked_for() -> None:
     small, large = (answered(ScriptedModel("Done.", measured=True), long_ask(n)) for n in (1, 900))
     assert small.tokens is not None
     assert large.tokens is not None
-    assert small.tokens.input == asked_tokens(long_ask(1))
+    assert small.tokens.input == request_tokens(long_ask(1))
     assert 900 <= int(large.tokens.input or 0) - int(small.tokens.input or 0) <= 1_800
     assert small.tokens.output == counter("classes")("Done.")
     assert small.tokens.total == int(small.tokens.input or 0) + int(small.tokens.output or 0)
@@ -219,17 +219,17 @@ def test_everything_in_a_request_counts() -> None:
             for n in range(3)
         ),
     ]
-    assert all(asked_tokens(part) < asked_tokens(whole) for part in less)
+    assert all(request_tokens(part) < request_tokens(whole) for part in less)
 
 
 def test_tokens_that_a_reply_gives_are_kept() -> None:
-    reply = Stepped(parts=(), tokens=Tokens(input=7))
+    reply = StepReply(parts=(), tokens=Tokens(input=7))
     assert answered(ScriptedModel(reply, measured=True)) == reply
 
 
 def test_a_request_that_exceeds_the_window_is_refused_as_an_overflow() -> None:
     model = ScriptedModel("Done.", window=2_000)
-    assert isinstance(stepped(model, long_ask(20)), Stepped)
+    assert isinstance(stepped(model, long_ask(20)), StepReply)
     outcome = stepped(model, long_ask(900))
     assert isinstance(outcome, ModelFailure)
     assert outcome.cause == "overflow"

@@ -24,7 +24,7 @@ def test_replies_come_in_their_order_and_the_last_one_again() -> None:
     model = ScriptedModel("one", ModelReply(text="two", finish="length"))
     assert asked(model) == ModelReply(text="one")
     assert asked(model) == asked(model) == ModelReply(text="two", finish="length")
-    assert len(model.asks) == 3
+    assert len(model.requests) == 3
 
 
 def test_without_repeating_whoever_asks_once_more_is_refused() -> None:
@@ -50,5 +50,5 @@ def test_its_answer_is_told_in_pieces_and_it_keeps_what_it_was_asked() -> None:
     asyncio.run(model.ask(ask, pieces.append))
     assert len(pieces) == 3
     assert "".join(pieces) == "a text that is longer than a piece"
-    assert model.asks == [ask]
+    assert model.requests == [ask]
     assert model.name == "test:one"

@@ -33,7 +33,7 @@ def test_a_long_request_is_cut_in_the_middle_with_its_handle() -> None:
 
 def test_a_request_that_stands_beside_is_not_repeated_whole() -> None:
     long = "Please oil the big wheel, and then the small one, and after that the door hinges. " * 3
-    text = digested(user(long), assistant("Yes."), shown=[long])
+    text = digested(user(long), assistant("Yes."), visible=[long])
     assert long.strip() not in text
     assert "- open (h0): Please oil the big wheel" in text
 
@@ -53,7 +53,7 @@ def test_standing_instructions_are_told_unless_they_stand_beside() -> None:
     long = "Grind the corn of the village. " * 200
     messages = [user(f"{long}\n{rule}\n{long}"), assistant("Yes.")]
     assert section(digested(*messages, room=600), "Standing instructions") == [f"- {rule}"]
-    assert section(digested(*messages, room=600, shown=[rule]), "Standing instructions") == []
+    assert section(digested(*messages, room=600, visible=[rule]), "Standing instructions") == []
 
 
 def test_files_are_told_with_what_was_read_and_changed() -> None:
@@ -142,7 +142,7 @@ def test_it_covers_what_a_tail_of_the_same_size_has_lost() -> None:
 def test_what_is_shown_beside_it_is_not_repeated() -> None:
     line = "def turn_gear_7(speed): return the speed of wheel 7"
     assert line in digested(*long_session())
-    assert line not in digested(*long_session(), shown=[line, "see src/g7.py too, as it was"])
+    assert line not in digested(*long_session(), visible=[line, "see src/g7.py too, as it was"])
 
 
 def test_the_same_messages_give_the_same_text() -> None:
@@ -166,10 +166,10 @@ def test_any_session_is_digested_within_its_room(
     messages: list[Message], room: int, previous: str, count: Counter
 ) -> None:
     log = Log(count, messages)
-    text = digest(log, range(len(log)), room, previous=previous, shown=["fix the login"])
+    text = digest(log, range(len(log)), room, previous=previous, visible=["fix the login"])
     assert text
     assert count(text) <= max(room, count(SHORTEST))
-    assert text == digest(log, range(len(log)), room, previous=previous, shown=["fix the login"])
+    assert text == digest(log, range(len(log)), room, previous=previous, visible=["fix the login"])
 
 
 def test_nothing_at_all_gives_a_short_text() -> None:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from foldmark.digest.digest import digest
-from foldmark.digest.previous import carried
+from foldmark.digest.previous import read_summary
 from foldmark.log.log import Log
 from foldmark.model.messages import Completed, Message, ToolPart
 from foldmark.tokens.counters import by_classes
@@ -232,7 +232,7 @@ def test_a_request_that_was_passed_over_is_not_plainly_open() -> None:
     text = digested(*messages)
     told = ["- open, then a newer one (h0): Oil the wheel", "- open (h2): Paint the door"]
     assert section(text, "Requests") == told
-    assert [held.followed for held in carried(text).requests] == [True, False]
+    assert [held.followed for held in read_summary(text).requests] == [True, False]
     log = Log(by_classes, messages)
     assert section(digest(log, range(2), 1_000), "Requests") == told[:1]  # the newer is not folded
 

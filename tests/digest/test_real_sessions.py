@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import foldmark
-from foldmark.analysis.needs import kept, needs, text_of
+from foldmark.analysis.needs import retention, needs, messages_text
 from foldmark.digest.digest import digest
 from foldmark.log.log import Log
 from foldmark.tokens.counters import by_classes
@@ -22,13 +22,13 @@ def test_real_sessions_keep_more_of_what_is_needed_than_a_tail_of_the_same_size(
             continue
         messages = foldmark.read_transcript(path).messages
         cut = len(messages) // 2
-        before = text_of(messages[:cut])
+        before = messages_text(messages[:cut])
         wanted = needs(before, messages[cut:])
         text = digest(Log(by_classes, messages[:cut]), range(cut), ROOM)
         assert by_classes(text) <= ROOM, path.name
         tail = before[-len(before) * ROOM // max(ROOM, by_classes(before)) :]
         needed += len(wanted)
-        ours += kept(wanted, text).named
-        tails += kept(wanted, tail).named
+        ours += retention(wanted, text).named
+        tails += retention(wanted, tail).named
     assert needed > 50
     assert ours > tails * 1.3

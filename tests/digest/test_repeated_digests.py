@@ -1,7 +1,7 @@
 """What one digest told, the next ones carry on."""
 
 from foldmark.digest.digest import digest
-from foldmark.digest.previous import carried
+from foldmark.digest.previous import read_summary
 from foldmark.log.log import Log
 from foldmark.model.messages import Message
 from foldmark.tokens.counters import by_classes
@@ -68,7 +68,7 @@ def test_accounts_go_on_where_they_were_left() -> None:
 
 def test_reading_a_digest_back_gives_its_accounts() -> None:
     (text,) = chain(FIRST)
-    told = carried(text)
+    told = read_summary(text)
     assert [held.path for held in told.files] == ["src/mill/wheel.py"]
     assert told.files[0].changes == 1
     assert [held.text for held in told.requests] == ["Oil the wheel, and mind the gear_box"]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import foldmark
-from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.pivot import MessageIds, marker_message, summary_message
 from foldmark.compaction.situation import CompactionRequest, prepare
-from foldmark.digest.digest import digest_of
+from foldmark.digest.digest import situation_digest
 from foldmark.errors import CompactionStopped, FoldmarkError, WindowTooSmall
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
@@ -33,7 +33,7 @@ from foldmark.model.messages import (
 from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK
 from foldmark.session.in_memory import fit_view
-from foldmark.summary.ladder import SummarizerLimits, Summary, summarize
+from foldmark.summary.fallback import SummarizerLimits, Summary, summarize
 from foldmark.summary.protocol import ModelRequest, Outcome
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import by_classes
@@ -48,7 +48,7 @@ EXAMPLES = examples(60, 300)
 RULES = FOLDMARK.compact
 # A driver really waits before it asks again; here nobody is to wait.
 AT_ONCE = replace(FOLDMARK, compact=replace(RULES, retries=0))
-WORK = Made(session="s", message="marker", part="p", at=1)
+WORK = MessageIds(session="s", message="marker", part="p", at=1)
 faults = st.lists(st.sampled_from((*NAMES, *("good",) * 6)), min_size=1, max_size=8)
 
 
@@ -155,10 +155,10 @@ class Compacted:
         ready = prepare(self.job(len(self.log) - 1))
         case = self.case
         means = SummarizerLimits(
-            digest=digest_of,
+            digest=situation_digest,
             rules=RULES,
             limit=case.limit,
-            own=case.own,
+            is_own_model=case.own,
         )
         return self.driven.run(summarize(ready, means), case.chosen())
 
@@ -176,12 +176,12 @@ def test_every_compaction_ends_in_a_smaller_valid_view_or_a_typed_error(case: Ca
     tried = Compacted(case)
     made = tried.summary()
     if isinstance(made, FoldmarkError):
-        assert tried.driven.asks == []
+        assert tried.driven.requests == []
         assert tried.viewer.view().messages == tried.before.messages
         assert str(made)
         return
-    assert len(tried.driven.asks) == made.spent.calls <= RULES.calls  # 5
-    for ask in tried.driven.asks:
+    assert len(tried.driven.requests) == made.usage.calls <= RULES.calls  # 5
+    for ask in tried.driven.requests:
         assert ask_tokens(ask, by_classes) <= case.limit.context
     assert made.text.strip()
     log, viewer = tried.after(made)
@@ -227,9 +227,9 @@ class Stored:
             output=case.limit.output,
             policy=AT_ONCE,
             summarizer=self.model,
-            fixed=case.fixed,
+            fixed_tokens=case.fixed,
         )
-        self.room = self.session.room
+        self.room = self.session.usable
         self.view = bytes_of(self.session.view())
         self.tokens = self.session.view().tokens
         self.log = self.told_log(len(case.messages))
@@ -241,16 +241,16 @@ class Stored:
         """Nothing is different, and nothing waits."""
         session = self.session
         assert bytes_of(session.view()) == self.view  # 7
-        assert all(act.failed for act in session.acts() if act.state != "done" and not act.undone)
+        assert all(act.failed for act in session.operations() if act.state != "done" and not act.undone)
         assert self.told_log(many) == self.log  # 3
-        assert len(self.model.asks) == 0
+        assert len(self.model.requests) == 0
 
     def check_done(self, many: int) -> None:
         session = self.session
         view = session.view()
-        assert len(self.model.asks) <= RULES.calls  # 5
+        assert len(self.model.requests) <= RULES.calls  # 5
         assert view.tokens < self.tokens
-        assert view.tokens + session.fixed <= self.room  # 2
+        assert view.tokens + session.fixed_tokens <= self.room  # 2
         assert_valid(view.messages)  # 1
         assert self.told_log(many) == self.log  # 3
         assert session.pending() is None
@@ -298,10 +298,10 @@ def test_a_list_that_is_made_to_fit_once_fits_or_an_error_says_why(case: Case) -
         made = fit_view(job, model)
     except (WindowTooSmall, CompactionStopped):
         return
-    assert len(model.asks) <= RULES.calls * len(made.folded)
+    assert len(model.requests) <= RULES.calls * len(made.summaries)
     assert made.after.tokens == viewer.tokens <= room - case.fixed
     assert_valid(viewer.view().messages)
-    if not made.folded and not made.pruned:
+    if not made.summaries and not made.pruned:
         assert viewer.view().messages == before.messages
 
 
@@ -318,10 +318,10 @@ def work_on(session: foldmark.Session, steps: int) -> int:
         except (CompactionStopped, WindowTooSmall):
             return number
         assert_valid(shown)  # 1
-        assert session.view().tokens + session.fixed <= session.room  # 2
+        assert session.view().tokens + session.fixed_tokens <= session.usable  # 2
         now = b"".join(encode(message) for message in shown)
-        assert now.startswith(sent) or len(session.acts()) > acts  # 9
-        sent, acts = now, len(session.acts())
+        assert now.startswith(sent) or len(session.operations()) > acts  # 9
+        sent, acts = now, len(session.operations())
         said = "\n\n".join(texts(session.view()))
         assert "Mend the mill; never drain the pond" in said  # 6
         assert said.count(MARKER) <= 1  # 7
@@ -337,8 +337,8 @@ def test_a_loop_with_a_faulty_model_goes_on_and_its_requests_extend_each_other(
     model = FaultyModel(seed=seed)
     with opened(str(tmp_path / "s.db"), "s", policy=AT_ONCE, summarizer=model) as session:
         assert work_on(session, 60) == 60
-        pivots = [act for act in session.acts() if act.kind == "pivot"]
-        assert len(model.asks) <= RULES.calls * len(pivots)
+        pivots = [act for act in session.operations() if act.kind == "pivot"]
+        assert len(model.requests) <= RULES.calls * len(pivots)
         assert pivots
         assert all(act.in_force and (act.after or 0) < (act.before or 0) for act in pivots)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foldmark.summary.redaction import masked
+from foldmark.summary.redaction import mask_secrets
 
 LETTERS = "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z"
 KEYS = {
@@ -21,14 +21,14 @@ KEYS = {
 
 @pytest.mark.parametrize(("name", "key"), KEYS.items())
 def test_a_key_is_masked_and_named(name: str, key: str) -> None:
-    assert masked(f"use '{key}' here") == f"use '[masked: {name}]' here"
+    assert mask_secrets(f"use '{key}' here") == f"use '[masked: {name}]' here"
 
 
 def test_a_private_key_is_masked_whole_even_where_its_end_is_missing() -> None:
     block = f"-----BEGIN RSA PRIVATE KEY-----\n{LETTERS}\n{LETTERS}\n"
     whole = f"{block}-----END RSA PRIVATE KEY-----"
-    assert masked(f"a\n{whole}\nb") == "a\n[masked: private key]\nb"
-    assert LETTERS not in masked(block)
+    assert mask_secrets(f"a\n{whole}\nb") == "a\n[masked: private key]\nb"
+    assert LETTERS not in mask_secrets(block)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_private_key_is_masked_whole_even_where_its_end_is_missing() -> None:
     ],
 )
 def test_a_value_is_masked_where_its_name_tells_what_it_is(text: str, expected: str) -> None:
-    assert masked(text) == expected
+    assert mask_secrets(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_a_value_is_masked_where_its_name_tells_what_it_is(text: str, expected: 
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
-    assert masked(text) == text
+    assert mask_secrets(text) == text

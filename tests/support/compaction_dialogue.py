@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from foldmark.compaction.situation import CompactionRequest, Situation, prepare
-from foldmark.digest.digest import digest_of
+from foldmark.digest.digest import situation_digest
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import (
@@ -19,7 +19,7 @@ from foldmark.model.messages import (
     UserInfo,
 )
 from foldmark.policy import FOLDMARK, Policy
-from foldmark.summary.ladder import SummarizerLimits, Summary, summarize
+from foldmark.summary.fallback import SummarizerLimits, Summary, summarize
 from foldmark.summary.protocol import ModelRequest, Outcome
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import by_classes
@@ -93,8 +93,8 @@ class Trial:
         self, *replies: str | Outcome | Callable[[ModelRequest], Outcome], **means: Any
     ) -> Summary:
         """The summary, where the model replies so, the last reply again and again."""
-        given: dict[str, Any] = {"rules": self.policy.compact, "limit": self.limit, "own": False}
-        given["digest"] = digest_of
+        given: dict[str, Any] = {"rules": self.policy.compact, "limit": self.limit, "is_own_model": False}
+        given["digest"] = situation_digest
         flow = summarize(self.ready, SummarizerLimits(**{**given, **means}))
         asked: list[ModelRequest] = []
 
@@ -108,9 +108,9 @@ class Trial:
         return self.driven.run(flow, choose)
 
     @property
-    def asks(self) -> list[ModelRequest]:
-        return self.driven.asks
+    def requests(self) -> list[ModelRequest]:
+        return self.driven.requests
 
     @property
     def purposes(self) -> list[str]:
-        return [ask.purpose for ask in self.asks]
+        return [ask.purpose for ask in self.requests]

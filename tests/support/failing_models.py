@@ -14,7 +14,7 @@ from foldmark.model.prompt_messages import PromptMessage, Text
 from foldmark.summary.prompting import SECTIONS
 from foldmark.summary.protocol import (
     Cause,
-    Delta,
+    TextHandler,
     ModelDialogue,
     ModelFailure,
     ModelReply,
@@ -40,7 +40,7 @@ def good(ask: ModelRequest) -> ModelReply:
 
 
 def _inflated(ask: ModelRequest) -> ModelReply:
-    return ModelReply(text=notes("the wheel turns and turns " * max(1, ask.most // 8)), tokens=USED)
+    return ModelReply(text=notes("the wheel turns and turns " * max(1, ask.max_tokens // 8)), tokens=USED)
 
 
 def _answered(text: str, calls: int = 0) -> Callable[[ModelRequest], ModelReply]:
@@ -92,21 +92,21 @@ class FaultyModel:
         self._names: Sequence[str] = names or NAMES
         self._chance = None if seed is None else Random(seed)  # noqa: S311 - no secrets here
         self._name = name
-        self.asks: list[ModelRequest] = []
+        self.requests: list[ModelRequest] = []
 
     @property
     def name(self) -> str:
         return self._name
 
-    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
-        place = min(len(self.asks), len(self._names) - 1)
+    async def ask(self, request: ModelRequest, on_text: TextHandler) -> Outcome:
+        place = min(len(self.requests), len(self._names) - 1)
         chosen = self._names[place] if self._chance is None else self._chance.choice(self._names)
-        self.asks.append(ask)
+        self.requests.append(request)
         if chosen == "raises":
             raise Broken("the model fell over")
-        found = outcome(chosen, ask)
+        found = outcome(chosen, request)
         if isinstance(found, ModelReply):
-            delta(found.text)
+            on_text(found.text)
         return found
 
 
@@ -121,21 +121,21 @@ class GatedModel:
         self._name = name
         self.asked = threading.Event()
         self.gate = threading.Event()
-        self.asks: list[ModelRequest] = []
+        self.requests: list[ModelRequest] = []
 
     @property
     def name(self) -> str:
         return self._name
 
-    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
-        self.asks.append(ask)
+    async def ask(self, request: ModelRequest, on_text: TextHandler) -> Outcome:
+        self.requests.append(request)
         if self._on_ask is not None:
             self._on_ask()
         self.asked.set()
         while not self.gate.is_set():
             await asyncio.sleep(0.01)
-        delta("So it is.")
-        return good(ask)
+        on_text("So it is.")
+        return good(request)
 
 
 class Driven(NamedTuple):
@@ -144,7 +144,7 @@ class Driven(NamedTuple):
     rounds: list[tuple[ModelRequest, ...]]
 
     @property
-    def asks(self) -> list[ModelRequest]:
+    def requests(self) -> list[ModelRequest]:
         return [ask for asks in self.rounds for ask in asks]
 
     def run(self, flow: ModelDialogue[T], choose: Callable[[ModelRequest], Outcome]) -> T:
@@ -175,4 +175,4 @@ def ask_text(ask: ModelRequest) -> str:
 
 def ask_tokens(ask: ModelRequest, count: Counter) -> int:
     """What an ask takes of a window, with its answer; of texts alone."""
-    return sum(map(count, asked_texts(ask.messages))) + count(ask.system) + ask.most
+    return sum(map(count, asked_texts(ask.messages))) + count(ask.system) + ask.max_tokens

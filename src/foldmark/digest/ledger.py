@@ -1,7 +1,7 @@
-"""What was asked, changed, run, decided and planned: a ledger computed from folded messages.
+"""The ledger of a digest: files, commands, decisions and plans of the folded messages.
 
-Each account is read from the messages and can be read back from its own lines, so that what one
-digest told is carried on by the next. What is worth its place is decided elsewhere (`coverage`).
+Each account is computed from messages and can be parsed from its own lines (`previous`), so that
+the next digest continues it. `selection` decides which accounts are shown.
 """
 
 import re
@@ -21,23 +21,23 @@ from .passages import (
     clean,
     command_of,
     command_text,
-    ended,
     is_command,
     lines,
     one_line,
+    outcome_text,
     whole_sentences,
 )
 
-# --- How commands came out, and the one line of an output that tells it ---
+# --- the outcome of commands, and the line of an output that shows it ---
 
-LONGEST_TOLD = 140
-_LAST = 400  # lines of an output in which the telling one is looked for
-_MOST = 60_000  # characters of them
+LONGEST_RESULT = 140
+_MAX_LINES = 400  # lines at the end of an output that are searched for it
+_MAX_CHARACTERS = 60_000  # characters of these lines
 _STATUS = re.compile(
     r"(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code|status code)\W{1,3}(-?\d{1,3})\b",
     re.IGNORECASE,
 )
-# The first of these that any line is like tells most.
+# In order of precedence: the first pattern that matches any line selects it.
 _FAILURES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -54,7 +54,7 @@ _RESULTS = re.compile(
     r"|^(?:ok|PASS|Finished|Done|Success\w*)\b",
     re.IGNORECASE,
 )
-# What the programs that check others print last, where something is wrong; not within a sentence.
+# The last lines of test runners, compilers and linters after a failure; not within a sentence.
 _BAD_END = re.compile(
     r"(?i:^[-=\s✖✗✘❌>|:]*(?:(?:tests?|test (?:files|suites?)|suites?|found|summary)\b:?\s+)?"
     r"(?:\d+ [a-z ]+[,;|]\s*)*[1-9]\d* (?:tests? |of \d+ )?"
@@ -64,51 +64,51 @@ _BAD_END = re.compile(
     r"|^make(?:\[\d+\])?: \*\*\* |^(?:\W*)BUILD FAILED\b|^error: could not compile\b"
 )
 _GOOD_END = re.compile(r"^[=\s]*\d+ passed\b(?!.*\b[1-9]\d* (?:failed|errors?)\b)")
-_END = 15  # lines in which such an end is looked for
+_END = 15  # lines that are searched for such an end
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 _PARTS = re.compile(r"\|\|?|&&|;|\n")
 _SEEKS = re.compile(r"\s*(?:git +grep|e?grep|fgrep|rg|ag|ack|find|fd|which|pgrep)\b")
-# What shows the words of others: that a file tells of failures is no failure.
+# Commands that show other texts: a failure that is mentioned in a file is no failure.
 _SHOWS = re.compile(
     r"\s*(?:git|gh|cat|bat|less|more|head|tail|sed|awk|nl|jq|echo|printf|diff|ls|curl)\b"
 )
 _NO_HITS = "no hits"
 _NOTHING = re.compile(r"\W*(?:no|0) (?:output|matches|hits|files|results)\b.{0,20}", re.IGNORECASE)
 
-# A line that says nothing: white space, rules, a tag alone.
+# A line without content: white space, rulers, a lone tag.
 _EMPTY = re.compile(r"[\W_]*(?:</?[A-Za-z][\w-]*>|[A-Za-z]\w*:)?[\W_]*$")
 
 
-class Outcome(Frozen, gc=False):
-    """Whether a call failed, and the line that tells it."""
+class CallOutcome(Frozen, gc=False):
+    """Whether a call failed, and the line of its output that shows it."""
 
     failed: bool
-    told: str
+    line: str
 
 
-def outcome(part: ToolPart, *, failed: bool = False) -> Outcome | None:
-    """How a call came out; None while it runs."""
+def outcome(part: ToolPart, *, failed: bool = False) -> CallOutcome | None:
+    """The outcome of a call, or None while it runs."""
     if not isinstance(part.state, Completed | Failed):
         return None
-    text = clean(ended(part)[-_MOST:])
-    lines = [line.strip() for line in text.split("\n")[-_LAST:] if not _EMPTY.match(line)]
+    text = clean(outcome_text(part)[-_MAX_CHARACTERS:])
+    lines = [line.strip() for line in text.split("\n")[-_MAX_LINES:] if not _EMPTY.match(line)]
     code = status(text)
     failed = failed or isinstance(part.state, Failed) or code not in (0, None)
-    if failed and _found_nothing(part, lines):
-        return Outcome(failed=False, told=_NO_HITS)
+    if failed and _has_no_hits(part, lines):
+        return CallOutcome(failed=False, line=_NO_HITS)
     if not failed and _is_judged_by_its_end(part, code):
         failed = _ends_badly(lines)
-    told = _telling(lines) if failed else _result(lines)
-    return Outcome(failed=failed, told=one_line(told, LONGEST_TOLD))
+    text = _failure_line(lines) if failed else _result_line(lines)
+    return CallOutcome(failed=failed, line=one_line(text, LONGEST_RESULT))
 
 
 def _steps(part: ToolPart) -> list[str]:
-    """The commands that a call runs one after the other; what is quoted is none."""
+    """The commands that a call runs in sequence; quoted text is not split."""
     return [step for step in _PARTS.split(_QUOTED.sub("''", command_text(part))) if step.strip()]
 
 
-def _found_nothing(part: ToolPart, lines: list[str]) -> bool:
-    """Whether a call was a search that gave nothing but, perhaps, its status."""
+def _has_no_hits(part: ToolPart, lines: list[str]) -> bool:
+    """Whether a call was a search without hits."""
     steps = _steps(part)
     if not steps or not _SEEKS.match(steps[-1]):
         return False
@@ -116,12 +116,12 @@ def _found_nothing(part: ToolPart, lines: list[str]) -> bool:
 
 
 def _is_judged_by_its_end(part: ToolPart, code: int | None) -> bool:
-    """Whether a command ran something, and its own status is not known: a pipe hides it, too."""
+    """Whether only the output can show if a command failed: its status is unknown or of a pipe."""
     if not is_command(part):
         return False
-    told = part.state.metadata if isinstance(part.state, Completed) else None
-    known = code is not None or any(key in (told or {}) for key in ("exit", "exit_code"))
-    if known and len(_steps(part)) < 2:
+    metadata = part.state.metadata if isinstance(part.state, Completed) else None
+    is_known = code is not None or any(key in (metadata or {}) for key in ("exit", "exit_code"))
+    if is_known and len(_steps(part)) < 2:
         return False
     return not all(_SEEKS.match(step) or _SHOWS.match(step) for step in _steps(part))
 
@@ -136,12 +136,12 @@ def _ends_badly(lines: list[str]) -> bool:
 
 
 def status(text: str) -> int | None:
-    """The exit status that an output tells at its beginning or end, if it does."""
-    found = _STATUS.search(text[:200]) or _STATUS.search(text[-200:])
-    return int(found.group(1)) if found else None
+    """The exit status at the start or the end of an output, or None."""
+    match = _STATUS.search(text[:200]) or _STATUS.search(text[-200:])
+    return int(match.group(1)) if match else None
 
 
-def _telling(lines: list[str]) -> str:
+def _failure_line(lines: list[str]) -> str:
     for pattern in _FAILURES:
         for line in reversed(lines):
             if pattern.search(line):
@@ -149,16 +149,16 @@ def _telling(lines: list[str]) -> str:
     return lines[-1] if lines else ""
 
 
-def _result(lines: list[str]) -> str:
+def _result_line(lines: list[str]) -> str:
     return next((line for line in reversed(lines[-20:]) if _RESULTS.search(line)), "")
 
 
 LONGEST_CHANGE, LONGEST_DECISION = 90, 320
-_MOST_SPANS = 5
-_MOST_LOOKED_AT, _SHORTEST_DECISION = 20_000, 20
+_MAX_SPANS = 5
+_MAX_DECISION_TEXT, _MIN_DECISION = 20_000, 20
 _PLANS = re.compile(r"todo|plan", re.IGNORECASE)
 _ITEM_KEYS = ("content", "step", "text", "title", "task", "description")
-_DONE, _BEGUN = ("completed", "done", "complete"), ("in_progress", "in-progress", "doing", "active")
+_DONE, _DOING = ("completed", "done", "complete"), ("in_progress", "in-progress", "doing", "active")
 DECIDED = re.compile(
     r"\b(?:decided|decision|because|instead of|rather than|won't|will not|root cause|turns out"
     r"|the (?:real |actual )?(?:problem|issue|bug|cause|reason) (?:is|was)|did ?n[o']t work"
@@ -169,10 +169,10 @@ DECIDED = re.compile(
 
 
 class FileAccount(Frozen):
-    """What was done to a file."""
+    """The reads and changes of a file."""
 
     path: str
-    reads: tuple[str, ...] = ()  # spans of lines, as they are written
+    reads: tuple[str, ...] = ()  # spans of lines, as text
     changes: int = 0
     last: str = ""  # the first line of the last change
     ordinal: int = 0
@@ -180,40 +180,40 @@ class FileAccount(Frozen):
 
     def line(self) -> str:
         """The account on one line."""
-        read = f"read {', '.join(self.reads)}" if self.reads else ""
+        reads = f"read {', '.join(self.reads)}" if self.reads else ""
         times = f" {self.changes} times" if self.changes > 1 else ""
-        changed = f"changed{times}" if self.changes else ""
-        told = "; ".join(filter(None, (read, changed)))
+        changes = f"changed{times}" if self.changes else ""
+        summary = "; ".join(filter(None, (reads, changes)))
         last = f": {self.last}" if self.last else ""
-        return f"{self.path} — {told} ({self.name}){last}"
+        return f"{self.path} — {summary} ({self.name}){last}"
 
 
 class Run(Frozen):
-    """A command, how often it failed, and how it came out last."""
+    """A command, how often it failed, and its last outcome."""
 
     command: str
     failures: int
     failed: bool
-    told: str
+    result: str
     ordinal: int
     name: str
 
     def line(self) -> str:
         """The account on one line."""
-        told = f" → {self.told}" if self.told else ""
-        return f"{self.state} ({self.name}): {self.command}{told}"
+        result = f" → {self.result}" if self.result else ""
+        return f"{self.state} ({self.name}): {self.command}{result}"
 
     @property
     def state(self) -> str:
-        """How it came out, in words."""
+        """The outcome as text."""
         times = f" {self.failures} times" if self.failures > 1 else ""
         if self.failed:
             return f"failed{times}"
         return f"failed{times}, then ok" if self.failures else "ok"
 
 
-class Noted(Frozen):
-    """A line of the assistant that tells a decision or a reason."""
+class DecisionLine(Frozen):
+    """A line of the assistant with a decision or a reason."""
 
     text: str
     ordinal: int
@@ -233,35 +233,35 @@ def tool_parts(entries: Iterable[Entry]) -> Iterator[tuple[int, ToolPart]]:
 def file_accounts(
     calls: Iterable[tuple[int, ToolPart]], before: Iterable[FileAccount] = ()
 ) -> dict[str, FileAccount]:
-    """What was done to each file, in the order in which they were last touched."""
-    found = {account.path: account for account in before}
+    """The account of each file, in the order of their last use."""
+    accounts = {account.path: account for account in before}
     for ordinal, part in calls:
-        held = about(part)
-        ended = outcome(part) if held.files else None
-        if ended is None or (ended.failed and (held.act == "write" or is_command(part))):
+        subject = about(part)
+        result = outcome(part) if subject.files else None
+        if result is None or (result.failed and (subject.access == "write" or is_command(part))):
             continue
-        for file in held.files:
+        for file in subject.files:
             path = one_line(file, LONGEST_PATH)
-            account = found.pop(path, FileAccount(path=path))
-            found[path] = _touched(account, part, ordinal, held.span)
-    return found
+            account = accounts.pop(path, FileAccount(path=path))
+            accounts[path] = _updated_account(account, part, ordinal, subject.span)
+    return accounts
 
 
-def _touched(account: FileAccount, part: ToolPart, ordinal: int, span: Span) -> FileAccount:
+def _updated_account(account: FileAccount, part: ToolPart, ordinal: int, span: Span) -> FileAccount:
     name = handle(ordinal)
-    if about(part).act == "write":
+    if about(part).access == "write":
         last = _changed_line(part) or account.last
         return replace(account, changes=account.changes + 1, last=last, ordinal=ordinal, name=name)
     text = "all" if span == Span() else f"{span.first}-{span.last or ''}"
-    reads = tuple(held for held in account.reads if held != text)
-    return replace(account, reads=(*reads, text)[-_MOST_SPANS:], ordinal=ordinal, name=name)
+    reads = tuple(each for each in account.reads if each != text)
+    return replace(account, reads=(*reads, text)[-_MAX_SPANS:], ordinal=ordinal, name=name)
 
 
 def _changed_line(part: ToolPart) -> str:
-    """The first line that an edit put in, if it says something."""
-    given = part.state.input or {}
+    """The first meaningful line that an edit inserted."""
+    fields = part.state.input or {}
     keys = ("new_string", "newString", "new_str", "content", "patchText", "patch", "input")
-    text = next((held for key in keys if isinstance(held := given.get(key), str) and held), "")
+    text = next((value for key in keys if isinstance(value := fields.get(key), str) and value), "")
     for line in lines(text[:4_000]):
         if len(line) > 8 and not line.startswith(("***", "@@", "---", "+++")):
             return one_line(line, LONGEST_CHANGE)
@@ -274,76 +274,76 @@ def _changed_line(part: ToolPart) -> str:
 def runs(
     log: Log, calls: Iterable[tuple[int, ToolPart]], before: Iterable[Run] = ()
 ) -> dict[str, Run]:
-    """The commands, each once, in the order in which they last ran."""
-    found = {run.command: run for run in before}
+    """The commands, each once, in the order of their last run."""
+    by_command = {run.command: run for run in before}
     for ordinal, part in calls:
         if about(part).files and not is_command(part):
-            continue  # it has its account as a file
+            continue  # it is in the account of its file
         command = command_of(part)
         tool = log.calls.get(ordinal)
-        ended = outcome(part, failed=tool is not None and tool.failed)
-        if ended is None or (about(part).files and not ended.failed):
+        result = outcome(part, failed=tool is not None and tool.failed)
+        if result is None or (about(part).files and not result.failed):
             continue
-        earlier = found.pop(command, None)
-        found[command] = Run(
+        earlier = by_command.pop(command, None)
+        by_command[command] = Run(
             command=command,
-            failures=(earlier.failures if earlier else 0) + ended.failed,
-            failed=ended.failed,
-            told=ended.told,
+            failures=(earlier.failures if earlier else 0) + result.failed,
+            failed=result.failed,
+            result=result.line,
             ordinal=ordinal,
             name=handle(ordinal),
         )
-    return found
+    return by_command
 
 
 # --- decisions and plans ---------------------------------------------------------------------
 
 
-def decisions(entries: Iterable[Entry]) -> list[Noted]:
-    """The lines of the assistant's texts that tell what was decided, and why."""
-    found: dict[str, Noted] = {}
+def decisions(entries: Iterable[Entry]) -> list[DecisionLine]:
+    """The lines of the assistant with decisions and their reasons."""
+    by_text: dict[str, DecisionLine] = {}
     for entry in entries:
         info = entry.message.info
         for offset, part in enumerate(entry.message.parts):
             if isinstance(part, TextPart) and isinstance(info, AssistantInfo) and not info.summary:
-                for told in _decided(part.text):
-                    found[told] = Noted(text=told, ordinal=entry.ordinal + offset)
-    return list(found.values())
+                for line in _decision_lines(part.text):
+                    by_text[line] = DecisionLine(text=line, ordinal=entry.ordinal + offset)
+    return list(by_text.values())
 
 
-def _decided(text: str) -> Iterator[str]:
-    for line in clean(text[:_MOST_LOOKED_AT]).split("\n"):
+def _decision_lines(text: str) -> Iterator[str]:
+    for line in clean(text[:_MAX_DECISION_TEXT]).split("\n"):
         bare = line.strip(" \t-*#>|")
-        if len(bare) >= _SHORTEST_DECISION and DECIDED.search(bare):
-            yield _from_its_reason(bare)
+        if len(bare) >= _MIN_DECISION and DECIDED.search(bare):
+            yield _decision_text(bare)
 
 
-def _from_its_reason(line: str) -> str:
-    """A line, or the end of one that tells late what was decided."""
-    found = DECIDED.search(line)
-    if found is None or found.end() < LONGEST_DECISION:
+def _decision_text(line: str) -> str:
+    """The start of a line, or the part from its decision on if that comes late."""
+    match = DECIDED.search(line)
+    if match is None or match.end() < LONGEST_DECISION:
         return whole_sentences(line, LONGEST_DECISION)
-    _, _, before = line[: found.start()].rpartition(". ")
-    return f"… {whole_sentences(before + line[found.start() :], LONGEST_DECISION)}"
+    _, _, before = line[: match.start()].rpartition(". ")
+    return f"… {whole_sentences(before + line[match.start() :], LONGEST_DECISION)}"
 
 
 def plan_items(calls: Sequence[tuple[int, ToolPart]]) -> list[str] | None:
-    """The newest state of the agent's list of things to do; None where it keeps none."""
+    """The items of the agent's newest to-do list, or None if it keeps none."""
     for _, part in reversed(calls):
         if _PLANS.search(part.tool):
-            for held in (part.state.input or {}).values():
-                if found := [item for each in _list(held) if (item := _item(each))]:
-                    return found
+            for value in (part.state.input or {}).values():
+                if items := [item for each in _list(value) if (item := _item(each))]:
+                    return items
     return None
 
 
-def _list(held: object) -> list[object]:
-    return cast("list[object]", held) if isinstance(held, list) else []
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
 
 
-def _item(held: object) -> str:
-    given = cast("Json", held) if isinstance(held, dict) else {}
-    text = next((given[key] for key in _ITEM_KEYS if isinstance(given.get(key), str)), "")
-    state = given.get("status", given.get("state", ""))
-    mark = "x" if state in _DONE or given.get("done") is True else "~" if state in _BEGUN else " "
+def _item(value: object) -> str:
+    fields = cast("Json", value) if isinstance(value, dict) else {}
+    text = next((fields[key] for key in _ITEM_KEYS if isinstance(fields.get(key), str)), "")
+    state = fields.get("status", fields.get("state", ""))
+    mark = "x" if state in _DONE or fields.get("done") is True else "~" if state in _DOING else " "
     return f"[{mark}] {one_line(text, 160)}" if text else ""

@@ -1,7 +1,7 @@
-"""The lines of folded history, each with who said it, where it stands and what it refers to.
+"""The lines of folded messages, each with its source, its position and its references.
 
-Lines are verbatim, without the numbers that readers put before them; long ones come in pieces
-that end where words end. Which of them are worth showing is decided elsewhere (`coverage`).
+Lines are verbatim, without the line numbers that tools add; long lines are split between words.
+`selection` decides which of them are shown.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from foldmark.log.log import Entry
-from foldmark.log.tool_targets import Span, Target, target
+from foldmark.log.tool_targets import FileAccess, Span, Target, target
 from foldmark.model.messages import AnyPart, Completed, Failed, ReasoningPart, TextPart, ToolPart
 from foldmark.model.values import Frozen
 from foldmark.tokens.counters import Counter as TokenCounter
@@ -22,7 +22,7 @@ from foldmark.tokens.counters import Counter as TokenCounter
 from .references import references, values
 from .selection import Candidate
 
-# --- What a simple shell command reads or writes ---
+# --- files that a simple shell command reads or writes ---
 
 _FILE = r"['\"]?(?P<file>[^\s|;&<>'\"*?$`(){}]+)['\"]?"
 _LINES = r"sed +-n +['\"]?(?P<{0}>\d+),(?P<{1}>\d+)p['\"]?"
@@ -37,33 +37,33 @@ _WRITE = re.compile(
 )
 _IN_PLACE = re.compile(rf"sed +-i\S*(?: +-e)? +(?:'[^']*'|\"[^\"]*\") +{_FILE} *")
 _FOLDER_FIRST = re.compile(r"^cd [^\s;&|]+ *(?:&&|;) *")
-_LONGEST = 400  # characters of a command that can be plain
+_LONGEST = 400  # characters; a longer command is not simple
 
 
 def without_folder(command: str) -> str:
-    """A command without the folder it runs in, which is the same in most of them."""
+    """A command without the `cd` to its folder, which most commands share."""
     return _FOLDER_FIRST.sub("", command.strip())
 
 
 @lru_cache(maxsize=4096)
 def shell_target(command: str) -> Target | None:
-    """The file that a command reads or writes; None where that is not plain."""
+    """The file that a simple command reads or writes, or None."""
     bare = without_folder(command)
-    if found := _WRITE.match(bare):
-        return _target("write", found["file"] or found["other"])
+    if match := _WRITE.match(bare):
+        return _target("write", match["file"] or match["other"])
     if len(bare) > _LONGEST:
         return None
-    if found := _IN_PLACE.fullmatch(bare):
-        return _target("write", found["file"])
-    if not (found := _READ.fullmatch(bare)):
+    if match := _IN_PLACE.fullmatch(bare):
+        return _target("write", match["file"])
+    if not (match := _READ.fullmatch(bare)):
         return None
-    first, last = found["first"] or found["a"], found["last"] or found["b"]
+    first, last = match["first"] or match["a"], match["last"] or match["b"]
     span = Span(first=int(first), last=int(last)) if first else Span()
-    return _target("read", found["file"], span)
+    return _target("read", match["file"], span)
 
 
-def _target(act: str, file: str, span: Span = Span()) -> Target:  # noqa: B008 - it is frozen
-    return Target(act="write" if act == "write" else "read", files=(file,), about=file, span=span)
+def _target(access: FileAccess, file: str, span: Span = Span()) -> Target:  # noqa: B008 - frozen
+    return Target(access=access, files=(file,), about=file, span=span)
 
 
 Source = Literal["user", "said", "thought", "input", "output", "previous"]
@@ -71,11 +71,11 @@ Group = tuple[Literal["file", "run", "said"], str]
 
 NOWHERE = -1
 LONGEST_LINE, LONGEST_PATH, LONGEST_COMMAND = 160, 200, 120
-# Of a longer text the beginning and the end are looked at: what is a megabyte is data.
-_MOST = 120_000
+# Only the start and the end of a longer text are read: a text of this size is data.
+_MAX_TEXT = 120_000
 _NUMBERED = re.compile(r"\s*\d{1,6}\s*(?:→|\||:(?=\s|$)|\t)\s?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff]+")
-_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _COMMANDS = ("command", "cmd", "script", "code")
 _BULLETS = re.compile(r"^(?:[-*•] +)+")
 _ENDS_PIECE = " ,;\t"
@@ -83,18 +83,18 @@ _SENTENCE_END = re.compile(r"([.!?][)\"'`*]*)(?= |$)")
 
 
 class Passage(Frozen, gc=False):
-    """A line of the history, or a piece of a long one."""
+    """A line of a message, or a piece of a long line."""
 
     text: str
     names: tuple[str, ...]
-    group: Group  # the file, the command or the speaker it belongs to
+    group: Group  # its file, command or speaker
     source: Source
-    ordinal: int  # of the part it is in; NOWHERE if that is not known
-    at: int  # characters before it
+    ordinal: int  # of its part; NOWHERE if unknown
+    at: int  # position in characters
 
 
 def passages(entries: Iterable[Entry]) -> Iterator[Passage]:
-    """The lines with references of these messages."""
+    """The lines of these messages that have references."""
     at = 0
     for entry in entries:
         for ordinal, source, group, text in texts(entry):
@@ -107,8 +107,8 @@ def passages(entries: Iterable[Entry]) -> Iterator[Passage]:
 
 
 def lines(text: str, longest: int = LONGEST_LINE) -> Iterator[str]:
-    """The lines of a text that say something, clean, and none longer than a passage may be."""
-    for line in clean(_bounded(text, _MOST)).split("\n"):
+    """The non-empty lines of a text, cleaned; long lines are split."""
+    for line in clean(_bounded(text, _MAX_TEXT)).split("\n"):
         bare = _without_number(line).strip()
         if len(bare) <= longest:
             if bare:
@@ -118,7 +118,7 @@ def lines(text: str, longest: int = LONGEST_LINE) -> Iterator[str]:
 
 
 def pieces(line: str, longest: int = LONGEST_LINE) -> Iterator[str]:
-    """A long line in pieces, parted where a word ends if there is such a place."""
+    """A long line in pieces, split between words if possible."""
     start = 0
     while start < len(line):
         end = start + longest
@@ -131,72 +131,72 @@ def pieces(line: str, longest: int = LONGEST_LINE) -> Iterator[str]:
 
 
 def clean(text: str) -> str:
-    """A text without colours, control characters and halves of characters."""
+    """A text without terminal colors, control characters and surrogates."""
     if "\x1b" in text:
-        text = _COLOURS.sub("", text)
+        text = _COLORS.sub("", text)
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _CONTROL.sub(" ", text)
 
 
 def one_line(text: str, longest: int) -> str:
-    """The beginning of a text on one line."""
+    """The start of a text on one line."""
     line = " ".join(clean(text[: longest * 4]).split())
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
 
 
 def without_bullet(line: str) -> str:
-    """A line without the mark that it had as an item of a list: it gets one of ours."""
+    """A line without its list bullet, as the digest adds its own."""
     return _BULLETS.sub("", line)
 
 
 def about(part: ToolPart) -> Target:
-    """What a call is about, whether or not it came to its end."""
-    held = target(part.tool, part.state.input or {})
-    return held if held.files else shell_target(command_text(part)) or held
+    """The target of a call, whether or not it completed."""
+    subject = target(part.tool, part.state.input or {})
+    return subject if subject.files else shell_target(command_text(part)) or subject
 
 
 def whole_sentences(text: str, longest: int) -> str:
-    """The beginning of a text on one line, cut after a sentence if one ends late enough."""
+    """The start of a text on one line, cut after a sentence if one ends late enough."""
     line = one_line(text, longest * 3)
     if len(line) <= longest:
         return line
-    ends = [found.end(1) for found in _SENTENCE_END.finditer(line, 0, longest)]
+    ends = [match.end(1) for match in _SENTENCE_END.finditer(line, 0, longest)]
     if ends and ends[-1] >= longest // 3:
         return line[: ends[-1]]
     cut = line.rfind(" ", longest // 2, longest)
     return line[: cut if cut > 0 else longest - 1].rstrip(" ,;:") + "…"
 
 
-def shortened(entry: Entry, most: int) -> Entry:
-    """The same message with only the beginnings and ends of long outputs."""
-    if all(len(ended(part)) <= most for part in entry.message.parts):
+def shortened(entry: Entry, limit: int) -> Entry:
+    """The message with only the start and the end of long outputs."""
+    if all(len(outcome_text(part)) <= limit for part in entry.message.parts):
         return entry
-    parts = tuple(_shortened_part(part, most) for part in entry.message.parts)
+    parts = tuple(_shortened_part(part, limit) for part in entry.message.parts)
     return replace(entry, message=replace(entry.message, parts=parts))
 
 
-def _shortened_part(part: AnyPart, most: int) -> AnyPart:
+def _shortened_part(part: AnyPart, limit: int) -> AnyPart:
     match part:
         case ToolPart(state=Completed() as state):
-            return replace(part, state=replace(state, output=_bounded(state.output, most)))
+            return replace(part, state=replace(state, output=_bounded(state.output, limit)))
         case ToolPart(state=Failed() as state):
-            return replace(part, state=replace(state, error=_bounded(state.error, most)))
+            return replace(part, state=replace(state, error=_bounded(state.error, limit)))
         case _:
             return part
 
 
-def _bounded(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most // 2]}\n{text[-most // 2 :]}"
+def _bounded(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit // 2]}\n{text[-limit // 2 :]}"
 
 
 def _without_number(line: str) -> str:
-    found = _NUMBERED.match(line)
-    return line[found.end() :] if found else line
+    match = _NUMBERED.match(line)
+    return line[match.end() :] if match else line
 
 
 def texts(entry: Entry) -> Iterator[tuple[int, Source, Group, str]]:
-    """What the parts of a message say: by whom, and about what."""
+    """The texts of a message: ordinal, source, group and text."""
     speaker: Source = "user" if entry.message.is_user else "said"
     for offset, part in enumerate(entry.message.parts):
         ordinal = entry.ordinal + offset
@@ -209,13 +209,13 @@ def texts(entry: Entry) -> Iterator[tuple[int, Source, Group, str]]:
                 group = group_of(part)
                 for text in values(part.state.input or {}):
                     yield ordinal, "input", group, text
-                yield ordinal, "output", group, ended(part)
+                yield ordinal, "output", group, outcome_text(part)
             case _:
                 pass
 
 
-def ended(part: AnyPart) -> str:
-    """What a call gave, or why it failed; nothing while it runs."""
+def outcome_text(part: AnyPart) -> str:
+    """The output or error of a call; empty while it runs."""
     match part:
         case ToolPart(state=Completed(output=output)):
             return output
@@ -226,45 +226,46 @@ def ended(part: AnyPart) -> str:
 
 
 def group_of(part: ToolPart) -> Group:
-    """The file that a call read or wrote, or the command that it ran."""
+    """The file of a call, or its command."""
     files = about(part).files
     return ("file", one_line(files[0], LONGEST_PATH)) if files else ("run", command_of(part))
 
 
 def command_of(part: ToolPart) -> str:
-    """What a call ran or sought, on one line."""
+    """The command or search of a call, on one line."""
     if not (text := command_text(part)):
         return one_line(f"{part.tool} {about(part).about}", LONGEST_COMMAND)
     return one_line(without_folder(text), LONGEST_COMMAND) or part.tool
 
 
 def is_command(part: ToolPart) -> bool:
-    """Whether a call ran a command, whatever that was about."""
+    """Whether a call ran a command."""
     return bool(command_text(part))
 
 
 def command_text(part: ToolPart) -> str:
-    """The command that a call ran, as it was given; nothing where it ran none."""
-    given = part.state.input or {}
-    held = next((given[key] for key in _COMMANDS if isinstance(given.get(key), str | list)), "")
-    return held if isinstance(held, str) else " ".join(values(held)).removeprefix("bash -lc ")
+    """The unchanged command of a call; empty if it ran none."""
+    fields = part.state.input or {}
+    texts = (fields[key] for key in _COMMANDS if isinstance(fields.get(key), str | list))
+    text = next(texts, "")
+    return text if isinstance(text, str) else " ".join(values(text)).removeprefix("bash -lc ")
 
 
-# --- Lines that refer to nothing: talk, letters, reports ---
+# --- prose: lines without references ---
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
-# Lines of code and data have few words. Where no spaces part words, a run of letters says enough.
+# Lines of code and data have few words. In scripts without spaces, a run of letters suffices.
 _SHORT_WORD = re.compile(r"[^\W\d_]{3,}")
 _UNSPACED = re.compile(r"[^\W\d_\x00-\u02ff]{6,}")
-_WORDS_THAT_SAY = 3
-_MOST_LINES = 20_000  # the newest of them
-_LATELY = 20_000  # characters after which a word is worth half
+_MIN_WORDS = 3
+_MAX_LINES = 20_000  # the newest ones
+_HALF_AGE = 20_000  # characters; the age at which a word is worth half
 _WORTH = 0.0005
-_BEGINS, _ANY = 2.0, 0.2  # words that the first line of what was said is worth, and any line
+_FIRST_LINE, _OTHER_LINE = 2.0, 0.2  # bonus, in words, of the first line of a text and of any other
 
 
 def plain_passages(entries: Iterable[Entry]) -> Iterator[Passage]:
-    """The lines without references of what was said and given back; requests are told anyway."""
+    """The lines without references of replies and outputs; requests have their own section."""
     at = 0
     for entry in entries:
         for ordinal, source, group, text in texts(entry):
@@ -272,7 +273,7 @@ def plain_passages(entries: Iterable[Entry]) -> Iterator[Passage]:
                 continue
             for line in lines(text):
                 at += len(line)
-                if _says(line) and not references(line):
+                if _is_prose(line) and not references(line):
                     yield Passage(
                         text=line, names=(), group=group, source=source, ordinal=ordinal, at=at
                     )
@@ -281,34 +282,34 @@ def plain_passages(entries: Iterable[Entry]) -> Iterator[Passage]:
 def prose(
     entries: Sequence[Entry], count: TokenCounter
 ) -> tuple[list[tuple[Passage, Candidate]], dict[str, float]]:
-    """Candidates that cover words, each with its passage, and what the words are worth."""
+    """Candidates that cover words, each with its passage, and the weights of the words."""
     newest = {passage.text: passage for passage in plain_passages(entries)}
-    held = list(newest.values())[-_MOST_LINES:]
-    words = [_words(passage.text) for passage in held]
-    often = Counter(word for found in words for word in found)
-    end = held[-1].at if held else 0
+    newest_lines = list(newest.values())[-_MAX_LINES:]
+    words = [_words(passage.text) for passage in newest_lines]
+    frequency = Counter(word for line_words in words for word in line_words)
+    end = newest_lines[-1].at if newest_lines else 0
     weights: dict[str, float] = {}
     candidates: list[tuple[Passage, Candidate]] = []
     first = -1
-    for passage, found in zip(held, words, strict=True):
-        lately = _LATELY / (_LATELY + end - passage.at)
-        for word in found:
-            rare = math.log1p(len(held) / often[word])
-            weights[word] = max(weights.get(word, 0.0), _WORTH * rare * lately)
-        # The first line of what was said tells best what it is about.
-        bonus = (_BEGINS if passage.ordinal != first else _ANY) * _WORTH * lately
+    for passage, line_words in zip(newest_lines, words, strict=True):
+        freshness = _HALF_AGE / (_HALF_AGE + end - passage.at)
+        for word in line_words:
+            rare = math.log1p(len(newest_lines) / frequency[word])
+            weights[word] = max(weights.get(word, 0.0), _WORTH * rare * freshness)
+        # The first line of a text shows its subject best.
+        bonus = (_FIRST_LINE if passage.ordinal != first else _OTHER_LINE) * _WORTH * freshness
         first = passage.ordinal
         tokens = count(passage.text) + 2.0
-        made = Candidate(text=passage.text, tokens=tokens, names=found, bonus=bonus)
-        candidates.append((passage, made))
+        candidate = Candidate(text=passage.text, tokens=tokens, names=line_words, bonus=bonus)
+        candidates.append((passage, candidate))
     return candidates, weights
 
 
-def _says(line: str) -> bool:
-    """Whether a line has words enough to say something."""
-    return len(_SHORT_WORD.findall(line)) >= _WORDS_THAT_SAY or bool(_UNSPACED.search(line))
+def _is_prose(line: str) -> bool:
+    """Whether a line has enough words to be prose."""
+    return len(_SHORT_WORD.findall(line)) >= _MIN_WORDS or bool(_UNSPACED.search(line))
 
 
 def _words(line: str) -> tuple[str, ...]:
-    """The words of a line, marked so that none is taken for a reference."""
+    """The words of a line, marked to distinguish them from references."""
     return tuple(dict.fromkeys(f"\0{word.lower()}" for word in _WORD.findall(line)))

@@ -1,7 +1,7 @@
-"""What an earlier summary told, read back so that the next digest can carry it on.
+"""Parses an earlier summary, so that the next digest can continue it.
 
-The lines of our own digest are parsed into the accounts they were written from. The text of a
-model, or of anybody, is lines that were said before all else.
+The lines of a digest become the accounts from which they were written. Any other text, such as a
+model's summary, becomes passages that are older than all messages.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from foldmark.log.log import ordinal_of
 from foldmark.model.values import Frozen
 
-from .ledger import FileAccount, Noted, Run
+from .ledger import DecisionLine, FileAccount, Run
 from .passages import LONGEST_LINE, NOWHERE, Group, Passage, lines
 from .references import references
 
@@ -26,10 +26,10 @@ BEGINNING = "[Digest of "
 ALSO = "also: "
 EARLIER = "An earlier summary told:"
 SAID: Group = ("said", "said")
-BEFORE: Group = ("said", "before")  # where its lines belong
+BEFORE: Group = ("said", "before")  # for lines of an earlier summary
 _FENCES = ("```", "~~~")
 _ANSWERED, _OPEN, _FOLLOWED = "answered", "open", "open, then a newer one"
-_LONGEST_SAID = 320  # characters of a line that somebody wrote with care
+_MAX_SUMMARY_LINE = 320  # characters of a line in a model's summary
 _SHORT = re.compile(r"\[(?:\d+ messages f|F)olded\.\]")
 _FILE = re.compile(
     r"(?P<path>.+) — (?:read (?P<reads>[^;:()]+?))?(?:; )?"
@@ -38,7 +38,7 @@ _FILE = re.compile(
 )
 _RUN = re.compile(
     r"(?P<state>ok|failed(?: (?P<times>\d+) times)?(?P<then>, then ok)?) "
-    r"\((?P<name>h[0-9a-f]+)\): (?P<command>.*?)(?: → (?P<told>.*))?"
+    r"\((?P<name>h[0-9a-f]+)\): (?P<command>.*?)(?: → (?P<result>.*))?"
 )
 _REQUEST = re.compile(
     rf"(?P<state>{_FOLLOWED}|{_OPEN}|{_ANSWERED}) \((?P<name>h[0-9a-f]+)\): (?P<text>.*)", re.DOTALL
@@ -47,7 +47,7 @@ _NOTED = re.compile(r"(?P<text>.*?)(?: \((?P<name>h[0-9a-f]+)\))?")
 
 
 class OldRequest(Frozen):
-    """A request of the user, as an earlier digest told it."""
+    """A request of the user, as an earlier digest recorded it."""
 
     ordinal: int
     answered: bool
@@ -56,61 +56,61 @@ class OldRequest(Frozen):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is what there is to do."""
+        """Whether it is the request being worked on."""
         return not self.answered and not self.followed
 
     @property
     def state(self) -> str:
-        """How it stands, in words."""
+        """The state as text."""
         return _ANSWERED if self.answered else _FOLLOWED if self.followed else _OPEN
 
 
-class Carried(Frozen):
-    """What an earlier summary told."""
+class OldSummary(Frozen):
+    """The content of an earlier summary."""
 
     requests: tuple[OldRequest, ...] = ()
     rules: tuple[str, ...] = ()
     plan: tuple[str, ...] = ()
-    decisions: tuple[Noted, ...] = ()
+    decisions: tuple[DecisionLine, ...] = ()
     files: tuple[FileAccount, ...] = ()
     runs: tuple[Run, ...] = ()
     passages: tuple[Passage, ...] = ()
 
 
-def carried(previous: str) -> Carried:
-    """What an earlier summary told; lines of no account of ours are passages."""
-    found = _Found()
+def read_summary(previous: str) -> OldSummary:
+    """Parse an earlier summary; lines that are not accounts of a digest become passages."""
+    reader = _SummaryReader()
     for section, entry in _entries(previous):
         match section:
             case "Requests":
-                found.request(entry)
+                reader.request(entry)
             case "Standing instructions":
-                found.rules.append(entry[0])
+                reader.rules.append(entry[0])
             case "Plan":
-                found.plan.append(entry[0])
+                reader.plan.append(entry[0])
             case "Decisions and reasons":
-                found.decision(entry)
+                reader.decision(entry)
             case "Files":
-                found.file(entry)
+                reader.file(entry)
             case "Commands and searches":
-                found.run(entry)
+                reader.run(entry)
             case "Also named":
-                found.name(SAID, entry[0], 0)
+                reader.name(SAID, entry[0], 0)
             case _:
-                found.free(entry)
-    return Carried(
-        requests=tuple(found.requests),
-        rules=tuple(found.rules),
-        plan=tuple(found.plan),
-        decisions=tuple(found.decisions),
-        files=tuple(found.files),
-        runs=tuple(found.runs),
-        passages=tuple(found.passages),
+                reader.free(entry)
+    return OldSummary(
+        requests=tuple(reader.requests),
+        rules=tuple(reader.rules),
+        plan=tuple(reader.plan),
+        decisions=tuple(reader.decisions),
+        files=tuple(reader.files),
+        runs=tuple(reader.runs),
+        passages=tuple(reader.passages),
     )
 
 
 def _entries(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The entries of each section: a line that begins with a dash, and those indented under it."""
+    """The entries of each section: a line with a dash and the indented lines below it."""
     section, entry = "", list[str]()
     for line in text.split("\n"):
         if line.startswith("  ") and entry and section:
@@ -128,67 +128,67 @@ def _entries(text: str) -> Iterator[tuple[str, list[str]]]:
         yield section, entry
 
 
-class _Found:
-    """Accounts as they are read."""
+class _SummaryReader:
+    """Collects the accounts of a summary."""
 
     def __init__(self) -> None:
         self.requests: list[OldRequest] = []
         self.rules: list[str] = []
         self.plan: list[str] = []
-        self.decisions: list[Noted] = []
+        self.decisions: list[DecisionLine] = []
         self.files: list[FileAccount] = []
         self.runs: list[Run] = []
         self.passages: list[Passage] = []
 
     def request(self, entry: list[str]) -> None:
-        told = _REQUEST.fullmatch("\n".join(entry))
-        if told is None:
+        match = _REQUEST.fullmatch("\n".join(entry))
+        if match is None:
             self.free(entry)
             return
-        ordinal = ordinal_of(told["name"]) or 0
+        ordinal = ordinal_of(match["name"]) or 0
         self.requests.append(
             OldRequest(
                 ordinal=ordinal,
-                answered=told["state"] == _ANSWERED,
-                text=told["text"],
-                followed=told["state"] == _FOLLOWED,
+                answered=match["state"] == _ANSWERED,
+                text=match["text"],
+                followed=match["state"] == _FOLLOWED,
             )
         )
 
     def decision(self, entry: list[str]) -> None:
-        if told := _NOTED.fullmatch(entry[0]):
-            ordinal = ordinal_of(told["name"] or "") or 0
-            self.decisions.append(Noted(text=told["text"], ordinal=ordinal))
+        if match := _NOTED.fullmatch(entry[0]):
+            ordinal = ordinal_of(match["name"] or "") or 0
+            self.decisions.append(DecisionLine(text=match["text"], ordinal=ordinal))
 
     def file(self, entry: list[str]) -> None:
-        told = _FILE.fullmatch(entry[0])
-        if told is None:
+        match = _FILE.fullmatch(entry[0])
+        if match is None:
             self.free(entry)
             return
         account = FileAccount(
-            path=told["path"],
-            reads=tuple((told["reads"] or "").split(", ")) if told["reads"] else (),
-            changes=int(told["changes"] or 1) if told["changed"] is not None else 0,
-            last=told["last"] or "",
-            ordinal=ordinal_of(told["name"]) or 0,
-            name=told["name"],
+            path=match["path"],
+            reads=tuple((match["reads"] or "").split(", ")) if match["reads"] else (),
+            changes=int(match["changes"] or 1) if match["changed"] is not None else 0,
+            last=match["last"] or "",
+            ordinal=ordinal_of(match["name"]) or 0,
+            name=match["name"],
         )
         self.files.append(account)
         self._under(("file", account.path), account.ordinal, entry)
 
     def run(self, entry: list[str]) -> None:
-        told = _RUN.fullmatch(entry[0])
-        if told is None:
+        match = _RUN.fullmatch(entry[0])
+        if match is None:
             self.free(entry)
             return
-        failed = told["state"] != "ok"
+        failed = match["state"] != "ok"
         run = Run(
-            command=told["command"],
-            failures=int(told["times"] or 1) if failed else 0,
-            failed=failed and not told["then"],
-            told=told["told"] or "",
-            ordinal=ordinal_of(told["name"]) or 0,
-            name=told["name"],
+            command=match["command"],
+            failures=int(match["times"] or 1) if failed else 0,
+            failed=failed and not match["then"],
+            result=match["result"] or "",
+            ordinal=ordinal_of(match["name"]) or 0,
+            name=match["name"],
         )
         self.runs.append(run)
         self._under(("run", run.command), run.ordinal, entry)
@@ -201,20 +201,20 @@ class _Found:
                 self._passages(group, line, ordinal)
 
     def name(self, group: Group, text: str, ordinal: int) -> None:
-        """Note names of which no line is known."""
+        """Add names without a line."""
         self._add("", tuple(dict.fromkeys(references(text))), group, ordinal)
 
     def free(self, entry: list[str]) -> None:
-        """Note lines that are no account of ours; a handle may stand at their end."""
+        """Add lines that are not accounts; they may end with a handle."""
         for text in entry:
-            told = _NOTED.fullmatch(text)
-            if told and told["name"]:
-                self._passages(SAID, told["text"], ordinal_of(told["name"]) or 0)
+            match = _NOTED.fullmatch(text)
+            if match and match["name"]:
+                self._passages(SAID, match["text"], ordinal_of(match["name"]) or 0)
             elif text != EARLIER and not text.lstrip().startswith(_FENCES):
                 self._passages(BEFORE, text, NOWHERE)
 
     def _passages(self, group: Group, text: str, ordinal: int) -> None:
-        longest = _LONGEST_SAID if group == BEFORE else LONGEST_LINE
+        longest = _MAX_SUMMARY_LINE if group == BEFORE else LONGEST_LINE
         for line in lines(text, longest):
             self._add(line, tuple(dict.fromkeys(references(line))), group, ordinal)
 

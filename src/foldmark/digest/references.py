@@ -1,7 +1,7 @@
-"""What a text refers to: paths, file names, identifiers, hashes, addresses and flags.
+"""The references in a text: paths, file names, identifiers, hashes, URLs and flags.
 
-These are what an agent needs again, letter by letter, and cannot guess. Plain words and numbers
-are none. It knows nothing of messages, and not whether what is named exists.
+An agent needs them again exactly and cannot guess them. Plain words and numbers are no references.
+This module knows nothing of messages, and not whether a reference exists.
 """
 
 import re
@@ -12,8 +12,8 @@ from typing import cast
 WORDS_THAT_EXPLAIN = 3
 WORD = re.compile(r"\b[^\W\d_]{3,}\b")
 
-# Runs of characters that references are made of. What a run holds is told by the run alone, so
-# that the same run is looked at once, however often it comes.
+# Runs of characters that may contain references. The result depends on the run alone, so that
+# each distinct run is parsed once.
 _RUN = re.compile(r"https?://[^\s\"'`<>()\[\]{}|\\^]+|[\w~@+./-]{4,}")
 _LONGEST = 300  # a longer run is data, not a name
 _EXTENSIONS = (
@@ -34,19 +34,19 @@ _FLAG = re.compile(r"--[A-Za-z][\w-]*\w")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _HASH = re.compile(r"(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,64}")
 _SNAKE = re.compile(r"_*[^\W_]+(?:_+[^\W_]+)+_*|__[^\W_]+__")
-# A small letter and then a capital, or capitals and then a word: getValue, JsonReader, HTTPError.
+# A lower-case letter before a capital, or capitals before a word: getValue, HTTPError.
 _HUMPS = re.compile(r"(?=.*[a-z])(?:[A-Za-z]\w*[a-z0-9][A-Z]\w*|[A-Z]{2,}[a-z]{2,}\w*)")
 _LETTER = re.compile(r"[^\W\d_]")
 _NAME = re.compile(r"\w{4,}")
 
 
 def references(text: str) -> list[str]:
-    """The references in a text, in their order, each as often as it comes."""
-    found: list[str] = []
+    """The references in a text, in order, with repetitions."""
+    names: list[str] = []
     for run in _RUN.findall(text):
-        if held := references_of_run(run):
-            found += held
-    return found
+        if run_names := references_of_run(run):
+            names += run_names
+    return names
 
 
 @lru_cache(maxsize=65_536)
@@ -69,7 +69,7 @@ def references_of_run(run: str) -> tuple[str, ...]:
 
 
 def _is_path(text: str) -> bool:
-    """Whether slashes part names: 1/2 and 24/7 are none."""
+    """Whether the slashes separate names; 1/2 and 24/7 are not paths."""
     names = [name for name in text.split("/") if name]
     return all(len(name) > 1 for name in names[-1:]) and any(
         len(_LETTER.findall(name)) > 1 for name in names
@@ -83,22 +83,22 @@ def _names(piece: str) -> list[str]:
 
 
 def is_identifier(name: str) -> bool:
-    """Whether a word is written as programs write names, or is a hash."""
+    """Whether a word looks like an identifier or a hash."""
     if "_" in name:
         return _SNAKE.fullmatch(name) is not None and _LETTER.search(name) is not None
     return _HUMPS.fullmatch(name) is not None or _HASH.fullmatch(name) is not None
 
 
-def values(given: object) -> Iterator[str]:
-    """The texts among the values of a call's input, without its keys."""
-    match given:
+def values(value: object) -> Iterator[str]:
+    """The texts among the values of a call's input, without keys."""
+    match value:
         case str():
-            yield given
+            yield value
         case dict():
-            for held in cast("dict[str, object]", given).values():
-                yield from values(held)
+            for item in cast("dict[str, object]", value).values():
+                yield from values(item)
         case list() | tuple():
-            for held in cast("Sequence[object]", given):
-                yield from values(held)
+            for item in cast("Sequence[object]", value):
+                yield from values(item)
         case _:
             pass

@@ -1,6 +1,6 @@
-"""The user's requests in a digest: verbatim, each marked as answered or open, within a room.
+"""The user's requests in a digest: verbatim, each marked as answered or open, within a budget.
 
-The open one and the newest get room first; long ones are cut in the middle, with a handle.
+The open request and the newest come first; long ones are truncated in the middle, with a handle.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,88 +13,88 @@ from foldmark.tokens.counters import Counter, truncate_middle
 from .passages import clean, one_line, without_bullet
 from .previous import OldRequest
 
-_SHORT, _SHORTER = 100, 60  # characters of a request that has no room, or that stands beside
+_SHORT, _SHORTER = 100, 60  # characters of a request beyond the budget, or visible anyway
 _LONGEST_RULE, _LONG = 500, 300
-_LEAST = 80  # tokens below which a text is not worth cutting in the middle
+_MIN_TOKENS = 80  # below which a text is not worth truncating in the middle
 
 
-def asked(
-    log: Log, places: Sequence[int], before: Sequence[OldRequest], mask: Callable[[str], str]
+def user_requests(
+    log: Log, indexes: Sequence[int], before: Sequence[OldRequest], mask: Callable[[str], str]
 ) -> list[OldRequest]:
-    """The requests among the folded messages, after those that were folded before."""
-    found = {request.ordinal: _brought_up_to_date(log, request) for request in before}
-    inside = set(places)
+    """The requests of the summary before and of the folded messages, in order."""
+    requests = {request.ordinal: _updated(log, request) for request in before}
+    inside = set(indexes)
     newest = max((request.ordinal for request in log.requests.all), default=-1)
     for request in log.requests.all:
         if request.index in inside:
-            found[request.ordinal] = OldRequest(
+            requests[request.ordinal] = OldRequest(
                 ordinal=request.ordinal,
                 answered=log.requests.answered(request, len(log)),
                 text=clean(mask(request.text)).strip(),
             )
-    newest = max(newest, *found, -1)
-    return [_followed(found[ordinal], newest) for ordinal in sorted(found)]
+    newest = max(newest, *requests, -1)
+    return [_mark_followed(requests[ordinal], newest) for ordinal in sorted(requests)]
 
 
-def _followed(request: OldRequest, newest: int) -> OldRequest:
-    """A request that was not answered when the user went on may be worth nothing any more."""
+def _mark_followed(request: OldRequest, newest: int) -> OldRequest:
+    """The request, marked if a newer one came before its answer: it may be obsolete."""
     if request.answered or request.ordinal >= newest:
         return request
     return replace(request, followed=True)
 
 
 def rule_lines(
-    log: Log, places: Sequence[int], before: Sequence[str], mask: Callable[[str], str], beside: str
+    log: Log, indexes: Sequence[int], before: Sequence[str], mask: Callable[[str], str], beside: str
 ) -> list[str]:
-    """The user's standing instructions that do not stand beside, each on one line."""
-    inside = set(places)
-    said = [rule.text for rule in log.requests.rules if rule.index in inside]
-    told = [one_line(mask(text), _LONGEST_RULE) for text in said if text.strip() not in beside]
-    bare = [without_bullet(rule) for rule in (*before, *told)]
+    """The user's standing instructions that are not visible beside, each on one line."""
+    inside = set(indexes)
+    texts = [rule.text for rule in log.requests.rules if rule.index in inside]
+    rules = [one_line(mask(text), _LONGEST_RULE) for text in texts if text.strip() not in beside]
+    bare = [without_bullet(rule) for rule in (*before, *rules)]
     return [rule for rule in dict.fromkeys(bare) if rule and rule not in beside]
 
 
-def _brought_up_to_date(log: Log, old: OldRequest) -> OldRequest:
-    """An open request may have had its answer since; newer ones say so too."""
+def _updated(log: Log, old: OldRequest) -> OldRequest:
+    """The request, marked as answered if it was answered since."""
     if old.answered:
         return old
-    known = next((held for held in log.requests.all if held.ordinal == old.ordinal), None)
-    if known is None or not log.requests.answered(known, len(log)):
+    current = next((each for each in log.requests.all if each.ordinal == old.ordinal), None)
+    if current is None or not log.requests.answered(current, len(log)):
         return old
     return OldRequest(ordinal=old.ordinal, answered=True, text=old.text)
 
 
 def request_lines(
-    requests: Sequence[OldRequest], room: int, count: Counter, beside: str
+    requests: Sequence[OldRequest], budget: int, count: Counter, beside: str
 ) -> list[str]:
-    """The entries of the requests, oldest first; those without room are told by their handles."""
-    told: dict[int, str] = {}
+    """The lines of the requests that fit into the budget, oldest first."""
+    entries: dict[int, str] = {}
     for request in _by_precedence(requests):
         text = request.text
         if text[:_SHORT] in beside:
             text = one_line(text, _SHORTER)
-        share = room // 2 if request.is_open else room // 4
+        share = budget // 2 if request.is_open else budget // 4
         if count(text) > share:
-            cut = truncate_middle(text, share, count, handle(request.ordinal))
-            text = cut if share >= _LEAST else one_line(text, _SHORT)
-        for tried in (text, one_line(text, _SHORT), one_line(text, _SHORTER)):
-            entry = _entry(request, tried)
-            if count(entry) + 1 <= room:
-                told[request.ordinal] = entry
-                room -= count(entry) + 1
+            shortened = truncate_middle(text, share, count, handle(request.ordinal))
+            text = shortened if share >= _MIN_TOKENS else one_line(text, _SHORT)
+        for candidate in (text, one_line(text, _SHORT), one_line(text, _SHORTER)):
+            entry = _entry(request, candidate)
+            if count(entry) + 1 <= budget:
+                entries[request.ordinal] = entry
+                budget -= count(entry) + 1
                 break
-    return [told[request.ordinal] for request in requests if request.ordinal in told]
+    return [entries[request.ordinal] for request in requests if request.ordinal in entries]
 
 
 def _by_precedence(requests: Sequence[OldRequest]) -> list[OldRequest]:
-    """The open one first, then short ones: a long one must not take the room of many."""
+    """The open request first, then short ones, so that a long one does not displace many."""
     return sorted(
         requests,
-        key=lambda held: (
-            not held.is_open,
-            len(held.text) > _LONG,
-            held.answered,
-            -held.ordinal,
+        key=lambda request: (
+            not request.is_open,
+            len(request.text) > _LONG,
+            request.answered,
+            -request.ordinal,
         ),
     )
 

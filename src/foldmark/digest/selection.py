@@ -1,10 +1,10 @@
-"""Which lines to keep in a given room, so that most of what is likely needed again is covered.
+"""Selects the lines that cover most of the references likely to be needed again.
 
-Each reference has a weight, its likelihood of being needed. A line is worth the weights of those
-it names, and more where it also says something of them. Lines are taken greedily by their worth
-per token, each counted only for what those before it left uncovered; a worth that is an old bound
-is looked at again before the line is taken (lazy greedy). A line may stand under a head, which
-must then be there too. What comes of it is an order: its beginnings are the choices for less room.
+Each reference has a weight, its likelihood of being needed. A line is worth the weights of the
+references it names, and more if it also explains them. Lines are chosen greedily by worth per
+token, counting only references not yet covered; an outdated worth is computed again before its
+line is chosen (lazy greedy). A line may belong under a head, which must then be chosen, too. The
+result is an ordering: every prefix is the selection for a smaller budget.
 """
 
 import heapq
@@ -19,47 +19,47 @@ from foldmark.model.values import Frozen
 
 from .references import WORD, WORDS_THAT_EXPLAIN
 
-# What a name alone is worth, and what it is worth more where it stands among words.
+# The worth of a bare name, and the additional worth of a name that is explained.
 NAMED, EXPLAINED = 1.0, 1.2
 _HASH_LETTERS = frozenset("0123456789abcdefABCDEF-")
-# Two words and a slash are a path, or prose: read/write.
+# Two words and a slash may be a path or prose: read/write.
 _EITHER_OR = re.compile(r"[A-Za-z]+/[A-Za-z]+|\d+\w*/\w+")
-_SLIGHTLY = 0.999  # below its bound a worth is only rounded
+_ROUNDING = 0.999  # a worth this close to its bound differs by rounding only
 
 
 class Mention(Frozen, gc=False):
-    """How a reference came up: how often, how long ago, by whom."""
+    """How often, how recently and by whom a reference was used."""
 
     times: int
-    age: float  # characters since it was last there
+    age: float  # characters since its last use
     by_user: bool
     in_calls: bool
 
 
 class Candidate(Frozen, gc=False):
-    """Something that could be shown, by itself or under the head at a place in the same list."""
+    """A line that could be shown, alone or under the candidate at index `head`."""
 
     text: str
     tokens: float
     names: tuple[str, ...]
     explains: bool = False
-    bonus: float = 0.0  # what it is worth whatever it names
+    bonus: float = 0.0  # its worth apart from names
     head: int | None = None
-    bare: bool = False  # a name alone, of which there must not be too many
+    bare: bool = False  # a name without a line; these have their own budget
 
 
-class Rooms(Frozen, gc=False):
-    """Tokens for all that is chosen, and for the bare names in it."""
+class Budgets(Frozen, gc=False):
+    """The tokens for all chosen candidates, and for bare names among them."""
 
     all: float
     bare: float
 
 
 def weight(name: str, mention: Mention) -> float:
-    """How likely a reference is needed again.
+    """The likelihood that a reference is needed again.
 
-    The figures are the rounded ones of a logistic regression over recorded sessions: what was
-    used in calls is used again, what is old is not, whole paths are, addresses and hashes seldom.
+    The coefficients are those of a logistic regression over recorded sessions, rounded: names
+    used in calls and whole paths are used again; old names, URLs and hashes seldom are.
     """
     odds = -2.2 - 0.6 * math.log1p(mention.age / 4_000) + 0.15 * math.log(mention.times)
     odds += 0.5 * mention.by_user + 1.1 * mention.in_calls
@@ -75,12 +75,12 @@ def weight(name: str, mention: Mention) -> float:
 
 
 def explains(line: str, names: Iterable[str]) -> bool:
-    """Whether a line says something beside the references on it, which are these."""
+    """Whether a line has enough words beside these references to explain them."""
     return len(_words_beside(line, names)) >= WORDS_THAT_EXPLAIN
 
 
 def says_more(line: str, names: Iterable[str]) -> bool:
-    """Whether a line has any word beside its references: else it is a list of names."""
+    """Whether a line has any word beside its references, and is not just a list of names."""
     return bool(_words_beside(line, names))
 
 
@@ -90,23 +90,23 @@ def _words_beside(line: str, names: Iterable[str]) -> set[str]:
     return set(WORD.findall(line))
 
 
-class Covered:
-    """What is named and explained so far."""
+class Coverage:
+    """The references that are named and explained so far."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
-        """Take the weights of all references."""
+        """Start empty, with the weights of all references."""
         self._weights = weights
         self._named: set[str] = set()
         self._explained: set[str] = set()
 
     def add(self, names: Iterable[str], *, explained: bool) -> None:
-        """Note what a line names."""
+        """Add the names of a line."""
         self._named.update(names)
         if explained:
             self._explained.update(names)
 
     def gain(self, candidate: Candidate, head: Candidate | None = None) -> float:
-        """What a candidate adds to it, with its head where that comes along."""
+        """The worth that a candidate adds, with its head if given."""
         worth = candidate.bonus
         weights, named, explained = self._weights, self._named, self._explained
         for name in candidate.names:
@@ -114,10 +114,10 @@ class Covered:
                 worth += NAMED * weights.get(name, 0.0)
             if candidate.explains and name not in explained:
                 worth += EXPLAINED * weights.get(name, 0.0)
-        return worth if head is None else worth + self._rest(head, candidate)
+        return worth if head is None else worth + self._head_gain(head, candidate)
 
-    def _rest(self, head: Candidate, candidate: Candidate) -> float:
-        """What a head adds beside the line under it: what both name counts once."""
+    def _head_gain(self, head: Candidate, candidate: Candidate) -> float:
+        """The worth that a head adds to its candidate; names of both count once."""
         worth = head.bonus
         for name in head.names:
             twice = name in candidate.names
@@ -128,150 +128,150 @@ class Covered:
         return worth
 
 
-def in_order(
-    candidates: Sequence[Candidate], covered: Covered, rooms: Rooms, first: Iterable[int] = ()
+def selection_order(
+    candidates: Sequence[Candidate], coverage: Coverage, budgets: Budgets, first: Iterable[int] = ()
 ) -> list[int]:
-    """The places of the candidates that are worth most together, after those that come first."""
-    choice = _Choice(candidates, covered, rooms)
-    for place in first:
-        choice.take(place)
-    choice.fill()
-    return choice.order
+    """The indexes of the chosen candidates: `first`, then the most valuable ones."""
+    selection = _Selection(candidates, coverage, budgets)
+    for index in first:
+        selection.choose(index)
+    selection.fill()
+    return selection.order
 
 
-class _Choice:
-    """What is taken so far, the best first, and the room that is left."""
+class _Selection:
+    """The chosen candidates, best first, and the budget that is left."""
 
-    def __init__(self, candidates: Sequence[Candidate], covered: Covered, rooms: Rooms) -> None:
+    def __init__(self, candidates: Sequence[Candidate], coverage: Coverage, total: Budgets) -> None:
         self.order: list[int] = []
-        self._candidates, self._covered = candidates, covered
-        self._left, self._left_bare = rooms.all, rooms.bare
-        self._taken: set[int] = set()
+        self._candidates, self._coverage = candidates, coverage
+        self._left, self._left_bare = total.all, total.bare
+        self._chosen: set[int] = set()
         self._bare: dict[str, float] = {}
         self._heap: list[tuple[float, int]] = []
         self._under: dict[int, list[int]] = {}
-        for place, held in enumerate(candidates):
-            if held.head is not None:
-                self._under.setdefault(held.head, []).append(place)
+        for index, candidate in enumerate(candidates):
+            if candidate.head is not None:
+                self._under.setdefault(candidate.head, []).append(index)
 
-    def take(self, place: int) -> None:
-        """Take a candidate, whatever it is worth."""
-        held = self._candidates[place]
-        self._taken.add(place)
-        self.order.append(place)
-        self._left -= held.tokens
-        self._count_bare(held)
-        self._covered.add(held.names, explained=held.explains)
-        if self._heap:  # those under a head cost less now that it is there
-            for other in self._under.get(place, ()):
+    def choose(self, index: int) -> None:
+        """Choose a candidate, whatever its worth."""
+        candidate = self._candidates[index]
+        self._chosen.add(index)
+        self.order.append(index)
+        self._left -= candidate.tokens
+        self._count_bare(candidate)
+        self._coverage.add(candidate.names, explained=candidate.explains)
+        if self._heap:  # candidates under this head cost less now
+            for other in self._under.get(index, ()):
                 heapq.heappush(self._heap, (-self._bound(other), other))
 
-    def _count_bare(self, held: Candidate) -> None:
-        """Count a bare name, or give back the room of those that a line now names."""
-        if held.bare:
-            self._left_bare -= held.tokens
-            self._bare[held.text] = held.tokens
+    def _count_bare(self, candidate: Candidate) -> None:
+        """Charge a bare name, or refund those that a chosen line now names."""
+        if candidate.bare:
+            self._left_bare -= candidate.tokens
+            self._bare[candidate.text] = candidate.tokens
             return
-        for name in held.names:
+        for name in candidate.names:
             if tokens := self._bare.pop(name, 0.0):
                 self._left += tokens
                 self._left_bare += tokens
 
     def fill(self) -> None:
-        """Take what is worth most for its tokens, until the room is full."""
+        """Choose candidates by worth per token until the budget is used."""
         every = range(len(self._candidates))
-        self._heap = [(-self._bound(place), place) for place in every if place not in self._taken]
+        self._heap = [(-self._bound(index), index) for index in every if index not in self._chosen]
         heapq.heapify(self._heap)
         while self._heap:
-            bound, place = heapq.heappop(self._heap)
-            if place in self._taken or not self._fits(place, self._candidates[place].tokens):
+            bound, index = heapq.heappop(self._heap)
+            if index in self._chosen or not self._fits(index, self._candidates[index].tokens):
                 continue
-            together, worth = self._offer(place)
+            together, worth = self._offer(index)
             if worth <= 0:
                 continue
-            if worth < -bound * _SLIGHTLY and self._heap and worth < -self._heap[0][0]:
-                heapq.heappush(self._heap, (-worth, place))
+            if worth < -bound * _ROUNDING and self._heap and worth < -self._heap[0][0]:
+                heapq.heappush(self._heap, (-worth, index))
                 continue
             for each in together:
-                self.take(each)
+                self.choose(each)
 
-    def _bound(self, place: int) -> float:
-        held = self._candidates[place]
-        return self._covered.gain(held) / held.tokens
+    def _bound(self, index: int) -> float:
+        candidate = self._candidates[index]
+        return self._coverage.gain(candidate) / candidate.tokens
 
-    def _fits(self, place: int, cost: float) -> bool:
-        bare = self._candidates[place].bare
+    def _fits(self, index: int, cost: float) -> bool:
+        bare = self._candidates[index].bare
         return cost <= self._left and (not bare or cost <= self._left_bare)
 
-    def _offer(self, place: int) -> tuple[tuple[int, ...], float]:
-        """A candidate, with its head where that comes along, and what they are worth by token."""
-        held = self._candidates[place]
-        if held.head is None or held.head in self._taken:
-            return (place,), self._covered.gain(held) / held.tokens
-        head = self._candidates[held.head]
-        cost = held.tokens + head.tokens
-        worth = self._covered.gain(held, head) / cost
-        return (held.head, place), worth if self._fits(place, cost) else 0.0
+    def _offer(self, index: int) -> tuple[tuple[int, ...], float]:
+        """A candidate, with its head if not yet chosen, and their worth per token."""
+        candidate = self._candidates[index]
+        if candidate.head is None or candidate.head in self._chosen:
+            return (index,), self._coverage.gain(candidate) / candidate.tokens
+        head = self._candidates[candidate.head]
+        cost = candidate.tokens + head.tokens
+        worth = self._coverage.gain(candidate, head) / cost
+        return (candidate.head, index), worth if self._fits(index, cost) else 0.0
 
 
-# --- Candidates about the focus that the user gave ---
+# --- candidates that match the user's focus ---
 
-_WORTH = 2.0  # against about 0.1 for a name that may come again
-_HALF = 20  # candidates after which one more is worth half
-_MOST_STEMS = 100
+_WORTH = 2.0  # a name that may be needed again is worth about 0.1
+_HALF = 20  # the rank at which a candidate is worth half
+_MAX_STEMS = 100
 _WORD = re.compile(r"[^\W_]{2,}")
-# Where no spaces part words, each two letters are looked for.
+# In scripts without spaces, each pair of letters is a stem.
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
-# Words of the asking itself, which say nothing of what it is about.
-_ASKING = re.compile(
+# Words of the request itself, which do not name a subject.
+_STOP_WORDS = re.compile(
     "about|above|all|and|any|are|details|everything|especially|exactly|focus|for|from|how|into"
     "|keep|look|mention|mind|most|not|note|please|preserve|remember|summari[sz]e|summary|that|the"
     "|their|them|these|this|those|what|when|where|which|with|words|you|your"
 )
 _ENDINGS = re.compile(r"(?<=[a-z]{4})(?:es|s|ing|ed)$")
-_SHORT, _LONG = 2, 6  # letters: of names such as DB, and of words that may lose two at their end
+_SHORT, _LONG = 2, 6  # letters of names such as DB, and of words that may lose their last two
 
 
-def focused(candidates: Sequence[Candidate], focus: str) -> list[Candidate]:
-    """The same candidates, those worth more that are about the focus."""
+def boost_focus(candidates: Sequence[Candidate], focus: str) -> list[Candidate]:
+    """The candidates, with a bonus for those that match the focus."""
     stems = _stems(focus)
     if not stems:
         return list(candidates)
-    wanted = re.compile("|".join(map(re.escape, stems)))
-    found = {
-        place: held
-        for place, candidate in enumerate(candidates)
-        if (held := frozenset(wanted.findall(candidate.text.lower())))
+    pattern = re.compile("|".join(map(re.escape, stems)))
+    stems_by_index = {
+        index: matches
+        for index, candidate in enumerate(candidates)
+        if (matches := frozenset(pattern.findall(candidate.text.lower())))
     }
-    often = Counter(stem for held in found.values() for stem in held)
-    rare = {stem: math.log1p(len(candidates) / times) for stem, times in often.items()}
+    frequency = Counter(stem for matches in stems_by_index.values() for stem in matches)
+    rare = {stem: math.log1p(len(candidates) / times) for stem, times in frequency.items()}
     whole = sum(rare.get(stem, 0.0) for stem in stems)
-    share = {  # in the order of the stems, as sums of fractions depend on it
-        place: sum(rare[stem] for stem in stems if stem in held) / whole
-        for place, held in found.items()
+    share = {  # summed in the order of the stems: floating-point sums depend on it
+        index: sum(rare[stem] for stem in stems if stem in matches) / whole
+        for index, matches in stems_by_index.items()
     }
-    made = list(candidates)
-    newest = sorted(share, key=lambda place: (-share[place], made[place].bare, -place))
-    for rank, place in enumerate(newest):
-        worth = _WORTH * share[place] * _HALF / (_HALF + rank)
-        made[place] = replace(made[place], bonus=made[place].bonus + worth)
-    return made
+    result = list(candidates)
+    newest = sorted(share, key=lambda index: (-share[index], result[index].bare, -index))
+    for rank, index in enumerate(newest):
+        worth = _WORTH * share[index] * _HALF / (_HALF + rank)
+        result[index] = replace(result[index], bonus=result[index].bonus + worth)
+    return result
 
 
 def _stems(focus: str) -> list[str]:
-    """The pieces of words that tell what it is about, the longest first."""
-    found: dict[str, None] = {}
+    """The stems of the words in a focus, longest first."""
+    stems: dict[str, None] = {}
     for word in _WORD.findall(focus):
         if len(word) > _SHORT or word.isupper() or _UNSPACED.fullmatch(word):
-            found |= dict.fromkeys(_pieces(word.lower()))
-    return sorted(list(found)[:_MOST_STEMS], key=lambda stem: (-len(stem), stem))
+            stems |= dict.fromkeys(_pieces(word.lower()))
+    return sorted(list(stems)[:_MAX_STEMS], key=lambda stem: (-len(stem), stem))
 
 
 def _pieces(word: str) -> list[str]:
-    if _ASKING.fullmatch(word):
+    if _STOP_WORDS.fullmatch(word):
         return []
     if _UNSPACED.fullmatch(word):
-        return [word[place : place + 2] for place in range(len(word) - 1)]
+        return [word[index : index + 2] for index in range(len(word) - 1)]
     if word.isascii() or len(word) < _LONG:
         return [_ENDINGS.sub("", word)]
     return [word[:-2]]
