@@ -1,9 +1,8 @@
-"""Tells subscribers in this process what happened; nothing that they do reaches back.
+"""Event bus within a process: subscribers get events, but cannot affect what publishes them.
 
 A plain subscriber is called by the thread that publishes, or by the one that is delivering
-already. An async one is awaited on the loop that ran where it subscribed, else on a loop of the
-bus's own. The bus knows nothing of sessions and keeps no event: it tells what is published after
-a subscription, once.
+already. An async one is awaited on the event loop in which it subscribed, else on the bus's own
+loop. The bus knows nothing of sessions and stores no events.
 """
 
 import asyncio
@@ -19,8 +18,8 @@ from typing import Any
 from foldmark.model.events import Event
 
 Subscriber = Callable[[Event], object]
-MAX_WAITING = 10_000  # events that one async subscriber may lag behind
-CLOSE_SECONDS = 1.0  # seconds that `close` gives to what is queued
+MAX_WAITING = 10_000  # events for one async subscriber; older ones are dropped
+CLOSE_SECONDS = 1.0  # time that `close` gives to queued events
 
 _Loop = asyncio.AbstractEventLoop
 _Item = Event | Awaitable[object]
@@ -31,7 +30,7 @@ class Bus:
     """Delivers events to subscribers, to each in the order in which they were published."""
 
     def __init__(self) -> None:
-        """Begin without subscribers and without a thread."""
+        """Start without subscribers and without a thread."""
         self._subscriptions: tuple[_Subscription, ...] = ()  # replaced, so read without the lock
         self.due: deque[tuple[_Subscription, Event]] = deque()
         self._delivering = threading.Lock()  # held by the one thread that delivers
@@ -40,9 +39,9 @@ class Bus:
         self._closed = False
 
     def subscribe(self, subscriber: Subscriber, kinds: Iterable[str] = ()) -> Callable[[], None]:
-        """Tell a subscriber of these kinds, or all; the function given back ends that.
+        """Call a subscriber for each event of these kinds; call the returned function to stop.
 
-        A kind that ends with a dot stands for all that begin with it.
+        No kinds means all; a kind that ends with a dot matches all that start with it.
         """
         subscription = _Subscription(subscriber, kinds, self._own_loop)
         with self._lock:
@@ -52,17 +51,16 @@ class Bus:
         return partial(self._drop, subscription)
 
     def publish(self, events: Iterable[Event]) -> None:
-        """Tell of these events, from any thread.
+        """Deliver these events; may be called from any thread.
 
-        What is published while others are delivered, by a subscriber or another thread, is
-        delivered after them by the thread that is at it. So no lock is held while a subscriber
-        runs, and none waits for another.
+        If a thread is delivering already, it delivers these too. So no lock is held while a
+        subscriber runs, and no thread waits for another.
         """
         self.queue(events)
         self.deliver()
 
     def queue(self, events: Iterable[Event]) -> None:
-        """Take these events in their order; `deliver` tells of them."""
+        """Queue these events in order, for `deliver`."""
         subscriptions = self._subscriptions
         if subscriptions:
             batch = list(events)
@@ -71,11 +69,11 @@ class Bus:
             )
 
     def close(self) -> None:
-        """Tell nobody any more; what is queued on the bus's own loop has a second to end.
+        """Stop delivering; events queued on the bus's own loop get a second to finish.
 
-        What is queued on another loop goes on there for as long as that runs.
+        Events queued on another loop are handled there as long as it runs.
         """
-        self.deliver()  # what a KeyboardInterrupt left
+        self.deliver()  # in case a KeyboardInterrupt interrupted an earlier delivery
         with self._lock:
             self._closed = True
             self._subscriptions = ()
@@ -84,8 +82,8 @@ class Bus:
             background.stop()
 
     def deliver(self) -> None:
-        """Tell of what is queued, unless another thread is at it."""
-        # Looked at again after the release: another thread may have seen us deliver, and left.
+        """Deliver the queued events, unless another thread is doing so."""
+        # Checked again after the release: another thread may have relied on this one.
         while self.due and self._delivering.acquire(blocking=False):
             try:
                 while self.due:
@@ -109,10 +107,10 @@ class Bus:
 
 
 class _Subscription:
-    """A subscriber, what it wants to be told, and what waits for it.
+    """A subscriber, the kinds of events it wants, and its queue.
 
-    A plain subscriber is called at once. What an async one is told waits in a queue; one task on
-    its loop goes through that, and awaits each item before it begins the next.
+    A plain subscriber is called at once. Events for an async one wait in a queue; one task on its
+    loop awaits them one after the other.
     """
 
     def __init__(
@@ -124,21 +122,21 @@ class _Subscription:
         self._prefixes = tuple(kind for kind in kinds if kind.endswith("."))
         self._loop = _running_loop()
         self._own_loop = own_loop
-        # What else gives an awaitable shows that with its first answer.
+        # Other callables that return awaitables are recognized at their first call.
         self._is_async = inspect.iscoroutinefunction(subscriber)
         self._waiting: deque[_Item] = deque()
-        self._busy = threading.Lock()  # held while a task goes through what waits
-        self._task: asyncio.Future[Any] | None = None  # held, lest it be collected
+        self._busy = threading.Lock()  # held while a task works through the queue
+        self._task: asyncio.Future[Any] | None = None  # keeps it from being garbage collected
         self._ended = False
         self._logged: set[str] = set()
 
     def wants(self, event: Event) -> bool:
-        """Whether it is to be told of an event."""
+        """Whether the subscriber wants an event."""
         kind = event.kind
         return not self._kinds or kind in self._kinds or kind.startswith(self._prefixes)
 
     def deliver(self, event: Event) -> bool:
-        """Call the subscriber, or queue the event for it; False if it has ended."""
+        """Call the subscriber, or queue the event for it; returns False if it has ended."""
         if self._ended:
             return False
         if self._is_async:
@@ -146,33 +144,33 @@ class _Subscription:
             return not self._ended
         try:
             answer = self._subscriber(event)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - told in the log
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - logged
             self._log_failure(error)
             return True
         if inspect.isawaitable(answer):
-            # From now on it is called on its loop, so that one event ends before the next begins.
+            # From now on call it on its loop, so that events are handled one after the other.
             self._is_async = True
             self._queue(answer)
         return not self._ended
 
     def end(self) -> None:
-        """Deliver nothing more, and let go of what waits."""
+        """Deliver nothing more, and drop the queue."""
         self._ended = True
         with suppress(IndexError):
             while True:
                 _discard(self._waiting.popleft())
 
     def _queue(self, item: _Item) -> None:
-        """Put an item at the end of the queue, without waiting."""
+        """Append an item to the queue without waiting."""
         self._waiting.append(item)
         if len(self._waiting) > MAX_WAITING:
-            with suppress(IndexError):  # it was ended just now
+            with suppress(IndexError):  # another thread emptied the queue
                 _discard(self._waiting.popleft())
             text = "the subscriber %s lags %d events behind; the oldest are dropped"
             self._log_once(logging.WARNING, text, MAX_WAITING)
         try:
             self._wake()
-        except RuntimeError:  # the loop was closed just now
+        except RuntimeError:  # the loop was closed meanwhile
             self.end()
 
     def _wake(self) -> None:
@@ -180,15 +178,15 @@ class _Subscription:
         if self._ended or loop is None or loop.is_closed():
             self.end()
         elif not self._busy.acquire(blocking=False):
-            pass  # the task that is at it comes to this one too
+            pass  # the running task will handle this item too
         elif _running_loop() is loop:
-            # At once: `asyncio.run` cancels the tasks that there are, and only then stops.
+            # At once: `asyncio.run` cancels existing tasks before it stops the loop.
             self._begin()
         else:
             loop.call_soon_threadsafe(self._begin)
 
     def _begin(self) -> None:
-        # Gathered, since a plain task complains where its loop is closed before it is done.
+        # Gathered: a plain task logs an error if its loop is closed before it is done.
         self._task = task = asyncio.gather(self._run(), return_exceptions=True)
         task.add_done_callback(self._after)
 
@@ -196,16 +194,16 @@ class _Subscription:
         while (item := self._next()) is not None:
             await self._receive(item)
             if _is_cancelled():
-                raise asyncio.CancelledError  # though the subscriber may have swallowed it
-            await asyncio.sleep(0)  # others on this loop have their turn
+                raise asyncio.CancelledError  # the subscriber may have swallowed it
+            await asyncio.sleep(0)  # let other tasks of this loop run
 
     def _next(self) -> _Item | None:
-        """The oldest item; None, and no longer busy, where none waits."""
+        """The oldest item, or None, no longer busy, if the queue is empty."""
         while True:
             with suppress(IndexError):
                 return self._waiting.popleft()
             self._busy.release()
-            # Another thread may have put something, seen us busy, and left.
+            # Another thread may have queued an item while this one was still busy.
             if not self._waiting or not self._busy.acquire(blocking=False):
                 return None
 
@@ -214,18 +212,19 @@ class _Subscription:
             answer = self._subscriber(item) if isinstance(item, Event) else item
             if inspect.isawaitable(answer):
                 await answer
-        # Something that it awaited was cancelled, or it is being cancelled itself.
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - told in the log
+        # CancelledError: something it awaited was cancelled, or it is being cancelled itself.
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged
             if not _is_cancelled():
                 self._log_failure(error)
 
     def _after(self, task: "asyncio.Future[tuple[BaseException | None]]") -> None:
         (problem,) = task.result()
-        if problem is not None:  # cancelled: the loop is about to end
+        if problem is not None:  # cancelled: the loop is stopping
             self.end()
 
     def _log_failure(self, error: BaseException) -> None:
-        self._log_once(logging.ERROR, "the subscriber %s failed; it is told on", error=error)
+        text = "the subscriber %s failed; it still gets further events"
+        self._log_once(logging.ERROR, text, error=error)
 
     def _log_once(
         self, level: int, text: str, *more: object, error: BaseException | None = None
@@ -237,7 +236,7 @@ class _Subscription:
 
 
 class _Background:
-    """A loop in a thread of its own, for async subscribers that have none."""
+    """An event loop in its own thread, for async subscribers without a loop."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -246,17 +245,17 @@ class _Background:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the loop when what is queued is done, or has had its time."""
-        with suppress(RuntimeError):  # a subscriber has ended it
+        """Stop the loop when its tasks are done, or after the time limit."""
+        with suppress(RuntimeError):  # a subscriber has stopped it
             self.loop.call_soon_threadsafe(self._stopped.set_result, None)
         if threading.current_thread() is self._thread:
             return
         self._thread.join(2 * CLOSE_SECONDS)
         if self._thread.is_alive():
-            _log.warning("a subscriber blocks the bus's thread, which is left behind")
+            _log.warning("a subscriber blocks the event thread, which is abandoned")
 
     def _run(self) -> None:
-        # What is still there after its time is cancelled by the runner.
+        # The runner cancels tasks that exceed the time limit.
         with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
             runner.run(self._until_stopped())
 
@@ -274,12 +273,12 @@ def _running_loop() -> _Loop | None:
 
 
 def _is_cancelled() -> bool:
-    """Whether the task at work is to end."""
+    """Whether the current task is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _discard(item: _Item) -> None:
-    """Let go of an item; a coroutine that is neither awaited nor closed gives a warning."""
+    """Drop an item; closes a coroutine, since Python warns if it is never awaited."""
     if isinstance(item, Coroutine):
         item.close()

@@ -1,35 +1,35 @@
-"""What is used in a `with` or an `async with`, and closed at its end."""
+"""Base classes for objects that are used as context managers and closed at the end."""
 
 from typing import Self
 
 
 class Closing:
-    """Closed at the end of a `with`."""
+    """Context manager that closes itself at the end of `with`."""
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release all resources."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        """Use it; it is closed at the end."""
+        """Return this object."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close this object."""
         self.close()
 
 
 class AsyncClosing:
-    """Closed at the end of an `async with`."""
+    """Context manager that closes itself at the end of `async with`."""
 
     async def aclose(self) -> None:
-        """Let go of what is held."""
+        """Release all resources."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
-        """Use it; it is closed at the end."""
+        """Return this object."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close it."""
+        """Close this object."""
         await self.aclose()

@@ -1,9 +1,8 @@
-"""Compacting a session: who is asked for a summary, and what is done when the window is full.
+"""Compacts a session: chooses the summarizer, and makes the view fit when the window is full.
 
-What brings a session into its window is a generator that yields the compactions that it needs;
-`run` makes them and blocks, `arun` awaits them. While a model is waited for no lock is held: what
-is said meanwhile comes after the marker. Where it ends badly, by an error, an abort or Ctrl-C, the
-marker is cancelled and nothing else is left.
+Procedures are generators that yield prunes and compactions; `run` executes them and blocks, `arun`
+awaits them. No lock is held while a model writes the summary: messages added meanwhile follow the
+marker. If a compaction fails or is aborted, its marker is cancelled and nothing else remains.
 """
 
 import asyncio
@@ -47,7 +46,7 @@ from foldmark.model.messages import Message, Tokens
 from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import Json
-from foldmark.providers.background import uncut
+from foldmark.providers.background import run_uninterrupted
 from foldmark.providers.driver import adrive, drive
 from foldmark.providers.models import limits_name, model_named
 from foldmark.refusals import is_context_overflow, stated_window
@@ -75,17 +74,17 @@ from .state import SessionState
 A = TypeVar("A")
 T = TypeVar("T")
 
-_LOCK_POLL_SECONDS = 0.02  # seconds between two looks at a lock
-_SHRINK_FACTOR = 0.9  # of a window, after a refusal that states no smaller one
+_LOCK_POLL_SECONDS = 0.02
+_SHRINK_FACTOR = 0.9  # of the window, after a refusal that states no smaller one
 _log = logging.getLogger("foldmark")
 
 
-# A procedure that yields what is to be done, and is sent what came of each.
+# A procedure that yields steps, and is sent the operation that each step made.
 Steps = Generator[FitStep, Operation | None, T]
 
 
 def run(state: SessionState, steps: Steps[T]) -> T:
-    """What a procedure returns, its prunes and compactions made in this thread."""
+    """Execute the steps of a procedure in this thread, and return its result."""
     try:
         step = steps.send(None)
         while True:
@@ -100,34 +99,34 @@ def run(state: SessionState, steps: Steps[T]) -> T:
 
 
 async def arun(state: SessionState, steps: Steps[T]) -> T:
-    """`run`, async: models are asked in the caller's own event loop."""
-    step = await uncut(_advance, steps.send, None)
+    """Async form of `run`: models are called in the caller's event loop."""
+    step = await run_uninterrupted(_advance, steps.send, None)
     while not isinstance(step, StopIteration):
         try:
             if isinstance(step, Prune):
-                operation = await uncut(_prune, state)
+                operation = await run_uninterrupted(_prune, state)
             else:
                 operation = await _acompact(state, step)
         except CompactionStopped as error:
-            step = await uncut(_advance, steps.throw, error)
+            step = await run_uninterrupted(_advance, steps.throw, error)
         else:
-            step = await uncut(_advance, steps.send, operation)
+            step = await run_uninterrupted(_advance, steps.send, operation)
     return step.value
 
 
 def _advance(advance: Callable[[A], FitStep], value: A) -> FitStep | StopIteration:
-    """What a procedure needs next, or its end: no thread can raise that to another."""
+    """The next step or the end, returned because StopIteration cannot cross threads."""
     try:
         return advance(value)
     except StopIteration as end:
         return end
 
 
-# --- bringing a session into its window ---
+# --- making a session fit its window ---
 
 
 def new_request(state: SessionState, **options: Any) -> CompactionRequest:
-    """A compaction of the session as it is now, with what is wished for."""
+    """A request to compact the session as it is now, with these options."""
     request = CompactionRequest(
         viewer=state.viewer,
         session=state.id,
@@ -141,13 +140,12 @@ def new_request(state: SessionState, **options: Any) -> CompactionRequest:
 
 
 def fit(state: SessionState) -> Steps[Operation | None]:
-    """Bring the view into the window: prune, and compact only where that is not enough."""
+    """Make the view fit the window: prune, then compact if pruning is not enough."""
     if (waiting := pending(state)) is not None:
-        # One that is given up, as it frees nothing, does no harm where all fits without it.
+        newest = newest_pivot(state)
+        # If the queued compaction frees nothing, the view may still fit without it.
         with suppress(CompactionStopped):
-            pivot = yield new_request(
-                state, operation=waiting.number, newest_pivot=newest_pivot(state)
-            )
+            pivot = yield new_request(state, operation=waiting.number, newest_pivot=newest)
             if pivot is not None and pivot.in_force:
                 return pivot
     operation, request = None, new_request(state, auto=True)
@@ -159,12 +157,12 @@ def fit(state: SessionState) -> Steps[Operation | None]:
     for step in _locked_steps(state, fit_steps(look, passes=1)):
         operation = yield step
         if isinstance(step, Prune) and operation is not None and not state.policy.window.preflight:
-            return operation  # where only answers are measured, the next tells
+            return operation  # without preflight, only the next reply's usage shows if it fits
     return operation
 
 
 def _locked_steps(state: SessionState, steps: Iterator[FitStep]) -> Iterator[FitStep]:
-    """These steps; the session is looked at under its lock, which nobody holds between them."""
+    """Yield the steps; each is computed under the session's lock, which is free between them."""
     while True:
         with state.lock:
             step = next(steps, None)
@@ -175,34 +173,32 @@ def _locked_steps(state: SessionState, steps: Iterator[FitStep]) -> Iterator[Fit
         yield step
 
 
-def outgoing_messages(
-    state: SessionState, api: str | None
-) -> tuple[PromptMessage, ...] | list[Json]:
-    """The view as it is sent to a model, on a provider's wire if one is given."""
+def view_messages(state: SessionState, api: str | None) -> tuple[PromptMessage, ...] | list[Json]:
+    """The messages of the view, in an API format if one is given."""
     messages, origin = reader.view(state).messages, state.row.info.origin
-    return (
-        messages if api is None else encode(messages, api, (origin.system or "") if origin else "")
-    )
+    if api is None:
+        return messages
+    return encode(messages, api, (origin.system or "") if origin else "")
 
 
 def compact(
     state: SessionState, text: str | None, tokens: Tokens | None, **options: Any
 ) -> Steps[Operation | None]:
-    """One compaction, as the caller asked for it; with this text, that is its summary."""
+    """Compact once as requested; `text` is the summary if given."""
     request = new_request(state, **options)
     if text is not None:
         return _complete(state, request, text, tokens)
     if request.target is not None and request.target < 1:
-        raise BadInput(f"the target is {request.target}; it must be a number of tokens")
+        raise BadInput(f"target is {request.target}; give 1 token or more")
     return (yield replace(request, newest_pivot=newest_pivot(state)))
 
 
 def _complete(
     state: SessionState, request: CompactionRequest, text: str, tokens: Tokens | None
 ) -> Operation | None:
-    """A pivot with the caller's own summary."""
+    """Compact with the caller's own summary."""
     if not text.strip():
-        raise BadInput("a summary must not be empty")
+        raise BadInput("the summary is empty; give a text, or none to have one written")
 
     def summary(marker: int | None) -> Summary:
         viewer, budget, fixed = state.viewer, request.budget, state.fixed_tokens
@@ -212,45 +208,41 @@ def _complete(
         return Summary(text=text, fold=fold, usage=ModelUsage(tokens=tokens))
 
     with state.lock:
-        allowed_request = operations.apply_hooks(state, request)
-        return (
-            None
-            if allowed_request is None
-            else operations.complete(state, allowed_request, summary)
-        )
+        allowed = operations.apply_hooks(state, request)
+        return None if allowed is None else operations.complete(state, allowed, summary)
 
 
 def switch(
     state: SessionState, model: str | None, window: int | None, output: int | None
 ) -> Steps[list[Operation]]:
-    """Go on with another model; where its window is too small, the old one compacts first."""
+    """Continue with another model or window; the old model compacts first if needed."""
     settings = _switch_settings(state.settings, model, window, output)
     limit, name = settings.limit(), settings.model or ""
     budget = 0 if limit is None else usable(state.policy, limit, name)
-    operations_made: list[Operation] = []
+    pivots: list[Operation] = []
 
     def look() -> tuple[CompactionRequest, int]:
-        state.refresh()  # the view, as the other model would be shown it
+        state.refresh()  # the view that the new model would get
         viewer = Viewer(state.log, state.policy, model=name, usable=budget)
         request = new_request(state, limit=limit, model=name)
         return request, tokens_used(viewer, fixed=state.fixed_tokens)
 
     for step in _locked_steps(state, fit_steps(look, prune="never")):
-        operation = yield step
-        if operation is None:
-            reason = "a hook forbids the compaction that another window needs"
+        pivot = yield step
+        if pivot is None:
+            reason = "a hook forbids the compaction that the new window needs"
             raise stop_error(reason, state.viewer, usable=state.usable, fixed=state.fixed_tokens)
-        operations_made.append(operation)
+        pivots.append(pivot)
     with state.lock:
         if is_full(*look()):
             raise WindowTooSmall(usable=budget, fixed=state.tokens, largest="the view")
         state.settings, state.limit, state.model = settings, limit, name
         state.set_log(state.log)
-    return operations_made
+    return pivots
 
 
 def recover(state: SessionState, error: str | BaseException) -> Steps[bool]:
-    """Make the view shorter after a refusal for length; False where the error is another."""
+    """Shorten the view after a refusal for length; returns False for any other error."""
     if not state.policy.auto or not is_context_overflow(error):
         return False
     window = _smaller_window(state.limit, error)
@@ -269,11 +261,11 @@ def _smaller_window(limit: Limit | None, error: str | BaseException) -> int | No
 def _switch_settings(
     settings: Settings, model: str | None, window: int | None, output: int | None
 ) -> Settings:
-    """The settings with another model, or another window of the same."""
+    """The settings with another model, or with another window for the same model."""
     if model is None or model == settings.model:
         limits = {"window": window or settings.window, "output": output or settings.output}
         return replace(settings, **limits, input=None if window else settings.input)
-    # What was set for the old model's server and window does not hold for the new one.
+    # The limits and the server of the old model do not apply to the new one.
     same_provider = (settings.model or "").partition(":")[0] == model.partition(":")[0]
     base_url = settings.base_url if same_provider or settings.summarizer else None
     return replace(
@@ -287,41 +279,41 @@ def _switch_settings(
 class _CompactionRun(NamedTuple):
     """A compaction whose marker is queued and claimed."""
 
-    asked: CompactionRequest
-    flow: ModelDialogue[Summary]
+    request: CompactionRequest
+    dialogue: ModelDialogue[Summary]
     model: Summarizer | None
-    delta: "WordStream"
-    mid_work: bool  # the turn was cut, and may go on by itself
+    text_stream: "WordStream"
+    is_mid_turn: bool  # it interrupted a turn, which may be resumed automatically
 
 
 def _compact(state: SessionState, request: CompactionRequest) -> Operation | None:
     if state.is_compacting_here:
-        # A subscriber, or another task of a loop: to wait here would be to wait for ever.
+        # Called by a subscriber or another task of the event loop: waiting would deadlock.
         raise BadInput(
-            f"a compaction of session {state.id} is being made in this very thread; "
-            "wait for its end, or use the async form"
+            f"this thread is already compacting session {state.id}; "
+            "wait until it is finished, or use the async form"
         )
     with state.compaction_lock, state.compacting_here(), _cancel_on_error(state):
         run = _claim_next(state, request)
         if not isinstance(run, _CompactionRun):
             return run
-        summary = drive(run.flow, run.model, delta=run.delta, aborted=state.aborted)
+        summary = drive(run.dialogue, run.model, on_text=run.text_stream, aborted=state.aborted)
         return _finish(state, run, summary)
 
 
 async def _acompact(state: SessionState, request: CompactionRequest) -> Operation | None:
     async with _locked(state.compaction_lock):
         with state.compacting_here(), _cancel_on_error(state):
-            run = await uncut(_claim_next, state, request)
+            run = await run_uninterrupted(_claim_next, state, request)
             if not isinstance(run, _CompactionRun):
                 return run
-            summary = await adrive(run.flow, run.model, delta=run.delta, aborted=state.aborted)
-            return await uncut(_finish, state, run, summary)
+            steps = adrive(run.dialogue, run.model, on_text=run.text_stream, aborted=state.aborted)
+            return await run_uninterrupted(_finish, state, run, await steps)
 
 
 @asynccontextmanager
 async def _locked(lock: threading.Lock) -> AsyncGenerator[None]:
-    """A lock of threads, waited for without keeping the event loop from its work."""
+    """Hold a thread lock, waiting for it without blocking the event loop."""
     while not lock.acquire(blocking=False):
         await asyncio.sleep(_LOCK_POLL_SECONDS)
     try:
@@ -332,9 +324,9 @@ async def _locked(lock: threading.Lock) -> AsyncGenerator[None]:
 
 @contextmanager
 def _cancel_on_error(state: SessionState) -> Generator[None]:
-    """A compaction that can be aborted; its marker is cancelled where it is not brought to an end.
+    """Cancel this process's marker if the block raises.
 
-    Nothing is awaited for that: a cancelled task must not be cancelled once more on the way out.
+    Nothing is awaited here: a cancelled task must not be interrupted again while it cleans up.
     """
     state.aborted.clear()
     try:
@@ -345,7 +337,7 @@ def _cancel_on_error(state: SessionState) -> Generator[None]:
 
 
 def _cancel_own(state: SessionState, error: BaseException) -> None:
-    """Cancel the marker; where even that cannot be written, it waits for who comes next."""
+    """Cancel the claimed markers; if that cannot be written, the next compaction takes them."""
     reason = str(error) or type(error).__name__
 
     def job(change: Change) -> None:
@@ -363,7 +355,7 @@ def _cancel_own(state: SessionState, error: BaseException) -> None:
 
 
 def _own_claims(state: SessionState) -> list[Operation]:
-    """The compactions that were begun here and not brought to an end."""
+    """The compactions that this process claimed and did not finish."""
     pivots = state.store.operations(state.key, "pivot")
     return [pivot for pivot in pivots if pivot.state == "claimed" and pivot.claimed == state.holder]
 
@@ -371,27 +363,22 @@ def _own_claims(state: SessionState) -> list[Operation]:
 def _claim_next(
     state: SessionState, request: CompactionRequest
 ) -> _CompactionRun | Operation | None:
-    """The marker queued and claimed; or what else there is to return."""
+    """Queue and claim a marker, or return what the caller gets instead of a new compaction."""
     with state.compacting_here(), state.lock:
         state.refresh()
         if (number := _replacement(state, request)) is not None:
-            return state.operation(number)  # another thread or process was quicker
+            return state.operation(number)  # another thread or process was faster
         if pending(state) is None and (state.policy.auto or not request.auto):
-            # Refused before anything is written, where it makes no sense to compact.
-            _prepare(state, request)
-        allowed_request = operations.apply_hooks(state, request)
-        if allowed_request is None:
+            _prepare(state, request)  # raises if compacting is pointless, before any write
+        allowed = operations.apply_hooks(state, request)
+        if allowed is None:
             return None
-        operation = state.operation(
-            state.write(lambda change: _claim(state, change, allowed_request))
-        )
-        return (
-            _start(state, operation, allowed_request) if operation.state == "claimed" else operation
-        )
+        pivot = state.operation(state.write(lambda change: _claim(state, change, allowed)))
+        return _start(state, pivot, allowed) if pivot.state == "claimed" else pivot
 
 
 def _replacement(state: SessionState, request: CompactionRequest) -> int | None:
-    """The number of the compaction that is taken in the stead of the one that is wanted."""
+    """The number of an operation that makes the requested compaction unnecessary, or None."""
     waiting = pending(state)
     if request.operation is not None and (waiting is None or waiting.number != request.operation):
         return request.operation
@@ -400,20 +387,17 @@ def _replacement(state: SessionState, request: CompactionRequest) -> int | None:
 
 
 def newest_pivot(state: SessionState) -> int:
-    """The number of the newest pivot in force; who saw an older one has been overtaken."""
+    """The number of the newest pivot in force, or 0."""
     pivots = state.store.operations(state.key, "pivot")
     return max((pivot.number for pivot in pivots if pivot.in_force), default=0)
 
 
 def _prepare(state: SessionState, request: CompactionRequest) -> Situation:
-    """What a compaction knows; CompactionStopped for an automatic one that frees nothing again."""
+    """The situation to summarize; raises CompactionStopped if automatic ones free too little."""
     situation = prepare(replace(request, viewer=state.viewer))
+    pivots = state.store.operations(state.key, "pivot")
     reason = request.auto and stop_reason(
-        [
-            operation
-            for operation in state.store.operations(state.key)
-            if _was_automatic(state, operation)
-        ],
+        [pivot for pivot in pivots if _was_automatic(state, pivot)],
         state.log,
         state.policy.compact,
         fixed=state.fixed_tokens,
@@ -425,12 +409,12 @@ def _prepare(state: SessionState, request: CompactionRequest) -> Situation:
     return situation
 
 
-def _was_automatic(state: SessionState, operation: Operation) -> bool:
-    """Whether a pivot came by itself: what the user did by hand is no thrashing."""
-    if operation.kind != "pivot" or operation.marker is None:
+def _was_automatic(state: SessionState, pivot: Operation) -> bool:
+    """Whether a pivot was automatic; only these count as thrashing."""
+    if pivot.marker is None:
         return False
-    entry = state.log.entries.get(operation.marker)
-    message = entry.message if entry else _folded_message(state, operation.marker)
+    entry = state.log.entries.get(pivot.marker)
+    message = entry.message if entry else _folded_message(state, pivot.marker)
     part = marker_part(message) if message else None
     return part is not None and bool(part.auto)
 
@@ -441,7 +425,7 @@ def _folded_message(state: SessionState, index: int) -> Message | None:
 
 
 def _claim(state: SessionState, change: Change, request: CompactionRequest) -> int:
-    """The compaction that is to be made now, or the one that was made meanwhile."""
+    """Claim the queued compaction, or return the number of one that was made meanwhile."""
     if (number := _replacement(state, request)) is not None:
         return number
     number = operations.ensure_queued(state, change, request)
@@ -450,32 +434,32 @@ def _claim(state: SessionState, change: Change, request: CompactionRequest) -> i
     return number
 
 
-def _start(state: SessionState, operation: Operation, request: CompactionRequest) -> _CompactionRun:
-    request = _with_queued_options(state, operation, request)
-    # One that was queued has not been held against the breaker yet.
+def _start(state: SessionState, pivot: Operation, request: CompactionRequest) -> _CompactionRun:
+    request = _with_queued_options(state, pivot, request)
+    # Prepared again: a queued compaction has not been checked for thrashing yet.
     situation, model = _prepare(state, request), summarizer(state)
     return _CompactionRun(
-        asked=request,
-        flow=summarize(situation, summarizer_limits(request, model)),
+        request=request,
+        dialogue=summarize(situation, summarizer_limits(request, model)),
         model=model,
-        delta=_word_stream(state, operation),
-        mid_work=request.auto and open_request(state.log, operation.marker or 0) is not None,
+        text_stream=_word_stream(state, pivot),
+        is_mid_turn=request.auto and open_request(state.log, pivot.marker or 0) is not None,
     )
 
 
 def _with_queued_options(
-    state: SessionState, operation: Operation, request: CompactionRequest
+    state: SessionState, pivot: Operation, request: CompactionRequest
 ) -> CompactionRequest:
-    """With what was wished for when the compaction was queued, here or by another process."""
-    entry = state.log.entries.get(operation.marker or 0)
+    """The request with the options stored when it was queued, here or by another process."""
+    entry = state.log.entries.get(pivot.marker or 0)
     part = marker_part(entry.message) if entry else None
     if part is not None:
         request = replace(request, auto=bool(part.auto), overflow=bool(part.overflow))
-    data = queued_options(state.store.engine, state.key, operation.number)
+    data = queued_options(state.store.engine, state.key, pivot.number)
     return replace(
         request,
-        operation=operation.number,
-        marker=operation.marker or 0,
+        operation=pivot.number,
+        marker=pivot.marker or 0,
         instructions=request.instructions or str(data.get("instructions") or ""),
         context=tuple(map(str, data.get("context") or request.context)),
         prompt=data.get("prompt") or request.prompt,
@@ -483,20 +467,20 @@ def _with_queued_options(
 
 
 def _finish(state: SessionState, run: _CompactionRun, summary: Summary) -> Operation:
-    """The pivot made of a summary."""
-    run.delta.end()
+    """Write the summary, and return the completed compaction."""
+    run.text_stream.end()
     if state.aborted.is_set():
         raise Aborted
-    resume = run.mid_work and state.hooks.may_continue(state.id)
+    resume = run.is_mid_turn and state.hooks.may_continue(state.id)
     with state.compacting_here(), state.lock:
-        return operations.complete(state, run.asked, lambda _: summary, resume=resume)
+        return operations.complete(state, run.request, lambda _: summary, resume=resume)
 
 
-# --- who is asked ---
+# --- the summarizer ---
 
 
 def summarizer(state: SessionState) -> Summarizer | None:
-    """The model that summarises: the one that is set, else the session's; None for none."""
+    """The configured summarizer, else the session's model; None if summaries are digests."""
     if state.setup.summarizer is not None:
         return state.setup.summarizer
     if state.settings.summarizer is None and state.default_summarizer is not None:
@@ -513,12 +497,12 @@ def _open_model(name: str, base_url: str | None) -> Summarizer | None:
     try:
         return model_named(name, base_url=base_url)
     except BadPolicy as error:
-        _log.warning("summaries will be digests, as no model can be asked: %s", error)
+        _log.warning("no model is available, so summaries are digests: %s", error)
         return None
 
 
 def summarizer_limits(request: CompactionRequest, model: Summarizer | None) -> SummarizerLimits:
-    """Within which bounds a model is asked; without rungs where nobody can be asked."""
+    """The limits for a summarizer; without a model, no fallback asks one."""
     rules = request.viewer.policy.compact
     is_own = model is not None and model.name == request.model
     limit = request.limit if is_own or model is None else _known_limit(model.name)
@@ -538,41 +522,41 @@ def _known_limit(name: str) -> Limit | None:
     return None
 
 
-def _word_stream(state: SessionState, operation: Operation) -> "WordStream":
-    """Tells subscribers of each piece of an answer; these events are not kept."""
+def _word_stream(state: SessionState, pivot: Operation) -> "WordStream":
+    """A stream that publishes the text of a summary as events, which are not stored."""
 
-    def publish_text(piece: str) -> None:
-        with state.compacting_here():  # who is told here must not wait for the compaction's end
-            publish(state, events.DELTA, {"act": operation.number, "text": piece})
+    def publish_text(text: str) -> None:
+        with state.compacting_here():  # a subscriber must not wait for this compaction to end
+            publish(state, events.DELTA, {"act": pivot.number, "text": text})
 
     return WordStream(publish_text, mask_secrets if state.policy.compact.mask else str)
 
 
 def publish(state: SessionState, kind: str, data: Json) -> None:
-    """Tell subscribers of something that is not kept."""
+    """Send an event to subscribers without storing it."""
     event = Event(number=0, session=state.id, kind=kind, at=state.builder.now(), data=data)
     state.bus.publish([event])
 
 
 class WordStream:
-    """Passes an answer on word by word, so that a secret is whole when it is masked."""
+    """Publishes streamed text in whole words, so that secrets can be masked."""
 
     def __init__(self, publish: TextHandler, mask: Callable[[str], str]) -> None:
-        """Take who is told, and what is done to each piece."""
-        self._tell = publish
+        """Publish what `mask` returns for each piece of whole words."""
+        self._publish = publish
         self._mask = mask
-        self._rest = ""
+        self._buffer = ""
 
-    def __call__(self, piece: str) -> None:
-        """Take a piece; what is after its last space waits for more."""
-        text = self._rest + piece
+    def __call__(self, text: str) -> None:
+        """Publish the text up to its last space; the rest waits for more."""
+        text = self._buffer + text
         end = max(text.rfind(" "), text.rfind("\n")) + 1
-        self._rest = text[end:]
+        self._buffer = text[end:]
         if end:
-            self._tell(self._mask(text[:end]))
+            self._publish(self._mask(text[:end]))
 
     def end(self) -> None:
-        """Tell what still waits."""
-        rest, self._rest = self._rest, ""
-        if rest:
-            self._tell(self._mask(rest))
+        """Publish the rest."""
+        text, self._buffer = self._buffer, ""
+        if text:
+            self._publish(self._mask(text))

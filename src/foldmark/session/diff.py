@@ -1,4 +1,4 @@
-"""How two views differ: what a prune or a pivot did, told message by message."""
+"""Difference between two views, message by message."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -10,11 +10,11 @@ from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import Frozen, encode
 
 Change = Literal["removed", "added"]
-_Position = tuple[int, int]  # in the old view, and in the new one
+_Position = tuple[int, int]  # (index in the old view, index in the new view)
 
 
 class ViewDiff(Frozen):
-    """The messages that are only in one of two views, in their order, and the tokens of both."""
+    """The messages that are in only one of two views, in order, and the tokens of both views."""
 
     changes: tuple[tuple[Change, PromptMessage], ...]
     before: int
@@ -22,17 +22,17 @@ class ViewDiff(Frozen):
 
     @property
     def removed(self) -> tuple[PromptMessage, ...]:
-        """What is no longer shown."""
+        """The messages that are only in the old view."""
         return tuple(message for change, message in self.changes if change == "removed")
 
     @property
     def added(self) -> tuple[PromptMessage, ...]:
-        """What is shown instead, or more."""
+        """The messages that are only in the new view."""
         return tuple(message for change, message in self.changes if change == "added")
 
 
 def view_diff(old: View, new: View) -> ViewDiff:
-    """What became of one view in another."""
+    """The difference between two views."""
     olds, news = [encode(m) for m in old.messages], [encode(m) for m in new.messages]
     changes: list[tuple[Change, PromptMessage]] = []
     start = (0, 0)
@@ -44,10 +44,10 @@ def view_diff(old: View, new: View) -> ViewDiff:
 
 
 def _matches(olds: Sequence[bytes], news: Sequence[bytes]) -> Iterator[_Position]:
-    """Where both hold the same, in order.
+    """The positions of equal messages, in order.
 
-    Messages that stand once in each are found first, and what agrees between two of these is
-    added to them: views are long, and a comparison of all with all would take minutes.
+    Matches messages that occur once in each view first, then the stretches between them: views are
+    long, and comparing all pairs would take minutes.
     """
     start = (0, 0)
     for position in [*_longest_rising(_unique_matches(olds, news)), (len(olds), len(news))]:
@@ -66,10 +66,10 @@ def _unique_matches(olds: Sequence[bytes], news: Sequence[bytes]) -> Iterator[_P
 
 
 def _longest_rising(positions: Iterator[_Position]) -> list[_Position]:
-    """The most of these that rise in both."""
-    ends: list[int] = []  # the smallest end of a row of each length
-    rows: list[tuple[_Position, int | None]] = []  # each with the one before it
-    at: list[int] = []  # where in `rows` such a row ends
+    """The longest sequence of these positions that rises in both views."""
+    ends: list[int] = []  # for each length, the smallest end of a sequence of that length
+    rows: list[tuple[_Position, int | None]] = []  # each position, and the row before it
+    at: list[int] = []  # for each length, the row where that sequence ends
     for position in positions:
         length = bisect_left(ends, position[1])
         rows.append((position, at[length - 1] if length else None))
@@ -86,7 +86,7 @@ def _longest_rising(positions: Iterator[_Position]) -> list[_Position]:
 def _edge_matches(
     olds: Sequence[bytes], news: Sequence[bytes], start: _Position, end: _Position
 ) -> Iterator[_Position]:
-    """What agrees from the start and from the end of a stretch; all of it, where it is as long."""
+    """Matches from both ends of a stretch, or at every index if both sides have the same length."""
     (a, c), (b, d) = start, end
     if b - a == d - c:
         yield from ((a + i, c + i) for i in range(b - a) if olds[a + i] == news[c + i])

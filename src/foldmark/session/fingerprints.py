@@ -1,7 +1,7 @@
-"""Prints of messages, by which a history is found again, and the marks that keep them.
+"""Fingerprints, which recognize the messages of a framework's history, and marks, which store them.
 
-Each message of ours that came from a history bears a mark: the number of its source, an exact
-print, and a print of what it says alone, as ids and times may be new though the words are not.
+Each stored message that came from a history has a mark: its number in the history, a fingerprint
+of everything, and one of its content only, because frameworks may assign new ids and times.
 """
 
 from collections.abc import Iterable
@@ -25,50 +25,50 @@ from foldmark.model.values import Json, encode
 from foldmark.wire.codec import RESULT, ReadMessage, subobject, without
 from foldmark.wire.lists import to_prompt
 
-# In `rest` of a message or result: what may change while it stays the same. No print is made of it.
+# Key in `rest` of a message or result: data that may change, which fingerprints ignore.
 VOLATILE = "volatile"
 _MARK = "followed"  # under the dialect's key
 
 
 class Fingerprint(NamedTuple):
-    """By what a message is known."""
+    """Hashes that recognize a message."""
 
     exact: str
-    said: str  # of its words, calls and results alone
+    content: str  # of its text, calls and results only
 
 
 def fingerprint_of(read: ReadMessage) -> Fingerprint:
-    """The print of a message; what was measured beside it may be known only once."""
+    """The fingerprint of a message; ignores its token usage, which is not always repeated."""
     stable = replace(read, tokens=None) if read.tokens else read
     if VOLATILE in read.rest or any(VOLATILE in answer.rest for answer in read.results):
         answers = tuple(replace(one, rest=without(one.rest, VOLATILE)) for one in read.results)
         stable = replace(stable, rest=without(read.rest, VOLATILE), results=answers)
-    return Fingerprint(_hashed(stable), _hashed((read.role, said(read))))
+    return Fingerprint(_hash(stable), _hash((read.role, read_content(read))))
 
 
-def _hashed(value: object) -> str:
+def _hash(value: object) -> str:
     return blake2b(encode(value), digest_size=9).hexdigest()
 
 
 def mark(number: int, fingerprint: Fingerprint) -> Json:
-    """What is kept of a message's source."""
+    """The stored mark of a message."""
     return {_MARK: [number, *fingerprint]}
 
 
 def number_of(data: Json) -> int | None:
-    """The number in the history that stands in what is kept under a dialect's key."""
-    parse_json = _parse_mark(data)
-    return parse_json[0] if parse_json else None
+    """The number in the history, from the data stored under a dialect's key, or None."""
+    entry = _parse_mark(data)
+    return entry[0] if entry else None
 
 
 def marks(message: Message, key: str) -> list[tuple[int, Fingerprint]]:
-    """The marks of a message of ours: its own first, then those of parts and results."""
-    places = [subobject(message.info.wire, key)]
+    """The marks of a stored message: its own first, then those of its parts and results."""
+    sources = [subobject(message.info.wire, key)]
     for part in message.parts:
         if isinstance(part, TextPart | ReasoningPart | FilePart | ToolPart):
             own = subobject(part.metadata, key)
-            places += [own, subobject(own, RESULT)]
-    return [found for found in map(_parse_mark, places) if found is not None]
+            sources += [own, subobject(own, RESULT)]
+    return [entry for entry in map(_parse_mark, sources) if entry is not None]
 
 
 def _parse_mark(data: Json) -> tuple[int, Fingerprint] | None:
@@ -80,18 +80,18 @@ def _parse_mark(data: Json) -> tuple[int, Fingerprint] | None:
 
 
 def with_mark(part: AnyPart, key: str, data: Json) -> AnyPart:
-    """A part that bears a mark of its own, as its message becomes one with another."""
+    """The part with a mark of its own, for a message that is merged into another one."""
     if not isinstance(part, TextPart | ReasoningPart | FilePart | ToolPart):
         return part
     metadata = part.metadata or {}
     return replace(part, metadata={**metadata, key: {**subobject(metadata, key), **data}})
 
 
-# --- what a message says ---
+# --- the content of a message ---
 
 
-def said(read: ReadMessage) -> list[object]:
-    """What a view would show of a message, if it shows all of it."""
+def read_content(read: ReadMessage) -> list[object]:
+    """The content of a message, as `content_of` returns it for a view that shows all of it."""
     kind = AssistantInfo if read.role == "assistant" else UserInfo
     parts = to_prompt(Message(info=kind(id="msg"), parts=read.parts))
     results = [(answer.call_id, answer.output, len(answer.files)) for answer in read.results]
@@ -99,11 +99,11 @@ def said(read: ReadMessage) -> list[object]:
 
 
 def content_of(messages: Iterable[PromptMessage]) -> list[object]:
-    """The same of what is shown."""
-    return [_gist(block) for message in messages for block in message.content]
+    """The text, calls and results of messages, without ids and metadata."""
+    return [_block_content(block) for message in messages for block in message.content]
 
 
-def _gist(block: Text | Media | Reasoning | Call | Result) -> object:
+def _block_content(block: Text | Media | Reasoning | Call | Result) -> object:
     match block:
         case Text() | Reasoning():
             return block.text

@@ -1,9 +1,9 @@
-"""Follows a framework's own history with a session, and shows the framework a view that fits.
+"""Mirrors the history of a framework in a session, and gives the framework a view that fits.
 
-The history stays the framework's and stays whole: what is new in it is taken into the session, a
-history that was taken back takes the session back. What the view shows unaltered is handed back as
-the very object that came; only hidden outputs and summaries are new ones. Which framework it is
-only a dialect knows.
+The framework keeps its whole history. New messages are added to the session; if the history was
+shortened, the session is reverted. Messages that the view shows unchanged are returned as the
+framework's own objects; only hidden outputs and summaries are new objects. A dialect does
+everything that depends on the framework.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from foldmark.errors import BadPolicy, CompactionStopped, FoldmarkError
 from foldmark.model.messages import Message, TextPart, Tokens, ToolPart, has_result
 from foldmark.model.prompt_messages import PromptMessage, ToolMessage
-from foldmark.providers.background import uncut
+from foldmark.providers.background import run_uninterrupted
 from foldmark.refusals import is_context_overflow
 from foldmark.wire.codec import RESULT, ReadMessage, ReadResult, subobject
 from foldmark.wire.lists import orphan_text
@@ -30,7 +30,7 @@ from .fingerprints import (
     mark,
     marks,
     number_of,
-    said,
+    read_content,
     with_mark,
 )
 from .loop_support import LoopSupport
@@ -53,56 +53,56 @@ _BEGINNING = "[Here begins what follows a history.]"
 
 
 class MessageDialect(Protocol[M]):
-    """How a framework writes messages."""
+    """Converts the messages of a framework."""
 
-    key: str  # under which what it alone knows of a message is kept
-    unique: bool  # whether no two messages read the same: they have ids, or times
+    key: str  # for the data that only this dialect reads
+    unique: bool  # whether no two messages are equal, because they have ids or times
 
     def read(self, message: M, /) -> ReadMessage:
-        """What a message says; `rest` is what `write` needs beside that to make it again."""
+        """The content of a message; `rest` has what `write` needs to restore it."""
         ...
 
-    def write(self, shown: Sequence[PromptMessage], original: M | None, /) -> list[M]:
-        """Messages that say this: with `original`, they are what the view shows of that one."""
+    def write(self, messages: Sequence[PromptMessage], original: M | None, /) -> list[M]:
+        """The framework's messages for these; `original` is the message that they come from."""
         ...
 
     def prompt(self, message: M, /) -> M | None:
-        """The system prompt in a message that leads a history, as a message; None without one."""
+        """The system prompt in a leading message, as a message of its own, or None."""
         ...
 
 
 class MirroredMessage(NamedTuple, Generic[M]):
-    """A message of the history: as an object, if it was seen here, and its print, if known."""
+    """A message of the history: its object if this process had it, and its fingerprint if known."""
 
     message: M | None
-    print: Fingerprint | None
+    fingerprint: Fingerprint | None
 
 
 class HistoryMirror(Generic[M]):
-    """One session that follows one history."""
+    """Keeps one session in step with one history."""
 
     def __init__(self, session: Session, dialect: MessageDialect[M]) -> None:
-        """Take the session, which may have followed before, and the framework's dialect."""
+        """Use a session, which may have mirrored the history before."""
         self.session = session
         self._support = LoopSupport(session)
         self._dialect = dialect
-        # What the provider measured for the next answer in the history, if that does not tell.
+        # Token usage for the next reply in the history, if the reply does not have it.
         self.measured: Tokens | None = None
-        self._base = 0  # where in all that was followed the history begins
+        self._base = 0  # the index in `_items` at which the history starts
         self._prompts: list[M] = []
-        self._gists: dict[int, object] = {}
+        self._contents: dict[int, object] = {}
         self._items: list[MirroredMessage[M]] = []
         self._open: set[str] = set()  # calls without a result
-        self._begun = False  # whether the session is known to hold something
+        self._has_root = False
         self._load()
 
     # --- the history into the session ---
 
     def take(self, history: Sequence[M], *, whole: bool = False) -> None:
-        """Bring the session up to date with the history.
+        """Update the session from the history.
 
-        A history that begins otherwise than what was followed goes on with the session; with
-        `whole` it is all that there is: then the session goes back.
+        A history with another beginning continues the session, unless `whole` says that it is
+        complete: then the session is reverted.
         """
         prompts = self._read_prompts(history)
         common = self._common_length(history)
@@ -113,7 +113,7 @@ class HistoryMirror(Generic[M]):
         self._add(history, common, prompts)
 
     def _common_length(self, history: Sequence[M]) -> int:
-        """How many messages the history begins with that were followed before."""
+        """The number of leading messages of the history that the session has."""
         items = self._items[self._base :] if self._base else self._items
         both = min(len(items), len(history))
         if all(map(is_, history, (item.message for item in items))):
@@ -122,26 +122,22 @@ class HistoryMirror(Generic[M]):
             item = items[index]
             if item.message is history[index]:
                 continue
-            if item.print is not None:
-                fingerprint = fingerprint_of(self._dialect.read(history[index]))
-                # Where all before it is the same, the words are enough.
-                same = (
-                    fingerprint.said == item.print.said
-                    if index
-                    else fingerprint.exact == item.print.exact
-                )
-                if not same:
+            if (old := item.fingerprint) is not None:
+                new = fingerprint_of(self._dialect.read(history[index]))
+                # After equal messages, equal content is enough.
+                if new.content != old.content if index else new.exact != old.exact:
                     return index
-            self._items[self._base + index] = MirroredMessage(history[index], item.print)
+            self._items[self._base + index] = MirroredMessage(history[index], old)
         return both
 
     def _find_start(self, history: Sequence[M], prompts: int, *, whole: bool) -> int:
-        """How much is known of a history that begins otherwise, and where in the session it does.
+        """Find where in the session a history with another beginning starts.
 
-        It may begin with a later run, have slid on, have ids of its own each time, or be another.
+        It may start later, be a sliding window, have new ids each time, or be another history.
+        Returns the number of its leading messages that the session has.
         """
         new_prints = [fingerprint_of(self._dialect.read(message)) for message in history[prompts:]]
-        old_prints = [item.print for item in self._items]
+        old_prints = [item.fingerprint for item in self._items]
         index, length = _longest_run(old_prints, new_prints, unique=self._dialect.unique)
         if length and index >= prompts:
             self._base = index - prompts
@@ -170,13 +166,13 @@ class HistoryMirror(Generic[M]):
         self._items += map(MirroredMessage, new, reader.prints)
 
     def _write_root(self) -> None:
-        """Begin an empty session with a message that is not shown: one can go back to it."""
-        if not self._begun and self._support.newest() is None:
+        """Start an empty session with a hidden message, as the target of a revert to nothing."""
+        if not self._has_root and self._support.newest() is None:
             self.session.user([TextPart(text=_BEGINNING, ignored=True, synthetic=True)])
-        self._begun = True
+        self._has_root = True
 
     def _read_prompts(self, history: Sequence[M]) -> int:
-        """How many system prompts lead the history: they are in every view, and in no session."""
+        """The number of leading system prompts, which are in every view but not in the session."""
         self._prompts = []
         for index, message in enumerate(history):
             prompt = self._dialect.prompt(message)
@@ -184,54 +180,46 @@ class HistoryMirror(Generic[M]):
                 return index
             self._prompts.append(prompt)
             if self._dialect.read(message).role != "system":
-                return index  # it says something beside it
+                return index  # it has more content than the prompt
         return len(history)
 
     def _go_back(self, common: int) -> int:
-        """Hide what is in the session and no more in the history; how much of that is left."""
+        """Revert messages that the history no longer has; returns how many it still has."""
         number, before = self._base + common, None
         for message in self.session.export(reverted=False).messages:
             numbers = [number for number, _ in marks(message, self._dialect.key)]
             if not numbers or max(numbers) < number:
                 before = message.id
                 continue
-            if before is None:  # there is no message to go back to
+            if before is None:  # there is no message to revert to
                 self._base = len(self._items)
                 return 0
             self.session.revert(before)
-            number = min(number, *numbers)  # a result that changed takes its call along
+            number = min(number, *numbers)  # a changed result reverts its call too
             break
         del self._items[number:]
-        self._gists = {}
+        self._contents = {}
         self._open = _open_calls(self.session.export(reverted=False).messages)
         return number - self._base
 
     def _load(self) -> None:
-        """Learn what the session has followed before."""
+        """Read the marks of messages that the session mirrored before."""
         messages = self.session.export(reverted=False).messages
-        fingerprints = dict(
-            numbered for message in messages for numbered in marks(message, self._dialect.key)
-        )
-        last = max(fingerprints, default=-1)
-        self._items = [
-            MirroredMessage(None, fingerprints.get(number)) for number in range(last + 1)
-        ]
+        known = dict(mark for message in messages for mark in marks(message, self._dialect.key))
+        count = max(known, default=-1) + 1
+        self._items = [MirroredMessage(None, known.get(number)) for number in range(count)]
         self._open = _open_calls(messages)
 
     # --- the view for the framework ---
 
     def view(self) -> list[M]:
-        """What to send to the model: it is made to fit first, if it must be."""
+        """The messages to send to the model; prunes or compacts first if they do not fit."""
         if self.session.limit is None and self.session.policy.auto:
-            # A window that nobody knows is an error, and no silent default.
-            raise BadPolicy(
-                "no window is known, so nothing can be made to fit: give window=… in tokens, "
-                "or model=… by its name"
-            )
+            raise BadPolicy("the context window is unknown; give window=… (tokens) or model=…")
         try:
             return self._write_view(self.session.messages())
         except CompactionStopped:
-            # A loop that fills the window at each step is stopped, lest it asks a model each time.
+            # Stop a loop that fills the window at each step, but only if summaries cost money.
             if self._support.asks_model:
                 raise
             self.session.compact()
@@ -247,41 +235,42 @@ class HistoryMirror(Generic[M]):
             if number is not None and number < len(self._items):
                 original = self._items[number].message
             if number is not None and original is not None:
-                visible[number] = self._gists.get(number) or said(self._dialect.read(original))
-                if visible[number] == content_of(group_messages):
+                content = self._contents.get(number) or read_content(self._dialect.read(original))
+                visible[number] = content
+                if content == content_of(group_messages):
                     output.append(original)
                     continue
             output += self._dialect.write(group_messages, original)
-        self._gists = visible
+        self._contents = visible
         return self._with_prompts(output)
 
     def _numbered(self, message: PromptMessage) -> list[tuple[int | None, PromptMessage]]:
-        """A shown message, or each result of one, with its number in the history."""
+        """A message of the view, or each result in it, with its number in the history."""
         key = self._dialect.key
         if not isinstance(message, ToolMessage):
             return [(number_of(subobject(message.wire, key)), message)]
-        bits: list[tuple[int | None, PromptMessage]] = []
+        results: list[tuple[int | None, PromptMessage]] = []
         for result in message.content:
             data = subobject(subobject(result.provider_options, key), RESULT)
-            bits.append((number_of(data), ToolMessage(content=(result,))))
-        return bits
+            results.append((number_of(data), ToolMessage(content=(result,))))
+        return results
 
     def _with_prompts(self, messages: list[M]) -> list[M]:
         if not self._prompts:
             return messages
         first = self._items[self._base + len(self._prompts) - 1].message
-        # A message that says more than its prompt brings it along, where it is shown as it is.
-        brings = bool(messages) and messages[0] is first and self._prompts[-1] is not first
-        return [*self._prompts[: -1 if brings else None], *messages]
+        # A message with more content than its prompt contains the prompt if it is unchanged.
+        has_prompt = bool(messages) and messages[0] is first and self._prompts[-1] is not first
+        return [*self._prompts[: -1 if has_prompt else None], *messages]
 
     # --- after a refusal ---
 
     def can_shrink(self, error: Exception) -> bool:
-        """Whether a model refused for length, and what it was shown may be shortened."""
+        """Whether a model refused for length, and the policy allows to shorten the view."""
         return self.session.policy.auto and is_context_overflow(error)
 
     def shorter_view(self, error: Exception) -> list[M]:
-        """A view that is shorter than the one that was refused."""
+        """A view that is shorter than the refused one; raises `error` if there is none."""
         try:
             self.session.recover(error)
             return self.view()
@@ -292,8 +281,8 @@ class HistoryMirror(Generic[M]):
 async def run_abortable(
     session: Session, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    """What a call gives in a thread; a task that is cancelled aborts the compaction in it."""
-    task = asyncio.ensure_future(uncut(call, *args, **kwargs))
+    """Run a call in a thread; if the task is cancelled, abort the compaction in that thread."""
+    task = asyncio.ensure_future(run_uninterrupted(call, *args, **kwargs))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -304,7 +293,7 @@ async def run_abortable(
 
 
 class _MarkingReader(Generic[M]):
-    """Reads messages one after the other, and marks each with its number and print."""
+    """Reads consecutive messages, and marks each with its number and fingerprint."""
 
     def __init__(self, dialect: MessageDialect[M], number: int, calls: set[str]) -> None:
         self._dialect = dialect
@@ -322,11 +311,11 @@ class _MarkingReader(Generic[M]):
             if answer.call_id in self._open:
                 self._open.discard(answer.call_id)
                 answers.append(replace(answer, rest={**answer.rest, **data}))
-            else:  # a result without a call is words like any other
+            else:  # a result without a call becomes text
                 orphans.append(orphan_text(answer, self._dialect.key))
         self._open |= {part.call_id or "" for part in read.parts if isinstance(part, ToolPart)}
         parts = (*orphans, *read.parts)
-        if read.joins:  # it becomes one with the message before it, whose mark is another
+        if read.joins:  # it is merged into the message before it, which has a mark of its own
             parts = tuple(with_mark(part, self._dialect.key, data) for part in parts)
         return replace(read, parts=parts, results=tuple(answers), rest={**read.rest, **data})
 
@@ -334,34 +323,32 @@ class _MarkingReader(Generic[M]):
 def _longest_run(
     old_prints: Sequence[Fingerprint | None], new_prints: Sequence[Fingerprint], *, unique: bool
 ) -> tuple[int, int]:
-    """Where in what is known a history begins, and how much of it is there; the longest such run.
+    """The index and length of the longest run of old messages that starts the new history.
 
-    Two messages in a row that say the same are no chance, nor is one with an id of its own.
+    Two equal messages in a row are no coincidence, nor is a single one with an id of its own.
     """
-    best = (0, 0, 0)  # the run's exact part, its length, its place
-    for index, old in enumerate(old_prints):
-        if old is None or old.said != new_prints[0].said:
+    best = (0, 0, 0)  # the exactly equal length, the length, the index
+    for index, first in enumerate(old_prints):
+        if first is None or first.content != new_prints[0].content:
             continue
-        both = list(zip(old_prints[index:], new_prints, strict=False))
-        length = _count_leading(one is not None and one.said == other.said for one, other in both)
-        exact = _count_leading(one is not None and one.exact == other.exact for one, other in both)
+        pairs = list(zip(old_prints[index:], new_prints, strict=False))
+        length = _count_leading(old and old.content == new.content for old, new in pairs)
+        exact = _count_leading(old and old.exact == new.exact for old, new in pairs)
         if length > 1 or (unique and exact):
             best = max(best, (exact, length, index))
     return best[2], best[1]
 
 
-def _count_leading(same: Iterable[bool]) -> int:
-    """How many are true, up to the first that is not."""
-    return sum(1 for _ in takewhile(bool, same))
+def _count_leading(values: Iterable[bool | None]) -> int:
+    """The number of true values before the first other one."""
+    return sum(1 for _ in takewhile(bool, values))
 
 
-def _known_ending(
-    old_prints: Sequence[Fingerprint | None], new_prints: Sequence[Fingerprint]
-) -> int:
-    """How much of a history is known, if what is known ends in it: two messages at least."""
-    for end in range(len(new_prints), 1, -1):
-        newest = [item.said if item else None for item in old_prints[-2:]]
-        if newest == [item.said for item in new_prints[end - 2 : end]]:
+def _known_ending(old: Sequence[Fingerprint | None], new: Sequence[Fingerprint]) -> int:
+    """The length of the new history up to the last two old messages, or 0 if they are not in it."""
+    newest = [item.content if item else None for item in old[-2:]]
+    for end in range(len(new), 1, -1):
+        if newest == [item.content for item in new[end - 2 : end]]:
             return end
     return 0
 
@@ -375,16 +362,13 @@ def _open_calls(messages: Iterable[Message]) -> set[str]:
     }
 
 
-# --- whether the view shows a message as it is ---
-
-
-def _join_results(bits: Sequence[PromptMessage]) -> list[PromptMessage]:
-    """Results that stood in one message stand in one again."""
-    joined: list[PromptMessage] = []
-    for bit in bits:
-        last = joined[-1] if joined else None
-        if isinstance(bit, ToolMessage) and isinstance(last, ToolMessage):
-            joined[-1] = ToolMessage(content=last.content + bit.content)
+def _join_results(messages: Sequence[PromptMessage]) -> list[PromptMessage]:
+    """The messages, with consecutive results in one message again."""
+    result: list[PromptMessage] = []
+    for message in messages:
+        last = result[-1] if result else None
+        if isinstance(message, ToolMessage) and isinstance(last, ToolMessage):
+            result[-1] = ToolMessage(content=last.content + message.content)
         else:
-            joined.append(bit)
-    return joined
+            result.append(message)
+    return result

@@ -1,8 +1,7 @@
-"""A list of messages made to fit once, in memory: no store, no lease, no marker that waits.
+"""Makes a transcript fit a window once, in memory: no store, no lease, no queued markers.
 
-The same steps as a stored session takes: prune where that is enough, else fold. `fit_transcript`
-tells beside it where each token went. It draws nothing and writes nothing; the transcript's own
-messages stay as they are.
+Takes the same steps as a stored session: prune, then compact if that is not enough.
+`fit_transcript` also reports where each token went. The messages of the transcript do not change.
 """
 
 import re
@@ -22,7 +21,7 @@ from foldmark.errors import BadInput, WindowTooSmall
 from foldmark.log.log import Log
 from foldmark.log.render import message_text
 from foldmark.log.view import BEGINNING as FIRST
-from foldmark.log.view import GO_ON, NO_REPLY, NOTE_TOKENS, Viewer
+from foldmark.log.view import CONTINUE, NO_REPLY, NOTE_TOKENS, Viewer
 from foldmark.model.messages import SessionInfo, ToolPart, Transcript
 from foldmark.model.prompt_messages import ToolDeclaration, ToolMessage, message_texts
 from foldmark.model.values import Frozen, sum_fields
@@ -37,18 +36,18 @@ from foldmark.wire.tools import tool_declarations
 
 from .compactor import summarizer_limits
 
-_ANSWER_SHARE = 4  # of a window whose reserve would leave less than this share, it gets one
-_NOTES = {(NO_REPLY,), (GO_ON,), (FIRST,)}
-_SHORT_DIGEST = re.compile(r"\[[^\n\]]*\]")  # a digest that had no room
+_REPLY_SHARE = 4  # if the reserve leaves less than 1/4 of the window, it becomes 1/4
+_NOTES = {(NO_REPLY,), (CONTINUE,), (FIRST,)}
+_SHORT_DIGEST = re.compile(r"\[[^\n\]]*\]")  # the shortest form of a digest
 
 
 class CompactionOutcome(NamedTuple):
-    """What was done to make a view fit; nothing, where it did."""
+    """How a view was made to fit; nothing was pruned or summarized if it did fit."""
 
     before: ViewSize
     after: ViewSize
     pruned: tuple[int, ...] = ()  # ordinals
-    folded: tuple[Summary, ...] = ()  # one for each pass
+    summaries: tuple[Summary, ...] = ()  # one for each pass
 
 
 def fit_view(
@@ -57,18 +56,18 @@ def fit_view(
     *,
     delta: TextHandler = lambda _: None,
 ) -> CompactionOutcome:
-    """Prune a view, and fold where that is not enough; WindowTooSmall where nothing is.
+    """Prune a view, and compact it if that is not enough; without a summarizer, into a digest.
 
-    Without a summarizer a digest is made.
+    Raises WindowTooSmall if it cannot be made to fit.
     """
     viewer, log = request.viewer, request.viewer.log
     before = view_size(viewer)
     pruned: tuple[int, ...] = ()
-    folded: list[Summary] = []
+    summaries: list[Summary] = []
     limits = summarizer_limits(request, summarizer)
 
     def look() -> tuple[CompactionRequest, int]:
-        # What another program measured held its own prompt and tools: it tells nothing here.
+        # Usage measured by another program would include its own prompt and tools.
         return request, viewer.tokens + request.fixed
 
     for step in fit(look):
@@ -76,25 +75,21 @@ def fit_view(
             pruned = tuple(step.ordinals)
             log.mark(pruned, at=1)
         else:
-            summary = drive(summarize(prepare(step), limits), summarizer, delta=delta)
-            append_pivot(
-                log,
-                summary.text,
-                tail_start=summary.fold.tail_start,
-                user_text_budget=summary.words,
-            )
-            folded.append(summary)
+            summary = drive(summarize(prepare(step), limits), summarizer, on_text=delta)
+            tail, budget = summary.fold.tail_start, summary.words
+            append_pivot(log, summary.text, tail_start=tail, user_text_budget=budget)
+            summaries.append(summary)
     if is_full(*look()):
         budget = request.target or request.budget
         raise WindowTooSmall(usable=budget, fixed=viewer.tokens + request.fixed, largest="the view")
-    return CompactionOutcome(before, view_size(viewer), pruned, tuple(folded))
+    return CompactionOutcome(before, view_size(viewer), pruned, tuple(summaries))
 
 
-# --- a transcript, and where its tokens went -----------------------------------------------
+# --- transcripts, and where their tokens went ----------------------------------------------
 
 
 class FitGoal(Frozen):
-    """What a session shall fit into, and who summarises; nobody for a digest."""
+    """The window or size to fit, and the summarizer; without one, summaries are digests."""
 
     policy: Policy
     window: int | None = None
@@ -105,18 +100,18 @@ class FitGoal(Frozen):
 
 
 class ViewShares(Frozen):
-    """What the view is made of, in tokens."""
+    """The tokens of each kind of content in the view."""
 
-    words: int = 0  # the user's own, carried across a pivot
-    summary: int = 0  # what a model wrote
+    words: int = 0  # the user's text, carried across a pivot
+    summary: int = 0  # written by a model
     digest: int = 0
-    kept: int = 0  # messages word for word
-    placeholders: int = 0  # in place of pruned outputs
-    notes: int = 0  # between messages, so that a provider takes them
+    kept: int = 0  # verbatim messages
+    placeholders: int = 0  # for pruned outputs
+    notes: int = 0  # between messages, where providers need them
 
 
 class TokenFates(Frozen):
-    """What became of the tokens of the view before."""
+    """What happened to the tokens of the old view."""
 
     kept: int
     pruned: int
@@ -124,7 +119,7 @@ class TokenFates(Frozen):
 
 
 class FitReport(Frozen):
-    """A session that fits now, and all that can be told of how it came to."""
+    """A session that fits now, and how it was made to fit."""
 
     info: SessionInfo
     viewer: Viewer
@@ -134,20 +129,20 @@ class FitReport(Frozen):
     usable: int
     fixed: int
     used: int  # tokens of the next request, as they were
-    fitted: CompactionOutcome
-    folded_places: tuple[int, ...]  # of messages that said something
-    gone: TokenFates
+    outcome: CompactionOutcome
+    folded_indexes: tuple[int, ...]  # of messages with content
+    fates: TokenFates
     shares: ViewShares
 
     @property
     def summary(self) -> str | None:
-        """The summary that was made, if one was."""
-        return self.fitted.folded[-1].text if self.fitted.folded else None
+        """The text of the last summary, or None."""
+        return self.outcome.summaries[-1].text if self.outcome.summaries else None
 
     @property
-    def spent(self) -> ModelUsage:
-        """What all passes used up."""
-        return sum_fields([ModelUsage(), *(summary.usage for summary in self.fitted.folded)])
+    def usage(self) -> ModelUsage:
+        """The model usage of all passes."""
+        return sum_fields([ModelUsage(), *(summary.usage for summary in self.outcome.summaries)])
 
 
 def fit_transcript(
@@ -158,7 +153,7 @@ def fit_transcript(
     file: str = "",
     delta: TextHandler = lambda _: None,
 ) -> FitReport:
-    """Make a session fit; raises WindowTooSmall or CompactionStopped if that cannot be."""
+    """Make a session fit; raises WindowTooSmall or CompactionStopped if it cannot."""
     info, model = transcript.info, goal.model or newest_model(log) or ""
     limit = _limit(model, goal, file)
     overhead = fixed_tokens(info, log.count)
@@ -180,8 +175,8 @@ def fit_transcript(
     if limit.context and request.budget <= fixed:
         largest = "the system prompt and the tools"
         raise WindowTooSmall(usable=request.budget, fixed=fixed, largest=largest)
-    fitted = fit_view(request, goal.summarizer, delta=delta)
-    folded = {index for summary in fitted.folded for index in summary.fold.head_indexes}
+    outcome = fit_view(request, goal.summarizer, delta=delta)
+    folded = {index for summary in outcome.summaries for index in summary.fold.head_indexes}
     return FitReport(
         info=info,
         viewer=viewer,
@@ -191,9 +186,9 @@ def fit_transcript(
         usable=budget,
         fixed=fixed,
         used=used,
-        fitted=fitted,
-        folded_places=tuple(sorted(index for index in folded if before.get(index))),
-        gone=_token_fates(before, viewer),
+        outcome=outcome,
+        folded_indexes=tuple(sorted(index for index in folded if before.get(index))),
+        fates=_token_fates(before, viewer),
         shares=_shares(viewer),
     )
 
@@ -201,12 +196,12 @@ def fit_transcript(
 def _limit(model: str, goal: FitGoal, file: str) -> Limit:
     if goal.window is not None:
         limit = limits_with_window(limits_name(model), goal.window)
-        if usable(goal.policy, limit, model) * _ANSWER_SHARE >= limit.context:
+        if usable(goal.policy, limit, model) * _REPLY_SHARE >= limit.context:
             return limit
-        # In a window of the user's own an answer as long as a larger model's would leave no room.
-        return replace(limit, output=max(1, limit.context // _ANSWER_SHARE))
+        # In a small window, a reserve for the replies of a larger model would leave nothing.
+        return replace(limit, output=max(1, limit.context // _REPLY_SHARE))
     if not model and goal.target is None:
-        cause = "no message names a model; give --window N, or --model PROVIDER:NAME"
+        cause = "no message names a model; give --window N or --model PROVIDER:NAME"
         raise BadInput(cause, source=file or None)
     is_explicit = goal.target is None or bool(goal.model)  # a target alone needs no model
     return limits_or_default(limits_name(model), is_explicit=is_explicit)
@@ -217,7 +212,7 @@ def _tools(info: SessionInfo) -> tuple[ToolDeclaration, ...]:
     try:
         return tool_declarations(cast("list[object]", tools)) if isinstance(tools, list) else ()
     except BadInput:
-        return ()  # of a form that no provider is asked in
+        return ()  # in no known API format
 
 
 def _token_fates(before: Mapping[int, int], viewer: Viewer) -> TokenFates:
@@ -230,11 +225,11 @@ def _token_fates(before: Mapping[int, int], viewer: Viewer) -> TokenFates:
 
 
 def _shares(viewer: Viewer) -> ViewShares:
-    """What the view is made of now."""
+    """The tokens of each kind of content in the view."""
     view, cells, log = viewer.view(), viewer.cells, viewer.log
     placeholders = _placeholders(viewer)
     total = sum(cell.tokens for cell in cells.values())
-    # Beside its cells a view has notes, and the open request where that was folded.
+    # Besides its cells, a view has notes, and the open request if that was folded.
     other_tokens = viewer.tokens - total
     if (pivot := view.pivot) is None:
         return ViewShares(kept=total - placeholders, placeholders=placeholders, notes=other_tokens)
@@ -253,7 +248,7 @@ def _shares(viewer: Viewer) -> ViewShares:
 
 
 def _digest_tokens(text: str, whole: int, log: Log) -> int:
-    """The tokens of the digest at the end of a summary, or of one that is nothing else."""
+    """The tokens of the digest at the end of a summary, which may be a digest only."""
     if text.startswith(BEGINNING) or _SHORT_DIGEST.fullmatch(text):
         return whole
     before, heading, digest = text.rpartition(f"\n\n{BEGINNING}")
@@ -261,7 +256,7 @@ def _digest_tokens(text: str, whole: int, log: Log) -> int:
 
 
 def _placeholders(viewer: Viewer) -> int:
-    """The tokens of what stands in place of pruned outputs."""
+    """The tokens of the placeholders for pruned outputs."""
     log, tokens = viewer.log, 0
     for index, cell in viewer.cells.items():
         entry = log.entries[index]

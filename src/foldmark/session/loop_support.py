@@ -1,4 +1,4 @@
-"""What a loop or an adapter around a session needs beyond the session's public methods."""
+"""What an agent loop or an adapter needs beyond the public methods of a session."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -17,29 +17,29 @@ from .session import Session, open_beside, state_of
 
 
 class LoopSupport:
-    """The same session, as a loop or an adapter works with it."""
+    """Additional methods of a session, for agent loops and adapters."""
 
     def __init__(self, session: Session) -> None:
-        """Take the session, which goes on being used by itself."""
+        """Extend a session, which may still be used directly."""
         self._session = session
         self._state = state_of(session)
 
     @property
     def builder(self) -> MessageBuilder:
-        """What gives messages of this session their ids and times."""
+        """The builder of this session's messages."""
         return self._state.builder
 
     @property
     def asks_model(self) -> bool:
-        """Whether a compaction asks a model; else it costs nothing."""
+        """Whether a compaction calls a model; otherwise it costs nothing."""
         return compactor.summarizer(self._state) is not None
 
     @contextmanager
     def turn(self) -> Generator[None]:
-        """Hold the session for one turn; BadInput where another one is under way."""
+        """Hold the session for one turn; raises BadInput if another turn is running."""
         if not self._state.turn_lock.acquire(blocking=False):
             name = self._session.id
-            raise BadInput(f"session {name} has a turn under way; say more to that, or wait")
+            raise BadInput(f"session {name} is running a turn; wait, or send the text to that turn")
         try:
             yield
         finally:
@@ -48,19 +48,19 @@ class LoopSupport:
     def acquire(self) -> None:
         """Keep others from writing until the session is released or closed.
 
-        The first write does so by itself: this is for who must read before it, and be alone.
+        Writes do this themselves; call it to read something that must not change before a write.
         """
         self._state.acquire()
 
     def newest(self) -> Message | None:
-        """The newest message that is shown."""
+        """The newest message in the view, or None."""
         state = self._state
         with state.lock:
             state.refresh()
             return state.log.last.message if state.log.last else None
 
     def cost_of(self, operation: Operation) -> float:
-        """The dollars that the summary of a pivot cost; nothing for other acts."""
+        """The cost of a pivot's summary in dollars, or 0 for other operations."""
         state = self._state
         entry = (
             None
@@ -71,16 +71,16 @@ class LoopSupport:
         return float(info.cost or 0) if isinstance(info, AssistantInfo) else 0.0
 
     def child(self, title: str = "") -> Session:
-        """A new session in the same store for a part of the work of this one."""
+        """Create a session in the same store for a subtask of this one."""
         state = self._state
         info = self.builder.session_info(parent_id=state.id, title=title or UNSET)
         row = state.store.create(info, estimate=state.policy.estimate)
         return open_beside(self._session, row)
 
-    # --- what is written ---
+    # --- notes ---
 
     def finish_step(self, message: str, snapshot: str) -> Message:
-        """Note the snapshot with which the step of a message ended."""
+        """Store the snapshot at the end of a message's step."""
 
         def with_snapshot(message_before: Message) -> Message:
             parts = tuple(
@@ -92,11 +92,11 @@ class LoopSupport:
         return writer.amend(self._state, message, with_snapshot)
 
     def summarize_turn(self, message: str, summary: Json) -> Message:
-        """Note what came of a message of the user: its title, and the files that changed."""
+        """Store the outcome of a user message: its title and the files that changed."""
 
         def with_summary(message_before: Message) -> Message:
             if not isinstance(message_before.info, UserInfo):
-                raise BadInput(f"message {message!r} is not of the user")
+                raise BadInput(f"message {message!r} is not a user message")
             return replace(message_before, info=replace(message_before.info, summary=summary))
 
         return writer.amend(self._state, message, with_summary)
@@ -108,7 +108,7 @@ class LoopSupport:
         summary: Json | None = None,
         directory: str | None = None,
     ) -> None:
-        """Note the session's title, what it changed as a whole, and the folder it is about."""
+        """Store the session's title, its changes as a whole, and its working directory."""
         fields: Mapping[str, object] = {"title": title, "summary": summary, "directory": directory}
         changes = {name: value for name, value in fields.items() if value is not None}
         if changes:

@@ -1,4 +1,4 @@
-"""Makes messages out of what a program has at hand: a text, some parts, or a message."""
+"""Builds messages from a text, a list of parts, or a `Message`."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -33,11 +33,10 @@ Content = str | Sequence[AnyPart] | Message
 
 
 class MessageBuilder:
-    """Gives messages and parts their ids and times.
+    """Builds messages with ids and times.
 
-    Each id is greater than all before it, even when the clock goes back. The shape is OpenCode's
-    (prefix, time, random letters), with two hexadecimal digits more, so that the time does not
-    wrap around.
+    Each id is greater than all before it, even if the clock goes back. The format is OpenCode's
+    (prefix, time, random letters) with two more hexadecimal digits, so that the time does not wrap.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class MessageBuilder:
         now: Callable[[], int] = milliseconds,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """Take the session's id, the clock, and a function that gives n random bytes."""
+        """Build messages of a session, with a clock and a source of random bytes."""
         self.now = now
         self._session = session
         self._entropy = entropy
@@ -56,31 +55,31 @@ class MessageBuilder:
     def make_id(self, prefix: Prefix) -> str:
         """A new id."""
         with self._lock:
-            # Twelve bits leave room for 4096 ids a millisecond; more borrow from the next one.
+            # Twelve bits are enough for 4,096 ids per millisecond; more borrow from the next one.
             self._last = max(self._last + 1, self.now() << 12)
             stamp = self._last
         letters = (_LETTERS[byte % len(_LETTERS)] for byte in self._entropy(_RANDOM_LETTERS))
         return f"{prefix}_{stamp:014x}{''.join(letters)}"
 
     def session_info(self, name: str = "", **fields: Any) -> SessionInfo:
-        """What is said of a new session, under this id or a new one."""
+        """The info of a new session with this id, or with a new one."""
         now = self.now()
         time = Time(created=now, updated=now)
         return SessionInfo(id=name or self.make_id("ses"), time=time, **fields)
 
     def new_stamp(self) -> MessageIds:
-        """Ids and the time for a message of ours."""
+        """Ids and the time for a message that Foldmark writes."""
         message, part = self.make_id("msg"), self.make_id("prt")
         return MessageIds(session=self._session, message=message, part=part, at=self.now())
 
     def user(self, content: Content, info: Mapping[str, object]) -> Message:
-        """A message of the user."""
+        """A user message."""
         if isinstance(content, Message):
             return _check_role(content, UserInfo)
         return self._message(UserInfo, content, {"time": Time(created=self.now()), **info})
 
     def assistant(self, content: Content, info: Mapping[str, object], model: str) -> Message:
-        """An answer of a model; how it ended is told by its calls, if not by the program."""
+        """A model's reply; its finish reason follows from its calls unless `info` has one."""
         if isinstance(content, Message):
             message = _check_role(content, AssistantInfo)
             return replace(message, info=replace(message.info, **info)) if info else message
@@ -91,7 +90,7 @@ class MessageBuilder:
         return self._message(AssistantInfo, content, {**fields, **info})
 
     def model_ref(self, model: str) -> ModelRef | None:
-        """A model by its two names."""
+        """The provider and name of a model, or None for ""."""
         provider, _, name = model.rpartition(":")
         return ModelRef(provider_id=provider, model_id=name) if model else None
 
@@ -104,20 +103,20 @@ class MessageBuilder:
         message = self.make_id("msg")
         content = (TextPart(text=content),) if isinstance(content, str) else content
         if not isinstance(content, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
-            raise BadInput(f"a text, parts or a message is expected, not {type(content).__name__}")
+            raise BadInput(f"expected a str, parts or a Message, not {type(content).__name__}")
         parts = tuple([self._with_ids(part, message) for part in content])
         if kind is AssistantInfo:
             info.setdefault("finish", finish_of(parts))
         try:
             return Message(info=kind(id=message, session_id=self._session, **info), parts=parts)
         except TypeError as error:
-            raise BadInput(f"a message has no such field: {error}") from None
+            raise BadInput(f"unknown message field: {error}") from None
 
     def _with_ids(self, part: AnyPart, message: str) -> AnyPart:
         if isinstance(part, Other):
             return part
         if not isinstance(part, Part):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
-            raise BadInput(f"a part is expected (TextPart, ToolPart, …), not {type(part).__name__}")
+            raise BadInput(f"expected a part such as TextPart, not {type(part).__name__}")
         fields = {
             "id": part.id or self.make_id("prt"),
             "session_id": part.session_id or self._session,
@@ -128,6 +127,6 @@ class MessageBuilder:
 
 def _check_role(message: Message, kind: type[UserInfo] | type[AssistantInfo]) -> Message:
     if not isinstance(message.info, kind):
-        role = "user" if kind is UserInfo else "assistant"
-        raise BadInput(f"message {message.id!r} is not of the {role}")
+        role = "a user" if kind is UserInfo else "an assistant"
+        raise BadInput(f"message {message.id!r} is not {role} message")
     return message

@@ -1,4 +1,4 @@
-"""Opening a session: settings, store, model and hooks put together."""
+"""Opens sessions: combines settings, store, model and hooks."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -34,20 +34,19 @@ def open(  # noqa: A001, PLR0913 - `foldmark.open` is its name; each is a choice
     summarizer: str | Summarizer | None = None,
     **settings: Any,
 ) -> Session:
-    """A session in a store: a new one, `latest`, or the one of this id, made if there is none.
+    """Open a session: a new one, the "latest", or the one of an id, created if it does not exist.
 
-    `where` is a path or a postgresql:// address. `system` and `tools` are what requests hold beside
-    the view: they are counted, and a summary is asked for in a request that begins with them, so
-    that the provider's cache is read; `fixed` gives their tokens where they are not at hand.
-    `summarizer` is `digest`, a model's name, or an object that answers. The rest are settings; see
-    `Settings`.
+    `where` is a file or a postgresql:// address. `system` and `tools` are the rest of each request:
+    they are counted, and summaries are requested with them so that the provider's cache is used.
+    If you cannot pass them, pass their size as `fixed_tokens`. `summarizer` is "digest", the name
+    of a model, or a `Summarizer`. All other arguments are settings; see `Settings`.
     """
     chosen, rules = resolve_settings(where, policy, summarizer, settings)
     declared_tools = tuple(tool_declarations(tools))
     checked_hooks = check_hooks(hooks)
     model = None if isinstance(summarizer, str) else summarizer
     if model is None and chosen.summarizer not in (None, DIGEST):
-        # What is wrong with the model that was set to summarize is told now, and not later.
+        # Raise problems with the configured summarizer now, not at the first compaction.
         model = model_named(chosen.summarizer, base_url=chosen.base_url)
     store = open_store(chosen)
     try:
@@ -71,7 +70,7 @@ def make_session(
     hooks: tuple[object, ...] = (),
     summarizer: Summarizer | None = None,
 ) -> Session:
-    """The session of a row in an open store, with the hooks that are installed."""
+    """The session of a row in an open store, with all installed hooks."""
     where = settings.store or DEFAULT_STORE
     every_hook = (*installed_hooks(), *hooks)
     return Session(row, SessionSetup(store, settings, policy, where, every_hook, summarizer))
@@ -83,7 +82,7 @@ def resolve_settings(
     summarizer: str | Summarizer | None,
     settings: Mapping[str, Any],
 ) -> tuple[Settings, Policy]:
-    """What a caller, the environment and files have set, and the policy that comes of it."""
+    """The settings from arguments, environment and files, and the policy adjusted by them."""
     arguments: dict[str, Any] = {**settings, "store": None if where is None else str(where)}
     if isinstance(summarizer, str):
         arguments["summarizer"] = summarizer
@@ -94,7 +93,7 @@ def resolve_settings(
 
 
 async def aopen(where: str | Path | None = None, **options: Any) -> Session:
-    """`open`, async."""
+    """Async form of `open`."""
     return await asyncio.to_thread(open, where, **options)
 
 
@@ -113,6 +112,6 @@ def _find_or_create(store: Store, session: str | None, estimate: str) -> Session
     try:
         return store.create(info, estimate=estimate)
     except StoreError:
-        if row := store.find(info.id):  # another process was quicker
+        if row := store.find(info.id):  # another process was faster
             return row
         raise

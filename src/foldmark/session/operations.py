@@ -1,4 +1,4 @@
-"""Pruning and pivoting a session, and taking that back. Each call is one transaction."""
+"""Prunes, compactions, undo and revert of a session. Each call is one transaction."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,13 +28,13 @@ from .writer import write_message
 
 
 def prune(state: SessionState) -> Operation | None:
-    """Hide old tool outputs by marks; None where there is nothing to hide."""
+    """Hide old tool outputs; returns None if there is nothing to hide."""
     with state.lock:
         state.refresh()
         plan = view_prune(state.viewer, state.usable, explain=False)
         if not plan.prune:
             return None
-        protected = state.hooks.kept(plan)  # before the transaction: others need not wait for it
+        protected = state.hooks.protected_ordinals(plan)  # before the transaction
         number = state.write(lambda change: _prune(state, change, protected))
         return None if number is None else state.operation(number)
 
@@ -52,11 +52,11 @@ def _prune(state: SessionState, change: Change, protected: set[int]) -> int | No
     return number
 
 
-# --- a compaction that is queued ---
+# --- queued compactions ---
 
 
 def queue(state: SessionState, request: CompactionRequest) -> Operation | None:
-    """Queue a compaction by a marker; the one that is queued already, if one is."""
+    """Queue a compaction, and return it or the one that is queued already."""
     with state.lock:
         allowed = apply_hooks(state, request)
         if allowed is None:
@@ -65,19 +65,19 @@ def queue(state: SessionState, request: CompactionRequest) -> Operation | None:
 
 
 def pending(state: SessionState) -> Operation | None:
-    """The compaction that is queued, if one is."""
+    """The queued compaction, or None."""
     queued = read_operations(state.store.engine, state.key, QUEUED)
     if not queued:
-        return None  # as it is at most steps, however many pivots there are
+        return None  # the usual case: do not read all pivots
     pivots = state.store.operations(state.key, "pivot")
-    # What a newer pivot has folded is not waited for, until that one is taken back.
+    # A queued marker that a newer pivot has folded does not count, unless that one is undone.
     folded = max((pivot.marker or 0 for pivot in pivots if pivot.in_force), default=-1)
     waiting = [pivot for pivot in queued if (pivot.marker or 0) > folded]
     return waiting[-1] if waiting else None
 
 
 def cancel(state: SessionState, reason: str) -> Operation | None:
-    """Give a queued compaction up: it is never shown, and never tried again."""
+    """Cancel the queued compaction for good, and return it, or None if none is queued."""
 
     def job(change: Change) -> int | None:
         waiting = pending(state)
@@ -93,19 +93,17 @@ def cancel(state: SessionState, reason: str) -> Operation | None:
 
 
 def apply_hooks(state: SessionState, request: CompactionRequest) -> CompactionRequest | None:
-    """The compaction as hooks leave it; one that is queued already is not asked for again.
+    """Let hooks change a request, unless a compaction is queued already.
 
-    None where a hook forbids it, or where it is automatic and the policy is not.
+    Returns None if a hook vetoes it, or if the policy allows no automatic compaction.
     """
-    state.refresh()
-    request = replace(
-        request, viewer=state.viewer, instructions=request.instructions or state.focus
-    )
+    instructions = request.instructions or state.focus
+    request = replace(request, viewer=state.refresh(), instructions=instructions)
     if pending(state) is not None:
         return request
     if request.auto and not state.policy.auto:
         return None
-    changed, veto = state.hooks.compaction(request)
+    changed, veto = state.hooks.change_request(request)
     if veto is None:
         return changed
     state.write(lambda change: change.add_event(events.FAILED, reason=f"vetoed: {veto}"))
@@ -113,7 +111,7 @@ def apply_hooks(state: SessionState, request: CompactionRequest) -> CompactionRe
 
 
 def ensure_queued(state: SessionState, change: Change, request: CompactionRequest) -> int:
-    """The compaction that is queued, by another process perhaps, or a new one."""
+    """The number of the queued compaction; queues one if there is none."""
     waiting = pending(state)
     return waiting.number if waiting else _write_marker(state, change, request)
 
@@ -128,7 +126,7 @@ def _write_marker(state: SessionState, change: Change, request: CompactionReques
     before = state.viewer.tokens
     number = change.add_operation("pivot", marker=change.places, before=before)
     write_message(state, change, marker)
-    # Who makes the summary, here or elsewhere, finds with the event what hooks wished.
+    # Stored with the event for whichever process makes the summary.
     options = {
         "context": list(request.context),
         "prompt": request.prompt,
@@ -145,7 +143,7 @@ def _write_marker(state: SessionState, change: Change, request: CompactionReques
     return number
 
 
-# --- a pivot ---
+# --- pivots ---
 
 
 def complete(
@@ -155,10 +153,10 @@ def complete(
     *,
     resume: bool = False,
 ) -> Operation:
-    """Complete the queued compaction, or a new one: marker, summary and tail at once.
+    """Complete the queued compaction, or a new one, in one transaction.
 
-    `summary` is given the place of the marker that waits, if one does. A request that names a
-    marker has been claimed already.
+    `summary_for` gets the index of the queued marker, or None. A request with a marker has been
+    claimed already.
     """
     job = partial(_write_pivot, state, request=request, summary_for=summary_for, resume=resume)
     return state.operation(state.write(job))
@@ -173,9 +171,9 @@ def _write_pivot(
     resume: bool,
 ) -> int:
     before, is_claimed = state.viewer.tokens, request.marker is not None
-    waiting = pending(state)  # asked here, where no other process can change it
-    if request.operation is not None and (waiting is None or waiting.number != request.operation):
-        raise BadInput(f"compaction {request.operation} of session {state.id} is not waiting any more")
+    waiting = pending(state)  # read in the transaction: no other process can change it
+    if request.operation not in (None, waiting and waiting.number):
+        raise BadInput(f"compaction {request.operation} of session {state.id} is no longer queued")
     summary = summary_for(None if waiting is None else waiting.marker)
     if waiting is None:
         number = _write_marker(state, change, request)
@@ -183,20 +181,18 @@ def _write_pivot(
     else:
         number, marker = waiting.number, waiting.marker or 0
     if not change.claim(number, state.holder, anew=not is_claimed):
-        raise BadInput(f"compaction {number} of session {state.id} is another's, or done")
+        cause = "is claimed by another process, or completed"
+        raise BadInput(f"compaction {number} of session {state.id} {cause}")
     if not is_claimed:
         change.add_event(events.STARTED, act=number)
     message, index = _write_summary(state, change, (number, marker), summary)
     if summary.fold.replay is not None:
-        # The request that overflowed, once more, its files named and not shown.
-        write_message(
-            state,
-            change,
-            state.builder.user(tuple(map(_replay_part, summary.fold.replay.parts)), {}),
-        )
+        # Repeat the request that overflowed, with the names of its files only.
+        parts = tuple(map(_replay_part, summary.fold.replay.parts))
+        write_message(state, change, state.builder.user(parts, {}))
     after = state.load_changed(change)
     if resume and _must_resume(state):
-        # In the user's place, marked as not theirs.
+        # A user message, marked as not written by the user.
         part = TextPart(text=state.policy.compact.resume, synthetic=True)
         write_message(state, change, state.builder.user((part,), {}))
         after = state.load_changed(change)
@@ -216,7 +212,7 @@ def _write_pivot(
 def _write_summary(
     state: SessionState, change: Change, pivot: tuple[int, int], summary: Summary
 ) -> tuple[Message, int]:
-    """Write the summary of an act and where its tail begins; the message and its place."""
+    """Write the summary of a pivot and the start of its tail; returns the message and its index."""
     number, marker = pivot
     tail_id = summary.fold.tail_start
     tail = None if tail_id is None else state.log.index_of(tail_id, below=marker)
@@ -236,14 +232,14 @@ def _write_summary(
         number, memory=memory, marker=marker, summary=index, tail=tail, tail_id=tail_id
     )
     change.settled = change.places
-    change.index()  # what is folded now is no longer at hand to be looked through
+    change.index()  # searches need it: the folded messages leave memory
     return message, index
 
 
 def _update_marker(
     state: SessionState, change: Change, marker: int, tail_id: str | None, words: int | None
 ) -> None:
-    """Write into the marker where its tail begins, and how long the user's words may be."""
+    """Write the start of the tail, and the limit of the user's text, into the marker."""
     entry = state.log.entries[marker]
     part = marker_part(entry.message)
     if part is None or (tail_id is None and words is None):
@@ -257,7 +253,7 @@ def _update_marker(
 
 
 def _must_resume(state: SessionState) -> bool:
-    """Whether a model would otherwise be asked to follow its own words."""
+    """Whether the view would otherwise end with the model's own message."""
     messages = state.viewer.view().messages
     replayed = bool(messages) and isinstance(messages[-1], UserMessage)
     always = state.policy.compact.always_resume
@@ -265,17 +261,17 @@ def _must_resume(state: SessionState) -> bool:
 
 
 def _replay_part(part: AnyPart) -> AnyPart:
-    """A part without the ids of the message that it is a copy of; a file as its name."""
+    """A copy of a part without its ids; a file becomes its name."""
     if isinstance(part, FilePart):
         return TextPart(text=file_placeholder(part))
     return replace(part, id=UNSET, message_id=UNSET) if isinstance(part, TextPart) else part
 
 
-# --- taking back ---
+# --- undo, redo, revert ---
 
 
 def undo_or_redo(state: SessionState, number: int | None, *, undo: bool) -> Operation:
-    """Take back the latest act in force, or put in force what was undone last; or this one."""
+    """Undo the latest operation in force, or redo the last undone one; or the one of a number."""
 
     def job(change: Change) -> int:
         operation = _target_operation(state, number, undo=undo)
@@ -283,13 +279,12 @@ def undo_or_redo(state: SessionState, number: int | None, *, undo: bool) -> Oper
         change.set_undone(operation.number, undone=undo)
         after = state.load_changed(change)
         kind = events.UNDONE if undo else events.REDONE
-        change.add_event(
-            kind, act=operation.number, what=operation.kind, before=before, after=after
-        )
+        details = {"what": operation.kind, "before": before, "after": after}
+        change.add_event(kind, act=operation.number, **details)
         return operation.number
 
     with state.lock:
-        _target_operation(state, number, undo=undo)  # refuse before a lease is asked for
+        _target_operation(state, number, undo=undo)  # raise before taking the lease
         return state.operation(state.write(job))
 
 
@@ -298,17 +293,13 @@ def _target_operation(state: SessionState, number: int | None, *, undo: bool) ->
         operation = state.operation(number)
         if operation.in_force if undo else _can_redo(operation):
             return operation
-        raise BadInput(f"act {number} is {operation.state}: there is nothing to take back")
-    operations = state.store.operations(state.key)
+        verb = "undone" if undo else "redone"
+        raise BadInput(f"operation {number} is {operation.state} and cannot be {verb}")
+    candidates = state.store.operations(state.key)
     if undo:
-        candidates = sorted(
-            (operation for operation in operations if operation.in_force),
-            key=lambda operation: operation.order,
-        )
+        candidates = sorted((one for one in candidates if one.in_force), key=lambda one: one.order)
     else:
-        candidates = sorted(
-            filter(_can_redo, operations), key=lambda operation: operation.undone or 0
-        )
+        candidates = sorted(filter(_can_redo, candidates), key=lambda one: one.undone or 0)
     if not candidates:
         raise BadInput(f"session {state.id}: there is nothing to {'undo' if undo else 'redo'}")
     return candidates[-1]
@@ -319,7 +310,7 @@ def _can_redo(operation: Operation) -> bool:
 
 
 def revert(state: SessionState, message: str) -> Operation:
-    """Go back to a message: what came after it is hidden, what was folded since is shown."""
+    """Go back to a message: later messages are hidden, later operations no longer apply."""
 
     def job(change: Change) -> int:
         index = state.message_index(message, hidden=True)

@@ -1,4 +1,4 @@
-"""Looking at a session: its view, its plan, and what was said, searched and recalled."""
+"""Reads from a session: view, plan, search, recall, export and events."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,16 +23,16 @@ from foldmark.tokens.limits import Limit
 
 from .state import SessionState
 
-# Seconds between two looks for events; they become longer while nothing happens.
+# Seconds between two polls for events; the pause grows while there are none.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
 
 
 def view(state: SessionState, operation: int | None = None, *, after: bool = False) -> View:
-    """What the model is shown now, or was shown right before or after an act."""
+    """The view now, or just before or after an operation."""
     if operation is None:
         with state.lock:
             current = state.refresh().view()
-        return state.hooks.view(current)
+        return state.hooks.change_view(current)
     with state.lock, state.report_damage():
         part = state.slice(operation, after=after)
         state.operation(operation)
@@ -41,14 +41,14 @@ def view(state: SessionState, operation: int | None = None, *, after: bool = Fal
 
 
 def plan(state: SessionState) -> Plan:
-    """What prune and compact would do, and why."""
+    """What pruning and compacting would do now, and why."""
     with state.lock:
         viewer, limit = state.refresh(), _window(state)
         return session_plan(viewer, limit, model=state.model, fixed=state.fixed_tokens)
 
 
 def pressure(state: SessionState) -> float:
-    """Used ÷ usable; over 1 is too much."""
+    """The share of the usable window that is in use; more than 1 means that it is full."""
     with state.lock:
         viewer, limit = state.refresh(), _window(state)
         if limit.context == 0:
@@ -58,16 +58,16 @@ def pressure(state: SessionState) -> float:
 
 def _window(state: SessionState) -> Limit:
     if state.limit is None:
-        raise BadPolicy("no window is known; give model=… or window=…")
+        raise BadPolicy("the context window is unknown; give model=… or window=…")
     return state.limit
 
 
 def search(state: SessionState, query: str, limit: int) -> list[SearchHit]:
-    """Where words were said, shown or not: exact matches first, then the newest."""
+    """Search all messages, including hidden ones: exact matches first, then newest first."""
     with state.lock:
         row = state.store.row(state.key)
         if row.places - row.indexed >= WORTH_INDEXING:
-            # What was imported is indexed by who searches first; where that cannot be, it is read.
+            # The first search after an import builds the index; if it cannot, it reads all rows.
             with suppress(StoreError):
                 state.store.index(state.key)
         viewer = state.refresh()
@@ -87,17 +87,17 @@ def search(state: SessionState, query: str, limit: int) -> list[SearchHit]:
 
 
 def recall(state: SessionState, name: str) -> str:
-    """The content behind a handle, hidden or not."""
+    """The full content behind a handle, whether or not it is hidden."""
     ordinal = ordinal_of(name)
     entry = None if ordinal is None else state.store.message_with_part(state.key, ordinal)
     if entry is None or ordinal is None:
-        raise BadInput(f"{name!r} is no handle of session {state.id}")
+        raise BadInput(f"session {state.id} has no handle {name!r}")
     with state.report_damage():
         return part_text(entry.message.parts[ordinal - entry.ordinal])
 
 
 def export(state: SessionState, *, reverted: bool) -> Transcript:
-    """The whole session, with its marks, as `opencode export` writes it."""
+    """The whole session in the format of `opencode export`."""
     part = Slice(everything=True, reverted=reverted)
     with state.report_damage():
         loaded = state.store.load(state.key, part, estimate=state.policy.estimate)
@@ -110,7 +110,7 @@ def export(state: SessionState, *, reverted: bool) -> Transcript:
 
 
 def poll(state: SessionState, after: int, seconds: float | None) -> Iterator[list[Event] | float]:
-    """The events after one as they come, and the seconds to wait where there are none."""
+    """Yield new events as they occur, or the seconds to wait if there are none."""
     waited, pause = 0.0, _SHORTEST_PAUSE
     while seconds is None or waited <= seconds:
         events = state.store.events(state.row, after)

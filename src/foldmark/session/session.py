@@ -253,7 +253,7 @@ class Session(Closing, AsyncClosing):
         """
         name = None if api is None else codec_named(api).name
         compactor.run(self._state, compactor.fit(self._state))
-        return compactor.outgoing_messages(self._state, name)
+        return compactor.view_messages(self._state, name)
 
     def view(self, *, before: int | None = None, after: int | None = None) -> View:
         """The view that the model gets now, or got just before or after an operation number."""
@@ -481,7 +481,7 @@ class Session(Closing, AsyncClosing):
         """Async form of `messages`; models are called in the caller's event loop."""
         name = None if api is None else codec_named(api).name
         await compactor.arun(self._state, compactor.fit(self._state))
-        return await asyncio.to_thread(compactor.outgoing_messages, self._state, name)
+        return await asyncio.to_thread(compactor.view_messages, self._state, name)
 
     async def afit(self) -> Operation | None:
         """Async form of `fit`; models are called in the caller's event loop."""

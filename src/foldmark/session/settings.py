@@ -1,13 +1,12 @@
-"""What a user sets: in files, in the environment, as arguments; the later way beats the earlier.
+"""Settings from files, environment variables and arguments; later sources override earlier ones.
 
-A setting is a field of `Settings`. All ways know its name and type from there, so a new one needs
-nothing more, unless a project's file may set it: `PROJECT_KEYS`. What is wrong is told with its
-place: the line of the file, or the variable. What a setting does is told where it is used; a
-store's password is never told at all.
+A setting is a field of `Settings`; all sources take its name and type from there. `PROJECT_KEYS`
+lists those that a project's file may set. Errors name the file and line, or the variable, but
+never the password of a store.
 
-There are two files, the later beats the earlier: the user's own, and the one that FOLDMARK_CONFIG
-names, else the nearest one in or above the working folder. That one may come with a cloned
-repository, so it may set only what does no harm.
+There are two files: the user's own, then the one that FOLDMARK_CONFIG names, else the nearest one
+in or above the working directory. The nearest one may come with a cloned repository, so it may
+only set what is harmless.
 """
 
 import os
@@ -33,20 +32,20 @@ from foldmark.tokens.limits import Limit, model_limits
 
 OWN_FILE, SHARED_FILE = "foldmark.toml", "pyproject.toml"
 PREFIX = "FOLDMARK_"
-DIGEST = "digest"  # in place of a summarizer's name: nobody is asked
+DIGEST = "digest"  # the value of `summarizer` for summaries without a model
 
-_ABOVE_ZERO, _DAY = nextafter(0, 1), 86_400.0  # clocks and locks do not take any number
-_SECONDS = "more than 0 seconds, and a day at most"
-# The least and the most of numbers, how that is told, and of which keys.
+_ABOVE_ZERO, _DAY = nextafter(0, 1), 86_400.0  # clocks and locks overflow with larger numbers
+_SECONDS = "more than 0 seconds, and at most a day"
+# Minimum, maximum, the text of the error, and the keys.
 _BOUNDS = (
     (1, inf, "1 or more tokens", ("window", "input", "output", "summary_tokens")),
     (0, inf, "0 or more tokens", ("reserved", "tail_tokens", "output_cap")),
     (0, inf, "0 or more", ("compaction_calls",)),
     (_ABOVE_ZERO, nextafter(inf, 0), "more than 0", ("compaction_seconds", "compaction_cost")),
     (_ABOVE_ZERO, _DAY, _SECONDS, ("lease_seconds", "hook_seconds")),
-    (0, _DAY, _SECONDS, ("wait_seconds",)),  # not to wait at all makes sense
+    (0, _DAY, "0 seconds to a day", ("wait_seconds",)),
 )
-# Variables that are no settings: two switches of the policy, this module's own, and the tests'.
+# Variables that are not settings: two policy switches, the config file, and those of the tests.
 _OTHERS = (
     "DISABLE_AUTOCOMPACT",
     "DISABLE_PRUNE",
@@ -56,23 +55,22 @@ _OTHERS = (
     "EXAMPLES",
     "WEIGHTS",
 )
-# Closer than difflib's own 0.6: FOLDMARK_TOKEN may be another program's, not a misspelt STORE.
+# Stricter than difflib's 0.6: FOLDMARK_TOKEN may belong to another program, not mean STORE.
 _CUTOFF = 0.75
 _SWITCHES = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
 }
 
-# What TOML calls otherwise than JSON, and what is meant where such a thing is expected.
+# Words of JSON errors, and what to say instead for TOML.
 _TOML_WORDS = {
     "expected a list": "expected a list of texts",
     "expected an object": "expected a number per model, like model=0.8",
     "an object": "a table",
 }
 
-# What the file of a project may set: figures and switches that only change when and how much of a
-# session is shown. All else only the user may set: where data and keys go, what is asked, what it
-# may cost, and what protects the data.
+# A project's file may set limits and switches that only change how much of a session is visible.
+# Only the user may set where data and keys go, prompts, costs, and what protects the data.
 PROJECT_KEYS = frozenset(
     {
         *("policy", "window", "input", "output", "auto", "prune", "reserved", "threshold"),
@@ -83,37 +81,37 @@ PROJECT_KEYS = frozenset(
 
 
 class Settings(Frozen):
-    """Everything that a user can set."""
+    """All settings of a user."""
 
     store: str | None = None  # a path, or postgresql://…
     model: str | None = None  # provider:name
     policy: str = FOLDMARK.name
-    window: int | None = None  # tokens of the model's context, whatever the snapshot says
-    input: int | None = None  # what the model takes of that, where it takes less
+    window: int | None = None  # the context window in tokens, instead of the model's known one
+    input: int | None = None  # input tokens that the model accepts, if less than the window
     output: int | None = None
-    auto: bool | None = None  # None, here and below: as the policy says
+    auto: bool | None = None  # None, here and below: the policy decides
     prune: bool | None = None
     reserved: int | None = None
     threshold: Threshold | None = None
-    thresholds: Mapping[str, Threshold] = {}  # by the name of a model, or a pattern
+    thresholds: Mapping[str, Threshold] = {}  # by model name or pattern
     tail_tokens: int | None = None
     output_cap: int | None = None
-    protected_tools: tuple[str, ...] | None = None  # these are never pruned
+    protected_tools: tuple[str, ...] | None = None  # outputs that are never pruned
     estimate: str | None = None  # the token counter
     summarizer: str | None = None  # `digest`, or provider:name; None: the session's own model
-    base_url: str | None = None  # of a server for it that talks as OpenAI's does
+    base_url: str | None = None  # of an OpenAI-compatible server for the summarizer
     summary_tokens: int | None = None
-    compaction_calls: int | None = None  # to models for one compaction, at most
+    compaction_calls: int | None = None  # maximum model calls for one compaction
     compaction_seconds: float | None = None
     compaction_cost: float | None = None  # dollars
     mask_secrets: bool | None = None  # in digests and summaries
-    lease_seconds: float = 30.0  # a writer that is silent for so long has lost its session
-    wait_seconds: float = 10.0  # for another writer to end
+    lease_seconds: float = 30.0  # a writer that is silent for longer loses the session
+    wait_seconds: float = 10.0  # to wait for another writer
     hook_seconds: float = 5.0
-    durable: bool = True  # each commit is on the disk before it is told
+    durable: bool = True  # flush each commit to disk before reporting success
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Raise BadPolicy for values that make no sense."""
         for low, high, allowed, keys in _BOUNDS:
             for key in keys:
                 figure: float | None = getattr(self, key)
@@ -121,10 +119,10 @@ class Settings(Frozen):
                     raise BadPolicy(f"{key} is {figure}; it must be {allowed}")
         for key in ("store", "model", "summarizer", "base_url"):
             if getattr(self, key) is not None and not getattr(self, key).strip():
-                raise BadPolicy(f"{key} is empty")
+                raise BadPolicy(f"{key} is empty; set a value, or leave it out")
         with _naming_key("policy"):
             preset(self.policy)
-        # An exact counter is slow to load: whoever counts finds out whether it is there.
+        # Exact counters are slow to load: the first use shows whether one is installed.
         if self.estimate is not None and not self.estimate.startswith("tiktoken:"):
             with _naming_key("estimate"):
                 counter(self.estimate)
@@ -135,18 +133,18 @@ class Settings(Frozen):
                 WindowRules(threshold=threshold)
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """The fields as they may be printed."""
+        """The fields, without the password of the store."""
         fields: Json = {key: getattr(self, key) for key in self.__struct_fields__}
         if self.store:
             fields["store"] = masked_address(self.store)
         return list(fields.items())
 
     def __repr__(self) -> str:
-        """The same as one text."""
+        """The fields as text, without the password of the store."""
         return f"Settings({', '.join(f'{key}={value!r}' for key, value in self.__rich_repr__())})"
 
     def rules(self, policy: Policy | None = None) -> Policy:
-        """The policy, the one given or the one that is named, adjusted by what is set beside it."""
+        """The given or named policy, adjusted by the other settings."""
         policy = (policy or preset(self.policy)).adjusted(
             auto=self.auto,
             prune=self.prune,
@@ -173,25 +171,22 @@ class Settings(Frozen):
         )
 
     def limit(self) -> Limit | None:
-        """The model's limits, or None where neither a window nor a model is set."""
-        model_limit = None
+        """The model's limits, or None if neither a window nor a model is set."""
+        preset_limit = None
         try:
-            model_limit = model_limits(limits_name(self.model)) if self.model is not None else None
+            preset_limit = None if self.model is None else model_limits(limits_name(self.model))
         except UnknownModel:
             if self.window is None:
                 raise
-        context = self.window or (model_limit.context if model_limit else None)
+        context = self.window or (preset_limit.context if preset_limit else None)
         if context is None:
             return None
-        # A window of the user's stands for all that is known of the input.
-        input_limit = self.input or (model_limit.input if model_limit and not self.window else None)
-        if input_limit and context:
-            input_limit = min(input_limit, context)
-        return Limit(
-            context=context,
-            output=self.output or (model_limit.output if model_limit else 0),
-            input=input_limit,
-        )
+        # The user's window also replaces the known limit of the input.
+        tokens = self.input or (preset_limit.input if preset_limit and not self.window else None)
+        if tokens and context:
+            tokens = min(tokens, context)
+        output = self.output or (preset_limit.output if preset_limit else 0)
+        return Limit(context=context, output=output, input=tokens)
 
 
 _KINDS: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(Settings)}
@@ -203,9 +198,9 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     **arguments: object,
 ) -> Settings:
-    """What files, the environment and the arguments set; None is an argument not given.
+    """The settings from files, environment and arguments; an argument of None is ignored.
 
-    A key is taken whole from the last way that has it: tables and lists are not merged.
+    Each key comes from the last source that has it: tables and lists are not merged.
     """
     variables = os.environ if environment is None else environment
     values = {
@@ -222,28 +217,28 @@ def load_settings(
 
 
 class _Origin(Frozen):
-    """Where settings were found, so that an error can tell it."""
+    """Where settings come from, for error messages."""
 
     source: str | None = None
-    text: str = ""  # of a file
-    table: tuple[str, ...] = ()  # of the file, in which the settings lie
+    text: str = ""  # the content of the file
+    table: tuple[str, ...] = ()  # the table of the file that has the settings
 
-    def place(self, path: tuple[str, ...]) -> str | None:
-        """The line on which a key is set: the last before which it is not there."""
+    def line(self, path: tuple[str, ...]) -> str | None:
+        """The line that sets a key: the text before it does not have the key yet."""
         lines = self.text.split("\n")
         for above in reversed(range(len(lines))):
             if path[-1] not in lines[above]:
                 continue
-            # The half of a document is none: the line lies within a value.
+            # The text before a line inside a value is not valid TOML.
             with suppress(ValueError, RecursionError):
                 before = tomllib.loads("\n".join(lines[:above]))
                 if _lookup(before, (*self.table, *path)) is None:
                     return f"line {above + 1}"
-        return None  # the key is written with escapes
+        return None  # the key is written with escape sequences
 
-    def refusal(self, path: tuple[str, ...], cause: str) -> BadInput:
-        """The error for a key."""
-        return BadInput(cause, source=self.source, location=self.place(path))
+    def error(self, path: tuple[str, ...], cause: str) -> BadInput:
+        """An error about a key."""
+        return BadInput(cause, source=self.source, location=self.line(path))
 
 
 def _lookup(document: object, path: tuple[str, ...]) -> object:
@@ -255,31 +250,29 @@ def _lookup(document: object, path: tuple[str, ...]) -> object:
 
 
 def _check(path: tuple[str, ...], value: object, origin: _Origin) -> Any:
-    """The value of a key, if it is of the right type and makes sense."""
+    """The converted value of a key; raises if it is unknown, or its value has no sense."""
     key, *models = path
     if key not in _KINDS:
-        raise origin.refusal(path, _unknown_key(key))
+        raise origin.error(path, _unknown_key(key))
     if key == "thresholds" and not models and isinstance(value, Mapping):
         table = cast("Mapping[str, object]", value)
-        return {
-            model: _check((key, model), converted, origin) for model, converted in table.items()
-        }
+        return {model: _check((key, model), item, origin) for model, item in table.items()}
     try:
         converted: Any = msgspec.convert(value, Threshold if models else _KINDS[key])
     except msgspec.ValidationError as error:
-        raise origin.refusal(path, _type_problem(".".join(path), value, str(error))) from None
+        raise origin.error(path, _type_problem(".".join(path), value, str(error))) from None
     try:
         alone: Json = {key: {models[0]: converted} if models else converted}
         Settings(**alone)
     except BadPolicy as error:
-        labels = (origin.source, origin.place(path), str(error))
+        labels = (origin.source, origin.line(path), str(error))
         raise BadPolicy(": ".join(label for label in labels if label)) from None
     return converted
 
 
 def _unknown_key(key: str) -> str:
     near = get_close_matches(key, _KINDS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(_KINDS)}"
+    hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(_KINDS)}"
     return f"unknown key {printable(key)!r}; {hint}"
 
 
@@ -302,19 +295,19 @@ def _naming_key(key: str) -> Generator[None]:
 
 
 def _resolve_store(store: str, folder: Path) -> str:
-    """A store with its path made whole: `~` is the home, and the rest begins in a folder."""
+    """The store with an absolute path: relative ones start in `folder`, `~` is expanded."""
     if "://" in store or store == ":memory:" or PAIRS.match(store):
         return store
     return str(folder / _expand_home(store))
 
 
 def _expand_home(name: str) -> Path:
-    with suppress(RuntimeError):  # nobody is called so: then the file is
+    with suppress(RuntimeError):  # no such user: the file itself has that name
         return Path(name).expanduser()
     return Path(name)
 
 
-# --- the file ------------------------------------------------------------------------------
+# --- files ---------------------------------------------------------------------------------
 
 
 def _from_files(folder: Path, environment: Mapping[str, str]) -> Json:
@@ -326,13 +319,14 @@ def _from_files(folder: Path, environment: Mapping[str, str]) -> Json:
         source = printable(config)
         more = _read_file(_expand_home(config).absolute(), source)
         if more is None:
-            raise BadInput("there is no [tool.foldmark] in it", source=source)
+            cause = f"no [tool.foldmark] table; add it, or name another file in {PREFIX}CONFIG"
+            raise BadInput(cause, source=source)
         return values | more
     return values | _from_project(folder.resolve(), own)
 
 
 def _from_project(folder: Path, own: Path) -> Json:
-    """What the nearest file sets; nothing if that is the user's own, which is read already."""
+    """The settings of the nearest file, unless that is the user's own, which is read already."""
     for directory in (folder, *folder.parents):
         for path in (directory / OWN_FILE, directory / SHARED_FILE):
             if not _exists(path, Path.is_file):
@@ -342,37 +336,37 @@ def _from_project(folder: Path, own: Path) -> Json:
             source = printable(os.path.relpath(path, folder))
             if (values := _read_file(path, source, instead=own)) is not None:
                 return values
-        if _exists(directory / ".git", Path.exists):  # in a worktree it is a file
+        if _exists(directory / ".git", Path.exists):  # a file in a worktree
             break
     return {}
 
 
 def _exists(path: Path, test: Callable[[Path], bool]) -> bool:
-    with suppress(OSError):  # a folder above that is closed to us has nothing for us
+    with suppress(OSError):  # ignore directories without read permission
         return test(path)
     return False
 
 
 def _read_file(path: Path, source: str, instead: Path | None = None) -> Json | None:
-    """What a file sets; None for a pyproject.toml that has no table of ours.
+    """The settings of a file, or None for a pyproject.toml without a [tool.foldmark] table.
 
-    What a project's file may not set is refused with the file to use `instead`.
+    If `instead` is given, raises for keys that only that file may set.
     """
     text = _read_text(path, source)
     table = ("tool", "foldmark") if path.name == SHARED_FILE else ()
     if table and table[-1] not in text:
-        return None  # whatever else is wrong with it is not ours to tell
+        return None  # other errors in it do not matter here
     entries = _lookup(_parse(text, source), table)
     if entries is None:
         return None
     if not isinstance(entries, dict):
-        refusal = _Origin(source=source, text=text).refusal
-        raise refusal(table, "tool.foldmark: expected a table")
+        origin = _Origin(source=source, text=text)
+        raise origin.error(table, "tool.foldmark: expected a table")
     file = _Origin(source=source, text=text, table=table)
     for key in cast("Json", entries):
         if instead is not None and key in USER_KEYS:
             cause = f"{key} cannot be set in a project's file; set it in {printable(str(instead))}"
-            raise file.refusal((key,), cause)
+            raise file.error((key,), cause)
     values = {key: _check((key,), value, file) for key, value in cast("Json", entries).items()}
     if "store" in values:
         values["store"] = _resolve_store(values["store"], path.parent)
@@ -380,9 +374,9 @@ def _read_file(path: Path, source: str, instead: Path | None = None) -> Json | N
 
 
 def user_file(environment: Mapping[str, str]) -> Path:
-    """The user's own file of settings, whether or not it is there."""
+    """The path of the user's own settings, whether or not the file exists."""
     folder = environment.get("XDG_CONFIG_HOME", "")
-    # As the specification of XDG has it: a path that does not begin at the root is none.
+    # The XDG specification: ignore a relative path.
     above = Path(folder) if Path(folder).is_absolute() else _expand_home("~/.config")
     return above / "foldmark" / OWN_FILE
 
@@ -392,10 +386,12 @@ def _read_text(path: Path, source: str) -> str:
         return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise BadInput("not UTF-8 text", source=source, location=f"line {line}") from None
+        raise BadInput(
+            "not UTF-8 text; save it as UTF-8", source=source, location=f"line {line}"
+        ) from None
     except FileNotFoundError:
-        raise BadInput("there is no such file", source=source) from None
-    except (OSError, ValueError) as error:  # ValueError: no path at all
+        raise BadInput(f"file not found; check {PREFIX}CONFIG", source=source) from None
+    except (OSError, ValueError) as error:  # ValueError: not a path
         cause = getattr(error, "strerror", None) or error
         raise BadInput(f"cannot be read: {cause}", source=source) from None
 
@@ -407,14 +403,14 @@ def _parse(text: str, source: str) -> Json:
         raise BadInput("nested too deeply", source=source) from None
     except ValueError as error:
         cause, _, at = str(error).partition(" (at ")
-        if at.startswith("end"):  # of the document, where something is missing
+        if at.startswith("end"):  # of the document
             last = text.rstrip().count("\n") + 1
             at = f"line {last}"
         cause = f"not valid TOML: {cause[:1].lower()}{cause[1:]}"
         raise BadInput(cause, source=source, location=at.partition(",")[0] or None) from None
 
 
-# --- the environment and the arguments -----------------------------------------------------
+# --- environment and arguments -------------------------------------------------------------
 
 
 def _from_environment(environment: Mapping[str, str]) -> Json:
@@ -444,7 +440,7 @@ def _refuse_misspelled(environment: Mapping[str, str]) -> None:
 
 
 def _from_text(text: str, kind: Any) -> object:
-    """What a text says of this kind, as TOML would have it, or the text itself if it does not."""
+    """The TOML value of a text for this type, or the text itself if it does not convert."""
     if kind is _KINDS["thresholds"]:
         pairs = [item.rpartition("=") for item in _items(text)]
         thresholds = {name.strip(): _number(figure.strip()) for name, _, figure in pairs}

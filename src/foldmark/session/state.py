@@ -1,13 +1,13 @@
-"""What a session object holds: the store, the lease to write, and the log as far as it is shown.
+"""The state of a session object: its store, its lease, and the part of the log in memory.
 
-Everything that lasts between two calls is here, in one place: the lock, the heartbeat, what is
-known of the store, and the marks of each thread. What is done with it is told in `reader`,
-`writer`, `operations` and `compactor`, which hold nothing themselves.
+Everything that lasts between two calls is here: the lock, the heartbeat, what is known of the
+store, and the marks of each thread. `reader`, `writer`, `operations` and `compactor` work on it
+and keep no state themselves.
 
-Reading needs no lease: what others wrote is noticed by the session's version. Writing takes the
-lease, and every write is one transaction that checks it. A process that was stopped for longer than
-its lease and overtaken by another one is told so once, by SessionOvertaken from its next write; the
-call after that works again, on the session as the other one left it.
+Reading needs no lease; the session's version shows whether others have written. Writing takes the
+lease, and every write is one transaction that checks it. If a process was suspended for longer
+than its lease and another one took over, its next write raises SessionOvertaken once; the write
+after that continues from what the other process stored.
 """
 
 import logging
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _log = logging.getLogger("foldmark")
-_TRIES = 3  # of a write that found the session changed since it was read
+_TRIES = 3  # attempts of a write if the session changed since it was read
 
 
 class SessionSetup(NamedTuple):
-    """With what a session is opened; its forks and children are opened with the same."""
+    """The arguments for opening a session; its forks and children get the same."""
 
     store: Store
     settings: Settings
@@ -60,10 +60,10 @@ class SessionSetup(NamedTuple):
 
 
 class SessionState:
-    """Keeps a session's log up to date with the store, and its lease alive."""
+    """Keeps a session's log in step with the store, and its lease alive."""
 
     def __init__(self, row: SessionRow, setup: SessionSetup) -> None:
-        """Take the session, and the store that it is in."""
+        """Load the session from its store."""
         self.setup = setup
         self.store = setup.store
         self.settings = setup.settings
@@ -72,53 +72,49 @@ class SessionState:
         self.id = row.id
         self.limit = setup.settings.limit()
         self.model = setup.settings.model or ""
-        self.fixed_tokens = (
-            0  # tokens of the system prompt and the tools, which are in every request
-        )
-        self.system = ""  # these two, where the program has said what they are
+        self.fixed_tokens = 0  # of the system prompt and the tools, which every request contains
+        self.system = ""
         self.tools: tuple[ToolDeclaration, ...] = ()
-        self.focus = ""  # of every summary for which no other is given
+        self.focus = ""  # of summaries without instructions of their own
         self.count = counter(self.policy.estimate)
-        # What counts for the store, where the session was begun under another policy.
+        # The store's counter, if the session was created with another one.
         same = row.estimate == self.policy.estimate
         self.other_count = None if same else counter(row.estimate)
         self.builder = MessageBuilder(row.id)
         self.bus = Bus()
         seconds = self.settings.hook_seconds
         self.hooks = HookRunner(setup.hooks, seconds=seconds, report=self._report)
-        self.default_summarizer: Summarizer | None = None  # of who works here now
-        self.cached_summarizer: tuple[str, Summarizer | None] | None = (
-            None  # by the name of its model
-        )
-        self.compaction_lock = threading.Lock()  # held while a compaction is made
-        self.turn_lock = threading.Lock()  # held by a loop, for one turn
+        self.default_summarizer: Summarizer | None = None  # set by `configure`
+        self.cached_summarizer: tuple[str, Summarizer | None] | None = None  # by model name
+        self.compaction_lock = threading.Lock()
+        self.turn_lock = threading.Lock()  # held by an agent loop for one turn
         self.aborted = threading.Event()
         self.lock = _DeliveringLock(self.bus.due, self.bus.deliver)
         self.holder = leases.new_holder()
         self.closed = threading.Event()
         self._reports: list[tuple[str, str, str]] = []
-        self._has_lease = False  # the lease, as far as is known here: each write checks it
-        self._lost_lease = False  # it is held, but another one has been seen to have it
+        self._has_lease = False  # as far as is known here: each write checks it
+        self._lost_lease = False  # `_has_lease`, but another process was seen to have it
         self._heartbeat: _Heartbeat | None = None
         self._stale = False
-        self._thread_local = threading.local()  # how deep this thread is in making a compaction
+        self._thread_local = threading.local()  # nesting depth of `compacting_here`
         self.reload()
 
     @property
     def usable(self) -> int:
-        """The tokens that may stand in the window; 0 where no limit is known."""
+        """The tokens that a request may use of the window, or 0 if the window is unknown."""
         return 0 if self.limit is None else usable(self.policy, self.limit, self.model)
 
     @property
     def tokens(self) -> int:
-        """The tokens of the next request, as far as they are known."""
+        """The tokens of the next request: measured by the provider if possible, else estimated."""
         with self.lock:
             return tokens_used(self.refresh(), fixed=self.fixed_tokens)
 
     # --- the log ---
 
     def reload(self) -> None:
-        """Read the session anew."""
+        """Read the session from the store again."""
         with self.report_damage():
             loaded = self.store.load(self.key, self.slice(), estimate=self.policy.estimate)
             self.row = loaded.row
@@ -126,28 +122,28 @@ class SessionState:
             self._stale = False
 
     def slice(self, operation: int | None = None, *, after: bool = False) -> Slice:
-        """What the view needs of the session, now or before or after an act."""
+        """The part of the session that a view needs: now, or before or after an operation."""
         dangling = self.policy.view.dangling_tail == "everything"
         return Slice(operation=operation, after=after, dangling=dangling)
 
     @contextmanager
     def report_damage(self) -> Generator[None]:
-        """Rows that do not fit together are told as damage: what is read was written whole."""
+        """Raise StoreError for errors caused by inconsistent rows."""
         try:
             yield
         except (LookupError, ValueError, TypeError) as error:
             raise StoreError(
                 self.store.name,
-                f"session {self.id} is damaged ({error!r}); restore a backup of it",
+                f"session {self.id} is damaged ({error!r}); restore it from a backup",
             ) from error
 
     def set_log(self, log: Log) -> None:
-        """Put another log in the place of the one that is shown."""
+        """Replace the log, and the viewer of it."""
         self.log = log
         self.viewer = self.viewer_of(log)
 
     def build_log(self, loaded: LoadedSession) -> Log:
-        """The log of what was loaded; what others than our counter counted is counted anew."""
+        """The log of loaded messages; sizes by another counter are counted again."""
         log = Log(self.count, checkpoint=loaded.past)
         for entry in loaded.messages:
             log.skip(entry.index, entry.ordinal)
@@ -157,11 +153,11 @@ class SessionState:
         return log
 
     def viewer_of(self, log: Log) -> Viewer:
-        """A viewer of a log, under the rules of this session."""
+        """A viewer of a log under this session's policy."""
         return Viewer(log, self.policy, model=self.model, usable=self.usable)
 
     def refresh(self) -> Viewer:
-        """The viewer, after what others may have written was read."""
+        """Reload the session if others have written to it, and return its viewer."""
         is_shared = self._lost_lease or not self._has_lease
         if self._stale or (is_shared and self._changed()):
             self.reload()
@@ -170,17 +166,20 @@ class SessionState:
     def _changed(self) -> bool:
         return self.store.version(self.key) != self.row.version
 
-    # --- by a name or a number ---
+    # --- lookups ---
 
     def operation(self, number: int) -> Operation:
-        """What was done to the session under a number."""
+        """The operation of a number."""
         matches = read_operations(self.store.engine, self.key, "number = ?", number)
         if not matches:
-            raise BadInput(f"session {self.id} has no act {number}")
+            raise BadInput(f"session {self.id} has no operation {number}")
         return matches[0]
 
     def message_index(self, message: str, *, hidden: bool = False) -> int:
-        """Where a message stands, by its id or handle; by this, it may be one a revert hides."""
+        """The index of a message given by id or handle.
+
+        With `hidden`, a handle may also name a message that a revert hides.
+        """
         index = self.store.message_index(self.key, message)
         if index is None:
             ordinal = ordinal_of(message)
@@ -189,15 +188,15 @@ class SessionState:
             if index is not None and not hidden and is_hidden(self.store.engine, self.key, index):
                 index = None
         if index is None:
-            raise BadInput(f"there is no message {message!r} in session {self.id}")
+            raise BadInput(f"session {self.id} has no message {message!r}")
         return index
 
     # --- the lease ---
 
     def _take_lease(self) -> None:
-        """Get the lease, waiting for who holds it as long as the settings say."""
+        """Take the lease, waiting up to `wait_seconds` for its holder."""
         if self.closed.is_set():
-            raise StoreError(self.store.name, f"session {self.id} was closed")
+            raise StoreError(self.store.name, f"session {self.id} is closed; open it again")
         if self._has_lease:
             return
         deadline = time.monotonic() + self.settings.wait_seconds
@@ -214,21 +213,21 @@ class SessionState:
             self._heartbeat.start()
 
     def renew(self) -> bool:
-        """Keep the lease, if there is one; False where another one has it.
+        """Renew the lease if it is held; returns False if another process has taken it.
 
-        One that was given back meanwhile is never taken again here.
+        Never takes a lease that was released meanwhile.
         """
         engine, seconds = self.store.engine, self.settings.lease_seconds
         if self._has_lease and not leases.renew(engine, self.key, self.holder, seconds):
-            self._lost_lease = True  # reading looks again from now on; the next write raises
+            self._lost_lease = True  # reads check the version from now on; the next write raises
             return False
         return True
 
     def acquire(self) -> None:
-        """Keep others from writing until `release` or `close`; SessionBusy where one does not end.
+        """Keep others from writing until `release` or `close`.
 
-        The first write does so by itself: this is for who must read before it, and be alone.
-        Raises SessionOvertaken where it was held here already, and another one took it over.
+        Writes do this themselves; call it to read something that must not change before a write.
+        Raises SessionBusy if another process keeps the lease, SessionOvertaken if one took it over.
         """
         with self.lock:
             if not self.renew():
@@ -236,27 +235,27 @@ class SessionState:
                 raise leases.overtaken_error(self.store.engine, self.key, self.id)
             if not self._has_lease:
                 self._take_lease()
-                self._stale = self._stale or self._changed()  # who has it does not look again
+                self._stale = self._stale or self._changed()  # not checked again under the lease
 
     def release(self) -> None:
-        """Let others write; the next write here asks for the lease again."""
+        """Let others write; the next write here takes the lease again."""
         with self.lock:
             if self._has_lease:
                 self._has_lease = self._lost_lease = False
                 leases.release(self.store.engine, self.key, self.holder)
 
     def report_overtaken_later(self) -> None:
-        """Let the next write raise that the session was overtaken: nobody was told of it yet."""
+        """Let the next write raise SessionOvertaken, because no caller has seen it yet."""
         self._has_lease = self._lost_lease = True
 
     def _forget_lease(self) -> None:
-        """Ask for the lease again with the next write, on the session as it is then."""
+        """Let the next write take the lease again and reload the session."""
         self._has_lease, self._lost_lease, self._stale = False, False, True
 
     # --- writing ---
 
     def write(self, job: Callable[[Change], T]) -> T:
-        """Do a job as one transaction; what it did to the log counts only if that went well."""
+        """Run a job as one transaction; if it fails, the log is reloaded."""
         with self.lock:
             had_lease = self._has_lease
             for _ in range(_TRIES):
@@ -265,7 +264,7 @@ class SessionState:
                     return self._attempt(job)
                 except SessionOvertaken:
                     self._forget_lease()
-                    if had_lease:  # else nothing was built on it: it is asked for once more
+                    if had_lease:  # otherwise nothing relied on it: try again
                         raise
                 except StaleSession:
                     self.reload()
@@ -283,18 +282,18 @@ class SessionState:
         self._reports = []
         self.row = change.row
         self._stale = False
-        self.bus.queue(change.events)  # told of when the lock is free
+        self.bus.queue(change.events)  # delivered when the lock is free
         return result
 
     def load_changed(self, change: Change) -> int:
-        """Load the session as it is inside a transaction; the tokens of its view."""
+        """Load the session as it is inside a transaction; returns the tokens of its view."""
         row = change.current_row()
         sized = self.other_count is None
         self.set_log(self.build_log(load(self.store.engine, row, self.slice(), sized=sized)))
         return self.viewer.tokens
 
     def _report(self, hook: str, point: str, problem: str) -> None:
-        """A hook that failed is told in the log of the program, and with the next write."""
+        """Log a failed hook now, and store an event of it with the next write."""
         _log.warning("hook %s was skipped at %s: %s", hook, point, problem)
         self._reports.append((hook, point, problem))
 
@@ -302,7 +301,7 @@ class SessionState:
 
     @contextmanager
     def compacting_here(self) -> Generator[None]:
-        """Note that this thread makes a compaction, or tells of one."""
+        """Mark this thread as compacting, or as publishing events of a compaction."""
         self._thread_local.depth = getattr(self._thread_local, "depth", 0) + 1
         try:
             yield
@@ -311,30 +310,30 @@ class SessionState:
 
     @property
     def is_compacting_here(self) -> bool:
-        """Whether this very thread makes a compaction, or tells of one."""
+        """Whether this thread is inside `compacting_here`."""
         return bool(getattr(self._thread_local, "depth", 0))
 
-    # --- the end ---
+    # --- closing ---
 
     def close(self) -> None:
-        """Give the lease back and let the store go."""
+        """Release the lease and close the store."""
         with self.lock:
             if self.closed.is_set():
                 return
-            with suppress(FoldmarkError):  # it is found without, only slower
+            with suppress(FoldmarkError):  # without the index, searches are only slower
                 if self._has_lease and self.row.places - self.row.indexed >= WORTH_INDEXING:
                     self.write(lambda change: change.index())
             self.closed.set()
-            with suppress(FoldmarkError):  # what cannot be given back ends by itself
+            with suppress(FoldmarkError):  # a lease that cannot be released expires
                 self.release()
             self.bus.close()
             self.store.close()
 
 
 class _DeliveringLock:
-    """Re-entrant lock that calls `deliver` once its outermost holder releases it, if that is due.
+    """Re-entrant lock that calls `deliver` after its outermost release if events are due.
 
-    Subscribers are called there: one that waits for another thread must hold nothing meanwhile.
+    So subscribers run without the lock, and may wait for other threads.
     """
 
     def __init__(self, due: Sized, deliver: Callable[[], None]) -> None:
@@ -356,7 +355,7 @@ class _DeliveringLock:
 
 
 class _Heartbeat(threading.Thread):
-    """Renews a session's lease whenever it has one, for as long as the session is there."""
+    """Renews the lease of a session, when it has one, until the session is closed or collected."""
 
     def __init__(self, state: SessionState) -> None:
         super().__init__(name=f"foldmark-lease-{state.id}", daemon=True)

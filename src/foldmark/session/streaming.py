@@ -1,8 +1,7 @@
-"""Listening to a model that streams: each chunk is passed on as it came, the answer is recorded.
+"""Records replies that a model streams: chunks pass through unchanged, the reply is stored.
 
-Who asks is the program, with a client of its own; what its chunks say together is told in
-`wire.streams`. An answer that breaks off is recorded as far as it came, marked as cut off: its
-words are kept, and calls that are not whole are left out.
+The program makes the request with its own client; `wire.streams` joins the chunks. A reply that
+breaks off is recorded with an error: its text is kept, incomplete tool calls are dropped.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
@@ -13,7 +12,7 @@ from msgspec import UNSET
 
 from foldmark.errors import BadInput, FoldmarkError
 from foldmark.model.messages import AnyPart, Message, ReasoningPart, TextPart
-from foldmark.providers.background import uncut
+from foldmark.providers.background import run_uninterrupted
 from foldmark.wire.streams import Stream
 
 from .closing import AsyncClosing
@@ -24,7 +23,7 @@ C = TypeVar("C")
 
 
 def record_stream(state: SessionState, stream: Iterable[C], api: str | None) -> Generator[C]:
-    """The chunks of a client's stream just as they come; at its end the answer is recorded."""
+    """Yield the chunks of a client's stream unchanged, then record the reply."""
     reply = Stream(api)
     if not isinstance(stream, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
         raise BadInput(_stream_problem(stream, is_async=False))
@@ -34,7 +33,7 @@ def record_stream(state: SessionState, stream: Iterable[C], api: str | None) -> 
 def arecord_stream(
     state: SessionState, stream: AsyncIterable[C], api: str | None
 ) -> "StreamRecording[C]":
-    """`listen`, async."""
+    """Async form of `record_stream`."""
     reply = Stream(api)
     if not isinstance(stream, AsyncIterable):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
         raise BadInput(_stream_problem(stream, is_async=True))
@@ -53,7 +52,7 @@ def _record_chunks(state: SessionState, stream: Iterable[C], reply: Stream) -> G
 
 
 def _record_reply(state: SessionState, reply: Stream) -> Message | None:
-    """Record what was heard; None where that is nothing."""
+    """Record the reply of a stream; returns None if it is empty."""
     streamed = reply.result()
     if streamed is None:
         return None
@@ -70,16 +69,16 @@ def _record_reply(state: SessionState, reply: Stream) -> Message | None:
 
 
 class StreamRecording(AsyncClosing, AsyncIterator[C], Generic[C]):
-    """The chunks of an async stream as they come.
+    """The chunks of an async stream, unchanged; records the reply at the end.
 
-    No async generator: one of these is closed some time after its loop was left, and the next
-    request would be made without what was said.
+    An async generator would not do: it is closed some time after its loop ends, so that the next
+    request could be made before the reply is recorded.
     """
 
     def __init__(
         self, stream: AsyncIterator[C], take: Callable[[C], None], record: Callable[[], object]
     ) -> None:
-        """Take the stream, who takes its chunks, and what records them."""
+        """Pass each chunk of the stream to `take`, and call `record` at the end."""
         self._stream = stream
         self._take = take
         self._heard = record
@@ -97,31 +96,31 @@ class StreamRecording(AsyncClosing, AsyncIterator[C], Generic[C]):
             raise
         except BaseException as error:
             self._over = True
-            # Not awaited: a cancelled task must not be cancelled once more on the way out.
+            # Not awaited: a cancelled task must not be interrupted again while it cleans up.
             _record_partial(self._heard, error)
             raise
         return chunk
 
     async def aclose(self) -> None:
-        """Listen no more: what was said is recorded."""
+        """Stop reading, and record the reply so far."""
         if not self._over:
             self._over = True
-            await uncut(self._heard)
+            await run_uninterrupted(self._heard)
 
     def __del__(self) -> None:
-        """A loop over it was left early, and nobody has it any more."""
+        """Record the reply if a loop ended early."""
         if not self._over:
             self._over = True
-            with suppress(FoldmarkError):  # nobody could be told
+            with suppress(FoldmarkError):  # there is no caller to raise to
                 self._heard()
 
 
 def _record_partial(record: Callable[[], object], error: BaseException) -> None:
-    """Record what was said until an error came; the error is what is raised in any case."""
+    """Record the reply up to an error; a failure to record becomes a note of that error."""
     try:
         record()
     except FoldmarkError as other:
-        error.add_note(f"what was said until then could not be recorded: {other}")
+        error.add_note(f"the partial reply could not be recorded: {other}")
 
 
 def _has_content(part: AnyPart) -> bool:
@@ -133,7 +132,7 @@ def _has_content(part: AnyPart) -> bool:
 def _stream_problem(value: object, *, is_async: bool) -> str:
     kind = type(value).__name__
     if is_async:
-        return f"an async stream is expected, not {kind}; await what gives it, or use listen"
+        return f"expected an async stream, not {kind}; await the call, or use record_stream"
     if isinstance(value, AsyncIterable):
-        return f"{kind} is an async stream; use alisten"
-    return f"a stream is expected, not {kind}; one that is a context is given by its `with … as`"
+        return f"{kind} is an async stream; use arecord_stream"
+    return f"expected a stream, not {kind}; enter a context manager using `with … as stream`"

@@ -1,7 +1,7 @@
-"""Writing to a session: what the user says, what the model answers, what tools give back.
+"""Writes to a session: user messages, model replies, tool results and notes.
 
-Each call is one transaction. Notes are what no model is shown: titles, what a turn changed, the
-snapshot with which a step ended. So they may come later than the message that they stand in.
+Each call is one transaction. Notes are data that no model gets, such as titles and snapshots; they
+may be added to a message later.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ M = TypeVar("M")
 
 
 class OpenCall(Frozen):
-    """A call of a tool that waits for its result."""
+    """A tool call that waits for its result."""
 
     call_id: str
     tool: str
@@ -52,25 +52,27 @@ class OpenCall(Frozen):
 
 
 def write_message(
-    state: SessionState, change: Change, message: Message, *, tell: bool = False
+    state: SessionState, change: Change, message: Message, *, with_events: bool = False
 ) -> Entry:
-    """Add a message at the end: sized, stored, told of if that is wanted, and in the log."""
+    """Append a message to the store and the log, with an event if requested."""
     data = checked_json(message)
     sizes = message_sizes(message, state.count)
-    change.append(message, sizes, data, with_events=tell)
+    change.append(message, sizes, data, with_events=with_events)
     return state.log.append(message, sizes)
 
 
 def append(state: SessionState, message: Message) -> Message:
-    """Say a whole message, and tell of it."""
-    return state.write(lambda change: write_message(state, change, message, tell=True)).message
+    """Append a message, with an event."""
+    return state.write(
+        lambda change: write_message(state, change, message, with_events=True)
+    ).message
 
 
-# --- what a model answers ---
+# --- replies ---
 
 
 def record(state: SessionState, reply: object, api: str | None, info: Json) -> Message:
-    """Record a model's answer: a provider's response, a text, parts, or a message."""
+    """Append a model's reply: a provider's response, a text, parts, or a message."""
     if _is_from_wire(reply):
         reply, measured = reply_parts(reply, api, with_model=not state.model)
         info = measured | info
@@ -79,7 +81,7 @@ def record(state: SessionState, reply: object, api: str | None, info: Json) -> M
 
 
 def _is_from_wire(reply: object) -> bool:
-    """Whether this is neither a text, nor parts, nor a message of ours."""
+    """Whether a reply is a provider's response, and not a text, parts or a `Message`."""
     if isinstance(reply, Sequence) and not isinstance(reply, str):
         items = cast("Sequence[object]", reply)
         return bool(items) and all(
@@ -91,11 +93,11 @@ def _is_from_wire(reply: object) -> bool:
 def reply_parts(
     reply: object, api: str | None, *, with_model: bool
 ) -> tuple[tuple[AnyPart, ...], Json]:
-    """The parts of a response, and what it tells beside them; the model, if it is to be named."""
+    """The parts of a response and the fields of its info, including its model if requested."""
     message = _reply_message(reply, api)
     info = message.info
     if not isinstance(info, AssistantInfo):
-        raise BadInput("a model's answer is expected, not another message")
+        raise BadInput("expected a model's reply, not a message of the user or a tool result")
     fields: Json = {"wire": info.wire, "tokens": info.tokens}
     if info.finish:
         fields["finish"] = info.finish
@@ -105,32 +107,32 @@ def reply_parts(
 
 
 def _reply_message(reply: object, api: str | None) -> Message:
-    """The answer: a whole response, or its message alone, which may be several items."""
+    """The message of a whole response, of a message in an API format, or of a list of items."""
     if isinstance(reply, Sequence):
         return _only_message([plain_object(item) for item in cast("Sequence[object]", reply)], api)
-    given = plain_object(reply)
+    response = plain_object(reply)
     if api is not None:
-        is_whole = codec_named(api).recognizes_reply(given)
+        is_whole = codec_named(api).recognizes_reply(response)
     else:
-        is_whole = bool(reply_candidates(given))
-        if not is_whole and not candidates([given]):
+        is_whole = bool(reply_candidates(response))
+        if not is_whole and not candidates([response]):
             known_apis = ", ".join(WIRES)
-            raise BadInput(f"this is no answer of a wire that is known ({known_apis}); give wire=…")
-    return decode_reply(given, api) if is_whole else _only_message([given], api)
+            raise BadInput(f"the reply is in no known API format ({known_apis}); give api=…")
+    return decode_reply(response, api) if is_whole else _only_message([response], api)
 
 
 def _only_message(items: list[Json], api: str | None) -> Message:
     messages = decode(items, api).messages
     if len(messages) != 1:
-        raise BadInput(f"one answer of a model is expected, not {len(messages)} messages")
+        raise BadInput(f"expected one reply of a model, not {len(messages)} messages")
     return messages[0]
 
 
-# --- messages of a wire, or of a framework ---
+# --- lists of messages ---
 
 
 def extend(state: SessionState, messages: Iterable[object], api: str | None) -> list[Message]:
-    """Take messages of a wire; a system prompt that leads a new session becomes the session's."""
+    """Append messages in an API format; an empty session adopts a leading system prompt."""
     items = plain_objects(messages)
     if not items:
         return []
@@ -139,7 +141,7 @@ def extend(state: SessionState, messages: Iterable[object], api: str | None) -> 
 
 
 class _PassThrough:
-    """Takes messages that were read already."""
+    """Reader of messages that have been read already."""
 
     name = "read"
 
@@ -151,9 +153,9 @@ class _PassThrough:
 
 
 def extend_read(state: SessionState, reads: Sequence[ReadMessage], key: str) -> list[Message]:
-    """Take messages of a framework that were read already; `extend` otherwise.
+    """Append messages of a framework that have been read already.
 
-    Its system prompts are messages like any other here: who has them shows them by themselves.
+    Unlike `extend`, it treats system prompts like other messages: the framework sends its own.
     """
     return _extend(state, _PassThrough(key), reads, prompts=False)
 
@@ -161,7 +163,7 @@ def extend_read(state: SessionState, reads: Sequence[ReadMessage], key: str) -> 
 def _extend(
     state: SessionState, codec: MessageReader[M], given: Sequence[M], *, prompts: bool
 ) -> list[Message]:
-    """By `prompts`, the system prompt of a new session is the session's: it is sent again."""
+    """Append messages; with `prompts`, an empty session adopts a leading system prompt."""
 
     def job(change: Change) -> list[Message]:
         is_new = change.places == 0 and not change.row.info.origin
@@ -175,7 +177,7 @@ def _extend(
                 lambda part, at, given=answer: settle_call(part, given, codec.key, at),
             )
         for message in messages:
-            write_message(state, change, message, tell=True)
+            write_message(state, change, message, with_events=True)
         if batch.origin.wire:
             update_info(state, change, origin=batch.origin)
         return messages
@@ -191,7 +193,7 @@ def _with_new_ids(state: SessionState, message: Message) -> Message:
     return state.builder.assistant(message.parts, info, state.model)
 
 
-# --- results ---
+# --- tool results ---
 
 
 def result(
@@ -203,9 +205,9 @@ def result(
     files: Sequence[FilePart],
     metadata: Json | None,
 ) -> Message:
-    """Record what a call of a tool gave back, however late."""
+    """Record the output of a tool call, even if the call was folded meanwhile."""
     if not isinstance(output, str):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
-        raise BadInput(f"an output is a text, not {type(output).__name__}")
+        raise BadInput(f"the output must be a str, not {type(output).__name__}")
 
     def complete(part: ToolPart, at: int) -> ToolPart:
         old = part.state
@@ -223,7 +225,7 @@ def result(
 def settle(
     state: SessionState, change: Change, call_id: str, complete: Callable[[ToolPart, int], ToolPart]
 ) -> Message:
-    """Give an open call its result."""
+    """Complete an open call with its result; raises BadInput if there is no such call."""
     for entry in reversed(state.log.entries.values()):
         for offset, part in enumerate(entry.message.parts):
             if not isinstance(part, ToolPart) or isinstance(part.state, Completed | Failed):
@@ -234,29 +236,29 @@ def settle(
                 newer = state.log.record_result(entry.ordinal + offset, message)
                 change.put(entry, newer, data, with_events=True)
                 return message
-    # A result whose call was folded meanwhile is put where it belongs: it can be recalled.
+    # The result of a folded call is stored with the call, where it can be recalled.
     waiting: list[str] = []
     for entry, offset, part in state.store.pending_calls(state.key, change.parts):
         waiting.append(part.call_id or handle(entry.ordinal + offset))
         if waiting[-1] == call_id:
             newer = with_part(entry.message, offset, complete(part, change.at))
-            return _rewrite_folded(state, change, entry, newer, tell=True)
-    hint = f"; these do: {', '.join(waiting[:5])}" if waiting else "; none does"
-    raise BadInput(f"no call {call_id!r} waits for a result{hint}")
+            return _rewrite_folded(state, change, entry, newer, with_events=True)
+    hint = f"open calls: {', '.join(waiting[:5])}" if waiting else "there are no open calls"
+    raise BadInput(f"no call {call_id!r} waits for a result; {hint}")
 
 
 def _rewrite_folded(
-    state: SessionState, change: Change, old: Entry, new: Message, *, tell: bool = False
+    state: SessionState, change: Change, old: Entry, new: Message, *, with_events: bool = False
 ) -> Message:
-    """Store a newer state of a message that the log does not hold."""
+    """Store a new version of a message that is not in the log."""
     data = checked_json(new)
     newer = replace(old, message=new, sizes=message_sizes(new, state.count))
-    change.put(old, newer, data, with_events=tell)
+    change.put(old, newer, data, with_events=with_events)
     return new
 
 
 def open_calls(state: SessionState) -> list[OpenCall]:
-    """The calls that wait for their results, shown or folded, the oldest first."""
+    """The tool calls without a result, oldest first, including folded ones."""
     with state.lock:
         state.refresh()
         calls = [
@@ -275,28 +277,26 @@ def open_calls(state: SessionState) -> list[OpenCall]:
 
 
 def amend(state: SessionState, message: str, edit: Callable[[Message], Message]) -> Message:
-    """Put what is noted into a message, wherever it stands."""
+    """Change a message, folded or not, with `edit`."""
 
     def job(change: Change) -> Message:
-        visible_index = state.log.index_of(
-            message
-        )  # the store would look through the whole session
-        index = state.message_index(message) if visible_index is None else visible_index
+        index = state.log.index_of(message)  # first: the store would search the whole session
+        index = state.message_index(message) if index is None else index
         entry = state.log.entries.get(index)
         if entry is not None:
             newer = state.log.amend(edit(entry.message))
             change.put(entry, newer, encode(newer.message))
             return newer.message
-        folded_entry = state.store.message_at(state.key, index)  # a folded one
-        if folded_entry is None:
-            raise BadInput(f"there is no message {message!r} in session {state.id}")
-        return _rewrite_folded(state, change, folded_entry, edit(folded_entry.message))
+        entry = state.store.message_at(state.key, index)
+        if entry is None:
+            raise BadInput(f"session {state.id} has no message {message!r}")
+        return _rewrite_folded(state, change, entry, edit(entry.message))
 
     return state.write(job)
 
 
 def update_info(state: SessionState, change: Change, **fields: object) -> None:
-    """Say something else of the session itself."""
+    """Change fields of the session's info."""
     info = replace(change.row.info, **fields)
     state.store.update_info(change.row, info)
     change.row = replace(change.row, info=info)
