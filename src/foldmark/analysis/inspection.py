@@ -136,8 +136,7 @@ def _by_file(usages: Iterable[FileUsage]) -> tuple[FileUsage, ...]:
     files: dict[str, list[FileUsage]] = {}
     for usage in usages:
         files.setdefault(usage.file, []).append(usage)
-    sums = map(sum_fields, files.values())
-    return tuple(sorted(sums, key=lambda usage: (-usage.tokens, usage.file)))
+    return tuple(sorted(map(sum_fields, files.values()), key=lambda use: (-use.tokens, use.file)))
 
 
 # --- wasted tokens ---------------------------------------------------------------------------

@@ -48,8 +48,7 @@ def part_texts(part: AnyPart) -> Iterator[str]:
 
 def messages_text(messages: Iterable[Message]) -> str:
     """The texts of all messages, joined."""
-    parts = (part for message in messages for part in message.parts)
-    return "\n".join(text for part in parts for text in part_texts(part))
+    return "\n".join(text for m in messages for part in m.parts for text in part_texts(part))
 
 
 def needs(before: str, after: Sequence[Message], calls: int = FURTHER_CALLS) -> list[Need]:

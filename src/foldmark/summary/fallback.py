@@ -43,17 +43,14 @@ from .protocol import (
 from .redaction import mask_secrets
 from .transcript import TextLimits, chunks, transcript_blocks
 
-# Assumed if nothing is known about the window of the model.
-DEFAULT_WINDOW = 128_000
-# Share of the window that a request leaves free, because token counts are estimates.
-_MARGIN = 0.1
+DEFAULT_WINDOW = 128_000  # assumed if the window of the model is unknown
+_MARGIN = 0.1  # share of the window that stays free, because token counts are estimates
 # A reply that exceeds its limit by less is accepted: asking again costs more than it saves.
 LENGTH_TOLERANCE = 1.1
 _MIN_DIGEST = 200  # tokens below which a digest is not worth adding to a model's summary
 _MIN_RECORD = 300  # tokens of the record below which a request is not worth sending
 _MAX_PAUSE = 30.0  # seconds; a request is not retried if the provider asks for a longer pause
 _RETRYABLE = frozenset({"throttled", "failed"})
-
 
 SummaryMethod = Fallback | Literal["digest"]
 
@@ -106,7 +103,7 @@ def summarize(situation: Situation, limits: SummarizerLimits) -> ModelDialogue[S
         fold=situation.fold,
         how=how,
         usage=chain.usage,
-        words=situation.words,
+        words=situation.user_text_budget,
         model="" if reply is None else limits.name,
     )
 
@@ -211,10 +208,10 @@ class FallbackChain:
     # --- requests ---
 
     def _text_limits(self) -> TextLimits:
-        return TextLimits(output=self._rules.cut, both_ends=self._rules.both_ends)
+        return TextLimits(output=self._rules.output_chars, both_ends=self._rules.both_ends)
 
     def _record(self, limits: TextLimits) -> list[str]:
-        blocks = transcript_blocks(self._situation.log, self._situation.places, limits)
+        blocks = transcript_blocks(self._situation.log, self._situation.indexes, limits)
         if self._rules.mask:
             blocks = [mask_secrets(block) for block in blocks]
         previous = self._situation.previous
@@ -264,10 +261,8 @@ class FallbackChain:
         return self._request(append_request((), text), system=system_prompt(self._rules))
 
     def _request(self, messages: tuple[PromptMessage, ...], system: str) -> ModelRequest:
-        seconds = self._rules.request_seconds
-        return ModelRequest(
-            messages=messages, system=system, max_tokens=self._reply_limit(), seconds=seconds
-        )
+        seconds, limit = self._rules.request_seconds, self._reply_limit()
+        return ModelRequest(messages=messages, system=system, max_tokens=limit, seconds=seconds)
 
     def _reply_limit(self) -> int:
         """Tokens reserved for a reply: more than its limit, because some models reason first."""
@@ -322,8 +317,7 @@ class FallbackChain:
         """Adapt the next steps to a failure."""
         self._add_flaw(f"{failure.cause}: {failure.message}")
         if failure.cause == "overflow":
-            # The window is smaller than assumed.
-            self._window //= 2
+            self._window //= 2  # it is smaller than assumed
         elif failure.cause != "timeout":
             self._should_stop = True
 
