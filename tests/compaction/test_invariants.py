@@ -153,10 +153,10 @@ def test_6_the_users_words_survive_every_pivot(messages: list[Message]) -> None:
         if requests:
             first, newest = requests[0], requests[-1]
             assert first.text in said
-            if not log.requests.answered(newest, len(log)):
+            if not log.requests.is_answered(newest, len(log)):
                 assert newest.text in said
             if f"First request (answered):\n{first.text}" in said:
-                assert log.requests.answered(first, len(log))
+                assert log.requests.is_answered(first, len(log))
         assert all(rule.text in said for rule in log.requests.rules)
 
 

@@ -104,21 +104,21 @@ def test_marking_what_is_not_there_does_nothing() -> None:
 
 def test_requests_are_answered_by_a_finished_answer_and_by_nothing_else() -> None:
     requests = Requests()
-    requests.take(0, 0, user("Fix it"))
+    requests.add_message(0, 0, user("Fix it"))
     asked = requests.all[0]
     for finish in ("tool-calls", "length"):
-        requests.take(1, 1, call(done(), finish=finish))
-        assert not requests.answered(asked, 9)
-    requests.take(2, 2, call(done(), finish="stop", error={"name": "APIError"}))
-    assert not requests.answered(asked, 9)
-    requests.take(3, 3, call(done(), finish="stop"))
-    assert requests.answered(asked, 9)
-    assert not requests.answered(asked, 3)
+        requests.add_message(1, 1, call(done(), finish=finish))
+        assert not requests.is_answered(asked, 9)
+    requests.add_message(2, 2, call(done(), finish="stop", error={"name": "APIError"}))
+    assert not requests.is_answered(asked, 9)
+    requests.add_message(3, 3, call(done(), finish="stop"))
+    assert requests.is_answered(asked, 9)
+    assert not requests.is_answered(asked, 3)
 
 
 def test_standing_instructions_are_found_line_by_line() -> None:
     requests = Requests()
-    requests.take(0, 0, user("Fix the login.\nNever touch the migrations.\nThanks!"))
+    requests.add_message(0, 0, user("Fix the login.\nNever touch the migrations.\nThanks!"))
     assert [rule.text for rule in requests.rules] == ["Never touch the migrations."]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from foldmark.log.log import Log
-from foldmark.log.view import BEGINNING, GO_ON, NO_REPLY, NOTE_TOKENS, Viewer
+from foldmark.log.view import BEGINNING, CONTINUE, NO_REPLY, NOTE_TOKENS, Viewer
 from foldmark.model.messages import (
     AnyPart,
     AssistantInfo,
@@ -192,7 +192,7 @@ def test_messages_of_the_user_that_nobody_answered_between_are_one() -> None:
 def test_notes_stand_where_two_of_a_role_would_meet() -> None:
     failed = said("", error={"name": "APIError"})
     assert shown(user("one"), failed, user("two"))[1] == f"assistant: {NO_REPLY}"
-    assert shown(user("one"), said("1"), said("2"))[2] == f"user: {GO_ON}"
+    assert shown(user("one"), said("1"), said("2"))[2] == f"user: {CONTINUE}"
     assert shown(said("hello"), user("one"))[0] == f"user: {BEGINNING}"
     assert shown(user("one"), failed, user("two"), policy=OPENCODE) == ["user: one", "user: two"]
     assert shown(said("1"), said("2"), policy=OPENCODE) == ["assistant: 1", "assistant: 2"]

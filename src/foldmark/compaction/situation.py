@@ -222,8 +222,8 @@ def window_contents(viewer: Viewer, fixed: int = 0) -> tuple[tuple[str, int], ..
     """What stands in the window, the largest first."""
     view = viewer.view()
     found = [("the system prompt and the tools", fixed)] if fixed else []
-    if viewer.bridge_tokens:
-        found.append(("the open request, repeated after the summary", viewer.bridge_tokens))
+    if viewer.repeated_tokens:
+        found.append(("the open request, repeated after the summary", viewer.repeated_tokens))
     for place, cell in viewer.cells.items():
         if view.pivot is not None and place == view.pivot.marker:
             found.append(("the user's words carried across the pivot", cell.tokens))

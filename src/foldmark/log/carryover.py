@@ -1,8 +1,8 @@
-"""The user's own words, carried verbatim across a pivot.
+"""The user's own text, carried verbatim across a pivot.
 
-The first request and standing instructions stand before the summary; the request that was still
-being worked on stands after it, where the work goes on. All is told by what came before the
-marker, so that it stays the same, byte for byte, as the session grows.
+The first request and standing instructions come before the summary. The open request comes after
+it, where the work continues. All of it depends only on messages before the marker, so that its
+bytes stay the same as the session grows.
 """
 
 from foldmark.model.messages import FilePart
@@ -18,29 +18,29 @@ REPEATED = "[The request on which the following work was done, repeated from bef
 
 
 def user_text_budget(policy: Policy, usable: int) -> int:
-    """The tokens that the user's words may take; a quarter of a small window at most."""
+    """The tokens for the user's text: the policy's, but at most a quarter of the window."""
     return min(policy.view.user_text, usable // 4) if usable else policy.view.user_text
 
 
 def open_request(log: Log, before: int) -> UserRequest | None:
-    """The newest request before a place, if it has no answer yet."""
+    """The newest request before an index, if it has no answer yet."""
     request = log.requests.newest(before)
-    return None if request is None or log.requests.answered(request, before) else request
+    return None if request is None or log.requests.is_answered(request, before) else request
 
 
-def carried_user_text(log: Log, marker: int, tail: int | None, room: int) -> str:
-    """The first request and the standing instructions that a pivot folded."""
+def carried_user_text(log: Log, marker: int, tail: int | None, budget: int) -> str:
+    """The first request and the standing instructions that a pivot folds, or ""."""
     start = marker if tail is None else tail
     first = log.requests.all[0] if log.requests.all else None
-    bridged = _bridged(log, marker, tail)
+    repeated = _request_to_repeat(log, marker, tail)
     sections: list[str] = []
-    said = repeated_request(log, marker, tail, room)
-    if first is not None and first != bridged and first.index < start:
-        state = "answered" if log.requests.answered(first, marker) else "open"
-        text = truncate_middle(first.text, room // 3, log.count, handle(first.ordinal))
+    visible = repeated_request(log, marker, tail, budget)
+    if first is not None and first != repeated and first.index < start:
+        state = "answered" if log.requests.is_answered(first, marker) else "open"
+        text = truncate_middle(first.text, budget // 3, log.count, handle(first.ordinal))
         sections.append(f"First request ({state}):\n{text}")
-        said += text
-    rules = _standing(log, start, room // 3, said)
+        visible += text
+    rules = _standing_instructions(log, start, budget // 3, visible)
     if rules:
         listed = (rule if rule.startswith(("- ", "* ")) else f"- {rule}" for rule in rules)
         sections.append("Standing instructions:\n" + "\n".join(listed))
@@ -48,77 +48,77 @@ def carried_user_text(log: Log, marker: int, tail: int | None, room: int) -> str
 
 
 def repeated_request(
-    log: Log, marker: int, tail: int | None, room: int, *, whole: bool = True
+    log: Log, marker: int, tail: int | None, budget: int, *, whole: bool = True
 ) -> str:
-    """The folded request that the work after the summary belongs to; else nothing.
+    """The folded request that the messages after the summary work on, or "".
 
-    An open one is there whole, whatever its length, unless a smaller view was asked for; one that
-    was answered fits the room.
+    An open request is complete regardless of its length, unless `whole` is false because a view
+    size was requested. An answered one is truncated to the budget.
     """
-    request = _bridged(log, marker, tail)
+    request = _request_to_repeat(log, marker, tail)
     if request is None:
         return ""
     if request != open_request(log, marker):
-        text = truncate_middle(request.text, room // 3, log.count, handle(request.ordinal))
+        text = truncate_middle(request.text, budget // 3, log.count, handle(request.ordinal))
         return f"{REPEATED}\n{text}"
     text = request.text
-    if not whole:  # in a view of a size that was asked for, half of that at most
-        text = truncate_middle(text, 2 * room, log.count, handle(request.ordinal))
-    return "\n".join([REPEATED, text, *_named_files(request, room)])
+    if not whole:  # at most half of the requested view: the budget is a quarter of it
+        text = truncate_middle(text, 2 * budget, log.count, handle(request.ordinal))
+    return "\n".join([REPEATED, text, *_hidden_files(request, budget)])
 
 
-def repeated_files(log: Log, marker: int, tail: int | None, room: int) -> tuple[FilePart, ...]:
+def repeated_files(log: Log, marker: int, tail: int | None, budget: int) -> tuple[FilePart, ...]:
     """The files of the open request that are shown again with it."""
-    request = _bridged(log, marker, tail)
+    request = _request_to_repeat(log, marker, tail)
     if request is None or request != open_request(log, marker):
         return ()
-    return tuple(held.part for held in shown_files(request, room))
+    return tuple(file.part for file in visible_files(request, budget))
 
 
-def shown_files(request: UserRequest, room: int) -> list[AttachedFile]:
-    """Of a request's files, the first ones that fit the room: it may be about them."""
-    left = room
-    shown: list[AttachedFile] = []
-    for held in request.files:
-        left -= file_tokens(held.part)
-        if left < 0:
+def visible_files(request: UserRequest, budget: int) -> list[AttachedFile]:
+    """The first files of a request that fit the budget: the request may be about them."""
+    files: list[AttachedFile] = []
+    for file in request.files:
+        budget -= file_tokens(file.part)
+        if budget < 0:
             break
-        shown.append(held)
-    return shown
+        files.append(file)
+    return files
 
 
 def file_tokens(part: FilePart) -> int:
-    """The tokens of a file that is shown."""
+    """The tokens of a visible file."""
     return media_tokens(part.url, part.mime)
 
 
-def _named_files(request: UserRequest, room: int) -> list[str]:
-    """The others by their names, if the request does not consist of these."""
-    shown = shown_files(request, room)
-    others = [held for held in request.files if held not in shown]
-    names = [f"{held.named[:-1]}; recall {handle(held.ordinal)}]" for held in others]
-    return names if names and request.text != "\n\n".join(h.named for h in request.files) else []
+def _hidden_files(request: UserRequest, budget: int) -> list[str]:
+    """Placeholders of the other files, unless the request's text consists of placeholders."""
+    visible = visible_files(request, budget)
+    others = [file for file in request.files if file not in visible]
+    lines = [f"{file.placeholder[:-1]}; recall {handle(file.ordinal)}]" for file in others]
+    placeholders = "\n\n".join(file.placeholder for file in request.files)
+    return [] if request.text == placeholders else lines
 
 
-def _bridged(log: Log, marker: int, tail: int | None) -> UserRequest | None:
+def _request_to_repeat(log: Log, marker: int, tail: int | None) -> UserRequest | None:
     if tail is None:
         return open_request(log, marker)
-    # What follows a split turn's cut needs its request, even where that was answered. A message
-    # in the user's place that the program wrote ("go on") needs it only while it is open.
+    # A tail that starts within a turn needs the turn's request, even if that is answered. A tail
+    # that starts at a synthetic user message ("go on") needs it only while it is open.
     request = log.requests.newest(tail)
-    split = not log.entries[tail].message.is_user
-    if log.requests.starts_at(tail) or request is None:
+    is_split = not log.entries[tail].message.is_user
+    if log.requests.is_request(tail) or request is None:
         return None
-    return request if split or request == open_request(log, marker) else None
+    return request if is_split or request == open_request(log, marker) else None
 
 
-def _standing(log: Log, start: int, room: int, said: str) -> list[str]:
-    """Standing instructions that are not there yet; where they are too many, the newest."""
-    kept: dict[str, None] = {}
+def _standing_instructions(log: Log, start: int, budget: int, visible: str) -> list[str]:
+    """The newest standing instructions that fit the budget and are not visible yet."""
+    texts: dict[str, None] = {}
     for rule in reversed(log.requests.rules):
-        if rule.index < start and rule.text not in kept and rule.text not in said:
-            room -= log.count(rule.text) + 2
-            if room < 0:
+        if rule.index < start and rule.text not in texts and rule.text not in visible:
+            budget -= log.count(rule.text) + 2
+            if budget < 0:
                 break
-            kept[rule.text] = None
-    return list(reversed(kept))
+            texts[rule.text] = None
+    return list(reversed(texts))

@@ -1,7 +1,7 @@
-"""Marks written into messages, for files that are to hold them, and taken out of them again.
+"""Write marks into messages for export, and remove them again.
 
-A pruned part has OpenCode's `time.compacted`; the marker of a pivot that was taken back, `undone`.
-What reverts hide is named in the session's info, by OpenCode's `revert` where nothing follows it.
+A pruned part has OpenCode's `time.compacted`, the marker of an undone pivot has `undone`. The
+session's info lists the messages that reverts hide, in OpenCode's `revert` if none follows them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,25 +25,25 @@ from .log import Entry, Log, marker_part
 
 
 def marked_messages(log: Log, times: Mapping[int, Number] | None = None) -> tuple[Message, ...]:
-    """All messages of a log, with its marks as they are now; what did not change is the same.
+    """All messages of a log with its current marks; unchanged messages are the same objects.
 
-    `times` tells when pivots were taken back, by the places of their markers.
+    `times` has the times at which pivots were undone, by the indexes of their markers.
     """
     return tuple(_marked(log, entry, times or {}) for entry in log.entries.values())
 
 
 def with_reverts(
-    info: SessionInfo, messages: Sequence[Message], hidden: Sequence[range]
+    info: SessionInfo, messages: Sequence[Message], gaps: Sequence[range]
 ) -> SessionInfo:
-    """Session info that names the messages that reverts hide, given by their places."""
-    earlier = tuple((gap.start, gap.stop) for gap in hidden if gap.stop < len(messages))
-    last = next((gap.start for gap in hidden if gap.start < gap.stop == len(messages)), None)
+    """Session info that lists the messages that reverts hide, given as ranges of indexes."""
+    earlier = tuple((gap.start, gap.stop) for gap in gaps if gap.stop < len(messages))
+    last = next((gap.start for gap in gaps if gap.start < gap.stop == len(messages)), None)
     revert = UNSET if last is None else Revert(message_id=messages[last].id)
     return replace(info, revert=revert, reverted=earlier or UNSET)
 
 
 def unmarked(message: Message, *, undone: bool = True) -> Message:
-    """A message without such marks, for a store that keeps them apart."""
+    """The message without its marks, which a store keeps separately."""
 
     def change(_: int, part: AnyPart) -> AnyPart:
         match part:
@@ -58,7 +58,7 @@ def unmarked(message: Message, *, undone: bool = True) -> Message:
 
 
 def with_parts(message: Message, change: Callable[[int, AnyPart], AnyPart]) -> Message:
-    """A message with its parts changed; the same one, where none is."""
+    """The message with its parts changed, or the same object if no part changes."""
     parts = tuple([change(offset, part) for offset, part in enumerate(message.parts)])
     same = all(new is old for new, old in zip(parts, message.parts, strict=True))
     return message if same else replace(message, parts=parts)
@@ -68,7 +68,7 @@ def _marked(log: Log, entry: Entry, times: Mapping[int, Number]) -> Message:
     marker = marker_part(entry.message) if entry.message.is_user else None
     undone = times.get(entry.index, 1) if entry.index in log.undone else UNSET
 
-    def marked(offset: int, part: AnyPart) -> AnyPart:
+    def mark(offset: int, part: AnyPart) -> AnyPart:
         if marker is not None and part is marker:
             return part if bool(undone) == bool(marker.undone) else replace(marker, undone=undone)
         match part:
@@ -76,10 +76,10 @@ def _marked(log: Log, entry: Entry, times: Mapping[int, Number]) -> Message:
                 at = log.marks.get(entry.ordinal + offset)
                 is_same = at == (_compacted(state) or None)
                 return part if is_same else replace(part, state=_with_mark(state, at))
-            case _:  # the log knows of calls by assistants only
+            case _:  # the log only has calls of assistants
                 return part
 
-    return with_parts(entry.message, marked)
+    return with_parts(entry.message, mark)
 
 
 def _compacted(state: Completed) -> Number:

@@ -1,8 +1,7 @@
-"""How one message of the log looks to a model: a cell of the view, with its tokens.
+"""Render one message of the log for a model: a cell of the view, with its tokens.
 
-What a cell looks like depends on its own message and marks, and, where a call id is repeated, on
-who had it before; never on what came after it: so the bytes of a request begin with the bytes of
-the one before.
+A cell depends on its own message and marks, and on earlier uses of its call ids, but never on
+later messages. So each request starts with the bytes of the previous one.
 """
 
 from typing import cast
@@ -48,7 +47,7 @@ SUBTASK = "The following tool was executed by the user"
 
 
 class Cell(Frozen):
-    """A message of the log as it is shown: nothing, one message, or a message and its results."""
+    """A rendered message of the log: nothing, one message, or a message and its tool results."""
 
     index: int
     messages: tuple[PromptMessage, ...]
@@ -57,42 +56,42 @@ class Cell(Frozen):
 
 
 class Renderer:
-    """Makes cells; remembers which part first used a call id, as providers refuse a second."""
+    """Renders cells, with unique call ids, as providers refuse repeated ones."""
 
     def __init__(self, log: Log, rules: ViewRules, model: str = "", longest: int = 0) -> None:
-        """Take the log, the rules, and, if known, who will read it and an output's most tokens."""
+        """Render a log by these rules, for a model, with at most `longest` tokens per output."""
         self._longest = longest
         self._log = log
         self._rules = rules
         self._model = model
-        self._owners: dict[str, int] = {}
-        self._claims: dict[int, list[str]] = {}  # the call ids of each message
+        self._owners: dict[str, int] = {}  # call id → ordinal of the part that used it first
+        self._call_ids: dict[int, list[str]] = {}  # of each message
 
     def forget(self, index: int) -> None:
-        """Let the call ids of a message go, before it is rendered anew."""
-        for name in self._claims.pop(index, ()):
+        """Release the call ids of a message before it is rendered again."""
+        for name in self._call_ids.pop(index, ()):
             self._owners.pop(name, None)
 
     def cell(self, entry: Entry) -> Cell:
-        """The cell of one message that is neither marker nor summary of the latest pivot."""
+        """The cell of a message that is neither marker nor summary of the latest pivot."""
         if isinstance(entry.message.info, AssistantInfo):
             return self._assistant(entry, entry.message.info)
         return self._user(entry)
 
     def summary(self, entry: Entry) -> Cell:
-        """The cell of a pivot's summary that its provider made, and wants back as it was."""
-        said = [part for part in entry.message.parts if isinstance(part, TextPart)]
-        content = tuple(_text(part) for part in said if self._is_shown(part))
+        """The cell of a summary that the provider made and expects back unchanged."""
+        texts = [part for part in entry.message.parts if isinstance(part, TextPart)]
+        content = tuple(_text(part) for part in texts if self._is_visible(part))
         tokens = sum(size.total for size in entry.sizes) + MESSAGE_OVERHEAD
-        shown = (AssistantMessage(content=content),)
-        return Cell(index=entry.index, messages=shown, tokens=tokens, by_assistant=True)
+        messages = (AssistantMessage(content=content),)
+        return Cell(index=entry.index, messages=messages, tokens=tokens, by_assistant=True)
 
     def _user(self, entry: Entry) -> Cell:
         content: list[Text | Media] = []
         tokens = MESSAGE_OVERHEAD
         for part, size in zip(entry.message.parts, entry.sizes, strict=True):
             match part:
-                case TextPart() if self._is_shown(part):
+                case TextPart() if self._is_visible(part):
                     content.append(_text(part))
                     tokens += size.fixed
                 case FilePart() if part.mime not in EXPANDED:
@@ -106,14 +105,14 @@ class Renderer:
         if not content:
             return Cell(index=entry.index, messages=(), tokens=0, by_assistant=False)
         wire = entry.message.info.wire or None
-        shown = (UserMessage(content=tuple(content), wire=wire),)
-        return Cell(index=entry.index, messages=shown, tokens=tokens, by_assistant=False)
+        messages = (UserMessage(content=tuple(content), wire=wire),)
+        return Cell(index=entry.index, messages=messages, tokens=tokens, by_assistant=False)
 
     def _assistant(self, entry: Entry, info: AssistantInfo) -> Cell:
         if info.summary and not self._rules.old_pivots:
-            # A pivot's summary is shown by the view; one that failed or is half written, never.
+            # The view renders a pivot's summary; failed and incomplete ones are never shown.
             return Cell(index=entry.index, messages=(), tokens=0, by_assistant=False)
-        if info.error and not _was_cut_short(info, entry.message):
+        if info.error and not _is_aborted_reply(info, entry.message):
             return Cell(index=entry.index, messages=(), tokens=0, by_assistant=True)
         content: list[Text | Media | Reasoning | Call] = []
         results: list[Result] = []
@@ -125,50 +124,50 @@ class Renderer:
                 content.append(call)
                 results.append(result)
                 tokens += cost
-            elif said := self._said(part, own=own):
-                content.append(said)
+            elif block := self._block(part, own=own):
+                content.append(block)
                 tokens += entry.sizes[offset].fixed
-        shown: list[PromptMessage] = []
+        messages: list[PromptMessage] = []
         if content:
             wire = (info.wire or None) if own else None
-            shown.append(AssistantMessage(content=tuple(content), wire=wire))
+            messages.append(AssistantMessage(content=tuple(content), wire=wire))
             tokens += MESSAGE_OVERHEAD
         if results:
-            shown.append(ToolMessage(content=tuple(results)))
+            messages.append(ToolMessage(content=tuple(results)))
             tokens += MESSAGE_OVERHEAD
-        return Cell(index=entry.index, messages=tuple(shown), tokens=tokens, by_assistant=True)
+        return Cell(index=entry.index, messages=tuple(messages), tokens=tokens, by_assistant=True)
 
     def _is_own(self, info: AssistantInfo) -> bool:
-        """Whether the model that will read the view may have written this; an unnamed one may."""
+        """Whether the model that reads the view wrote this message, or its model is unknown."""
         name = f"{info.provider_id or ''}:{info.model_id}"
         return not self._model or not info.model_id or self._model == name
 
-    def _said(self, part: AnyPart, *, own: bool) -> Text | Media | Reasoning | None:
-        """What a part of an answer says, if anything; what is opaque, to its own model only."""
+    def _block(self, part: AnyPart, *, own: bool) -> Text | Media | Reasoning | None:
+        """The block of a part of a reply, if any; opaque data is for its own model only."""
         match part:
             case ReasoningPart():
                 return self._reasoning(part, own=own)
-            case TextPart() if own and self._is_shown(part):
+            case TextPart() if own and self._is_visible(part):
                 return _text(part)
-            case TextPart() if not part.ignored and self._says(part.text):
+            case TextPart() if not part.ignored and self._has_text(part.text):
                 return Text(text=part.text)
             case FilePart() if self._rules.valid:
                 return media(part)
             case _:
                 return None
 
-    def _is_shown(self, part: TextPart) -> bool:
-        return not part.ignored and (self._says(part.text) or is_opaque(part))
+    def _is_visible(self, part: TextPart) -> bool:
+        return not part.ignored and (self._has_text(part.text) or is_opaque(part))
 
-    def _says(self, text: str) -> bool:
-        """Whether a text may be shown: some providers refuse one of white space alone."""
+    def _has_text(self, text: str) -> bool:
+        """Whether a text may be shown: some providers refuse white space alone."""
         return bool(text.strip()) if self._rules.valid else text != ""
 
     def _reasoning(self, part: ReasoningPart, *, own: bool) -> Text | Reasoning | None:
-        """The thinking of another model is words like any other: its signature is not valid."""
+        """The reasoning of another model becomes plain text, as its signature is not valid here."""
         if not own:
-            return Text(text=part.text) if self._says(part.text) else None
-        if not part.metadata and not self._says(part.text):
+            return Text(text=part.text) if self._has_text(part.text) else None
+        if not part.metadata and not self._has_text(part.text):
             return None
         return Reasoning(text=part.text, provider_options=part.metadata or None)
 
@@ -178,7 +177,7 @@ class Renderer:
         ordinal = entry.ordinal + offset
         size = entry.sizes[offset]
         call_id = self._call_id(part, ordinal)
-        self._claims.setdefault(entry.index, []).append(call_id)
+        self._call_ids.setdefault(entry.index, []).append(call_id)
         attached: tuple[Media, ...] = ()
         tokens = size.fixed + size.body + size.attached
         match part.state:
@@ -189,13 +188,13 @@ class Renderer:
             case Completed():
                 kind = "error-text" if is_error_output(part.state) else "text"
                 text = part.state.output
-                most = output_tokens(part.state, size.body, self._longest)
-                if most < size.body:
-                    text = truncate_middle(text, most, self._log.count, handle(ordinal))
+                limit = output_tokens(part.state, size.body, self._longest)
+                if limit < size.body:
+                    text = truncate_middle(text, limit, self._log.count, handle(ordinal))
                     tokens += self._log.count(text) - size.body
                 output = Output(type=kind, value=text)
                 if part.state.attachments is not UNSET:
-                    attached = tuple(media(held) for held in part.state.attachments)
+                    attached = tuple(map(media, part.state.attachments))
             case Failed():
                 output = Output(type="error-text", value=part.state.error)
             case _:
@@ -217,10 +216,10 @@ class Renderer:
         return call, result, tokens
 
     def _call_id(self, part: ToolPart, ordinal: int) -> str:
-        named = part.call_id or f"call_{handle(ordinal)}"
-        while self._rules.valid and self._owners.setdefault(named, ordinal) != ordinal:
-            named = f"{named}_{handle(ordinal)}"
-        return named
+        call_id = part.call_id or f"call_{handle(ordinal)}"
+        while self._rules.valid and self._owners.setdefault(call_id, ordinal) != ordinal:
+            call_id = f"{call_id}_{handle(ordinal)}"
+        return call_id
 
     def _placeholder(self, part: ToolPart, state: Completed, ordinal: int) -> str:
         template = self._rules.placeholder
@@ -235,7 +234,7 @@ class Renderer:
 
 
 def size_text(text: str) -> str:
-    """How large a text is, for people and models."""
+    """The size of a text in bytes and lines, for people and models."""
     length = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     lines = text.count("\n") + 1
     size = f"{length / 1000:.1f} kB" if length >= 1000 else f"{length} B"
@@ -243,7 +242,7 @@ def size_text(text: str) -> str:
 
 
 def message_text(message: Message) -> str:
-    """All that a message says in words."""
+    """All text parts of a message, joined."""
     return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
 
 
@@ -253,7 +252,7 @@ def is_marker(message: Message) -> bool:
 
 
 def is_summary(message: Message) -> bool:
-    """Whether a message calls itself a summary, complete or not."""
+    """Whether a message is a summary, complete or not."""
     return isinstance(message.info, AssistantInfo) and bool(message.info.summary)
 
 
@@ -262,7 +261,7 @@ def _text(part: TextPart) -> Text:
 
 
 def media(part: FilePart) -> Media:
-    """A file as a model is shown it."""
+    """The block of a file."""
     return Media(
         data=part.url,
         media_type=part.mime,
@@ -271,8 +270,8 @@ def media(part: FilePart) -> Media:
     )
 
 
-def _was_cut_short(info: AssistantInfo, message: Message) -> bool:
-    """Whether an answer was aborted by the user when it already said something."""
+def _is_aborted_reply(info: AssistantInfo, message: Message) -> bool:
+    """Whether the user aborted a reply that already had content."""
     error = cast("Json", info.error) if isinstance(info.error, dict) else {}
     return error.get("name") == "MessageAbortedError" and any(
         not isinstance(part, StepStartPart | ReasoningPart) for part in message.parts

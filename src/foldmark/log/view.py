@@ -1,10 +1,9 @@
-"""The view: what the model is shown of a log.
+"""The view: the messages of a log that the model is shown.
 
-The latest pivot's marker and summary, its tail, and all that came since. Built once and then
-carried on message by message: a step costs what is new. It reads the log and changes nothing.
+It has the latest pivot's marker and summary, its tail, and all later messages. It is built once
+and then extended by each new message. It reads the log and never changes it.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
@@ -34,13 +33,13 @@ from .log import Entry, Log, Pivot, marker_part
 from .render import Cell, Renderer, is_marker, is_summary, media, message_text
 
 NO_REPLY = "[No reply came to this.]"
-GO_ON = "[Go on.]"
+CONTINUE = "[Go on.]"
 BEGINNING = "[The session begins with the assistant.]"
-NOTE_TOKENS = 16  # of any of these notes, with what a message costs
+NOTE_TOKENS = 16  # of each of these notes, including the overhead of a message
 
 
 class View(Frozen):
-    """What a model is shown, which messages of the log that is, and what it costs."""
+    """The messages for a model, their indexes in the log, and their tokens."""
 
     messages: tuple[PromptMessage, ...]
     indexes: tuple[int, ...]
@@ -49,30 +48,29 @@ class View(Frozen):
 
 
 class Viewer:
-    """Keeps the view of a log up to date, and what a plan remembers of it."""
+    """Keeps the view of a log up to date."""
 
     def __init__(self, log: Log, policy: Policy, *, model: str = "", usable: int = 0) -> None:
-        """Take the log; the model and the room it has are known only where a request is made."""
+        """View a log under a policy; the model and its usable tokens are optional."""
         self.log = log
         self.policy = policy
         self._rules = policy.view
         self._model = model
-        self.longest = int(
-            usable * (self._rules.longest_output or 0)
-        )  # tokens of an output; 0: any
+        # The most tokens of an output; 0 means unlimited.
+        self.longest = int(usable * (self._rules.longest_output or 0))
         self._renderer = Renderer(log, self._rules, model, self.longest)
-        self._words = user_text_budget(policy, usable)
+        self._user_text = user_text_budget(policy, usable)
         self._pivot: Pivot | None = None
         self._cells: dict[int, Cell] = {}
         self._sequence = MessageSequence(valid=self._rules.valid)
-        self._seen = len(log.changes)
+        self._change_count = len(log.changes)
         self._end = len(log)  # messages from here on have no cell yet
         self._view: View | None = None
-        self.bridge_tokens = 0
+        self.repeated_tokens = 0  # of the request that is repeated after the summary
         self._rebuild({})
 
     def view(self) -> View:
-        """The view of the log as it is now."""
+        """The current view."""
         self._catch_up()
         if self._view is None:
             self._view = View(
@@ -85,36 +83,36 @@ class Viewer:
 
     @property
     def tokens(self) -> int:
-        """What the view costs now."""
+        """The tokens of the current view."""
         self._catch_up()
         return self._sequence.tokens
 
     @property
     def cells(self) -> Mapping[int, Cell]:
-        """The cells of the view in their order, by their places in the log."""
+        """The cells of the current view in its order, by their indexes in the log."""
         self._catch_up()
         return self._cells
 
-    def tokens_after(self, place: int) -> int:
-        """The tokens of what the view shows after a place in the log."""
+    def tokens_after(self, index: int) -> int:
+        """The tokens of the messages in the view after an index of the log."""
         self._catch_up()
         tokens = 0
-        for index in reversed(self._cells):
-            if index <= place:
+        for other in reversed(self._cells):
+            if other <= index:
                 break
-            tokens += self._cells[index].tokens
+            tokens += self._cells[other].tokens
         return tokens
 
     def _catch_up(self) -> None:
-        """Add what is new; if older messages changed, add all again with the cells that stay."""
+        """Add new messages; if older ones changed, rebuild the view with the unchanged cells."""
         log = self.log
-        if self._seen == len(log.changes):
+        if self._change_count == len(log.changes):
             return
-        changed = dict.fromkeys(log.changes[self._seen :])
-        known, self._view = self._end, None
+        changed = dict.fromkeys(log.changes[self._change_count :])
+        end, self._view = self._end, None
         if log.pivot != self._pivot:
             self._rebuild({})
-        elif self._may_reorder(changed) or any(index < known for index in changed):
+        elif self._may_reorder(changed) or any(index < end for index in changed):
             for index in changed:
                 self._renderer.forget(index)
                 self._cells.pop(index, None)
@@ -124,35 +122,35 @@ class Viewer:
                 if index not in log.retired_indexes:
                     self._cells[index] = self._cell(index)
                     self._sequence.add(self._cells[index])
-        self._seen, self._end = len(log.changes), len(log)
+        self._change_count, self._end = len(log.changes), len(log)
 
     def _may_reorder(self, changed: Iterable[int]) -> bool:
-        """Whether a marker may go before its tail: where old pivots are shown, a failed one too."""
+        """Whether a marker may move before its tail; with old pivots, even a failed one may."""
         if not self._rules.old_pivots:
             return False
         entries = self.log.entries
         messages = (entries[index].message for index in changed if index in entries)
         return any(is_marker(message) or is_summary(message) for message in messages)
 
-    def _rebuild(self, kept: Mapping[int, Cell]) -> None:
-        """Put the view together; after another pivot, call ids are given out anew."""
+    def _rebuild(self, cells: Mapping[int, Cell]) -> None:
+        """Build the view from these cells and new ones; a new pivot starts new call ids."""
         if self._pivot != self.log.pivot:
             self._pivot = self.log.pivot
             self._renderer = Renderer(self.log, self._rules, self._model, self.longest)
-        places = view_indexes(self.log, self._rules)
-        self._cells = {index: kept.get(index) or self._cell(index) for index in places}
+        indexes = view_indexes(self.log, self._rules)
+        self._cells = {index: cells.get(index) or self._cell(index) for index in indexes}
         self._sequence = MessageSequence(valid=self._rules.valid)
-        self.bridge_tokens = 0  # of the request that is repeated after a summary
+        self.repeated_tokens = 0
         for index, cell in self._cells.items():
             self._sequence.add(cell)
-            if self._words and self._pivot is not None and index == self._pivot.summary:
+            if self._user_text and self._pivot is not None and index == self._pivot.summary:
                 repeated = self._repeated(
                     self._pivot.marker,
                     _tail_start(self.log, self._pivot),
-                    self._room_for_words(self._pivot),
-                    whole=self._asked_words(self._pivot) is UNSET,
+                    self._budget_for(self._pivot),
+                    whole=self._requested_budget(self._pivot) is UNSET,
                 )
-                self.bridge_tokens = repeated.tokens
+                self.repeated_tokens = repeated.tokens
                 self._sequence.add(repeated)
 
     def _cell(self, index: int) -> Cell:
@@ -167,39 +165,39 @@ class Viewer:
         return self._renderer.cell(entry)
 
     def _marker_cell(self, entry: Entry) -> Cell:
-        """A complete marker asks what was done; what the user said beside it goes along."""
-        room, tail = 0, None
+        """The question of a complete marker, followed by the user's own text in that message."""
+        budget, tail = 0, None
         if self._pivot is not None and entry.index == self._pivot.marker:
-            room, tail = self._room_for_words(self._pivot), _tail_start(self.log, self._pivot)
-        asked = self._question(entry.index, tail, room)
-        beside = self._renderer.cell(entry)
+            budget, tail = self._budget_for(self._pivot), _tail_start(self.log, self._pivot)
+        question = self._question(entry.index, tail, budget)
+        message = self._renderer.cell(entry)
         return Cell(
             index=entry.index,
-            messages=asked.messages + beside.messages,
-            tokens=asked.tokens + beside.tokens,
+            messages=question.messages + message.messages,
+            tokens=question.tokens + message.tokens,
             by_assistant=False,
         )
 
-    def _question(self, marker: int, tail: int | None, room: int) -> Cell:
-        """The user's words from before a marker, if there is room for any, and its question."""
-        text = carried_user_text(self.log, marker, tail, room) if room else ""
+    def _question(self, marker: int, tail: int | None, budget: int) -> Cell:
+        """The user's text from before a marker, as far as the budget allows, and its question."""
+        text = carried_user_text(self.log, marker, tail, budget) if budget else ""
         text = f"{text}\n\n{self._rules.marker}" if text else self._rules.marker
         return _text_cell(marker, text, self.log.count(text), by_assistant=False)
 
-    def _room_for_words(self, pivot: Pivot) -> int:
-        """What the window gives them, or less where a smaller view was asked for."""
-        asked = self._asked_words(pivot)
-        return self._words if asked is UNSET else min(self._words, asked)
+    def _budget_for(self, pivot: Pivot) -> int:
+        """The tokens for the user's text: the window's, or less if a view size was requested."""
+        requested = self._requested_budget(pivot)
+        return self._user_text if requested is UNSET else min(self._user_text, requested)
 
-    def _asked_words(self, pivot: Pivot) -> int | UnsetType:
+    def _requested_budget(self, pivot: Pivot) -> int | UnsetType:
         part = marker_part(self.log.entries[pivot.marker].message)
         return part.words if part else UNSET
 
-    def _repeated(self, marker: int, tail: int | None, room: int, *, whole: bool) -> Cell:
-        """The request on which the first messages after the summary work, where it was folded."""
-        text = repeated_request(self.log, marker, tail, room, whole=whole)
+    def _repeated(self, marker: int, tail: int | None, budget: int, *, whole: bool) -> Cell:
+        """The folded request that the first messages after the summary work on."""
+        text = repeated_request(self.log, marker, tail, budget, whole=whole)
         cell = _text_cell(-1, text, self.log.count(text), by_assistant=False)
-        files = repeated_files(self.log, marker, tail, room)
+        files = repeated_files(self.log, marker, tail, budget)
         if not files:
             return cell
         content = (Text(text=text), *map(media, files))
@@ -211,10 +209,10 @@ class Viewer:
     def after_pivot(
         self, marker: int, tail: Sequence[int] = (), *, user_text: int, whole: bool = True
     ) -> "MessageSequence":
-        """What the view would be after a pivot at a place, beside the text of its summary.
+        """The view after a pivot at this index, without the text of its summary.
 
-        `tail` are the places that stay, `words` the tokens for what the user said; `whole` as
-        in `repeated_request`.
+        `tail` has the indexes that stay, `user_text` is the budget for the user's own text, and
+        `whole` is passed to `repeated_request`.
         """
         cells, start = self.cells, tail[0] if tail else None
         user_text = user_text if self._rules.user_text else 0
@@ -230,23 +228,22 @@ class Viewer:
 
 
 class MessageSequence:
-    """Shown messages in a row, mended where a provider would refuse them.
+    """The messages of a view, corrected where a provider would refuse them.
 
-    Mending adds short notes rather than merging what was sent before: bytes of an earlier
-    request stay as they were. Two messages of the user are merged only where none was sent
-    between them.
+    Corrections add short notes instead of merging messages, so that the bytes of earlier requests
+    do not change. Two user messages are merged only if no request was sent between them.
     """
 
     def __init__(self, *, valid: bool) -> None:
-        """Say whether to mend."""
+        """Start an empty sequence; `valid` enables the corrections."""
         self._valid = valid
-        self._shown: list[PromptMessage] = []
+        self._messages: list[PromptMessage] = []
         self._assistant_between = False
-        self._merged: list[Text | Media] = []  # the content that the last message will have
+        self._merged: list[Text | Media] = []  # the content for the last message
         self.tokens = 0
 
     def add(self, cell: Cell) -> None:
-        """Add what a cell shows."""
+        """Add the messages of a cell."""
         self.tokens += cell.tokens
         if cell.by_assistant:
             self._assistant_between = True
@@ -254,72 +251,70 @@ class MessageSequence:
             if self._valid:
                 self._add_valid(message)
             else:
-                self._shown.append(message)
+                self._messages.append(message)
         if cell.messages and not cell.by_assistant:
             self._assistant_between = False
 
     def messages(self) -> tuple[PromptMessage, ...]:
-        """What has been added; an answer of thoughts alone is left out at the end."""
-        self._settle()
-        if self._valid and self._shown and _only_thinks(self._shown[-1]):
-            return tuple(self._shown[:-1])
-        return tuple(self._shown)
+        """The messages so far, without a last reply that has only reasoning."""
+        self._merge()
+        if self._valid and self._messages and _has_only_reasoning(self._messages[-1]):
+            return tuple(self._messages[:-1])
+        return tuple(self._messages)
 
-    def _settle(self) -> None:
-        """Put what was merged into the last message; many merges cost one."""
+    def _merge(self) -> None:
+        """Write the merged content into the last message, once for many merges."""
         if self._merged:
-            self._shown[-1] = UserMessage(content=tuple(self._merged))
+            self._messages[-1] = UserMessage(content=tuple(self._merged))
             self._merged = []
 
     def _add_valid(self, message: PromptMessage) -> None:
-        last = self._shown[-1] if self._shown else None
+        last = self._messages[-1] if self._messages else None
         if isinstance(message, ToolMessage) or isinstance(last, ToolMessage):
-            self._shown.append(message)
+            self._messages.append(message)
             return
         if not isinstance(message, UserMessage) or self._assistant_between:
-            self._settle()
+            self._merge()
         match last, message:
             case None, AssistantMessage():
-                self._shown.append(UserMessage(content=(Text(text=BEGINNING),)))
+                self._messages.append(UserMessage(content=(Text(text=BEGINNING),)))
                 self.tokens += NOTE_TOKENS
             case UserMessage(), UserMessage() if self._assistant_between:
-                self._shown.append(AssistantMessage(content=(Text(text=NO_REPLY),)))
+                self._messages.append(AssistantMessage(content=(Text(text=NO_REPLY),)))
                 self.tokens += NOTE_TOKENS
             case UserMessage(), UserMessage():
                 self._merged = self._merged or list(last.content)
                 self._merged += message.content
                 return
-            case AssistantMessage(), AssistantMessage() if _only_thinks(last):
-                self._shown[-1] = AssistantMessage(content=last.content + message.content)
+            case AssistantMessage(), AssistantMessage() if _has_only_reasoning(last):
+                self._messages[-1] = AssistantMessage(content=last.content + message.content)
                 return
             case AssistantMessage(), AssistantMessage():
-                self._shown.append(UserMessage(content=(Text(text=GO_ON),)))
+                self._messages.append(UserMessage(content=(Text(text=CONTINUE),)))
                 self.tokens += NOTE_TOKENS
-            case AssistantMessage(), UserMessage() if _only_thinks(last):
-                self._shown[-1] = AssistantMessage(content=(Text(text=NO_REPLY),))
+            case AssistantMessage(), UserMessage() if _has_only_reasoning(last):
+                self._messages[-1] = AssistantMessage(content=(Text(text=NO_REPLY),))
                 self.tokens += NOTE_TOKENS
             case _:
                 pass
-        self._shown.append(message)
+        self._messages.append(message)
 
 
 def view_indexes(log: Log, rules: ViewRules) -> list[int]:
-    """The places of the messages that a view shows, in its order."""
+    """The indexes of the messages in a view, in its order."""
     pivot = log.pivot
     start = view_start(log, rules)
-    here = [i for i in range(start, len(log)) if i in log.entries and i not in log.retired_indexes]
+    retired, entries = log.retired_indexes, log.entries
+    indexes = [i for i in range(start, len(log)) if i in entries and i not in retired]
     if pivot is None or rules.old_pivots:
-        return _reordered(log, here, rules)
-    # The latest pivot's messages are shown first, those of earlier ones never.
-    old = {place for pivot in log.pivots for place in (pivot.marker, pivot.summary)}
-    first = bisect_left(here, pivot.marker)
-    kept = (index for index in here[:first] if index not in old)
-    since = (index for index in here[first:] if index not in old)
-    return [pivot.marker, pivot.summary, *kept, *since]
+        return _reordered(log, indexes, rules)
+    # The latest pivot comes first; earlier pivots are not shown.
+    pivots = {index for pivot in log.pivots for index in (pivot.marker, pivot.summary)}
+    return [pivot.marker, pivot.summary, *(index for index in indexes if index not in pivots)]
 
 
 def view_start(log: Log, rules: ViewRules) -> int:
-    """The oldest place that a view shows, beside the latest pivot."""
+    """The first index of a view, beside the latest pivot."""
     pivot = log.pivot
     if pivot is None:
         return 0
@@ -329,29 +324,29 @@ def view_start(log: Log, rules: ViewRules) -> int:
     return 0 if pivot.tail_id and rules.dangling_tail == "everything" else pivot.marker
 
 
-def _reordered(log: Log, places: list[int], rules: ViewRules) -> list[int]:
-    """The newest marker with a tail goes before its tail, with all up to its summary."""
+def _reordered(log: Log, indexes: list[int], rules: ViewRules) -> list[int]:
+    """The indexes with the newest marker that has a tail, up to its summary, before the tail."""
     if not rules.old_pivots:
-        return places
-    for index in reversed(places):
+        return indexes
+    for index in reversed(indexes):
         message = log.entries[index].message
         part, name = marker_part(message), message.id
         if part is None or not part.tail_start_id or not message.is_user:
             continue
         summary = next((i for i in log.summaries if i > index and _parent(log, i) == name), None)
-        tail = next((i for i in places if log.entries[i].message.id == part.tail_start_id), None)
+        tail = next((i for i in indexes if log.entries[i].message.id == part.tail_start_id), None)
         if summary is None or tail is None or tail >= index:
             break
         return [
-            *(place for place in places if index <= place <= summary),
-            *(place for place in places if tail <= place < index),
-            *(place for place in places if place > summary),
+            *(i for i in indexes if index <= i <= summary),
+            *(i for i in indexes if tail <= i < index),
+            *(i for i in indexes if i > summary),
         ]
-    return places
+    return indexes
 
 
-def _parent(log: Log, place: int) -> str | None:
-    info = log.entries[place].message.info
+def _parent(log: Log, index: int) -> str | None:
+    info = log.entries[index].message.info
     return (info.parent_id or None) if isinstance(info, AssistantInfo) else None
 
 
@@ -365,12 +360,12 @@ def _text_cell(index: int, text: str, tokens: int, *, by_assistant: bool) -> Cel
     if not text.strip():
         return Cell(index=index, messages=(), tokens=0, by_assistant=by_assistant)
     content = (Text(text=text),)
-    shown = AssistantMessage(content=content) if by_assistant else UserMessage(content=content)
+    message = AssistantMessage(content=content) if by_assistant else UserMessage(content=content)
     tokens += MESSAGE_OVERHEAD
-    return Cell(index=index, messages=(shown,), tokens=tokens, by_assistant=by_assistant)
+    return Cell(index=index, messages=(message,), tokens=tokens, by_assistant=by_assistant)
 
 
-def _only_thinks(message: PromptMessage) -> bool:
+def _has_only_reasoning(message: PromptMessage) -> bool:
     return isinstance(message, AssistantMessage) and all(
         isinstance(block, Reasoning) for block in message.content
     )
