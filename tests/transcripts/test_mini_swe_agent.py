@@ -23,7 +23,7 @@ from foldmark.model.messages import (
     Transcript,
     has_result,
 )
-from foldmark.transcripts.formats._runs import enclosed, parted
+from foldmark.transcripts.formats._runs import enclosed_commands, split_at_command
 from foldmark.transcripts.formats.mini_swe_agent import MiniSweAgent
 from foldmark.transcripts.read import open_reading, read_sessions, read_transcript
 from foldmark.transcripts.source import open_source
@@ -149,11 +149,11 @@ PIECES = st.sampled_from(["```", "```bash", "\n", "ls", " ", "x", "bash", "é"])
 @given(st.lists(PIECES, max_size=16).map("".join))
 def test_commands_are_those_that_the_program_finds_itself(text: str) -> None:
     wanted = [found.strip() for found in re.findall(r"```bash\s*\n(.*?)\n```", text, re.DOTALL)]
-    places = enclosed(text, "```bash", "\n```")
+    places = enclosed_commands(text, "```bash", "\n```")
     if all(wanted):
         assert [text[place.begins : place.ends].strip() for place in places] == wanted
     for place in places:
-        assert joined(parted(text, place, "k", "bash", "c"), "k") == text
+        assert joined(split_at_command(text, place, "k", "bash", "c"), "k") == text
 
 
 # --- the second version ---------------------------------------------------------------------

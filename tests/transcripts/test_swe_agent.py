@@ -19,7 +19,7 @@ from foldmark.model.messages import (
     Transcript,
     has_result,
 )
-from foldmark.transcripts.formats._runs import parted, place_of
+from foldmark.transcripts.formats._runs import split_at_command, find_command
 from foldmark.transcripts.formats.swe_agent import SweAgent
 from foldmark.transcripts.read import open_reading, read_sessions, read_transcript
 from foldmark.transcripts.source import open_source
@@ -148,9 +148,9 @@ def test_an_answer_without_a_command_is_followed_by_a_message_of_the_user(tmp_pa
     ],
 )
 def test_a_command_is_found_with_what_encloses_it(text: str, command: str, before: str) -> None:
-    place = place_of(text, command)
+    place = find_command(text, command)
     assert place
-    parts = parted(text, place, "k", "bash", "c")
+    parts = split_at_command(text, place, "k", "bash", "c")
     (part,) = (part for part in parts if isinstance(part, ToolPart))
     assert part.state.input == {"command": command}
     assert part.metadata
@@ -160,7 +160,7 @@ def test_a_command_is_found_with_what_encloses_it(text: str, command: str, befor
 
 @pytest.mark.parametrize("text", ["It tells all.", "```\nls -a\n```", "<a>ls</b>", "```\nls"])
 def test_a_command_is_not_found_where_words_only_look_like_it(text: str) -> None:
-    assert place_of(text, "ls") is None
+    assert find_command(text, "ls") is None
 
 
 PIECES = st.sampled_from(["```", "\n", "ls", " ", "bash", "<command>", "</command>", "é", "x"])
@@ -168,9 +168,9 @@ PIECES = st.sampled_from(["```", "\n", "ls", " ", "bash", "<command>", "</comman
 
 @given(st.lists(PIECES, max_size=14).map("".join), st.sampled_from(["ls", "x", "ls\nx"]))
 def test_whatever_was_split_can_be_put_together(text: str, command: str) -> None:
-    place = place_of(text, command)
+    place = find_command(text, command)
     if place:
-        parts = parted(text, place, "k", "bash", "c")
+        parts = split_at_command(text, place, "k", "bash", "c")
         assert joined(parts, "k") == text
         assert all(part.text.strip() for part in parts if isinstance(part, TextPart))
 

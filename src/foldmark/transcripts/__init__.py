@@ -1,1 +1,1 @@
-"""Transcripts of other programs: reading, storing and writing them."""
+"""Reads, imports and writes transcripts of other programs."""

@@ -1,7 +1,7 @@
-"""A session as Markdown for people.
+"""Writes a session as Markdown for people.
 
-What was said is somebody else's text: it stands in fences longer than any in it, so that it is
-shown as it is and never becomes markup, a link or a picture.
+Texts of messages are untrusted: they are put in fences longer than any fence in them, so that they
+are shown literally and never become markup, a link or an image.
 """
 
 import re
@@ -29,12 +29,12 @@ from foldmark.model.values import Json, encode
 
 _TICKS = re.compile(r"`+")
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
-_LONGEST_LABEL = 120
-_SHORT = 80  # characters of JSON that stand on one line
+_MAX_LABEL = 120
+_SHORT = 80  # characters of JSON that are written on one line
 
 
 def markdown(transcript: Transcript) -> str:
-    """The whole of a session, one section for each message."""
+    """The session as Markdown, with one section per message."""
     return "\n".join(_lines(transcript)) + "\n"
 
 
@@ -43,8 +43,8 @@ def _lines(transcript: Transcript) -> Iterator[str]:
     yield f"# {escaped(info.title or '') or f'Session {label(info.id)}'}"
     yield ""
     format = info.origin.format if info.origin else "opencode"
-    told = {"session": info.id, "folder": info.directory, "format": format}
-    for name, value in told.items():
+    facts = {"session": info.id, "folder": info.directory, "format": format}
+    for name, value in facts.items():
         if value:
             yield f"- {name}: {label(value)}"
     yield f"- messages: {len(transcript.messages)}"
@@ -56,7 +56,7 @@ def _lines(transcript: Transcript) -> Iterator[str]:
 
 
 def _message(number: int, message: Message) -> Iterator[str]:
-    yield f"## {number} · {_who(message)}{_when(message)}"
+    yield f"## {number} · {_author(message)}{_time(message)}"
     for part in message.parts:
         lines = list(_part(part))
         if lines:
@@ -66,15 +66,15 @@ def _message(number: int, message: Message) -> Iterator[str]:
         yield from ("", "*failed:*", "", *fenced(_json(message.info.error), "json"))
 
 
-def _who(message: Message) -> str:
+def _author(message: Message) -> str:
     if message.is_user:
         return "compaction" if marker_part(message) is not None else "user"
     model = message.info.model_id if isinstance(message.info, AssistantInfo) else ""
-    who = "summary" if is_summary(message) else "assistant"
-    return f"{who}, {label(model)}" if model else who
+    author = "summary" if is_summary(message) else "assistant"
+    return f"{author}, {label(model)}" if model else author
 
 
-def _when(message: Message) -> str:
+def _time(message: Message) -> str:
     created = message.info.time.created if message.info.time else None
     if not created:
         return ""
@@ -124,12 +124,14 @@ def _tool(part: ToolPart) -> Iterator[str]:
             yield from ("", "*no result*")
 
 
-def _input(given: Json) -> Iterator[str]:
-    """What a tool was given: texts of several lines, such as patches, as the lines they are."""
-    texts = {name: held for name, held in given.items() if isinstance(held, str) and "\n" in held}
-    rest = {name: held for name, held in given.items() if name not in texts}
-    if rest:
-        yield from ("", *fenced(_json(rest), "json"))
+def _input(arguments: Json) -> Iterator[str]:
+    """The arguments of a call; texts of several lines, such as patches, get a fence each."""
+    texts = {
+        name: value for name, value in arguments.items() if isinstance(value, str) and "\n" in value
+    }
+    others = {name: value for name, value in arguments.items() if name not in texts}
+    if others:
+        yield from ("", *fenced(_json(others), "json"))
     for name, text in texts.items():
         yield from ("", f"{label(name)}:", "", *fenced(text))
 
@@ -140,7 +142,7 @@ def _json(value: object) -> str:
 
 
 def fenced(text: str, kind: str = "text") -> Iterator[str]:
-    """A text between fences that it cannot close."""
+    """The text between fences that it cannot close."""
     fence = "`" * max(3, _longest_ticks(text) + 1)
     yield f"{fence}{kind}"
     yield text.replace("\r\n", "\n").replace("\r", "\n")
@@ -148,7 +150,7 @@ def fenced(text: str, kind: str = "text") -> Iterator[str]:
 
 
 def label(text: str) -> str:
-    """A short text within a line, shown as it is."""
+    """A short text as inline code, shown literally."""
     line = _line(text)
     ticks = "`" * (_longest_ticks(line) + 1)
     space = " " if line.startswith("`") or line.endswith("`") else ""
@@ -156,14 +158,14 @@ def label(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """A short text within a line, in which nothing is markup."""
+    """A short text in one line, with all markup escaped."""
     return _PUNCTUATION.sub(r"\\\1", _line(text))
 
 
 def _line(text: str) -> str:
     line = "".join(ch for ch in " ".join(text.split()) if ch.isprintable())
-    return line if len(line) <= _LONGEST_LABEL else f"{line[: _LONGEST_LABEL - 1]}…"
+    return line if len(line) <= _MAX_LABEL else f"{line[: _MAX_LABEL - 1]}…"
 
 
 def _longest_ticks(text: str) -> int:
-    return max((len(found) for found in _TICKS.findall(text)), default=0)
+    return max(map(len, _TICKS.findall(text)), default=0)

@@ -1,1 +1,1 @@
-"""One module for each transcript format."""
+"""The built-in transcript formats, one module for each program or API."""

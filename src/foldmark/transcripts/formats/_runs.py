@@ -1,8 +1,8 @@
-"""Runs of SWE-agent and mini-swe-agent: a list of chat messages, with commands in their texts.
+"""Reads runs of SWE-agent and mini-swe-agent: lists of chat messages with commands in their texts.
 
-Without function calling a model writes its command into its text. Such a text is split into what
-is said and a call, so that the call's output can be told from what the user says. Nothing is lost:
-what stood around the command is kept in the call's metadata.
+Without function calling, a model writes its command into its text. Such a text is split into text
+and a call, so that the command's output is not taken for a request of the user. The characters
+around the command are kept in the call's metadata.
 """
 
 import re
@@ -32,21 +32,21 @@ from foldmark.transcripts.build import (
 from foldmark.wire.codec import ReadResult
 from foldmark.wire.openai_chat import OpenAIChat
 
-_FACTS = ("exit_status", "model_stats")  # small; what was handed in is an output already
+_FACTS = ("exit_status", "model_stats")  # without the submission, which is the last output
 _FENCE = "```"
 _LINE_END = re.compile(r"\s*\n")
-# A fence or a tag, on either side of a command.
+# A command is enclosed by fences or by tags.
 _OPENING = re.compile(r"(?:```[^\n`]*\n|<(\w+)>)\s*")
 _CLOSING = re.compile(r"\s*(?:```|</(\w+)>)")
-_MOST_OPENINGS = 64
+_MAX_OPENINGS = 64
 _wire = OpenAIChat()
 
 
 class AgentRun(ConversationBuilder):
-    """The messages of one run, which is known by its task; each format says what they are."""
+    """Builds the conversation of one run; a format overrides `read`."""
 
     def __init__(self, reader: FormatReader, task: object, messages: list[Json]) -> None:
-        """Take the messages; the system prompts that lead them are told apart."""
+        """Start the session of a run, named after its task, with its leading system prompts."""
         session = reader.session_ids.claim(text_or_empty(task) or reader.stem)
         prompts: list[str] = []
         for message in messages:
@@ -59,63 +59,63 @@ class AgentRun(ConversationBuilder):
         reader.tally.messages += len(messages)
         self._messages = messages
         self._prompts = len(prompts)
-        self.model: tuple[str, str] = ("", "")  # that was set up for the run
-        self.unanswered: list[str] = []  # calls that wait for their outputs
-        self.has_called = True  # whether the last answer has a call
+        self.model: tuple[str, str] = ("", "")  # from the configuration of the run
+        self.pending: list[str] = []  # ids of calls without a result
+        self.has_called = True  # whether the last reply has a call
 
-    def read_all(self, name: str, about: Json, **info: object) -> None:
-        """Tell of the run and all its messages; a wrong one is named by its place in the list."""
+    def read_all(self, field: str, about: Json, **info: object) -> None:
+        """Add all messages; BadInput names an unreadable one by its index in the field's list."""
         self.extra = run_facts(self.reader.name, about, _FACTS)
-        self.open(**{field: text_or_empty(held) or UNSET for field, held in info.items()})
-        read_each(self._messages, name, self._read_if_said)
+        self.open(**{name: text_or_empty(value) or UNSET for name, value in info.items()})
+        read_each(self._messages, field, self._read_numbered)
 
-    def _read_if_said(self, said: Json, number: int) -> None:
+    def _read_numbered(self, raw: Json, number: int) -> None:
         if number >= self._prompts:
-            self.read(said, f"{self.info.id}-{number}")
+            self.read(raw, f"{self.info.id}-{number}")
 
-    def read(self, said: Json, name: str) -> None:
-        """Tell what a message says."""
+    def read(self, raw: Json, id: str) -> None:
+        """Add a message of the run under this id."""
         raise NotImplementedError
 
-    def result(self, call: Any, content: object, at: int | None) -> None:
-        """Tell what a call gave back."""
-        given = {"role": "tool", "tool_call_id": call, "content": content}
-        self.end_call(_wire.read(given).results[0], at)
+    def add_output(self, call: Any, content: object, at: int | None) -> None:
+        """Add the output of a call."""
+        raw = {"role": "tool", "tool_call_id": call, "content": content}
+        self.end_call(_wire.read(raw).results[0], at)
 
-    def end_call(self, answer: ReadResult, at: int | None) -> None:
-        """Tell the result of a call, which waits no longer."""
-        if answer.call_id in self.unanswered:
-            self.unanswered.remove(answer.call_id)
-        self.add_result(answer, at)
+    def end_call(self, result: ReadResult, at: int | None) -> None:
+        """Add the result of a call, which is no longer pending."""
+        if result.call_id in self.pending:
+            self.pending.remove(result.call_id)
+        self.add_result(result, at)
 
-    def reply(
+    def add_reply(
         self,
-        name: str,
+        id: str,
         parts: Iterable[AnyPart],
         at: int | None,
         model: object = None,
         **about: Any,
     ) -> None:
-        """Tell an answer of the model, whose calls wait for their outputs."""
+        """Add a reply of the model, whose calls are pending from now on."""
         parts = tuple(parts)
         calls = [part for part in parts if isinstance(part, ToolPart)]
         self.has_called = bool(calls)
-        self.unanswered = [part.call_id or "" for part in calls if not has_result(part)]
-        asked = self.model if any(self.model) else provider_and_model(model)
-        self.add_assistant(name, parts, at, model=asked, **about)
+        self.pending = [part.call_id or "" for part in calls if not has_result(part)]
+        used = self.model if any(self.model) else provider_and_model(model)
+        self.add_assistant(id, parts, at, model=used, **about)
 
 
-def run_facts(name: str, about: Json, facts: Iterable[str]) -> Extra | UnsetType:
-    """How a run ended and what it cost, under the name of its format."""
-    found = {fact: about[fact] for fact in facts if about.get(fact) is not None}
-    return Extra({name: found}) if found else UNSET
+def run_facts(format: str, about: Json, names: Iterable[str]) -> Extra | UnsetType:
+    """The fields of these names, such as a run's outcome and cost, under the format's name."""
+    facts = {name: about[name] for name in names if about.get(name) is not None}
+    return Extra({format: facts}) if facts else UNSET
 
 
 # --- commands in texts ---------------------------------------------------------------------
 
 
 class CommandSpan(NamedTuple):
-    """Where a command stands in a text, with what encloses it."""
+    """The position of a command in a text, and of the fences or tags around it."""
 
     opens: int
     begins: int
@@ -124,13 +124,13 @@ class CommandSpan(NamedTuple):
 
 
 def enclosed_commands(text: str, opening: str, closing: str) -> list[CommandSpan]:
-    """All commands between an opening and a closing, each as short as it can be."""
-    found: list[CommandSpan] = []
+    """All commands between an opening and the next closing."""
+    spans: list[CommandSpan] = []
     opens = text.find(opening)
     while opens >= 0:
         begins = opens + len(opening)
         if opening.startswith(_FENCE):
-            # The command begins on a line of its own; on this one nothing else may stand.
+            # The line of an opening fence has nothing else on it.
             line = _LINE_END.match(text, begins)
             if line is None:
                 opens = text.find(opening, begins)
@@ -139,16 +139,16 @@ def enclosed_commands(text: str, opening: str, closing: str) -> list[CommandSpan
         ends = text.find(closing, begins)
         if ends < 0:
             break
-        found.append(CommandSpan(opens, begins, ends, ends + len(closing)))
+        spans.append(CommandSpan(opens, begins, ends, ends + len(closing)))
         opens = text.find(opening, ends + len(closing))
-    return found
+    return spans
 
 
 def find_command(text: str, command: str) -> CommandSpan | None:
-    """Where a command that is known stands last; None where it is written in another way."""
+    """The last position of a known command, or None if the text has it in another form."""
     if text.strip() == command:
         return CommandSpan(0, 0, len(text), len(text))
-    for opening in reversed(deque(_OPENING.finditer(text), maxlen=_MOST_OPENINGS)):
+    for opening in reversed(deque(_OPENING.finditer(text), maxlen=_MAX_OPENINGS)):
         begins = opening.end()
         if text.startswith(command, begins):
             ends = begins + len(command)
@@ -159,22 +159,22 @@ def find_command(text: str, command: str) -> CommandSpan | None:
 
 
 def split_at_command(
-    text: str, place: CommandSpan, key: str, tool: str, call_id: str
+    text: str, span: CommandSpan, key: str, tool: str, call_id: str
 ) -> tuple[AnyPart, ...]:
-    """What is said before a command, the command as a call, and what is said after it.
+    """The text before a command, the command as a call, and the text after it.
 
-    What encloses the command is kept in the call's metadata, under the key.
+    The call's metadata has, under this key, the characters on both sides of the command.
     """
-    said = text[: place.opens].rstrip()
-    command = text[place.begins : place.ends].strip()
-    begins = text.find(command, place.begins)
-    rest = text[place.closes :].lstrip()
-    after = text[begins + len(command) : len(text) - len(rest)]
+    before = text[: span.opens].rstrip()
+    command = text[span.begins : span.ends].strip()
+    begins = text.find(command, span.begins)
+    rest = text[span.closes :].lstrip()
+    closing = text[begins + len(command) : len(text) - len(rest)]
     part = ToolPart(
         tool=tool,
         call_id=call_id,
         state=Pending(input={"command": command}),
-        metadata={key: {"before": text[len(said) : begins], "after": after}},
+        metadata={key: {"before": text[len(before) : begins], "after": closing}},
     )
-    before = (TextPart(text=said),) if said else ()
-    return (*before, part, TextPart(text=rest)) if rest else (*before, part)
+    first = (TextPart(text=before),) if before else ()
+    return (*first, part, TextPart(text=rest)) if rest else (*first, part)

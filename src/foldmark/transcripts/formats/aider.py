@@ -1,9 +1,9 @@
-"""Aider: `.aider.chat.history.md`, Markdown to which all that is said is appended.
+"""Aider: `.aider.chat.history.md`, Markdown to which each message is appended.
 
-Facts of this format: a line `# aider chat started at …` opens a session; each line of the user
-begins with `#### ` and ends with two spaces; an output of aider itself begins with `> ` and ends,
-lines later perhaps, with two spaces; answers stand as they are. By the two spaces a heading or a
-quote in an answer is told from them.
+Facts of this format: a line `# aider chat started at …` opens a session. Each line of the user
+starts with `#### ` and ends with two spaces. An output of aider itself starts with `> ` and ends
+with two spaces, perhaps several lines later. All other lines are replies; without the two spaces at
+its end, a heading or quote is part of a reply.
 """
 
 import re
@@ -23,7 +23,7 @@ from foldmark.transcripts.build import (
 )
 from foldmark.transcripts.source import Head, Record
 
-Kind = Literal["start", "header", "user", "output", "answer", "blank", "begun"]
+Kind = Literal["start", "header", "user", "output", "reply", "blank", "open output"]
 
 _NAME = "aider"
 _HEADER = re.compile(r"# (aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d))\s*")
@@ -32,7 +32,7 @@ _USER, _OUTPUT, _END = "#### ", "> ", "  "
 
 
 class Aider(FormatReader):
-    """Reads one file."""
+    """Reads a file of Aider."""
 
     name = _NAME
     about = "Aider, .aider.chat.history.md"
@@ -40,90 +40,90 @@ class Aider(FormatReader):
 
     @classmethod
     def recognizes(cls, head: Head) -> bool:
-        """Whether a file is of this format."""
+        """Whether a file with this beginning is of this format."""
         if head.shape != "text":
             return False
         lines = head.text.splitlines(keepends=True)
         if any(_HEADER.fullmatch(line) for line in lines):
             return True
-        kinds = {_marked(line) for line in lines if _ends(line)}
+        kinds = {_kind_by_prefix(line) for line in lines if _has_end_mark(line)}
         return {"user", "output"} <= kinds
 
     def __init__(self, name: str) -> None:
-        """Take the file's name, which names the sessions."""
+        """Start reading a file; its name and a number become the ids of its sessions."""
         super().__init__(name)
         self.stem = self.stem.lstrip(".")
         self._session: ConversationBuilder | None = None
         self._sessions = 0
         self._count = 0
         self._model = ""
-        self._is_marked: bool | None = None  # whether the two spaces are there
-        self._open: list[str] = []  # an output that goes on, or a quote in an answer
+        self._has_marks: bool | None = None  # whether lines end with two spaces; None: not known
+        self._open: list[str] = []  # lines of an output without an end yet, or of a quote
         self._kind: Kind = "start"
-        self._lines: list[str] = []  # of what is being said
+        self._lines: list[str] = []  # of the current message
         self._blank: list[str] = []  # lines after it
 
     def decode(self, record: Record) -> str:
-        """A line, with its end."""
+        """Return the line with its line end."""
         try:
             return record.data.decode()
         except UnicodeDecodeError as error:
             raise BadInput("not UTF-8 text", location=f"byte {error.start}") from None
 
     def read(self, record: str) -> None:
-        """Tell what a line ends: all is told once the next thing begins."""
+        """Add a line; a message is emitted once the next one starts."""
         if record.startswith(_USER):
-            # As such files are counted: a prompt and its answer for each line of the user.
+            # The corpus counts a prompt and a reply for each line of the user.
             self.tally.messages += 2
-        for kind, text in self._kinds(record):
+        for kind, text in self._blocks(record):
             self._add(kind, text)
 
     def finish(self) -> None:
-        """Tell what was said last."""
-        for kind, text in self._quoted():
+        """Add the last message."""
+        for kind, text in self._drain_quote():
             self._add(kind, text)
         self._close()
 
     # --- lines ---
 
-    def _kinds(self, line: str) -> Iterator[tuple[Kind, str]]:
-        """Of what kind a line is; an output of several lines comes as one."""
+    def _blocks(self, line: str) -> Iterator[tuple[Kind, str]]:
+        """The texts that a line completes and their kinds; an output may have several lines."""
         kind = self._kind_of(line)
         if self._open and kind in ("header", "user", "output"):
-            yield from self._quoted()
-        if not self._open and kind != "begun":
+            yield from self._drain_quote()
+        if not self._open and kind != "open output":
             yield kind, line
             return
         self._open.append(line)
-        if kind == "answer" and _ends(line):
+        if kind == "reply" and _has_end_mark(line):
             yield "output", "".join(self._open)
             self._open = []
 
-    def _quoted(self) -> Iterator[tuple[Kind, str]]:
-        """What looked like an output and never ended: a quote in an answer."""
+    def _drain_quote(self) -> Iterator[tuple[Kind, str]]:
+        """The open lines as parts of a reply: an output that never ends is a quote."""
         lines, self._open = self._open, []
         for line in lines:
-            yield "blank" if line.isspace() else "answer", line
+            yield "blank" if line.isspace() else "reply", line
 
     def _kind_of(self, line: str) -> Kind:
         if line.isspace():
             return "blank"
-        kind = _marked(line)
-        if kind == "answer":
+        kind = _kind_by_prefix(line)
+        if kind == "reply":
             return "header" if line.startswith("# ") and _HEADER.fullmatch(line) else kind
-        ends = _ends(line)
-        if self._is_marked is None:
-            self._is_marked = ends  # an editor may have taken the spaces away
-        if ends or not self._is_marked:
+        ends = _has_end_mark(line)
+        if self._has_marks is None:
+            self._has_marks = ends  # an editor may have removed the spaces from the whole file
+        if ends or not self._has_marks:
             return kind
-        return "begun" if kind == "output" else "answer"
+        return "open output" if kind == "output" else "reply"
 
-    # --- what is said ---
+    # --- messages ---
 
     def _add(self, kind: Kind, text: str) -> None:
         if kind == "blank":
             self._blank.append(text)
-        elif kind == self._kind and (kind == "answer" or (kind != "header" and not self._blank)):
+        elif kind == self._kind and (kind == "reply" or (kind != "header" and not self._blank)):
             self._lines += [*self._blank, text]
             self._blank = []
         else:
@@ -133,50 +133,49 @@ class Aider(FormatReader):
     def _close(self) -> None:
         self._blank = []
         if self._kind == "header":
-            self._begin(self._lines[0])
+            self._open_session(self._lines[0])
         elif self._kind != "start":
-            self._say(self._session or self._begin(""))
+            self._add_message(self._session or self._open_session(""))
 
-    def _begin(self, header: str) -> ConversationBuilder:
-        """A session; what stands before the first header is one of its own."""
+    def _open_session(self, header: str) -> ConversationBuilder:
+        """Open a session; messages before the first header are a session of their own."""
         self._sessions += bool(header)
         self._count, self._model = 0, ""
         match = _HEADER.fullmatch(header)
         title, at = (match[1], milliseconds(match[2])) if match else ("", None)
-        name = f"{self.stem}-{self._sessions}"
-        self._session = ConversationBuilder(
-            self, SessionInfo(id=name, title=title or UNSET, time=session_time(at))
-        )
+        id = f"{self.stem}-{self._sessions}"
+        info = SessionInfo(id=id, title=title or UNSET, time=session_time(at))
+        self._session = ConversationBuilder(self, info)
         self._session.open()
         return self._session
 
-    def _say(self, conversation: ConversationBuilder) -> None:
+    def _add_message(self, conversation: ConversationBuilder) -> None:
         self._count += 1
-        name = f"{conversation.info.id}-{self._count}"
-        if self._kind == "answer":
+        id = f"{conversation.info.id}-{self._count}"
+        if self._kind == "reply":
             part = TextPart(text="".join(self._lines).removesuffix("\n"))
-            conversation.add_assistant(name, (part,), None, model=("", self._model))
+            conversation.add_assistant(id, (part,), None, model=("", self._model))
         elif self._kind == "user":
-            text = "\n".join(_bare(line, _USER) for line in self._lines)
-            conversation.add_user(name, (TextPart(text=text),), None)
+            text = "\n".join(_without_marks(line, _USER) for line in self._lines)
+            conversation.add_user(id, (TextPart(text=text),), None)
         else:
-            text = "\n".join(_bare(line, _OUTPUT) for line in self._lines)
+            text = "\n".join(_without_marks(line, _OUTPUT) for line in self._lines)
             if match := _MODEL.search(text):
                 self._model = match[1]
-            conversation.add_user(name, (synthetic_text(text),), None)
+            conversation.add_user(id, (synthetic_text(text),), None)
         conversation.flush()
 
 
-def _marked(line: str) -> Kind:
+def _kind_by_prefix(line: str) -> Kind:
     if line.startswith((_USER, "####\n")):
         return "user"
-    return "output" if line.startswith((_OUTPUT, ">\n")) else "answer"
+    return "output" if line.startswith((_OUTPUT, ">\n")) else "reply"
 
 
-def _ends(line: str) -> bool:
+def _has_end_mark(line: str) -> bool:
     return line.rstrip("\r\n").endswith(_END)
 
 
-def _bare(line: str, mark: str) -> str:
+def _without_marks(line: str, mark: str) -> str:
     text = line.removesuffix("\n").removesuffix(_END)
     return "" if text == mark.rstrip() else text.removeprefix(mark)

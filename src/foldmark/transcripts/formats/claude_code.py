@@ -1,9 +1,9 @@
-"""Claude Code: `~/.claude/projects/<folder>/<session>.jsonl`, one event a line.
+"""Claude Code: `~/.claude/projects/<folder>/<session>.jsonl`, one event per line.
 
-Facts of this format: an answer is spread over several lines that share `message.id`; its results
-are lines of the user, with a larger copy for the screen beside them that the model never sees;
-after a `compact_boundary` comes the summary as a line of the user; a prompt whose parent lies
-before an earlier prompt takes that one back. Lines of subagents are sessions of their own.
+Facts of this format: a reply has several lines that share `message.id`. Results are lines of the
+user, with a larger copy for the screen that the model never sees. After a `compact_boundary`, the
+summary is a line of the user. A prompt whose parent comes before an earlier prompt takes that one
+back. Lines of subagents are sessions of their own.
 """
 
 from collections import OrderedDict
@@ -38,16 +38,16 @@ _NOTICES = (
     "<bash-stdout>",
     "[Request interrupted by user",
 )
-_SYNTHETIC = "<synthetic>"  # the model of what the program itself says: an error, an interruption
-_MOST_LINES = 20_000  # that are remembered, as parents of later ones
-_TAKEN = frozenset({"user", "assistant", "attachment", "system"})
-_TITLES = ("summary", "ai-title", "custom-title")  # each counts for more than those before it
+_SYNTHETIC = "<synthetic>"  # model of replies by the program itself: an error, an interruption
+_MAX_LINES = 20_000  # remembered as possible parents of later lines
+_READ_TYPES = frozenset({"user", "assistant", "attachment", "system"})
+_TITLES = ("summary", "ai-title", "custom-title")  # a later one overrides those before it
 _wire = Anthropic()
 OptionalText = str | UnsetType | None
 
 
 class ClaudeMessage(Struct, gc=False):
-    """A message as the API has it."""
+    """The fields of an API message that are read."""
 
     content: Any = UNSET
     id: OptionalText = UNSET
@@ -57,7 +57,7 @@ class ClaudeMessage(Struct, gc=False):
 
 
 class ClaudeLine(Struct, gc=False, rename="camel"):
-    """What matters of a line; its copies for the screen do not."""
+    """The fields of a line that are read, without its copies for the screen."""
 
     type: str
     subtype: OptionalText = UNSET
@@ -84,7 +84,7 @@ _decode_line = decoder(ClaudeLine)
 
 
 class ClaudeCode(FormatReader):
-    """Reads one file."""
+    """Reads a file of Claude Code."""
 
     name = _NAME
     about = "Claude Code, ~/.claude/projects"
@@ -92,43 +92,43 @@ class ClaudeCode(FormatReader):
 
     @classmethod
     def recognizes(cls, head: Head) -> bool:
-        """Whether a file is of this format."""
+        """Whether a file with this beginning is of this format."""
         return any(_is_line(line) for line in head.lines)
 
     def __init__(self, name: str) -> None:
-        """Take the file's name, for lines that name no session."""
+        """Start reading a file; its name becomes the id of a session without one."""
         super().__init__(name)
-        self._threads: dict[str, _ClaudeConversation] = {}
+        self._threads: dict[str, _ClaudeConversation] = {}  # by subagent; "" is the main one
         self._title = ""
-        self._rank = 0  # how much it counts
+        self._rank = 0  # of the title, from 1 for the lowest
 
     def decode(self, record: Record) -> ClaudeLine:
-        """A line; one of a kind that says nothing here may look as it likes."""
+        """Return a line; only lines of types that are read must have the known fields."""
         try:
             return _decode_line(record.data)
         except BadInput:
             other = as_object(record.value())
             kind, uuid = (text_or_empty(other.get(name)) for name in ("type", "uuid"))
-            if not kind or kind in _TAKEN:
+            if not kind or kind in _READ_TYPES:
                 raise
             return ClaudeLine(type=kind, uuid=uuid)
 
     def read(self, record: ClaudeLine) -> None:
-        """Tell what a line says."""
-        name = (record.agent_id or "subagent") if record.is_sidechain else ""
+        """Add a line to its conversation, or set the title."""
+        agent = (record.agent_id or "subagent") if record.is_sidechain else ""
         if record.type in _TITLES:
-            self._entitle(record)
-        elif record.type in _TAKEN:
+            self._set_title(record)
+        elif record.type in _READ_TYPES:
             self.tally.messages += record.type in ("user", "assistant")
-            if name not in self._threads:
-                info = self._info(record, name)
-                self._threads[name] = self.conversations[info.id] = _ClaudeConversation(self, info)
-            self._threads[name].read(record)
-        elif record.uuid and name in self._threads:
-            self._threads[name].remember(record)
+            if agent not in self._threads:
+                info = self._info(record, agent)
+                self._threads[agent] = self.conversations[info.id] = _ClaudeConversation(self, info)
+            self._threads[agent].read(record)
+        elif record.uuid and agent in self._threads:
+            self._threads[agent].remember(record)
 
-    def _entitle(self, record: ClaudeLine) -> None:
-        """The newest title of those that count most; of summaries the first: many are of others."""
+    def _set_title(self, record: ClaudeLine) -> None:
+        """Use the newest title of the highest rank; of summaries the first, as others are foreign."""
         rank = _TITLES.index(record.type) + 1
         title = (record.summary, record.ai_title, record.custom_title)[rank - 1]
         if not isinstance(title, str) or not title:
@@ -138,67 +138,68 @@ class ClaudeCode(FormatReader):
             if main := self._threads.get(""):
                 main.open(title=title)
 
-    def _info(self, record: ClaudeLine, name: str) -> SessionInfo:
-        # A session that was resumed repeats lines of the one before, with that one's id.
-        is_named = _is_uuid(self.stem) and not name
-        session = self.stem if is_named else record.session_id or self.stem
+    def _info(self, record: ClaudeLine, agent: str) -> SessionInfo:
+        # A resumed session repeats lines of the previous one, with the id of that one.
+        uses_stem = _is_uuid(self.stem) and not agent
+        session = self.stem if uses_stem else record.session_id or self.stem
         return SessionInfo(
-            id=f"{session}-{name}" if name else session,
-            parent_id=session if name else UNSET,
+            id=f"{session}-{agent}" if agent else session,
+            parent_id=session if agent else UNSET,
             directory=record.cwd or UNSET,
             version=record.version or UNSET,
-            title=(f"subagent {name}" if name else self._title) or UNSET,
+            title=(f"subagent {agent}" if agent else self._title) or UNSET,
             time=session_time(milliseconds(record.timestamp)),
         )
 
 
 class _ClaudeConversation(ConversationBuilder):
-    """The lines of one conversation."""
+    """Builds one conversation from its lines."""
 
     def __init__(self, reader: FormatReader, info: SessionInfo) -> None:
         super().__init__(reader, info)
         self._boundary: ClaudeLine | None = None
+        # By uuid: the number of the line, and the newest message's id after it.
         self._lines: OrderedDict[str, tuple[int, str | None]] = OrderedDict()
         self._count = 0
-        self._prompt = 0  # the number of the newest prompt's line
-        self._answering: OptionalText = None  # the newest answer's id, as the API has it
-        self._names = UniqueIds()
+        self._prompt = 0  # number of the newest prompt's line
+        self._reply_id: OptionalText = None  # the API's id of the newest reply
+        self._ids = UniqueIds()
 
     def read(self, line: ClaudeLine) -> None:
-        """Tell what a line says."""
+        """Add a line."""
         self._count += 1
         at = milliseconds(line.timestamp)
         self.open()
         if line.type == "system":
             self._system(line, at)
         elif line.type == "attachment":
-            if parts := _attached(line.attachment):
+            if parts := _attachment_parts(line.attachment):
                 self.add_user(self._id(line), parts, at)
         elif line.message is UNSET:
             raise BadInput("the field 'message' is missing")
         elif line.type == "assistant":
             self._reply(line, line.message, at)
         else:
-            self._said(line, line.message, at)
+            self._add_prompt(line, line.message, at)
         self.remember(line)
 
     # --- the user's lines ---
 
-    def _said(self, line: ClaudeLine, given: ClaudeMessage, at: int | None) -> None:
-        read = _wire.read({"role": "user", "content": given.content})
+    def _add_prompt(self, line: ClaudeLine, message: ClaudeMessage, at: int | None) -> None:
+        content = _wire.read({"role": "user", "content": message.content})
         if line.is_compact_summary:
-            self._fold(line, read.parts, at)
+            self._add_summary(line, content.parts, at)
             return
-        if not read.results and not line.is_meta:
-            self._take_back(line)
-        for answer in read.results:
-            self.add_result(answer, at)
-        if read.parts:
-            parts = marked_synthetic(read.parts, lambda part: line.is_meta or _is_notice(part))
+        if not content.results and not line.is_meta:
+            self._revert_if_replaced(line)
+        for result in content.results:
+            self.add_result(result, at)
+        if content.parts:
+            parts = marked_synthetic(content.parts, lambda part: line.is_meta or _is_notice(part))
             self.add_user(self._id(line), parts, at)
 
-    def _take_back(self, line: ClaudeLine) -> None:
-        """A prompt that was put in the place of an earlier one."""
+    def _revert_if_replaced(self, line: ClaudeLine) -> None:
+        """Take back an earlier prompt, and what followed, if this prompt replaces it."""
         parent = self._lines.get(line.parent_uuid or "")
         if parent is not None and parent[0] < self._prompt:
             self.revert(parent[1])
@@ -206,24 +207,24 @@ class _ClaudeConversation(ConversationBuilder):
 
     # --- the model's lines ---
 
-    def _reply(self, line: ClaudeLine, given: ClaudeMessage, at: int | None) -> None:
-        read = _wire.read({"role": "assistant", "content": given.content})
-        last, tokens = self.last, usage_tokens(given.usage)
-        goes_on = given.id and given.id == self._answering
-        if goes_on and last is not None and last.id == self.last_id and not last.is_user:
-            finish = finish_of_stop(given.stop_reason, last.parts + read.parts)
-            told = {"finish": finish, "tokens": tokens} if tokens else {"finish": finish}
-            self.extend(read.parts, **told)
+    def _reply(self, line: ClaudeLine, message: ClaudeMessage, at: int | None) -> None:
+        parts = _wire.read({"role": "assistant", "content": message.content}).parts
+        last, tokens = self.last, usage_tokens(message.usage)
+        continues = message.id and message.id == self._reply_id
+        if continues and last is not None and last.id == self.last_id and not last.is_user:
+            finish = finish_of_stop(message.stop_reason, last.parts + parts)
+            fields = {"finish": finish, "tokens": tokens} if tokens else {"finish": finish}
+            self.extend(parts, **fields)
             return
-        model = given.model or ""
-        about: Json = {"finish": finish_of_stop(given.stop_reason, read.parts)}
+        model = message.model or ""
+        about: Json = {"finish": finish_of_stop(message.stop_reason, parts)}
         if model == _SYNTHETIC:
-            # It was told to the user, never to the model.
+            # The user saw this, but it was never sent to the model.
             about["error"] = {"name": "SyntheticMessage"}
         else:
             about |= {"tokens": tokens, "model": ("anthropic", model) if model else ("", "")}
-        self.add_assistant(self._id(line, given.id), read.parts, at, **about)
-        self._answering = given.id
+        self.add_assistant(self._id(line, message.id), parts, at, **about)
+        self._reply_id = message.id
 
     # --- compactions ---
 
@@ -234,57 +235,57 @@ class _ClaudeConversation(ConversationBuilder):
             calls = as_object(line.microcompact_metadata).get("compactedToolIds")
             self.prune(map(str, as_list(calls)), at)
 
-    def _fold(self, line: ClaudeLine, parts: tuple[AnyPart, ...], at: int | None) -> None:
-        """The summary of a compaction; an older version writes it without its boundary."""
-        told = as_object((self._boundary or line).compact_metadata)
+    def _add_summary(self, line: ClaudeLine, parts: tuple[AnyPart, ...], at: int | None) -> None:
+        """Add the summary of a compaction; older versions write no boundary before it."""
+        metadata = as_object((self._boundary or line).compact_metadata)
         self._boundary = None
         self.add_compaction(
             self._id(line),
             parts,
             at,
-            auto=told.get("trigger") == "auto",
-            tail=self._tail(told),
-            wire={_NAME: told} if told else None,
+            auto=metadata.get("trigger") == "auto",
+            tail=self._tail(metadata),
+            wire={_NAME: metadata} if metadata else None,
         )
 
-    def _tail(self, told: Json) -> str | None:
-        """The message from which on all were kept, in newer versions."""
+    def _tail(self, metadata: Json) -> str | None:
+        """The first message of the tail, which newer versions name."""
         for name, field in (("preservedSegment", "headUuid"), ("preservedMessages", "uuids")):
-            first: object = as_object(told.get(name)).get(field)
+            first: object = as_object(metadata.get(name)).get(field)
             first = next(iter(as_list(first)), first)
             if isinstance(first, str) and first in self._lines:
                 return self._lines[first][1]
         return None
 
-    # --- names ---
+    # --- ids ---
 
-    def _id(self, line: ClaudeLine, own: OptionalText = UNSET) -> str:
-        """An id once only: an answer may go on after something came between."""
-        return self._names.claim(own or line.uuid or f"line-{self._count}")
+    def _id(self, line: ClaudeLine, reply_id: OptionalText = UNSET) -> str:
+        """An unused id; one reply becomes two messages if something comes between its lines."""
+        return self._ids.claim(reply_id or line.uuid or f"line-{self._count}")
 
     def remember(self, line: ClaudeLine) -> None:
-        """Note a line that later ones may name as their parent."""
+        """Remember a line that later ones may name as their parent."""
         if line.uuid:
             self._lines[line.uuid] = (self._count, self.last_id)
-            if len(self._lines) > _MOST_LINES:
+            if len(self._lines) > _MAX_LINES:
                 self._lines.popitem(last=False)
 
 
 def _is_notice(part: TextPart) -> bool:
-    """Whether a text tells of a command to the program, or of an interruption: no request."""
+    """Whether a text reports a command to the program or an interruption, so is no request."""
     return part.text.lstrip().startswith(_NOTICES)
 
 
-def _attached(attachment: object) -> tuple[AnyPart, ...]:
-    """What the program put into the context; a command that waited is the user's own."""
-    given = as_object(attachment)
-    if not given:
-        raise BadInput("the field 'attachment' is missing, or no object")
-    if given.get("type") == "queued_command" and "prompt" in given:
-        parts = _wire.read({"role": "user", "content": given["prompt"]}).parts
-        return parts if given.get("commandMode") in (None, "prompt") else marked_synthetic(parts)
-    content = given.get("content")
-    text = content if isinstance(content, str) else encode(given).decode()
+def _attachment_parts(attachment: object) -> tuple[AnyPart, ...]:
+    """The parts of an attachment: synthetic, except for a prompt of the user that was queued."""
+    fields = as_object(attachment)
+    if not fields:
+        raise BadInput("the field 'attachment' is missing, or not an object")
+    if fields.get("type") == "queued_command" and "prompt" in fields:
+        parts = _wire.read({"role": "user", "content": fields["prompt"]}).parts
+        return parts if fields.get("commandMode") in (None, "prompt") else marked_synthetic(parts)
+    content = fields.get("content")
+    text = content if isinstance(content, str) else encode(fields).decode()
     return (synthetic_text(text),) if text else ()
 
 
@@ -298,5 +299,5 @@ def _is_uuid(text: str) -> bool:
 def _is_line(line: Json) -> bool:
     if "uuid" not in line or "sessionId" not in line:
         return False
-    is_said = line.get("type") in ("user", "assistant") and isinstance(line.get("message"), dict)
-    return is_said or ("parentUuid" in line and "isSidechain" in line)
+    is_message = line.get("type") in ("user", "assistant") and isinstance(line.get("message"), dict)
+    return is_message or ("parentUuid" in line and "isSidechain" in line)

@@ -1,19 +1,18 @@
-"""Recorded traffic with Anthropic's Messages API: claude-trace, one request and response a line.
+"""claude-trace: recorded traffic with Anthropic's Messages API, one request and response per line.
 
-Facts of this format: each request repeats its whole conversation, so of what was said only
-fingerprints are kept. A request that leaves out the end took it back; results that say something
-else than before were pruned; the answer comes with the response, and the next request repeats it.
-Requests with tools are the loop of an agent, each conversation a session. Left out is what has no
-tools and never grows beyond one request, if there is anything else: the program's questions about
-quotas, topics and titles. A compaction is a request for a summary, and then a conversation that
-begins with it.
+Facts of this format: each request repeats its whole conversation, so only fingerprints of earlier
+messages are kept. A request without the last messages took them back; a result that has changed was
+pruned. A reply is in the response and again in the next request. Conversations with tools are
+agent loops, each a session. A single request without tools is left out if the file has anything
+else: the program asks for quotas, topics and titles that way. A compaction is a request for a
+summary, followed by a conversation that starts with it.
 """
 
 import json
 import re
 from collections import OrderedDict, deque
 from contextlib import suppress
-from operator import eq, itemgetter
+from operator import attrgetter, eq
 from typing import Any, cast
 
 from msgspec import UNSET, Struct
@@ -50,43 +49,43 @@ from foldmark.wire.joiners import AnthropicJoiner
 _NAME = "anthropic-api"
 _PATH = "/v1/messages"
 _DATA = re.compile(r"^data:(.*)", re.MULTILINE)  # lines of server-sent events
-_MOST_TALKS, _MOST_WAITING = 64, 8
-# What Claude Code writes.
+_MAX_OPEN, _MAX_WAITING = 64, 8
+# Texts that Claude Code writes.
 _SUMMARIZE = "Your task is to create a detailed summary of"
 _CONTINUED = "This session is being continued from a previous conversation"
 _REMINDER = "<system-reminder>"
-_BY_HAND = ("<command-name>/compact<", "<command-name>compact<")
+_COMPACT_COMMANDS = ("<command-name>/compact<", "<command-name>compact<")
 _wire = Anthropic()
 
 
 class _Exchange(Struct, gc=False):
-    """A request for an answer, and the answer."""
+    """A request and its reply."""
 
     body: Json
     messages: list[Json]
     fingerprints: list[str]
-    kind: int  # stands for its system prompt, and for whether it has tools
+    kind: int  # hash of its system prompt and of whether it has tools
     reply: ReadReply | None
     at: int | None
-    replied: int | None
+    reply_at: int | None
 
-    def read(self, place: int) -> ReadMessage:
-        """One of its messages."""
-        return _wire.read(self.messages[place])
+    def read(self, index: int) -> ReadMessage:
+        """The message at an index."""
+        return _wire.read(self.messages[index])
 
     def asks_for_summary(self) -> bool:
-        """Whether a request ends with the program's own demand for a summary."""
+        """Whether the request ends with the program's prompt for a summary."""
         return len(self.fingerprints) > 1 and any(
             _SUMMARIZE in text for text in _texts(self.read(-1))
         )
 
     def begins_with_summary(self) -> bool:
-        """Whether a request goes on with a conversation of which only a summary is left."""
+        """Whether the request continues a conversation from its summary."""
         return any(text.startswith(_CONTINUED) for text in _texts(self.read(0)))
 
 
 class ClaudeTrace(FormatReader):
-    """Reads one file."""
+    """Reads a file of claude-trace."""
 
     name = _NAME
     about = "claude-trace, traffic with Anthropic's API"
@@ -94,124 +93,121 @@ class ClaudeTrace(FormatReader):
 
     @classmethod
     def recognizes(cls, head: Head) -> bool:
-        """Whether a file is of this format."""
+        """Whether a file with this beginning is of this format."""
         return any(_is_exchange(line) for line in head.lines)
 
     def __init__(self, name: str) -> None:
-        """Take the file's name, which names the sessions."""
+        """Start reading a file; its name becomes the id of its sessions."""
         super().__init__(name)
-        self._has_told = False
+        self._has_sessions = False
         self._open: OrderedDict[str, _TracedConversation] = OrderedDict()  # the newest last
-        # Without tools, and not yet gone on with.
-        self._waiting: deque[_Exchange] = deque(maxlen=_MOST_WAITING)
+        # First requests without tools, which a later request may continue.
+        self._waiting: deque[_Exchange] = deque(maxlen=_MAX_WAITING)
         self._fingerprints: dict[int, str] = {}  # of messages, by the hash of their bytes
 
     def decode(self, record: Record) -> Any:
-        """One request and its response."""
-        if HALF_PAIR.search(record.data):  # half of a character, which the API refuses as well
+        """Return a request and its response, with lone surrogates replaced."""
+        if HALF_PAIR.search(record.data):  # the API refuses these as well
             data = json.dumps(record.value(), ensure_ascii=False).encode(errors="replace")
             record = Record(line=record.line, data=data)
         return super().decode(record)
 
     def read(self, record: Json) -> None:
-        """Tell what a request and its response add; other endpoints have other bodies."""
+        """Add the new messages of a request, and its reply; ignores other endpoints."""
         request = object_at(record, "request")
         body, url = request.get("body"), request.get("url")
-        is_elsewhere = isinstance(url, str) and not url.partition("?")[0].endswith(_PATH)
-        if is_elsewhere or not isinstance(body, dict):
+        is_other = isinstance(url, str) and not url.partition("?")[0].endswith(_PATH)
+        if is_other or not isinstance(body, dict):
             return
         body = cast("Json", body)
         if messages := objects(body.get("messages"), "'messages'"):
             exchange = self._exchange(body, messages, record)
-            conversation = self._matching(exchange) or self._begun(exchange)
+            conversation = self._matching(exchange) or self._start(exchange)
             if conversation is not None:
-                self._tell(conversation, exchange)
+                self._add(conversation, exchange)
 
     def finish(self) -> None:
-        """What waits is told if it is all there is."""
-        if not self._has_told:
+        """Add the waiting requests if the file has nothing else."""
+        if not self._has_sessions:
             for exchange in self._waiting:
-                self._tell(self._new(exchange), exchange)
+                self._add(self._new(exchange), exchange)
 
     def _exchange(self, body: Json, messages: list[Json], record: Json) -> _Exchange:
         response = subobject(record, "response")
         stream = response.get("body_raw")
-        answer = subobject(response, "body")
-        if not answer and isinstance(stream, str):
-            answer = joined_stream(stream) or {}
-        logged = milliseconds(record.get("logged_at"))
+        reply = subobject(response, "body")
+        if not reply and isinstance(stream, str):
+            reply = joined_stream(stream) or {}
+        logged_at = milliseconds(record.get("logged_at"))
         return _Exchange(
             body=body,
             messages=list(messages),
             fingerprints=[self._fingerprint(message) for message in messages],
             kind=hash((encode(body.get("system")), bool(body.get("tools")))),
-            reply=_wire.read_reply(answer) if answer and _wire.recognizes_reply(answer) else None,
-            at=milliseconds(record["request"].get("timestamp")) or logged,
-            replied=milliseconds(response.get("timestamp")) or logged,
+            reply=_wire.read_reply(reply) if reply and _wire.recognizes_reply(reply) else None,
+            at=milliseconds(record["request"].get("timestamp")) or logged_at,
+            reply_at=milliseconds(response.get("timestamp")) or logged_at,
         )
 
     def _fingerprint(self, message: Json) -> str:
-        """The fingerprint of a message, of which each way to write it is read only once.
+        """The fingerprint of a message; each JSON form of it is decoded only once.
 
-        What cannot be read is refused here, before anything of its request was told.
+        Raises BadInput if it is unreadable, before anything of its request is emitted.
         """
         key = hash(encode(message))
         if key not in self._fingerprints:
-            self._fingerprints[key] = fingerprint_of(_wire.read(message)).said
+            self._fingerprints[key] = fingerprint_of(_wire.read(message)).content
         return self._fingerprints[key]
 
-    # --- which conversation ---
+    # --- the conversation of a request ---
 
     def _matching(self, exchange: _Exchange) -> "_TracedConversation | None":
-        """The conversation that a request goes on with."""
-        match, most = None, 0
+        """The open conversation that a request continues."""
+        match, best = None, 0
         for conversation in self._open.values():
-            likeness = sum(map(eq, conversation.fingerprints, exchange.fingerprints))
-            # One message alone may be the same in two: a title is asked for with the prompt, too.
-            if likeness >= max(most, 1) and (likeness > 1 or conversation.kind == exchange.kind):
-                match, most = conversation, likeness
+            same = sum(map(eq, conversation.fingerprints, exchange.fingerprints))
+            # Two conversations may share one message: a request for a title repeats the prompt.
+            if same >= max(best, 1) and (same > 1 or conversation.kind == exchange.kind):
+                match, best = conversation, same
         return match
 
-    def _begun(self, exchange: _Exchange) -> "_TracedConversation | None":
-        """A new conversation, or one that is folded; None while it is not known to be one."""
+    def _start(self, exchange: _Exchange) -> "_TracedConversation | None":
+        """A new or a compacted conversation, or None if the request has to wait."""
         if exchange.body.get("tools"):
-            conversation = self._folding(exchange) if exchange.begins_with_summary() else None
+            conversation = self._compacting(exchange) if exchange.begins_with_summary() else None
             if conversation is not None:
-                conversation.fold_into(exchange)
+                conversation.compact_into(exchange)
             return conversation or self._new(exchange)
         for waiting in self._waiting:
             more = exchange.fingerprints[len(waiting.fingerprints) :]
             if more and [*waiting.fingerprints, *more] == exchange.fingerprints:
                 self._waiting.remove(waiting)
                 conversation = self._new(waiting)
-                self._tell(conversation, waiting)
+                self._add(conversation, waiting)
                 return conversation
         self._waiting.append(exchange)
         return None
 
-    def _folding(self, exchange: _Exchange) -> "_TracedConversation | None":
-        """The conversation that goes on with a summary: one that was asked for it, if any."""
-        newest = [
-            (conversation.is_folding, conversation)
-            for conversation in reversed(self._open.values())
-        ]
-        alike = [held for held in newest if held[0] or held[1].kind == exchange.kind]
-        return max(alike, key=itemgetter(0), default=(False, None))[1]
+    def _compacting(self, exchange: _Exchange) -> "_TracedConversation | None":
+        """The newest conversation that a summary was requested of, or the newest of this kind."""
+        newest = list(reversed(self._open.values()))
+        similar = [one for one in newest if one.is_compacting or one.kind == exchange.kind]
+        return max(similar, key=attrgetter("is_compacting"), default=None)
 
     def _new(self, exchange: _Exchange) -> "_TracedConversation":
-        name = self.session_ids.claim(self.stem)
-        self._has_told = True
+        id = self.session_ids.claim(self.stem)
+        self._has_sessions = True
         tools, system = exchange.body.get("tools"), exchange.body.get("system")
         origin = with_prompt(Origin(tools=tools or UNSET), _wire.name, system)
-        info = SessionInfo(id=name, time=session_time(exchange.at), origin=origin)
-        conversation = self.conversations[name] = _TracedConversation(self, info)
+        info = SessionInfo(id=id, time=session_time(exchange.at), origin=origin)
+        conversation = self.conversations[id] = _TracedConversation(self, info)
         conversation.kind = exchange.kind
         return conversation
 
-    def _tell(self, conversation: "_TracedConversation", exchange: _Exchange) -> None:
+    def _add(self, conversation: "_TracedConversation", exchange: _Exchange) -> None:
         self._open[conversation.info.id] = conversation
         self._open.move_to_end(conversation.info.id)
-        if len(self._open) > _MOST_TALKS:
+        if len(self._open) > _MAX_OPEN:
             oldest = self._open.popitem(last=False)[1]
             oldest.flush()
             del self.conversations[oldest.info.id]
@@ -220,89 +216,89 @@ class ClaudeTrace(FormatReader):
 
 
 class _TracedConversation(ConversationBuilder):
-    """One conversation as requests repeat it, each time a little longer."""
+    """Builds one conversation from requests that repeat it, each a little longer."""
 
     def __init__(self, reader: FormatReader, info: SessionInfo) -> None:
         super().__init__(reader, info)
         self.kind = 0
-        self.is_folding = False  # whether a summary of it was asked for
+        self.is_compacting = False  # whether a summary of it was requested
         self.fingerprints: list[str] = []
         self._summary: ReadReply | None = None
-        self._last_ids: list[str | None] = []  # the newest message at each print
-        self._outputs: dict[str, int] = {}  # of calls, as hashes
-        self._names = UniqueIds()
+        self._last_ids: list[str | None] = []  # the newest message's id at each fingerprint
+        self._outputs: dict[str, int] = {}  # hashes of outputs by call id
+        self._ids = UniqueIds()
         self._count = 0
-        self._is_answered = False  # whether the last of them came with a response
+        self._ends_with_reply = False  # whether the last fingerprint is that of a response
 
     def read(self, exchange: _Exchange) -> None:
-        """Tell what a request adds to the conversation, and its response."""
-        is_fold = exchange.asks_for_summary()
-        end = len(exchange.fingerprints) - is_fold
-        # What a summary is asked of may be cut down for that: it takes nothing back.
-        known = min(len(self.fingerprints), end) if is_fold else self._known(exchange, end)
-        if not is_fold:
-            self._note_pruned(exchange, known)
-            if known < len(self.fingerprints):
-                self.revert(self._last_ids[known - 1] if known else None)
-                del self.fingerprints[known:], self._last_ids[known:]
-        for place in range(known, end):
-            self._say(exchange.read(place), exchange.at)
-            self._keep(exchange.fingerprints[place], is_answer=False)
-        if is_fold:
-            self.is_folding, self._summary = True, exchange.reply
+        """Add the new messages of a request, and its reply."""
+        is_compaction = exchange.asks_for_summary()
+        end = len(exchange.fingerprints) - is_compaction
+        # A request for a summary may leave messages out, which are not taken back by that.
+        old = min(len(self.fingerprints), end) if is_compaction else self._old(exchange, end)
+        if not is_compaction:
+            self._add_prunes(exchange, old)
+            if old < len(self.fingerprints):
+                self.revert(self._last_ids[old - 1] if old else None)
+                del self.fingerprints[old:], self._last_ids[old:]
+        for index in range(old, end):
+            self._add_message(exchange.read(index), exchange.at)
+            self._remember(exchange.fingerprints[index], is_reply=False)
+        if is_compaction:
+            self.is_compacting, self._summary = True, exchange.reply
             self.reader.tally.messages += 1
         elif exchange.reply is not None:
-            self._reply(exchange.reply, exchange.replied)
-            self._keep(fingerprint_of(exchange.reply.message).said, is_answer=True)
+            self._add_reply(exchange.reply, exchange.reply_at)
+            self._remember(fingerprint_of(exchange.reply.message).content, is_reply=True)
 
-    def _known(self, exchange: _Exchange, end: int) -> int:
-        """How many of a request's messages were said before; some may say it in other words."""
-        known = min(len(self.fingerprints), end)
-        while known and self.fingerprints[known - 1] != exchange.fingerprints[known - 1]:
-            known -= 1
-        is_last = known == len(self.fingerprints) - 1 and self._is_answered
-        if is_last and known < end and exchange.read(known).role == "assistant":
-            return known + 1
-        return known
+    def _old(self, exchange: _Exchange, end: int) -> int:
+        """The number of a request's messages that are not new, though some may have changed."""
+        old = min(len(self.fingerprints), end)
+        while old and self.fingerprints[old - 1] != exchange.fingerprints[old - 1]:
+            old -= 1
+        is_last = old == len(self.fingerprints) - 1 and self._ends_with_reply
+        if is_last and old < end and exchange.read(old).role == "assistant":
+            return old + 1
+        return old
 
-    def _note_pruned(self, exchange: _Exchange, known: int) -> None:
+    def _add_prunes(self, exchange: _Exchange, old: int) -> None:
         calls: list[str] = []
-        for place, fingerprint in enumerate(exchange.fingerprints[:known]):
-            if fingerprint != self.fingerprints[place]:
-                self.fingerprints[place] = fingerprint
-                for answer in exchange.read(place).results:
-                    output = hash(answer.output)
-                    if self._outputs.get(answer.call_id, output) != output:
-                        calls.append(answer.call_id)
-                    self._outputs[answer.call_id] = output
+        for index, fingerprint in enumerate(exchange.fingerprints[:old]):
+            if fingerprint != self.fingerprints[index]:
+                self.fingerprints[index] = fingerprint
+                for result in exchange.read(index).results:
+                    output = hash(result.output)
+                    if self._outputs.get(result.call_id, output) != output:
+                        calls.append(result.call_id)
+                    self._outputs[result.call_id] = output
         if calls:
             self.prune(calls, exchange.at)
 
-    def _keep(self, fingerprint: str, *, is_answer: bool) -> None:
+    def _remember(self, fingerprint: str, *, is_reply: bool) -> None:
         self.fingerprints.append(fingerprint)
         self._last_ids.append(self.last_id)
-        self._is_answered = is_answer
+        self._ends_with_reply = is_reply
 
     # --- messages ---
 
-    def _say(self, read: ReadMessage, at: int | None) -> None:
+    def _add_message(self, message: ReadMessage, at: int | None) -> None:
         self.reader.tally.messages += 1
-        for answer in read.results:
-            self._outputs[answer.call_id] = hash(answer.output)
-            self.add_result(answer, at)
-        if read.parts:
-            wire: Json = {_wire.key: read.rest} if read.rest else {}
-            wire |= {JOINED: True} if read.results else {}
-            parts = marked_synthetic(read.parts, lambda part: part.text.startswith(_REMINDER))
-            if read.role == "assistant":
-                self.add_assistant(self._name(""), parts, at, wire=wire or UNSET)
+        for result in message.results:
+            self._outputs[result.call_id] = hash(result.output)
+            self.add_result(result, at)
+        if message.parts:
+            wire: Json = {_wire.key: message.rest} if message.rest else {}
+            wire |= {JOINED: True} if message.results else {}
+            parts = marked_synthetic(message.parts, lambda part: part.text.startswith(_REMINDER))
+            if message.role == "assistant":
+                self.add_assistant(self._id(""), parts, at, wire=wire or UNSET)
             else:
-                self.add_user(self._name(""), parts, at, wire)
+                self.add_user(self._id(""), parts, at, wire)
 
-    def _reply(self, reply: ReadReply, at: int | None) -> None:
+    def _add_reply(self, reply: ReadReply, at: int | None) -> None:
         self.reader.tally.messages += 1
         self.add_assistant(
-            self._name(text_or_empty(reply.rest.get("id"))),
+            self._id(text_or_empty(reply.rest.get("id"))),
             reply.message.parts,
             at,
             model=(_wire.provider, reply.model),
@@ -310,43 +306,43 @@ class _TracedConversation(ConversationBuilder):
             finish=reply.finish,
         )
 
-    def _name(self, own: str) -> str:
+    def _id(self, reply_id: str) -> str:
         self._count += 1
-        return self._names.claim(own or f"{self.info.id}-{self._count}")
+        return self._ids.claim(reply_id or f"{self.info.id}-{self._count}")
 
     # --- compactions ---
 
-    def fold_into(self, exchange: _Exchange) -> None:
-        """Fold the conversation into the summary with which a request begins anew."""
+    def compact_into(self, exchange: _Exchange) -> None:
+        """Add a compaction with the summary that a request starts with, and remove it there."""
         first, reply = exchange.messages[0], self._summary
         blocks = as_list(first["content"]) or [{"type": "text", "text": first["content"]}]
         texts = [text_or_empty(block.get("text")) for block in blocks]
-        place = next(n for n, text in enumerate(texts) if text.startswith(_CONTINUED))
-        summary = texts.pop(place)
-        exchange.messages[0] = {**first, "content": [*blocks[:place], *blocks[place + 1 :]]}
+        index = next(n for n, text in enumerate(texts) if text.startswith(_CONTINUED))
+        summary = texts.pop(index)
+        exchange.messages[0] = {**first, "content": [*blocks[:index], *blocks[index + 1 :]]}
         about: Json = {}
         if reply is not None:
             about = {"provider_id": _wire.provider, "model_id": reply.model or UNSET}
             about |= {"tokens": reply.tokens or UNSET}
         self.add_compaction(
-            self._name(""),
+            self._id(""),
             (TextPart(text=summary),),
             exchange.at,
-            auto=not any(word in text for text in texts for word in _BY_HAND),
+            auto=not any(command in text for text in texts for command in _COMPACT_COMMANDS),
             wire={_NAME: without(reply.rest, "role", "type")} if reply else None,
             **about,
         )
         self.fingerprints, self._last_ids, self._summary = [], [], None
-        self.is_folding = self._is_answered = False
+        self.is_compacting = self._ends_with_reply = False
 
 
 def joined_stream(text: str) -> Json | None:
-    """The response that recorded server-sent events tell; as far as it came, if it broke off."""
+    """The response of recorded server-sent events, as far as they go; None if there is none."""
     data = [line.encode(errors="surrogatepass") for line in _DATA.findall(text)]
     joiner = AnthropicJoiner()
     try:
         events = as_list(parse_json(b"[" + b",".join(data) + b"]"))
-    except BadInput:  # cut off within a line, perhaps
+    except BadInput:  # the recording may end within a line
         events = [_event(line) for line in data]
     for event in events:
         with suppress(BadInput):
@@ -360,12 +356,12 @@ def _event(line: bytes) -> object:
     return None
 
 
-def _texts(read: ReadMessage) -> list[str]:
-    return [part.text for part in read.parts if isinstance(part, TextPart)]
+def _texts(message: ReadMessage) -> list[str]:
+    return [part.text for part in message.parts if isinstance(part, TextPart)]
 
 
 def _is_exchange(line: Json) -> bool:
     request = subobject(line, "request")
     body = subobject(request, "body")
-    is_asked = isinstance(body.get("messages"), list) and "model" in body
-    return is_asked and "response" in line and _PATH in str(request.get("url"))
+    is_request = isinstance(body.get("messages"), list) and "model" in body
+    return is_request and "response" in line and _PATH in str(request.get("url"))

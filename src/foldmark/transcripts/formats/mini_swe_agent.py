@@ -1,10 +1,9 @@
-"""mini-swe-agent: a `.traj.json` file, one JSON document for one run.
+"""mini-swe-agent: a `.traj.json` file, one JSON document per run.
 
-Facts of this format: the first version has no function calling, so a command stands in a fenced
-block of the answer (exactly one, or the program complains), and the message of the user that
-follows is its output. The second has real calls, of OpenAI's chat or of its Responses API. What
-was measured and thought is in `extra`. The last output is what the run hands in; the second
-version gives it the role `exit`.
+Facts of this format: version 1 has no function calls. A reply has its command in a fenced block
+(exactly one, or the program complains), and the user message that follows is the output. Version 2
+has calls of OpenAI's Chat or Responses API. Usage and reasoning are in `extra`. The last output is
+the submission of the run; in version 2 its role is `exit`.
 """
 
 from typing import Any
@@ -29,33 +28,34 @@ from foldmark.wire.openai_responses import OpenAIResponses
 from ._runs import AgentRun, CommandSpan, enclosed_commands, find_command, split_at_command
 
 _NAME = "mini-swe-agent"
-# A command stands between these; the program looks for one kind only, that which is set up.
+# What encloses a command; each run is configured for one of these.
 _ENCLOSING = (
     ("```bash", "\n```"),
     ("```mswea_bash_command", "\n```"),
     ("<mswea_bash_command>", "</mswea_bash_command>"),
 )
 _THOUGHTS = ("reasoning", "reasoning_content")
-_BESIDE = ("tool_calls", *_THOUGHTS, "reasoning_details", "thinking_blocks")
+_REPLY_FIELDS = ("tool_calls", *_THOUGHTS, "reasoning_details", "thinking_blocks")
+_RESPONSE_FIELDS = ("output", "usage", "model")
 _CHAT, _RESPONSES = OpenAIChat(), OpenAIResponses()
 
 
 class MiniSweAgent(FormatReader):
-    """Reads one file."""
+    """Reads a file of mini-swe-agent."""
 
     name = _NAME
     about = "mini-swe-agent, .traj.json"
 
     @classmethod
     def recognizes(cls, head: Head) -> bool:
-        """Whether a file is of this format."""
+        """Whether a file with this beginning is of this format."""
         if "messages" not in head.fields:
             return False
-        told = head.field("trajectory_format")
-        return isinstance(told, str) and told.startswith(_NAME)
+        format = head.field("trajectory_format")
+        return isinstance(format, str) and format.startswith(_NAME)
 
     def read(self, record: Json) -> None:
-        """Tell what a run says."""
+        """Add a run as a session."""
         messages = objects(record.get("messages"), "'messages'")
         about = as_object(record.get("info"))
         config = subobject(about, "config")
@@ -68,96 +68,95 @@ class MiniSweAgent(FormatReader):
 
 
 class _MiniSweRun(AgentRun):
-    def read(self, said: Json, name: str) -> None:
-        """Tell what a message says."""
-        if said.get("role") == "assistant":
-            self._reply(said, name)
-        elif _is_response(said):
-            self._response(said, name)
-        elif said.get("role") == "tool":
-            self.result(said.get("tool_call_id"), said.get("content"), _at(said))
-        elif said.get("type") == "function_call_output":
-            self.end_call(_output(said), _at(said))
-        elif self.unanswered and _is_output(said):
-            self.result(self.unanswered[0], said.get("content"), _at(said))
+    def read(self, raw: Json, id: str) -> None:
+        """Add a message of the run under this id."""
+        if raw.get("role") == "assistant":
+            self._reply(raw, id)
+        elif _is_response(raw):
+            self._response(raw, id)
+        elif raw.get("role") == "tool":
+            self.add_output(raw.get("tool_call_id"), raw.get("content"), _at(raw))
+        elif raw.get("type") == "function_call_output":
+            self.end_call(_output(raw), _at(raw))
+        elif self.pending and _is_output(raw):
+            self.add_output(self.pending[0], raw.get("content"), _at(raw))
         else:
-            self._prompt(said, name)
+            self._prompt(raw, id)
 
-    def _prompt(self, said: Json, name: str) -> None:
-        """The task, a complaint of the program, or why it ended."""
-        is_exit = said.get("role") == "exit"
-        wire = _RESPONSES if said.get("type") == "message" else _CHAT
-        role = "user" if is_exit else said.get("role")
-        parts = wire.read({"role": role, "content": said.get("content")}).parts
-        if not self.has_called or is_exit:  # it complains of an answer without a command
+    def _prompt(self, raw: Json, id: str) -> None:
+        """Add the task, a complaint of the program, or the reason for which the run ended."""
+        is_exit = raw.get("role") == "exit"
+        wire = _RESPONSES if raw.get("type") == "message" else _CHAT
+        role = "user" if is_exit else raw.get("role")
+        parts = wire.read({"role": role, "content": raw.get("content")}).parts
+        if not self.has_called or is_exit:  # the program complains of a reply without a command
             parts = marked_synthetic(parts)
         if not all(isinstance(part, TextPart) and not part.text for part in parts):
-            self.add_user(name, parts, _at(said))
+            self.add_user(id, parts, _at(raw))
 
     # --- the model ---
 
-    def _reply(self, said: Json, name: str) -> None:
-        content, extra = said.get("content"), subobject(said, "extra")
+    def _reply(self, raw: Json, id: str) -> None:
+        content, extra = raw.get("content"), subobject(raw, "extra")
         response = subobject(extra, "response")
-        place = None if said.get("tool_calls") else _place(content, extra.get("actions"))
-        if place is None or not isinstance(content, str):
-            beside = {field: held for field in _BESIDE if (held := said.get(field))}
-            parts = _CHAT.read({"role": "assistant", "content": content or None, **beside}).parts
+        span = None if raw.get("tool_calls") else _command_span(content, extra.get("actions"))
+        if span is None or not isinstance(content, str):
+            fields = {name: value for name in _REPLY_FIELDS if (value := raw.get(name))}
+            parts = _CHAT.read({"role": "assistant", "content": content or None, **fields}).parts
         else:
-            parts = split_at_command(content, place, _NAME, "bash", f"{name}-call")
-        self.reply(
-            name,
+            parts = split_at_command(content, span, _NAME, "bash", f"{id}-call")
+        self.add_reply(
+            id,
             _with_thoughts(parts, response),
-            _at(said) or milliseconds(response.get("created")),
+            _at(raw) or milliseconds(response.get("created")),
             model=response.get("model"),
             tokens=usage_tokens(response.get("usage") or None),
             cost=number_or_unset(extra.get("cost") or subobject(response, "usage").get("cost")),
         )
 
-    def _response(self, said: Json, name: str) -> None:
-        """A whole response of the Responses API."""
-        given = {field: said.get(field) for field in ("output", "usage", "model")}
-        reply = _RESPONSES.read_reply(given)
-        self.reply(
-            name,
+    def _response(self, raw: Json, id: str) -> None:
+        """Add a whole response of the Responses API."""
+        reply = _RESPONSES.read_reply({name: raw.get(name) for name in _RESPONSE_FIELDS})
+        self.add_reply(
+            id,
             reply.message.parts,
-            _at(said) or milliseconds(said.get("created_at")),
+            _at(raw) or milliseconds(raw.get("created_at")),
             model=reply.model,
             tokens=reply.tokens,
-            cost=number_or_unset(subobject(said, "extra").get("cost")),
+            cost=number_or_unset(subobject(raw, "extra").get("cost")),
         )
 
 
 # --- messages ------------------------------------------------------------------------------
 
 
-def _at(said: Json) -> int | None:
-    """When a message was made."""
-    return milliseconds(subobject(said, "extra").get("timestamp") or said.get("timestamp"))
+def _at(raw: Json) -> int | None:
+    """The time of a message."""
+    return milliseconds(subobject(raw, "extra").get("timestamp") or raw.get("timestamp"))
 
 
-def _is_response(said: Json) -> bool:
-    """Whether it is a whole response of the Responses API."""
-    return said.get("object") == "response"
+def _is_response(raw: Json) -> bool:
+    """Whether a message is a whole response of the Responses API."""
+    return raw.get("object") == "response"
 
 
-def _is_output(said: Json) -> bool:
-    """Whether it can be what a command gave back; the program tells what interrupts."""
-    interrupts = subobject(said, "extra").get("interrupt_type")
-    return said.get("role") in ("user", "exit") and not interrupts
+def _is_output(raw: Json) -> bool:
+    """Whether a message can be the output of a command; an interruption is marked as such."""
+    interruption = subobject(raw, "extra").get("interrupt_type")
+    return raw.get("role") in ("user", "exit") and not interruption
 
 
-def _output(said: Json) -> ReadResult:
+def _output(raw: Json) -> ReadResult:
     """The result of a call of the Responses API."""
-    given = {field: said.get(field) for field in ("type", "call_id", "output")}
-    answers = _RESPONSES.read(given).results
-    if not answers:
-        raise BadInput("a result names no call")
-    return answers[0]
+    item = {name: raw.get(name) for name in ("type", "call_id", "output")}
+    results = _RESPONSES.read(item).results
+    if not results:
+        raise BadInput("a function_call_output has no call_id")
+    return results[0]
 
 
-def _place(text: Any, actions: Any) -> CommandSpan | None:
-    """Where the one command of an answer stands; the second version tells what it is."""
+def _command_span(text: Any, actions: Any) -> CommandSpan | None:
+    """The position of a reply's only command, which version 2 names in `actions`; else None."""
     if not isinstance(text, str):
         return None
     match actions:
@@ -166,15 +165,15 @@ def _place(text: Any, actions: Any) -> CommandSpan | None:
         case _:
             pass
     for opening, closing in _ENCLOSING:
-        if found := enclosed_commands(text, opening, closing):
-            return found[0] if len(found) == 1 else None
+        if spans := enclosed_commands(text, opening, closing):
+            return spans[0] if len(spans) == 1 else None
     return None
 
 
 def _with_thoughts(parts: tuple[AnyPart, ...], response: Json) -> tuple[AnyPart, ...]:
-    """What the model thought put first, where the message itself does not tell it."""
+    """The parts, preceded by the response's reasoning unless they have reasoning themselves."""
     message = subobject(next(iter(as_list(response.get("choices"))), None), "message")
-    told = next((held for name in _THOUGHTS if (held := message.get(name))), None)
-    if not isinstance(told, str) or any(isinstance(part, ReasoningPart) for part in parts):
+    thought = next((value for name in _THOUGHTS if (value := message.get(name))), None)
+    if not isinstance(thought, str) or any(isinstance(part, ReasoningPart) for part in parts):
         return parts
-    return (ReasoningPart(text=told), *parts)
+    return (ReasoningPart(text=thought), *parts)

@@ -1,9 +1,9 @@
-"""SWE-agent: a `.traj` file, one JSON document for one run.
+"""SWE-agent: a `.traj` file, one JSON document per run.
 
-Facts of this format: `history` is the session; the steps of `trajectory` repeat it, in newer files
-once more for each step, and of these only the last observation may be new. Runs without function
-calling have the command in the answer's text and again in `action`; the message of the user that
-follows is its output. A demonstration is shown as if the user had told it.
+Facts of this format: `history` is the session. The steps of `trajectory` repeat it, in newer files
+once per step; only the last observation may be new. In runs without function calls, a reply has its
+command in its text and again in `action`, and the user message that follows is the output. A
+demonstration is a message with the role of the user.
 """
 
 from contextlib import suppress
@@ -30,7 +30,7 @@ from foldmark.wire.openai_chat import OpenAIChat
 from ._runs import AgentRun, find_command, split_at_command
 
 _NAME = "swe-agent"
-# Its own commands, where they are called by text; any other line is for the shell.
+# SWE-agent's own commands in runs without function calls; all others are shell commands.
 _COMMANDS = frozenset(
     (
         *("open", "goto", "create", "edit", "insert", "append", "view", "submit", "scroll_up"),
@@ -42,7 +42,7 @@ _wire = OpenAIChat()
 
 
 class _Observation(Struct, gc=False):
-    """One step of the trajectory; the messages that it repeats are passed over."""
+    """One step of the trajectory, without the messages that it repeats."""
 
     observation: Any = None
 
@@ -60,7 +60,7 @@ _decode = decoder(_Trajectory)
 
 
 class SweAgent(FormatReader):
-    """Reads one file."""
+    """Reads a file of SWE-agent."""
 
     name = _NAME
     about = "SWE-agent, .traj"
@@ -68,17 +68,17 @@ class SweAgent(FormatReader):
 
     @classmethod
     def recognizes(cls, head: Head) -> bool:
-        """Whether a file is of this format."""
+        """Whether a file with this beginning is of this format."""
         if not {"history", "trajectory", "info"} <= head.fields.keys():
             return False
         return any("role" in as_object(item) for item in head.first_items("history", 1))
 
     def decode(self, record: Record) -> _Trajectory:
-        """A run; not decoded is what its steps repeat, which is most of a file."""
+        """Return the run without the repeated messages, which are most of a file."""
         return _decode(record.data)
 
     def read(self, record: _Trajectory) -> None:
-        """Tell what a run says."""
+        """Add a run as a session."""
         config, about = _config(record.replay_config), as_object(record.info)
         run = _SweAgentRun(self, subobject(config, "problem_statement").get("id"), record.history)
         run.model = provider_and_model(subobject(subobject(config, "agent"), "model").get("name"))
@@ -87,50 +87,50 @@ class SweAgent(FormatReader):
 
 
 class _SweAgentRun(AgentRun):
-    def read(self, said: Json, name: str) -> None:
-        """Tell what a message of the history says."""
-        role, content = text_at(said, "role"), said.get("content")
+    def read(self, raw: Json, id: str) -> None:
+        """Add a message of the history under this id."""
+        role, content = text_at(raw, "role"), raw.get("content")
         if role == "assistant":
-            self._reply(said, name)
-        elif call := _answered(said) or (_may_be_output(said) and next(iter(self.unanswered), "")):
-            self.result(call, content, None)
+            self._reply(raw, id)
+        elif call := _call_id(raw) or (_may_be_output(raw) and next(iter(self.pending), "")):
+            self.add_output(call, content, None)
         else:
             parts = _wire.read({"role": "user", "content": content}).parts
-            is_told = said.get("is_demo") is True or role != "user"
-            self.add_user(name, marked_synthetic(parts) if is_told else parts, None)
+            is_synthetic = raw.get("is_demo") is True or role != "user"
+            self.add_user(id, marked_synthetic(parts) if is_synthetic else parts, None)
 
     def end(self, steps: list[_Observation]) -> None:
-        """An older version does not write the output of the last command into the history."""
-        if self.unanswered and steps and isinstance(steps[-1].observation, str):
-            self.result(self.unanswered[-1], steps[-1].observation, None)
+        """Add the last output, which older versions write only into the trajectory."""
+        if self.pending and steps and isinstance(steps[-1].observation, str):
+            self.add_output(self.pending[-1], steps[-1].observation, None)
         self.flush()
 
-    def _reply(self, said: Json, name: str) -> None:
-        content, calls = said.get("content"), said.get("tool_calls")
-        blocks = objects(said.get("thinking_blocks") or [], "'thinking_blocks'")
+    def _reply(self, raw: Json, id: str) -> None:
+        content, calls = raw.get("content"), raw.get("tool_calls")
+        blocks = objects(raw.get("thinking_blocks") or [], "'thinking_blocks'")
         parts: tuple[AnyPart, ...] = tuple(map(read_block, blocks))
-        action = "" if calls else text_or_empty(said.get("action")).strip()
+        action = "" if calls else text_or_empty(raw.get("action")).strip()
         if action and isinstance(content, str):
-            parts += _with_command(content, action, f"{name}-call")
+            parts += _with_command(content, action, f"{id}-call")
         else:
-            given = {"role": "assistant", "content": content or None}
-            parts += _wire.read({**given, "tool_calls": calls} if calls else given).parts
-        self.reply(name, parts, None)
+            message = {"role": "assistant", "content": content or None}
+            parts += _wire.read({**message, "tool_calls": calls} if calls else message).parts
+        self.add_reply(id, parts, None)
 
 
 def _with_command(text: str, action: str, call_id: str) -> tuple[AnyPart, ...]:
-    """An answer with a command in its text, which some models write in another form."""
+    """The parts of a reply with a command; a text that has it in another form stays whole."""
     word = action.split(None, 1)[0]
     tool = word if word in _COMMANDS else "bash"
-    place = find_command(text, action)
-    if place is not None:
-        return split_at_command(text, place, _NAME, tool, call_id)
+    span = find_command(text, action)
+    if span is not None:
+        return split_at_command(text, span, _NAME, tool, call_id)
     call = ToolPart(tool=tool, call_id=call_id, state=Pending(input={"command": action}))
     return (TextPart(text=text), call)
 
 
-def _answered(item: Json) -> str:
-    """The call that a message answers by its id; there is never more than one."""
+def _call_id(item: Json) -> str:
+    """The id of the call whose result a message is, or ""; a message never has several."""
     return text_or_empty(next(iter(as_list(item.get("tool_call_ids"))), ""))
 
 
@@ -139,9 +139,9 @@ def _may_be_output(item: Json) -> bool:
     return item.get("role") in ("user", "tool") and kind in (None, "observation")
 
 
-def _config(held: object) -> Json:
-    """How the run was set up; some versions write that as JSON inside a text."""
-    if isinstance(held, str):
+def _config(value: object) -> Json:
+    """The configuration of a run, which some versions write as JSON inside a text."""
+    if isinstance(value, str):
         with suppress(BadInput):
-            held = parse_json(held.encode("utf-8", "replace"))
-    return as_object(held)
+            value = parse_json(value.encode("utf-8", "replace"))
+    return as_object(value)
