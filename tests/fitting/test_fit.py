@@ -1,7 +1,7 @@
-"""`foldmark.fit`: any list in, one that fits out. FOLDMARK_EXAMPLES=10000 looks harder."""
+"""`foldmark.fit`: any list in, one that fits out. FOLDMARK_EXAMPLES=10000 tries more lists."""
 
-import random
-from typing import Any, cast
+from random import Random
+from typing import Any
 
 import pytest
 from google.genai import types
@@ -25,147 +25,160 @@ from tests.support.effort import examples
 from tests.support.list_checks import check_pairs, size
 
 EXAMPLES = examples(50, 200)
-WORDS = ("the", "mill", "wheel", "turns", "slowly", "water", "runs", "under", "stone", "bridge")
+CHAT = "openai-chat"
+WORDS = ("the", "test", "server", "fails", "slowly", "cache", "runs", "under", "heavy", "load")
 
 
-def said(rng: random.Random, most: int) -> str:
-    return " ".join(rng.choices(WORDS, k=rng.randint(1, most)))
+def sentence(rng: Random, limit: int) -> str:
+    return " ".join(rng.choices(WORDS, k=rng.randint(1, limit)))
 
 
-def shown_step(rng: random.Random, number: int) -> list[Any]:
-    """One to four calls, and their results."""
-    names = [f"call_{number}_{place}" for place in range(rng.randint(1, 4))]
-    given = {"path": f"mill/{number % 7}.py"}
-    calls = [Call(tool_call_id=name, tool_name="read", input=given) for name in names]
-    words = [Text(text=said(rng, 20))] if rng.random() < 0.5 else []
+def step(call_ids: list[str], outputs: list[str], path: str, text: str = "") -> list[Any]:
+    """A reply with calls, and their results."""
+    calls = [Call(tool_call_id=name, tool_name="read", input={"path": path}) for name in call_ids]
     results = [
-        Result(
-            tool_call_id=name,
-            tool_name="read",
-            output=Output(type="text", value=said(rng, rng.choice([5, 60, 400]))),
-        )
-        for name in names
+        Result(tool_call_id=name, tool_name="read", output=Output(type="text", value=output))
+        for name, output in zip(call_ids, outputs, strict=True)
     ]
-    return [AssistantMessage(content=(*words, *calls)), ToolMessage(content=tuple(results))]
+    texts = [Text(text=text)] if text else []
+    return [AssistantMessage(content=(*texts, *calls)), ToolMessage(content=tuple(results))]
 
 
-def talk(rng: random.Random, wire: str, steps: int) -> list[Any]:
-    shown: list[Any] = []
+def random_step(rng: Random, number: int) -> list[Any]:
+    """One to four calls, and their results."""
+    names = [f"call_{number}_{offset}" for offset in range(rng.randint(1, 4))]
+    text = sentence(rng, 20) if rng.random() < 0.5 else ""
+    outputs = [sentence(rng, rng.choice([5, 60, 400])) for _ in names]
+    return step(names, outputs, f"src/{number % 7}.py", text)
+
+
+def conversation(seed: int | Random, api: str, steps: int) -> list[Any]:
+    rng = Random(seed) if isinstance(seed, int) else seed  # noqa: S311 - no secrets here
+    messages: list[Any] = []
     for number in range(steps):
-        if not shown or rng.random() < 0.3:
-            if shown:
-                shown.append(AssistantMessage(content=(Text(text=said(rng, 30)),)))
-            shown.append(UserMessage(content=(Text(text=f"Request {number}: {said(rng, 40)}"),)))
-        shown += shown_step(rng, number)
-    codec = codec_named(wire)
+        if not messages or rng.random() < 0.3:
+            if messages:
+                messages.append(AssistantMessage(content=(Text(text=sentence(rng, 30)),)))
+            text = f"Request {number}: {sentence(rng, 40)}"
+            messages.append(UserMessage(content=(Text(text=text),)))
+        messages += random_step(rng, number)
+    codec = codec_named(api)
     prompt = codec.system("Be brief.") if rng.random() < 0.5 else []
-    return [*prompt, *codec.write(shown, as_is=False)]
+    return [*prompt, *codec.write(messages, as_is=False)]
 
 
-def room(window: int) -> int:
-    return window - min(window // 4, 32_000)
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_a_list_that_fits_comes_back_as_the_very_same(wire: str) -> None:
-    messages = talk(random.Random(1), wire, 12)  # noqa: S311 - no secrets here
+def reply(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def chat_step(number: int, output: str, **call: Any) -> list[Any]:
+    """A chat message with one call, and its result."""
+    call_id = f"c{number}"
+    calls = [{"id": call_id, "type": "function", **call}]
+    return [
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": call_id, "content": output},
+    ]
+
+
+def check_fit(messages: list[Any], window: int, api: str) -> None:
+    """The messages leave a quarter of the window free, and calls have their results."""
+    assert size(messages, api) < window - min(window // 4, 32_000)
+    check_pairs(messages, api)
+
+
+@pytest.mark.parametrize("api", WIRES)
+def test_a_list_that_fits_comes_back_as_the_very_same(api: str) -> None:
+    messages = conversation(1, api, 12)
     assert foldmark.fit(messages, 200_000) is messages
-    assert foldmark.fit(messages, 200_000, api=wire) is messages
+    assert foldmark.fit(messages, 200_000, api=api) is messages
     assert foldmark.fit([], 10) == []
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_any_list_fits_and_its_calls_keep_their_results(wire: str) -> None:
-    rng = random.Random(2)  # noqa: S311 - no secrets here
+@pytest.mark.parametrize("api", WIRES)
+def test_any_list_fits_and_its_calls_keep_their_results(api: str) -> None:
+    rng = Random(2)  # noqa: S311 - no secrets here
     shortened = 0
     for _ in range(EXAMPLES):
-        messages = talk(rng, wire, int(80 ** rng.random()))
+        messages = conversation(rng, api, int(80 ** rng.random()))
         window = int(1_500 * 20 ** rng.random())
         before = [dict(message) for message in messages]
-        made = foldmark.fit(messages, window)
+        fitted = foldmark.fit(messages, window)
         assert messages == before
-        assert size(made, wire) < room(window)
-        check_pairs(made, wire)
-        assert foldmark.fit(made, window) is made
-        shortened += made is not messages
+        check_fit(fitted, window, api)
+        assert foldmark.fit(fitted, window) is fitted
+        shortened += fitted is not messages
     assert shortened > EXAMPLES // 4
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_what_stays_is_the_object_that_came(wire: str) -> None:
-    messages = talk(random.Random(3), wire, 80)  # noqa: S311 - no secrets here
-    made = foldmark.fit(messages, 16_000)
-    kept = {id(message) for message in messages} & {id(message) for message in made}
-    assert made[-1] is messages[-1]
-    assert len(made) // 4 < len(kept) < len(messages)
+@pytest.mark.parametrize("api", WIRES)
+def test_messages_that_stay_are_the_same_objects(api: str) -> None:
+    messages = conversation(3, api, 80)
+    fitted = foldmark.fit(messages, 16_000)
+    same = {id(message) for message in messages} & {id(message) for message in fitted}
+    assert fitted[-1] is messages[-1]
+    assert len(fitted) // 4 < len(same) < len(messages)
 
 
-def test_each_request_begins_with_the_one_before_until_it_must_be_cut_anew() -> None:
-    messages = talk(random.Random(4), "openai-chat", 400)  # noqa: S311 - no secrets here
+def test_each_request_begins_with_the_one_before_until_the_cut_moves() -> None:
+    messages = conversation(4, CHAT, 400)
     roles = [message["role"] for message in messages]
-    steps = [end for end in range(3, len(roles)) if roles[end - 1] == "tool" != roles[end]]
+    ends = [end for end in range(3, len(roles)) if roles[end - 1] == "tool" != roles[end]]
     cuts, before = 0, list[Any]()
-    for end in steps:
-        made = foldmark.fit(messages[:end], 16_000)
-        cuts += made[: len(before)] != before
-        before = made
-    assert 0 < cuts < len(steps) / 6
+    for end in ends:
+        fitted = foldmark.fit(messages[:end], 16_000)
+        cuts += fitted[: len(before)] != before
+        before = fitted
+    assert 0 < cuts < len(ends) / 6
 
 
-def test_what_the_user_said_survives() -> None:
-    rng = random.Random(5)  # noqa: S311 - no secrets here
-    messages = [{"role": "user", "content": "Mend the sluice. Never touch the dam."}]
-    messages += talk(rng, "openai-chat", 60)[1:]
-    messages += [{"role": "assistant", "content": "Done."}]
-    messages += [{"role": "user", "content": "Now oil all seventeen gears."}]
-    codec = codec_named("openai-chat")
+def test_the_first_and_the_open_request_survive() -> None:
+    rng = Random(5)  # noqa: S311 - no secrets here
+    first, last = "Fix the login. Never touch main.", "Now rename all seventeen fields."
+    messages = [user(first), *conversation(rng, CHAT, 60)[1:], reply("Done."), user(last)]
     for number in range(200, 260):
-        messages += codec.write(shown_step(rng, number), as_is=False)
-        told = str(foldmark.fit(messages, 8_000))
-        assert "Mend the sluice. Never touch the dam." in told
-        assert "Now oil all seventeen gears." in told
+        messages += codec_named(CHAT).write(random_step(rng, number), as_is=False)
+        text = str(foldmark.fit(messages, 8_000))
+        assert first in text
+        assert last in text
 
 
-def test_a_huge_output_is_cut_in_its_middle() -> None:
-    messages = talk(random.Random(6), "anthropic", 3)  # noqa: S311 - no secrets here
-    codec = codec_named("anthropic")
-    call = Call(tool_call_id="big", tool_name="read", input={})
-    output = Output(type="text", value="BEGIN " + "mill " * 90_000 + " END")
-    result = Result(tool_call_id="big", tool_name="read", output=output)
-    step = (AssistantMessage(content=(call,)), ToolMessage(content=(result,)))
-    messages += codec.write(step, as_is=False)
-    made = foldmark.fit(messages, 10_000)
-    assert size(made, "anthropic") < 7_500
-    assert "BEGIN mill" in str(made[-1])
-    assert "mill  END" in str(made[-1])
-    check_pairs(made, "anthropic")
+def test_a_huge_output_is_truncated_in_the_middle() -> None:
+    big = step(["big"], ["BEGIN " + "line " * 90_000 + " END"], "app.log")
+    messages = conversation(6, "anthropic", 3)
+    messages += codec_named("anthropic").write(big, as_is=False)
+    fitted = foldmark.fit(messages, 10_000)
+    check_fit(fitted, 10_000, "anthropic")
+    assert "BEGIN line" in str(fitted[-1])
+    assert "line  END" in str(fitted[-1])
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_lists_with_open_calls_and_lost_results_are_mended(wire: str) -> None:
-    rng = random.Random(8)  # noqa: S311 - no secrets here
+@pytest.mark.parametrize("api", WIRES)
+def test_lists_with_open_calls_and_lost_results_are_repaired(api: str) -> None:
+    rng = Random(8)  # noqa: S311 - no secrets here
     for _ in range(EXAMPLES // 4):
-        messages = talk(rng, wire, 40)
+        messages = conversation(rng, api, 40)
         for _ in range(rng.randint(1, 4)):
             del messages[rng.randrange(1, len(messages))]
-        made = foldmark.fit(messages, 6_000, api=wire)
-        assert made is not messages
-        assert size(made, wire) < room(6_000)
-        check_pairs(made, wire)
+        fitted = foldmark.fit(messages, 6_000, api=api)
+        assert fitted is not messages
+        check_fit(fitted, 6_000, api)
 
 
 def test_the_window_is_known_by_the_models_name() -> None:
-    messages = talk(random.Random(9), "openai-chat", 60)  # noqa: S311 - no secrets here
+    messages = conversation(9, CHAT, 60)
     assert foldmark.fit(messages, model="anthropic:claude-sonnet-4-5") is messages
     assert foldmark.fit(messages, 9_000, model="nobody:knows") is not messages
     with pytest.raises(foldmark.UnknownModel):
         foldmark.fit(messages, model="nobody:knows")
-    with pytest.raises(foldmark.BadInput, match="pass window="):
-        foldmark.fit(messages)
 
 
 def test_the_system_prompt_and_the_tools_are_counted() -> None:
-    messages = talk(random.Random(10), "anthropic", 8)  # noqa: S311 - no secrets here
+    messages = conversation(10, "anthropic", 8)
     window = (size(messages, "anthropic") + 40) * 4 // 3
     assert foldmark.fit(messages, window) is messages
     assert foldmark.fit(messages, window, system="Be brief. " * 50) is not messages
@@ -173,192 +186,164 @@ def test_the_system_prompt_and_the_tools_are_counted() -> None:
     assert foldmark.fit(messages, window, tools=[tool]) is not messages
 
 
-def test_what_cannot_fit_is_told_with_its_figures() -> None:
-    with pytest.raises(foldmark.WindowTooSmall) as told:
-        foldmark.fit([{"role": "user", "content": "mill " * 4_000}], 2_000)
-    assert told.value.usable == 1_500
-    assert told.value.fixed > 3_000
+def test_a_window_that_is_too_small_is_an_error_with_figures() -> None:
+    with pytest.raises(foldmark.WindowTooSmall) as error:
+        foldmark.fit([user("line " * 4_000)], 2_000)
+    assert error.value.usable == 1_500
+    assert error.value.fixed > 3_000
 
 
-def test_a_tool_loop_in_the_middle_of_much_talk_keeps_its_pairs() -> None:
-    said_so = [
-        {"role": "user", "content": "mill " * 60},
-        {"role": "assistant", "content": "so " * 60},
-    ]
-    for wire in WIRES[:3]:
-        codec, rng = codec_named(wire), random.Random(11)  # noqa: S311 - no secrets here
-        loop = [held for number in range(40) for held in shown_step(rng, number)]
-        messages = [*said_so * 3, *codec.write(loop, as_is=False), *said_so * 15]
+def test_a_tool_loop_in_the_middle_of_a_long_chat_keeps_its_pairs() -> None:
+    chat = [user("line " * 60), reply("so " * 60)]
+    for api in WIRES[:3]:
+        rng = Random(11)  # noqa: S311 - no secrets here
+        loop = [message for number in range(40) for message in random_step(rng, number)]
+        messages = [*chat * 3, *codec_named(api).write(loop, as_is=False), *chat * 15]
         for end in range(len(messages), len(messages) - 24, -2):
-            made = foldmark.fit(messages[:end], 9_000)
-            check_pairs(made, wire)
-            assert size(made, wire) < room(9_000)
+            check_fit(foldmark.fit(messages[:end], 9_000), 9_000, api)
 
 
-def test_a_result_that_leads_the_list_is_mended() -> None:
-    for prompt in ([], [{"role": "system", "content": "Be brief."}]):
-        lost = {"role": "tool", "tool_call_id": "z", "content": "mill " * 9_000}
-        made = foldmark.fit([*prompt, lost, {"role": "user", "content": "a"}], 4_000)
-        check_pairs(made, "openai-chat")
-        assert size(made, "openai-chat") < 3_000
+@pytest.mark.parametrize("prompt", [[], [{"role": "system", "content": "Be brief."}]])
+def test_a_result_at_the_start_of_the_list_is_repaired(prompt: list[Any]) -> None:
+    lost = {"role": "tool", "tool_call_id": "z", "content": "line " * 9_000}
+    check_fit(foldmark.fit([*prompt, lost, user("a")], 4_000), 4_000, CHAT)
 
 
-def test_objects_whose_role_is_their_kind_are_read_as_such() -> None:
+def test_sdk_objects_with_a_class_for_each_role_are_read() -> None:
     contents: list[Any] = []
     for number in range(60):
         call = types.FunctionCall(id=f"c{number}", name="read", args={})
-        result = types.FunctionResponse(
-            id=f"c{number}", name="read", response={"output": "mill " * 200}
-        )
+        output = {"output": "line " * 200}
+        result = types.FunctionResponse(id=f"c{number}", name="read", response=output)
         contents.append(types.ModelContent(parts=[types.Part(function_call=call)]))
         contents.append(types.UserContent(parts=[types.Part(function_response=result)]))
-    made = foldmark.fit(contents, 6_000)
-    assert made[-1] is contents[-1]
-    check_pairs(made, "gemini")
-    assert (
-        sum(
-            bool(MessageScanner(made, codec_named("gemini"), by_classes).at(n).calls)
-            for n in range(len(made))
-        )
-        > 2
-    )
+    fitted = foldmark.fit(contents, 6_000)
+    assert fitted[-1] is contents[-1]
+    check_pairs(fitted, "gemini")
+    scanner = MessageScanner(fitted, codec_named("gemini"), by_classes)
+    assert sum(bool(scanner.at(index).calls) for index in range(len(fitted))) > 2
 
 
-def test_instructions_in_between_and_long_open_requests_survive() -> None:
-    rng = random.Random(12)  # noqa: S311 - no secrets here
+def test_system_prompts_in_between_and_long_open_requests_survive() -> None:
+    rng = Random(12)  # noqa: S311 - no secrets here
     request = "\n".join(f"item {number} of the list" for number in range(600))
-    messages: list[Any] = [{"role": "user", "content": "Begin."}]
-    messages += [{"role": "assistant", "content": "I do."}]
-    messages += [{"role": "system", "content": "From here on, speak as a miller."}]
-    messages += [{"role": "user", "content": request}]
+    instruction = {"role": "system", "content": "From here on, answer as a reviewer."}
+    messages = [user("Begin."), reply("I do."), instruction, user(request)]
     for number in range(120):
-        messages += codec_named("openai-chat").write(shown_step(rng, number), as_is=False)
-    made = foldmark.fit(messages, 24_000)
-    assert "speak as a miller" in str(made)
-    assert all(f"item {number} of" in made[0]["content"] for number in range(600))
-    assert size(made, "openai-chat") < room(24_000)
+        messages += codec_named(CHAT).write(random_step(rng, number), as_is=False)
+    fitted = foldmark.fit(messages, 24_000)
+    assert "answer as a reviewer" in str(fitted)
+    assert all(f"item {number} of" in fitted[0]["content"] for number in range(600))
+    check_fit(fitted, 24_000, CHAT)
 
 
-def test_the_newest_message_may_take_almost_all_of_the_room() -> None:
-    old = [{"role": "user", "content": "mill " * 400}, {"role": "assistant", "content": "Yes."}]
-    newest = {"role": "user", "content": "wheel " * 2_820}
-    assert 2_800 < size([newest], "openai-chat") < 2_950
-    made = foldmark.fit([*old, newest], 4_000)
-    assert "left out" in made[0]["content"]
-    assert "wheel wheel" in made[0]["content"]
-    assert size(made, "openai-chat") < 3_000
+def test_the_newest_message_may_take_almost_the_whole_budget() -> None:
+    newest = user("order " * 2_820)
+    assert 2_800 < size([newest], CHAT) < 2_950
+    fitted = foldmark.fit([user("line " * 400), reply("Yes."), newest], 4_000)
+    assert "left out" in fitted[0]["content"]
+    assert "order order" in fitted[0]["content"]
+    check_fit(fitted, 4_000, CHAT)
 
 
-def test_a_picture_that_is_left_out_is_told() -> None:
-    picture = {
-        "type": "image",
-        "source": {"type": "base64", "media_type": "image/png", "data": "x"},
-    }
-    steps: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "Look."}, picture]}]
+def test_an_omitted_image_leaves_a_note() -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": "x"}
+    image = {"type": "image", "source": source}
+    messages: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "Look."}, image]}]
     for number in range(40):
         call: dict[str, Any] = {"type": "tool_use", "id": f"t{number}", "name": "look", "input": {}}
-        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": [picture]}
-        steps += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-    made = foldmark.fit(steps, 4_000)
-    assert "[a file that is left out]" in str(made[0])
-    assert "0 B" not in str(made)
-    check_pairs(made, "anthropic")
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": [image]}
+        messages.append({"role": "assistant", "content": [call]})
+        messages.append({"role": "user", "content": [result]})
+    fitted = foldmark.fit(messages, 4_000)
+    assert "[a file that is left out]" in str(fitted[0])
+    assert "0 B" not in str(fitted)
+    check_pairs(fitted, "anthropic")
 
 
-def test_room_for_the_answer_is_what_is_asked_for() -> None:
-    messages = talk(random.Random(13), "openai-chat", 200)  # noqa: S311 - no secrets here
-    sizes = [
-        size(foldmark.fit(messages, 30_000, output=output), "openai-chat")
-        for output in (2_000, 20_000)
-    ]
-    assert sizes[1] < 10_000 < sizes[0] < 28_000
+def test_the_output_argument_reserves_tokens_for_the_reply() -> None:
+    messages = conversation(13, CHAT, 200)
+    large, small = (
+        size(foldmark.fit(messages, 30_000, output=output), CHAT) for output in (2_000, 20_000)
+    )
+    assert small < 10_000 < large < 28_000
 
 
-def test_mistakes_are_told_in_one_line() -> None:
-    wrong: tuple[Any, ...] = ({}, None, "text", iter([]))
-    for messages in wrong:
-        with pytest.raises(foldmark.BadInput, match="messages must be a list"):
-            foldmark.fit(messages, 100)
-    with pytest.raises(foldmark.BadInput, match="window must be a positive number of tokens, not 'a'"):
-        foldmark.fit([], window=cast("Any", "a"))
-    with pytest.raises(foldmark.BadInput, match="window must be a positive number of tokens, not 0"):
-        foldmark.fit([], 0)
-    long = [
-        {"role": "user", "content": "mill " * 900},
-        {"role": "assistant", "content": "Yes."},
-    ] * 8
+@pytest.mark.parametrize(
+    ("messages", "window", "message"),
+    [
+        *((wrong, 100, "messages must be a list") for wrong in ({}, None, "text", iter([]))),
+        ([], "a", "window must be a positive number of tokens, not 'a'"),
+        ([], 0, "window must be a positive number of tokens, not 0"),
+        ([], None, "pass window="),
+    ],
+)
+def test_wrong_arguments_are_refused_in_one_line(messages: Any, window: Any, message: str) -> None:
+    with pytest.raises(foldmark.BadInput, match=message):
+        foldmark.fit(messages, window)
+
+
+def test_optional_arguments_may_be_none_or_blocks() -> None:
+    long = [user("line " * 900), reply("Yes.")] * 8
     assert foldmark.fit(long, 4_000, tools=None, model=None, system=[{"text": "Be brief."}]) != long
 
 
-def test_calls_of_another_kind_are_counted() -> None:
-    def step(number: int) -> list[dict[str, Any]]:
-        patch = f"*** change {number}: " + "wheel turns, " * 300
+def test_calls_of_custom_tools_are_counted() -> None:
+    messages = [user("Fix it")]
+    for number in range(30):
+        patch = f"*** change {number}: " + "order moved, " * 300
         custom = {"name": "apply_patch", "input": patch}
-        call = {"id": f"c{number}", "type": "custom", "custom": custom}
-        return [
-            {"role": "assistant", "content": "", "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": f"c{number}", "content": "ok"},
-        ]
-
-    messages = [{"role": "user", "content": "Mend it"}, *(m for n in range(30) for m in step(n))]
-    assert size(messages, "openai-chat") > 20_000
-    fitted = foldmark.fit(messages, window=8_000, api="openai-chat")
+        messages += chat_step(number, "ok", type="custom", custom=custom)
+    assert size(messages, CHAT) > 20_000
+    fitted = foldmark.fit(messages, window=8_000, api=CHAT)
     assert fitted is not messages
-    assert size(fitted, "openai-chat") <= room(8_000)
-    check_pairs(fitted, "openai-chat")
+    check_fit(fitted, 8_000, CHAT)
 
 
-def test_objects_inside_of_calls_are_no_problem() -> None:
-    messages: list[Any] = [{"role": "user", "content": "Mend it"}]
+def test_calls_may_contain_sdk_objects() -> None:
+    function = Function(name="read", arguments='{"path": "app.py"}')
+    messages = [user("Fix it")]
     for number in range(60):
-        call = Function(name="read", arguments='{"path": "mill.py"}')
-        made = {"id": f"c{number}", "type": "function", "function": call}
-        messages.append({"role": "assistant", "content": None, "tool_calls": [made]})
-        said = "the wheel turns " * 100
-        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": said})
-    fitted = foldmark.fit(messages, window=8_000)
-    assert len(fitted) < len(messages)
+        messages += chat_step(number, "the test fails " * 100, function=function)
+    assert len(foldmark.fit(messages, window=8_000)) < len(messages)
 
 
-def test_thoughts_that_only_their_provider_can_read_are_counted() -> None:
-    items: list[Any] = [{"role": "user", "content": "Go."}]
+def test_encrypted_reasoning_is_counted() -> None:
+    items: list[Any] = [user("Go.")]
     for number in range(40):
-        thought: dict[str, Any] = {"type": "reasoning", "id": f"r{number}", "summary": []}
-        items.append({**thought, "encrypted_content": "A" * 5_000})
+        reasoning: dict[str, Any] = {"type": "reasoning", "id": f"r{number}", "summary": []}
+        items.append({**reasoning, "encrypted_content": "A" * 5_000})
         call = {"type": "function_call", "call_id": f"c{number}", "name": "f", "arguments": "{}"}
         items += [call, {"type": "function_call_output", "call_id": f"c{number}", "output": "ok"}]
     assert foldmark.fit(items, 20_000) is not items
     assert foldmark.fit(items, 80_000) is items
 
 
-def test_what_is_known_by_its_head_is_what_all_of_it_says() -> None:
-    rng = random.Random(14)  # noqa: S311 - no secrets here
+def test_the_head_of_a_text_never_makes_it_larger_than_it_is() -> None:
+    rng = Random(14)  # noqa: S311 - no secrets here
     letters = ["a", "ab ", "Z9", " ", "\n", "\t", "{,}", "é", "漢", "\ud800", "word " * 3]
     by_head, sizes = 0, set[bool]()
     for _ in range(EXAMPLES * 10):
         chosen = rng.sample(letters, rng.randint(1, 3))
         text = "".join(rng.choices(chosen, k=int(4_000 ** rng.random())))
         text += rng.choice(["", " " * rng.randint(1, 20_000)])
-        told, tokens = small_or_more(text), by_classes(text)
-        assert told == tokens or 60 < told < tokens
-        by_head += told != tokens
+        rough, tokens = small_or_more(text), by_classes(text)
+        assert rough == tokens or 60 < rough < tokens
+        by_head += rough != tokens
         sizes.add(tokens > 60)
     assert by_head > EXAMPLES
     assert sizes == {False, True}
 
 
 @pytest.mark.parametrize("lines", [1, 4, 12, 60])
-def test_old_outputs_are_left_out_only_where_they_are_long(lines: int) -> None:
-    output = "\n".join(f"the wheel of mill {line} turns" for line in range(lines))
-    messages: list[Any] = [{"role": "user", "content": "Look at all mills."}]
+def test_old_outputs_are_left_out_only_if_they_are_long(lines: int) -> None:
+    output = "\n".join(f"the test of file {line} fails" for line in range(lines))
+    messages = [user("Look at all files.")]
     for number in range(400):
-        function = {"name": "read", "arguments": f'{{"path":"mill/{number}.py"}}'}
-        call = {"id": f"c{number}", "type": "function", "function": function}
-        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": output})
-    made = foldmark.fit(messages, 16_000)
-    told = {message["content"] for message in made if message["role"] == "tool"}
-    note = f"[{len(output) / 1000:.1f} kB, {lines} lines of output left out]"
-    short = f"[{len(output)} B, {lines} lines of output left out]"
-    left_out = [note if len(output) >= 1_000 else short] if by_classes(output) > 60 else []
-    assert told == {output, *left_out}
+        function = {"name": "read", "arguments": f'{{"path":"src/{number}.py"}}'}
+        messages += chat_step(number, output, function=function)
+    fitted = foldmark.fit(messages, 16_000)
+    outputs = {message["content"] for message in fitted if message["role"] == "tool"}
+    length = f"{len(output) / 1000:.1f} kB" if len(output) >= 1_000 else f"{len(output)} B"
+    note = f"[{length}, {lines} lines of output left out]"
+    assert outputs == {output, *([note] if by_classes(output) > 60 else [])}
