@@ -19,8 +19,8 @@ from foldmark.agent.agent import Agent
 from foldmark.agent.function_tools import tool
 from foldmark.agent.tool import Tool
 from foldmark.model.messages import Pending, TextPart, Tokens, ToolPart
-from foldmark.summary.protocol import Delta, ModelReply, ModelRequest, Stepped, Tell
-from foldmark.testing import plausible
+from foldmark.summary.protocol import TextHandler, ModelReply, ModelRequest, StepReply, DeltaHandler
+from foldmark.testing import plausible_reply
 
 from .measure import millis
 
@@ -53,24 +53,24 @@ class Hasty:
         self._call = call
         self.times: list[Spent] = []
 
-    async def step(self, ask: ModelRequest, tell: Tell) -> Stepped:
-        del ask, tell
+    async def step(self, request: ModelRequest, on_delta: DeltaHandler) -> StepReply:
+        del request, on_delta
         now = spent()
         self.times.append(Spent(now.own - _BY_TOOLS[0], now.children))
         number = len(self.times)
         if number > STEPS:
-            return Stepped(parts=(TextPart(text="Done."),))
+            return StepReply(parts=(TextPart(text="Done."),))
         state = Pending(input={"number": number})
         call = ToolPart(tool=self._call, call_id=f"call_{number}", state=state)
         said = TextPart(text=f"I go on with sack {number} of the corn, and look what is in it.")
-        return Stepped(parts=(said, call), finish="tool-calls", tokens=Tokens(input=1, output=20))
+        return StepReply(parts=(said, call), finish="tool-calls", tokens=Tokens(input=1, output=20))
 
-    async def ask(self, ask: ModelRequest, delta: Delta) -> ModelReply:
-        del delta
-        return ModelReply(text=plausible(ask))
+    async def ask(self, request: ModelRequest, on_text: TextHandler) -> ModelReply:
+        del on_text
+        return ModelReply(text=plausible_reply(request))
 
 
-@tool(changes=False)
+@tool(changes_files=False)
 async def look(number: int) -> str:
     """Look into a sack."""
     return f"sack {number}: " + "wheat and some rye, no stones; " * 50
@@ -79,7 +79,7 @@ async def look(number: int) -> str:
 def tools_in(folder: Path) -> tuple[Tool, ...]:
     """Tools that write: one that names its file before it does, and two that do not."""
 
-    @tool(touches=lambda given: (_sack(given["number"]),))
+    @tool(changed_paths=lambda given: (_sack(given["number"]),))
     async def put(number: int) -> str:
         """Put something into a sack."""
         return _filled(folder / _sack(number), number)
@@ -149,12 +149,12 @@ def run(call: str, *, folder: bool) -> tuple[list[Spent], int]:
             model,
             tools=[look, *tools_in(work)],
             folder=work if folder else None,
-            steps=STEPS + 1,
+            max_steps=STEPS + 1,
             titles=False,
         )
         with foldmark.open(place / "agent.db", window=WINDOW, durable=False) as session:
             agent.run("Look into all sacks of the mill.", session)
-            acts = len(session.acts())
+            acts = len(session.operations())
         return model.times, acts
 
 

@@ -82,7 +82,7 @@ def record(folder: Path, store: Path) -> bytes:
         LoopSupport(session).describe(title="Fix totals and pages of the orders service")
         for said, _ in TURNS:
             ended = agent.run(said, session)
-            if ended.ended != "stop":
+            if ended.ending != "stop":
                 raise SystemExit(f"the turn was not finished: {ended}")
         return encode(session.export())
 

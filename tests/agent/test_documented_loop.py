@@ -10,7 +10,7 @@ from foldmark.log.log import marker_part
 from foldmark.model import events
 from foldmark.model.messages import Cache, TextPart, Tokens
 from foldmark.model.prompt_messages import UserMessage
-from foldmark.summary.protocol import STEP, Stepped
+from foldmark.summary.protocol import STEP, StepReply
 from foldmark.testing import ScriptedModel, call
 
 PRESETS = ("opencode-2025", "opencode-buffer", "opencode", "codelet", "codelet-usable", "foldmark")
@@ -21,12 +21,12 @@ def weigh(sack: int) -> str:
     return f"sack {sack}: 25 kg"
 
 
-def measured(sack: int, tokens: int) -> Stepped:
+def measured(sack: int, tokens: int) -> StepReply:
     """An answer with a call, of which the provider says that the window holds so much."""
     counted = Tokens(input=tokens, output=10, cache=Cache(read=0, write=0), total=tokens + 10)
     said = TextPart(text=f"I weigh sack {sack}. " * 350)
     parts = (said, call("weigh", sack=sack))
-    return Stepped(parts=parts, finish="tool-calls", tokens=counted)
+    return StepReply(parts=parts, finish="tool-calls", tokens=counted)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -43,9 +43,9 @@ def test_an_overflow_of_the_last_step_queues_a_marker_and_the_loop_goes_on(
         ended = Agent(model, tools=[weigh], titles=False).run("Weigh all sacks", session)
         markers = [part for m in session.export().messages if (part := marker_part(m))]
         assert ended.text == "All weighed."
-        assert [act.kind for act in session.acts() if act.in_force] == ["pivot"]
+        assert [act.kind for act in session.operations() if act.in_force] == ["pivot"]
     assert [bool(part.auto) for part in markers] == [True]
-    asked = [ask.purpose for ask in model.asks]
+    asked = [ask.purpose for ask in model.requests]
     assert asked == [*([STEP] * 7), "summary", STEP]
     heard = [kind for kind in told if kind in (events.QUEUED, events.COMPACTED)]
     assert heard == [events.QUEUED, events.COMPACTED]
@@ -56,10 +56,10 @@ def test_the_system_prompt_stays_in_front_whatever_was_folded(preset: str, tmp_p
     model = ScriptedModel(measured(1, 5_000), measured(2, 39_500), "Done.", "Yes.")
     where = tmp_path / "agent.db"
     with foldmark.open(where, window=40_000, output=8_192, policy=preset) as session:
-        agent = Agent(model, tools=[weigh], prompt="You weigh sacks.", titles=False)
+        agent = Agent(model, tools=[weigh], system="You weigh sacks.", titles=False)
         agent.run("Weigh all sacks", session)
         agent.run("Done?", session)
-    steps = [ask for ask in model.asks if ask.purpose == STEP]
+    steps = [ask for ask in model.requests if ask.purpose == STEP]
     assert {ask.system for ask in steps} == {"You weigh sacks."}
     assert {len(ask.tools) for ask in steps} == {3}
     assert all(isinstance(ask.messages[0], UserMessage) for ask in steps)
@@ -73,10 +73,10 @@ def test_a_compaction_that_is_stopped_ends_the_loop(tmp_path: Path):
         session.queue()
         turn = agent.turn("And now?", session)
         session.subscribe(lambda _: turn.abort(), [events.DELTA])
-        assert turn.run().ended == "aborted"
+        assert turn.run().ending == "aborted"
         assert session.pending() is None
-        assert [act for act in session.acts() if act.in_force] == []
-    assert [ask.purpose for ask in model.asks].count(STEP) == 1
+        assert [act for act in session.operations() if act.in_force] == []
+    assert [ask.purpose for ask in model.requests].count(STEP) == 1
 
 
 def test_old_outputs_are_pruned_when_a_turn_ends(tmp_path: Path):
@@ -88,7 +88,7 @@ def test_old_outputs_are_pruned_when_a_turn_ends(tmp_path: Path):
     with foldmark.open(tmp_path / "agent.db", window=1_000_000, policy="opencode-2025") as session:
         agent = Agent(model, tools=[grind], titles=False)
         agent.run("Grind twelve sacks", session)
-        assert session.acts() == []  # the last two turns are spared
+        assert session.operations() == []  # the last two turns are spared
         agent.run("All of them?", session)
         agent.run("Really?", session)
-        assert [act.kind for act in session.acts()] == ["prune"]
+        assert [act.kind for act in session.operations()] == ["prune"]

@@ -15,7 +15,14 @@ from foldmark.errors import BadInput, ModelFailed
 from foldmark.model import events
 from foldmark.model.messages import Failed, Message, SubtaskPart, TextPart, ToolPart
 from foldmark.session.session import Session
-from foldmark.summary.protocol import Delta, ModelFailure, ModelRequest, Outcome, Stepped, Tell
+from foldmark.summary.protocol import (
+    DeltaHandler,
+    ModelFailure,
+    ModelRequest,
+    Outcome,
+    StepReply,
+    TextHandler,
+)
 from foldmark.testing import ScriptedModel, call
 
 AT_ONCE = RetryPolicy(retries=0, pause=0.0)
@@ -44,8 +51,8 @@ def add(one: int, other: int) -> int:
 class Exits(ScriptedModel):
     """A model whose code ends the program."""
 
-    async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
-        del ask, tell
+    async def step(self, request: ModelRequest, on_delta: DeltaHandler) -> StepReply | ModelFailure:
+        del request, on_delta
         sys.exit(3)
 
 
@@ -62,8 +69,8 @@ def test_a_subscriber_that_ends_the_program_is_told_in_the_log_alone(session: Se
 
 def test_what_is_said_while_the_title_is_made_is_answered(session: Session):
     class Slow(ScriptedModel):
-        async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
-            del ask, delta
+        async def ask(self, request: ModelRequest, on_text: TextHandler) -> Outcome:
+            del request, on_text
             turn.say("And this?")
             return ModelFailure(cause="failed", message="no title")
 
@@ -74,10 +81,12 @@ def test_what_is_said_while_the_title_is_made_is_answered(session: Session):
 
 
 def test_what_is_said_to_a_turn_that_ends_early_is_kept(session: Session):
-    agent = Agent(ScriptedModel(call("add", one=1, other=1)), tools=[add], steps=1, titles=False)
+    agent = Agent(
+        ScriptedModel(call("add", one=1, other=1)), tools=[add], max_steps=1, titles=False
+    )
     turn = agent.turn("First", session)
     session.subscribe(lambda _: turn.say("More"), [events.TOOL_STARTED])
-    assert turn.run().ended == "steps"
+    assert turn.run().ending == "steps"
     assert said(session) == ["First", "More"]
     with pytest.raises(BadInput, match="over"):
         turn.say("Too late")
@@ -95,7 +104,7 @@ def test_two_agents_do_not_work_in_one_session_at_the_same_time(session: Session
 
     async def meddle() -> str:
         """Let another agent work here."""
-        with pytest.raises(BadInput, match="under way"):
+        with pytest.raises(BadInput, match="is running a turn"):
             await other.arun("Meddle", session)
         return "refused"
 
@@ -116,12 +125,12 @@ def test_a_turn_that_fails_is_summed_up_and_told_of(tmp_path: Path, session: Ses
 
 
 def test_what_a_sub_agent_cost_until_it_failed_counts(session: Session):
-    dear = Stepped(parts=(call("add", one=1, other=1),), finish="tool-calls", cost=5.0)
+    dear = StepReply(parts=(call("add", one=1, other=1),), finish="tool-calls", cost=5.0)
     model = ScriptedModel(dear, ModelFailure(cause="failed", message="gone"))
     kid = Agent(model, tools=[add], name="kid", retry=AT_ONCE, titles=False)
     script = ScriptedModel(call("delegate", agent="kid", task="Add"))
-    ended = Agent(script, agents=[kid], cost=1.0, titles=False).run("Work", session)
-    assert (ended.ended, ended.steps, ended.cost) == ("cost", 1, 5.0)
+    ended = Agent(script, agents=[kid], max_cost=1.0, titles=False).run("Work", session)
+    assert (ended.ending, ended.steps, ended.cost) == ("cost", 1, 5.0)
 
 
 def test_a_call_whose_input_was_cut_off_is_not_run(session: Session):
@@ -132,7 +141,7 @@ def test_a_call_whose_input_was_cut_off_is_not_run(session: Session):
         ran.append(all)
         return "wiped"
 
-    cut = Stepped(parts=(TextPart(text="I wipe."), call("wipe")), finish="length")
+    cut = StepReply(parts=(TextPart(text="I wipe."), call("wipe")), finish="length")
     Agent(ScriptedModel(cut, "Oh."), tools=[wipe], titles=False).run("Wipe a bit", session)
     assert ran == []
     (part,) = tools_of(session.export().messages[1])
@@ -147,7 +156,7 @@ def test_every_message_that_hands_something_on_is_looked_at(session: Session):
     )
     turn.say("And tell me.")
     turn.run()
-    assert len(model.asks) == 1
+    assert len(model.requests) == 1
 
 
 def test_many_calls_at_once_share_a_quarter_of_the_window(tmp_path: Path):
@@ -159,15 +168,15 @@ def test_many_calls_at_once_share_a_quarter_of_the_window(tmp_path: Path):
     with foldmark.open(tmp_path / "small.db", window=16_000) as session:
         model = ScriptedModel(calls, "Done.", measured=True, window=16_000)
         Agent(model, tools=[grind], titles=False).run("Grind", session)
-        assert session.acts() == []
+        assert session.operations() == []
 
 
 def test_an_answer_of_nothing_after_results_ends_the_turn(session: Session):
-    nothing = Stepped(parts=())
+    nothing = StepReply(parts=())
     model = ScriptedModel(["I add.", call("add", one=1, other=1)], nothing)
     agent = Agent(model, tools=[add], retry=RetryPolicy(retries=1, pause=0.0), titles=False)
     ended = agent.run("Add", session)
-    assert (ended.ended, ended.text) == ("stop", "I add.")
+    assert (ended.ending, ended.text) == ("stop", "I add.")
     assert Agent(ScriptedModel("Yes."), titles=False).run("Done?", session).text == "Yes."
 
 
@@ -203,9 +212,9 @@ def test_many_turns_that_fold_first_do_not_starve_each_other(tmp_path: Path):
     class Looks(ScriptedModel):
         """A model that needs a thread of the loop's own."""
 
-        async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
+        async def ask(self, request: ModelRequest, on_text: TextHandler) -> Outcome:
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
-            return await super().ask(ask, delta)
+            return await super().ask(request, on_text)
 
     def worked(number: int) -> None:
         with foldmark.open(tmp_path / f"{number}.db", window=64_000) as session:

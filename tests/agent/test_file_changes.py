@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET
 
 import foldmark
-from foldmark.agent.file_changes import span, tree_after, tree_before
+from foldmark.agent.file_changes import tree_after, tree_before, tree_span
 from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, Message, StepFinishPart, StepStartPart, TextPart
 from foldmark.model.operations import FileDiff
@@ -139,7 +139,7 @@ def test_a_step_that_was_cut_off_counts_with_its_start(work: Work) -> None:
 
 def test_the_trees_of_steps_are_found_in_order_whatever_is_missing(work: Work) -> None:
     def message(*parts: AnyPart) -> Message:
-        return LoopSupport(work.session).maker.assistant(parts, {}, "")
+        return LoopSupport(work.session).builder.assistant(parts, {}, "")
 
     several = message(
         StepStartPart(snapshot="a"),
@@ -163,9 +163,9 @@ def test_the_trees_of_steps_are_found_in_order_whatever_is_missing(work: Work) -
             (5, 7, ("e", "e")),
             (4, 9, ("e", "e")),
         ):
-            assert span([message(*parts[first:end]), *rest]) == trees
-        assert span([several, several]) == ("a", "e")
-        assert span([message(StepStartPart(snapshot=UNSET))]) is None
+            assert tree_span([message(*parts[first:end]), *rest]) == trees
+        assert tree_span([several, several]) == ("a", "e")
+        assert tree_span([message(StepStartPart(snapshot=UNSET))]) is None
 
 
 def test_a_session_from_another_machine_is_told_in_one_line(work: Work, tmp_path: Path) -> None:
@@ -173,10 +173,10 @@ def test_a_session_from_another_machine_is_told_in_one_line(work: Work, tmp_path
         asked = session.user("Write a")
         work.step("a", "1\n")
         elsewhere = Snapshots(work.folder, home=tmp_path / "elsewhere")
-        with pytest.raises(BadInput, match="is not kept here") as error:
+        with pytest.raises(BadInput, match="is not on this machine") as error:
             session_diff(elsewhere, session)
         assert "\n" not in str(error.value)
-        with pytest.raises(BadInput, match="is not kept here"):
+        with pytest.raises(BadInput, match="is not on this machine"):
             session_diff(elsewhere, session, asked.id)
-        with pytest.raises(BadInput, match="is not kept here"):
+        with pytest.raises(BadInput, match="is not on this machine"):
             elsewhere.restore(tree_after(session, asked.id))

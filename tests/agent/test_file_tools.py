@@ -13,12 +13,12 @@ import pytest
 
 import foldmark
 from foldmark.agent.function_tools import toolset
-from foldmark.agent.permissions import Gate, Permissions, Rule
+from foldmark.agent.permissions import PermissionGate, Permissions, Rule
 from foldmark.agent.tool import ToolOutput
 from foldmark.agent.tools.files import file_tools
-from foldmark.agent.tools.find import finding_tools
-from foldmark.agent.tools.grep import fits
-from foldmark.agent.tools.paths import Places
+from foldmark.agent.tools.find import search_tools
+from foldmark.agent.tools.grep import name_matcher
+from foldmark.agent.tools.paths import WorkingFolder
 from foldmark.agent.tools.workspace import DEFAULT_RULES, todo_tool, workspace_tools
 from foldmark.errors import BadInput
 from tests.support.stored_sessions import opened
@@ -31,9 +31,9 @@ class Desk:
     """A folder with its tools, which are called as a loop calls them."""
 
     def __init__(self, session: foldmark.Session, folder: Path, **more: Any) -> None:
-        places = Places(folder=folder)
+        places = WorkingFolder(folder=folder)
         self.folder = folder
-        self.tools = toolset((*file_tools(places), *finding_tools(places, **more), todo_tool()))
+        self.tools = toolset((*file_tools(places), *search_tools(places, **more), todo_tool()))
         self.context = context_of(session, folder)
 
     def call(self, name: str, /, **given: Any) -> ToolOutput:
@@ -288,8 +288,8 @@ def test_names_fit_patterns(desk: Desk, pattern: str, names: list[str]) -> None:
 
 
 def test_a_pattern_of_many_stars_is_no_trap() -> None:
-    assert not fits("*a" * 40 + "b")("a" * 200)
-    assert not fits("**/" * 40 + "b")("a/" * 100 + "c")
+    assert not name_matcher("*a" * 40 + "b")("a" * 200)
+    assert not name_matcher("**/" * 40 + "b")("a/" * 100 + "c")
 
 
 def test_the_newest_files_come_first_and_not_too_many(desk: Desk) -> None:
@@ -351,7 +351,7 @@ def test_searches_leave_out_what_a_rule_is_against(desk: Desk) -> None:
         ("read:keys/*", "ask"),
         ("read:*/public.pem", "allow"),
     )
-    gate = Gate(Permissions(rules))
+    gate = PermissionGate(Permissions(rules))
     grep, glob = desk.tools["grep"], desk.tools["glob"]
     told = run(grep, desk.context, gate, pattern="token").text
     assert told == (
@@ -388,7 +388,7 @@ def test_rules_for_reading_and_for_the_search_itself_count(
     desk: Desk, rules: tuple[Rule, ...], *, is_found: bool
 ) -> None:
     (desk.folder / "a").write_text("tea")
-    gate = Gate(Permissions((*DEFAULT_RULES, *rules)))
+    gate = PermissionGate(Permissions((*DEFAULT_RULES, *rules)))
     told = run(desk.tools["grep"], desk.context, gate, pattern="tea").text
     assert ("a:1: tea" in told) == is_found
     assert ("left out" in told) != is_found
@@ -431,9 +431,9 @@ def test_a_workspace_has_all_tools(tmp_path: Path) -> None:
     every = ["read", "write", "edit", "glob", "grep", "shell", "todo", "recall", "search"]
     assert names == every
     assert "shell" not in toolset(workspace_tools(tmp_path, shell=False))
-    changing = {tool.name for tool in workspace_tools(tmp_path) if tool.changes}
+    changing = {tool.name for tool in workspace_tools(tmp_path) if tool.changes_files}
     assert changing == {"write", "edit", "shell"}
-    with pytest.raises(BadInput, match="no folder"):
+    with pytest.raises(BadInput, match="does not exist"):
         workspace_tools(tmp_path / "none")
 
 

@@ -62,7 +62,7 @@ def test_what_a_turn_changed_is_told_and_noted(folder: Path, session: Session):
     seen = trees(session)
     assert seen[0][0] == seen[0][1] == seen[1][0]
     assert seen[1][0] != seen[1][1] == seen[2][0] == seen[2][1]
-    held = agent.changes.of(session)
+    held = agent.snapshots.of(session)
     assert held is not None
     first = session.export().messages[0]
     diffs = session_diff(held, session, first.id)
@@ -82,7 +82,7 @@ def test_what_a_turn_changed_is_told_and_noted(folder: Path, session: Session):
 def test_files_go_back_to_how_they_were_before_a_message(folder: Path, session: Session):
     agent = worker(folder, call("write", path="mill.py", content="speed = 9\n"), "Done.")
     agent.run("Nine.", session)
-    held = agent.changes.of(session)
+    held = agent.snapshots.of(session)
     assert held is not None
     held.restore(tree_before(session, session.export().messages[0].id))
     assert (folder / "mill.py").read_text() == "speed = 1\n"
@@ -99,7 +99,7 @@ def test_what_a_tool_wrote_is_in_the_diff_though_git_would_ignore_it(
     ]
     agent = worker(folder, calls, "Done.")
     agent.run("Log.", session)
-    held = agent.changes.of(session)
+    held = agent.snapshots.of(session)
     assert held is not None
     diffs = [(diff.file, diff.before, diff.after) for diff in session_diff(held, session)]
     assert diffs == [("old.log", "old\n", "new\n"), ("run.log", "", "ran\n")]
@@ -124,7 +124,7 @@ def test_two_edits_of_one_file_at_the_same_time_both_hold(folder: Path, session:
 
 def test_a_step_that_died_is_ended_with_what_it_left_in_the_folder(folder: Path, session: Session):
     agent = worker(folder, "I see.")
-    held = agent.changes.of(session)
+    held = agent.snapshots.of(session)
     assert held is not None
     tree = held.take()
     session.user("Work")
@@ -165,21 +165,21 @@ def test_what_the_user_hands_on_is_done_before_the_model_is_asked(folder: Path, 
     boss = Agent(model, agents=[clerk], titles=False)
     said = (SubtaskPart(agent="clerk", prompt="Count the sacks"),)
     assert boss.run(said, session).text == "The clerk says 3."
-    told = str(model.asks[0].messages)
+    told = str(model.requests[0].messages)
     assert "Counted: 3." in told
 
 
 def test_the_agent_of_the_name_compaction_writes_the_summaries_and_has_no_tools(session: Session):
     scribe = ScriptedModel("x", name="scripted:scribe", summaries="## Goal\nmill")
     model = ScriptedModel("One.", "Two.")
-    compactor = Agent(scribe, name="compaction", prompt="Look at the figures.")
+    compactor = Agent(scribe, name="compaction", system="Look at the figures.")
     agent = Agent(model, agents=[compactor], titles=False)
     agent.run("word " * 4_000, session)
     session.queue()
     agent.run("Go on", session)
-    assert scribe.asks
-    assert "Look at the figures." in str(scribe.asks[0])
-    assert all(ask.purpose == "step" for ask in model.asks)
+    assert scribe.requests
+    assert "Look at the figures." in str(scribe.requests[0])
+    assert all(ask.purpose == "step" for ask in model.requests)
     assert "delegate" not in agent.toolbox.tools
     with pytest.raises(BadPolicy, match="no tools"):
         Agent(model, agents=[Agent(scribe, name="compaction", tools=[print_it])])

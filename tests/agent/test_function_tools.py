@@ -13,7 +13,7 @@ import pytest
 from foldmark.agent.function_tools import as_tool, tool, toolset
 from foldmark.agent.tool import Context, ToolOutput, ToolRefusal
 from foldmark.errors import BadInput
-from foldmark.model.messages import SHOWN, FilePart
+from foldmark.model.messages import SHOWN_TOKENS, FilePart
 from foldmark.model.values import Json
 from tests.support.stored_sessions import opened
 from tests.support.tool_calls import context_of, run
@@ -74,12 +74,12 @@ def test_a_tool_is_named_and_described_by_its_function() -> None:
 
 
 def test_a_tool_may_be_named_otherwise_and_have_its_own_bounds() -> None:
-    @tool(name="peek", description="Peeks.", seconds=3, shown=50, changes=False)
+    @tool(name="peek", description="Peeks.", seconds=3, visible_tokens=50, changes_files=False)
     def look() -> None: ...
 
     assert look[:2] == ("peek", "Peeks.")
-    assert (look.seconds, look.shown, look.changes) == (3, 50, False)
-    assert look.declared.schema["properties"] == {}
+    assert (look.seconds, look.visible_tokens, look.changes_files) == (3, 50, False)
+    assert look.declaration.schema["properties"] == {}
 
 
 def test_words_beside_a_type_describe_a_parameter() -> None:
@@ -176,13 +176,13 @@ def yielding() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("thing", "words"),
     [
-        (variadic, "name each parameter"),
-        (named, "name each parameter"),
+        (variadic, "declare each parameter by name"),
+        (named, "declare each parameter by name"),
         (untyped, "thing: str"),  # pyright: ignore[reportUnknownArgumentType]
-        (placed, "leave out the /"),
+        (placed, "remove the /"),
         (unheard, "Nothing"),
-        (odd, "JSON cannot hold"),
-        (yielding, "as a whole"),
+        (odd, "without a JSON form"),
+        (yielding, "return one value"),
         (lambda: None, "name="),
         (5, "not int"),
         (Point, "not type"),
@@ -287,7 +287,7 @@ def test_whatever_a_function_returns_is_an_output(
     for function in (give, agive):
         output = run(as_tool(function), context)
         assert (output.text, output.error) == (text, False)
-        assert output.metadata[SHOWN] == as_tool(function).shown
+        assert output.metadata[SHOWN_TOKENS] == as_tool(function).visible_tokens
     assert run(as_tool(give), context).files == ((PICTURE,) if value is PICTURE else ())
 
 
@@ -301,12 +301,12 @@ class Rude(Exception):
     [
         (ToolRefusal("not today"), "not today"),
         (BadInput("no such thing", source="a.py"), "a.py: no such thing"),
-        (ValueError("one\ntwo"), "ValueError: one two (test_tools.py:"),
-        (KeyError(), "KeyError (test_tools.py:"),
+        (ValueError("one\ntwo"), "ValueError: one two (test_function_tools.py:"),
+        (KeyError(), "KeyError (test_function_tools.py:"),
         (TimeoutError("theirs"), "TimeoutError: theirs"),
         (StopIteration(4), "StopIteration: 4"),
         (SystemExit(3), "SystemExit: 3"),
-        (Rude(), "Rude (test_tools.py:"),
+        (Rude(), "Rude (test_function_tools.py:"),
     ],
 )
 def test_whatever_a_function_raises_is_an_error_of_one_line(

@@ -99,7 +99,7 @@ def test_a_part_of_what_is_behind_a_handle(session: foldmark.Session) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"handle": "h99"}, "no handle of session s"),
+        ({"handle": "h99"}, "session s has no handle"),
         ({"handle": "../etc/passwd"}, "no handle"),
         ({"handle": ""}, "no handle"),
         ({"handle": "h1", "offset": 10}, "only 10 characters"),

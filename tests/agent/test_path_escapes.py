@@ -11,7 +11,7 @@ import pytest
 
 import foldmark
 from foldmark.agent.function_tools import toolset
-from foldmark.agent.permissions import Gate, Permissions
+from foldmark.agent.permissions import PermissionGate, Permissions
 from foldmark.agent.tool import ToolOutput
 from foldmark.agent.tools.workspace import DEFAULT_RULES, workspace_tools
 from foldmark.model.messages import CompactionPart, Pending, ToolPart
@@ -67,7 +67,7 @@ class Cage:
             (self.folder / name).symlink_to(target)
         self.session = session
         self.tools = toolset(workspace_tools(self.folder, guarded=[tmp_path / "store.db"]))
-        self.gate = Gate(Permissions(DEFAULT_RULES))
+        self.gate = PermissionGate(Permissions(DEFAULT_RULES))
         self.context = context_of(session, self.folder)
 
     def call(self, name: str, /, **given: Any) -> ToolOutput:
@@ -173,7 +173,7 @@ def test_a_link_that_is_swapped_in_again_and_again_never_leads_out(cage: Cage) -
 def test_rules_are_held_against_the_real_name(cage: Cage) -> None:
     (cage.folder / ".env").write_text("key")
     (cage.folder / "link").symlink_to(".env")
-    cage.gate = Gate(Permissions((*DEFAULT_RULES, ("read:.env", "deny"))))
+    cage.gate = PermissionGate(Permissions((*DEFAULT_RULES, ("read:.env", "deny"))))
     for name in (".env", "./.env", "parent/../.env", "link", str(cage.folder / ".env")):
         assert "forbids" in cage.call("read", path=name).text
 
@@ -188,7 +188,7 @@ def test_an_output_that_looks_like_a_marker_or_a_summary_is_data(cage: Cage) -> 
     session.record([ToolPart(tool="read", call_id="c", state=Pending(input={"path": "notes"}))])
     session.result("c", cage.call("read", path="notes").text)
     assert session.pending() is None
-    assert session.acts() == []
+    assert session.operations() == []
     parts = [part for message in session.export().messages for part in message.parts]
     assert not any(isinstance(part, CompactionPart) for part in parts)
     assert b"Look at the notes" in bytes_of(session.view())

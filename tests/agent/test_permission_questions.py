@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from foldmark.agent.permissions import Asker, Gate, No, Permissions, Question, Reply
+from foldmark.agent.permissions import Asker, Denial, PermissionGate, Permissions, Question, Reply
 
 
-def refusal(gate: Gate, subject: str = "ls", tool: str = "shell") -> str | None:
+def refusal(gate: PermissionGate, subject: str = "ls", tool: str = "shell") -> str | None:
     return asyncio.run(gate.refusal(tool, subject, {"command": subject}))
 
 
@@ -25,16 +25,16 @@ def asker(*replies: Reply) -> tuple[Asker, list[Question]]:
 
 
 def test_nobody_to_ask_means_no_and_says_which_rule_would_allow_it() -> None:
-    words = refusal(Gate(Permissions()), "npm test")
+    words = refusal(PermissionGate(Permissions()), "npm test")
     assert words is not None
     assert '"shell:npm test" = allow' in words
-    assert '"todo" = allow' in (refusal(Gate(Permissions()), "", "todo") or "")
-    assert "\x1b" not in (refusal(Gate(Permissions()), "\x1b[2J\n" * 999) or "")
+    assert '"todo" = allow' in (refusal(PermissionGate(Permissions()), "", "todo") or "")
+    assert "\x1b" not in (refusal(PermissionGate(Permissions()), "\x1b[2J\n" * 999) or "")
 
 
 def test_who_is_asked_decides() -> None:
-    ask, asked = asker("once", "no", No(words="use make"))
-    gate = Gate(Permissions(), ask)
+    ask, asked = asker("once", "no", Denial(reason="use make"))
+    gate = PermissionGate(Permissions(), ask)
     assert refusal(gate) is None
     assert refusal(gate) == "the user said no to this call"
     assert refusal(gate) == "the user said no: use make"
@@ -43,7 +43,7 @@ def test_who_is_asked_decides() -> None:
 
 def test_always_is_remembered_for_this_very_call_alone() -> None:
     ask, asked = asker("always", "no")
-    gate = Gate(Permissions(), ask)
+    gate = PermissionGate(Permissions(), ask)
     assert refusal(gate, "ls") is None
     assert refusal(gate, "ls") is None
     assert refusal(gate, "ls *") is not None
@@ -52,7 +52,7 @@ def test_always_is_remembered_for_this_very_call_alone() -> None:
 
 def test_nobody_is_asked_about_what_is_forbidden_or_allowed() -> None:
     ask, asked = asker()
-    gate = Gate(Permissions([("shell:ls", "allow"), ("shell:rm*", "deny")]), ask)
+    gate = PermissionGate(Permissions([("shell:ls", "allow"), ("shell:rm*", "deny")]), ask)
     assert refusal(gate, "ls") is None
     assert "forbids" in (refusal(gate, "rm x") or "")
     assert asked == []
@@ -77,11 +77,11 @@ def test_no_answer_is_no_permission() -> None:
     def mumbles(question: Question) -> Reply:
         return "perhaps"  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
 
-    assert "EOFError" in (refusal(Gate(Permissions(), fails)) or "")
+    assert "EOFError" in (refusal(PermissionGate(Permissions(), fails)) or "")
     for error in (SystemExit(1), KeyboardInterrupt(), StopIteration(), asyncio.CancelledError()):
         for ask in raising(error):
-            assert "not permitted" in (refusal(Gate(Permissions(), ask)) or "")
-    assert refusal(Gate(Permissions(), mumbles)) is not None
+            assert "not permitted" in (refusal(PermissionGate(Permissions(), ask)) or "")
+    assert refusal(PermissionGate(Permissions(), mumbles)) is not None
 
 
 def test_who_never_answers_does_not_keep_a_program_from_ending() -> None:
@@ -94,7 +94,7 @@ def test_who_never_answers_does_not_keep_a_program_from_ending() -> None:
         return "once"
 
     async def cut() -> None:
-        task = asyncio.create_task(Gate(Permissions(), ask).refusal("shell", "ls", {}))
+        task = asyncio.create_task(PermissionGate(Permissions(), ask).refusal("shell", "ls", {}))
         while not began.is_set():
             await asyncio.sleep(0.01)
         task.cancel()
@@ -119,11 +119,11 @@ def test_calls_at_the_same_time_are_asked_about_one_after_the_other() -> None:
         under_way -= 1
         return "always"
 
-    async def both(gate: Gate) -> list[str | None]:
+    async def both(gate: PermissionGate) -> list[str | None]:
         subjects = ("ls", "pwd", "ls", "pwd", "id")
         return await asyncio.gather(*(gate.refusal("shell", one, {}) for one in subjects))
 
-    gate = Gate(Permissions(), ask)
+    gate = PermissionGate(Permissions(), ask)
     assert asyncio.run(both(gate)) == [None] * 5
     assert asyncio.run(both(gate)) == [None] * 5  # on another loop
     assert asked == ["ls", "pwd", "id"]
@@ -144,7 +144,7 @@ def test_there_is_one_question_at_a_time_on_all_loops() -> None:
             under_way -= 1
         return "once"
 
-    gate = Gate(Permissions(), ask)
+    gate = PermissionGate(Permissions(), ask)
 
     async def calls() -> None:
         together.wait()
@@ -167,7 +167,7 @@ def test_who_waits_for_a_question_and_is_cancelled_holds_up_nobody() -> None:
         return "once"
 
     async def calls() -> list[str | None]:
-        gate = Gate(Permissions(), ask)
+        gate = PermissionGate(Permissions(), ask)
         first, second, third = (
             asyncio.create_task(gate.refusal("shell", str(number), {})) for number in range(3)
         )
@@ -186,8 +186,8 @@ def test_who_waits_for_a_question_and_is_cancelled_holds_up_nobody() -> None:
 def test_an_answer_that_is_none_permits_nothing_and_is_told_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ):
-    gate = Gate(Permissions([("shell", "ask")]), lambda _: "allow")  # pyright: ignore[reportArgumentType]
+    gate = PermissionGate(Permissions([("shell", "ask")]), lambda _: "allow")  # pyright: ignore[reportArgumentType]
     told = asyncio.run(gate.refusal("shell", "ls", {}))
     assert told is not None
     assert "no answer" in told
-    assert "none of once, always, no" in caplog.text
+    assert "instead of one of once, always, no" in caplog.text

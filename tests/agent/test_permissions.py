@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from foldmark.agent.permissions import LONGEST, Action, Permissions, Rule, plain_commands
+from foldmark.agent.permissions import MAX_COMMAND, Action, Permissions, Rule, plain_commands
 from foldmark.agent.tools.workspace import DEFAULT_RULES
 from foldmark.errors import BadPolicy
 
@@ -276,7 +276,12 @@ def test_a_later_rule_takes_a_denial_back() -> None:
 
 def test_a_long_command_is_taken_apart_quickly() -> None:
     long = ("a;" * 20_000, "$(" * 20_000, "'" * 40_001, "sudo " * 20_000, '"$(' * 10_000)
-    for command in (*long, *(text[:LONGEST] for text in long), "a " * 9_999 + "$", "a=" * 9_999):
+    for command in (
+        *long,
+        *(text[:MAX_COMMAND] for text in long),
+        "a " * 9_999 + "$",
+        "a=" * 9_999,
+    ):
         assert Permissions(SOME).decide("shell", command) in ("ask", "deny")
 
 
@@ -345,7 +350,7 @@ def test_what_a_pattern_allows_runs_nothing_but_commands_that_match_it(
     for number, words in ran:
         assert fnmatchcase(words, pattern), allowed[number]
         commands = plain_commands(allowed[number]) or []
-        assert words in [command.runs for command in commands], allowed[number]
+        assert words in [command.as_run for command in commands], allowed[number]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")

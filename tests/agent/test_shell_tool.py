@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from foldmark.agent.permissions import Gate, Permissions
+from foldmark.agent.permissions import PermissionGate, Permissions
 from foldmark.agent.tool import Context, ToolOutput, ToolRefusal
-from foldmark.agent.tools.shell import Ran, clean_environment, ran, shell_tool
+from foldmark.agent.tools.shell import ProcessResult, clean_environment, run_process, shell_tool
 from foldmark.model.messages import Pending, ToolPart
 from tests.support.stored_sessions import opened
 from tests.support.tool_calls import calling
@@ -32,7 +32,7 @@ def shell(tmp_path: Path) -> Callable[..., ToolOutput]:
         part = ToolPart(tool="shell", call_id="c", state=Pending(input=given))
         with opened(str(tmp_path / "store.db"), "s") as session:
             context = Context(session, folder, "c", "agent", asyncio.Event())
-            gate = Gate(Permissions([("*", "allow")]))
+            gate = PermissionGate(Permissions([("*", "allow")]))
             return asyncio.run(calling(made, part, context, gate))
 
     return run
@@ -145,7 +145,7 @@ def test_megabytes_come_back_whole_and_more_is_cut_in_the_middle(
     assert len(text) == 5_000_000
     assert text.split("\n")[49_999] == f"{49_999:099}"
     command = [PYTHON, "-c", write.replace("{count}", "300_000")]
-    ended = asyncio.run(ran(command, tmp_path, seconds=60))
+    ended = asyncio.run(run_process(command, tmp_path, seconds=60))
     assert ended.left_out == 30_000_000 - 16 * 2**20
     assert len(ended.output) < 16 * 2**20 + 100
     assert ended.output.startswith(b"0" * 99)
@@ -157,7 +157,7 @@ def test_an_output_just_over_the_bound_loses_its_middle_alone(tmp_path: Path) ->
     for most in (10, 100_000, 200_000):
         command = ["sh", "-c", "i=0; while [ $i -lt 20000 ]; do echo $i; i=$((i+1)); done"]
         whole = b"".join(b"%d\n" % number for number in range(20_000))
-        ended = asyncio.run(ran(command, tmp_path, seconds=60, most=most))
+        ended = asyncio.run(run_process(command, tmp_path, seconds=60, max_bytes=most))
         if most > len(whole):
             assert (ended.output, ended.left_out) == (whole, 0)
             continue
@@ -190,7 +190,7 @@ def test_a_command_that_ignores_being_asked_is_ended_by_force(
 def test_a_cancelled_call_ends_the_whole_group(tmp_path: Path) -> None:
     async def cut() -> None:
         command = ("sh", "-c", "sleep 300 & echo $! > pid; echo $$ > own; wait")
-        task = asyncio.create_task(ran(command, tmp_path, seconds=60))
+        task = asyncio.create_task(run_process(command, tmp_path, seconds=60))
         for name in ("pid", "own"):
             await asyncio.to_thread(wait_for, tmp_path / name)
         task.cancel()
@@ -205,7 +205,7 @@ def test_a_cancelled_call_ends_the_whole_group(tmp_path: Path) -> None:
 def test_a_call_that_is_cancelled_twice_leaves_nothing_running(tmp_path: Path) -> None:
     async def cut() -> None:
         command = ("sh", "-c", "trap '' TERM; echo $$ > own; while :; do sleep 0.05; done")
-        task = asyncio.create_task(ran(command, tmp_path, seconds=60))
+        task = asyncio.create_task(run_process(command, tmp_path, seconds=60))
         await asyncio.to_thread(wait_for, tmp_path / "own")
         task.cancel()
         await asyncio.sleep(0.1)
@@ -282,7 +282,7 @@ def test_a_process_that_has_ended_and_is_not_collected_is_not_taken_for_running(
 def test_a_call_that_is_cancelled_after_its_command_ended_leaves_nothing(tmp_path: Path) -> None:
     async def cut() -> None:
         command = ("sh", "-c", "sleep 300 & echo $! > pid")
-        task = asyncio.create_task(ran(command, tmp_path, seconds=60))
+        task = asyncio.create_task(run_process(command, tmp_path, seconds=60))
         await asyncio.to_thread(wait_for, tmp_path / "pid")
         await asyncio.sleep(0.1)  # the shell has ended, and its output is still waited for
         task.cancel()
@@ -298,9 +298,9 @@ def test_commands_run_at_the_same_time(tmp_path: Path) -> None:
     def half(own: str, other: str) -> tuple[str, ...]:
         return "sh", "-c", f"touch {own}; while [ ! -e {other} ]; do sleep 0.02; done; echo {own}"
 
-    async def both() -> list[Ran]:
+    async def both() -> list[ProcessResult]:
         halves = (half("a", "b"), half("b", "a"))
-        return await asyncio.gather(*(ran(one, tmp_path, seconds=30) for one in halves))
+        return await asyncio.gather(*(run_process(one, tmp_path, seconds=30) for one in halves))
 
     assert [one.output for one in asyncio.run(both())] == [b"a\n", b"b\n"]
 
@@ -309,10 +309,10 @@ def test_a_program_that_is_not_there_is_told_and_no_pipe_stays_open(tmp_path: Pa
     async def tries() -> None:
         for _ in range(20):
             with pytest.raises(ToolRefusal, match="cannot be started"):
-                await ran(["/nothing/such"], tmp_path, seconds=5)
+                await run_process(["/nothing/such"], tmp_path, seconds=5)
             with pytest.raises(ToolRefusal, match="cannot be started"):
-                await ran(["true"], tmp_path / "none", seconds=5)
-            await ran(["true"], tmp_path, seconds=5)
+                await run_process(["true"], tmp_path / "none", seconds=5)
+            await run_process(["true"], tmp_path, seconds=5)
 
     asyncio.run(tries())
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208

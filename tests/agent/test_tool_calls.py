@@ -10,9 +10,9 @@ import pytest
 
 import foldmark
 from foldmark.agent.function_tools import as_tool, tool, toolset
-from foldmark.agent.permissions import Gate, Permissions
+from foldmark.agent.permissions import PermissionGate, Permissions
 from foldmark.agent.tool import Context, Tool, ToolOutput
-from foldmark.agent.tool_calls import Toolbox, called
+from foldmark.agent.tool_calls import Toolbox, call_tool
 from foldmark.model.messages import FilePart, Pending, ToolPart
 from foldmark.model.values import Json
 from tests.support.stored_sessions import opened
@@ -36,7 +36,7 @@ def look(place: str = "") -> str:
 
 def test_an_unknown_tool_is_told_with_the_nearest_names(context: Context) -> None:
     tools = toolset([tool(name=name)(look) for name in ("read", "write", "x")])
-    output = asyncio.run(called(Toolbox(tools, OPEN), asked("reed"), context))
+    output = asyncio.run(call_tool(Toolbox(tools, OPEN), asked("reed"), context))
     assert output.error
     assert "'reed'" in output.text
     assert "read" in output.text
@@ -67,7 +67,7 @@ def test_a_call_that_is_not_permitted_is_not_made(context: Context) -> None:
     def look(where: str) -> None:
         made.append(where)
 
-    gate = Gate(Permissions([("look", "allow"), ("look:*secret*", "deny")]))
+    gate = PermissionGate(Permissions([("look", "allow"), ("look:*secret*", "deny")]))
     for where in ("a", "b/secret/c"):
         asyncio.run(calling(as_tool(look), asked("look", {"where": where}), context, gate))
     assert made == ["a"]
@@ -258,5 +258,5 @@ def test_outputs_can_be_kept(context: Context, session: foldmark.Session) -> Non
 
         output = run(as_tool(say), context)
         session.result(f"k{number}", output.text, metadata=dict(output.metadata))
-        handle = session.search("say", most=1)[0].handle
+        handle = session.search("say", limit=1)[0].handle
         assert session.recall(handle) == text.replace("\ud83d", "�")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from foldmark.agent.tool import ToolRefusal
-from foldmark.agent.tools.paths import Places
+from foldmark.agent.tools.paths import WorkingFolder
 
 
 @pytest.fixture
@@ -62,10 +62,12 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_what_lies_inside_is_found_by_its_real_path(folder: Path, name: str, real: str) -> None:
     for writing in (False, True):
-        found = Places(folder=folder).inside(name, writing=writing)
+        found = WorkingFolder(folder=folder).inside(name, writing=writing)
         assert found == folder / real
-        assert Places(folder=folder).shown(found) == real
-    assert Places(folder=folder).inside(str(folder / "src" / "a.py")) == folder / "src" / "a.py"
+        assert WorkingFolder(folder=folder).display(found) == real
+    assert (
+        WorkingFolder(folder=folder).inside(str(folder / "src" / "a.py")) == folder / "src" / "a.py"
+    )
 
 
 ESCAPES = (
@@ -85,17 +87,17 @@ NONSENSE = (
 def test_what_leads_outside_or_nowhere_is_refused_in_one_line(folder: Path, name: str) -> None:
     for writing in (False, True):
         with pytest.raises(ToolRefusal) as caught:
-            Places(folder=folder).inside(name, writing=writing)
+            WorkingFolder(folder=folder).inside(name, writing=writing)
         assert str(caught.value).isprintable()
         assert len(str(caught.value)) < 300
 
 
 def test_the_folder_itself_may_be_reached_by_a_link(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("work")
-    assert Places(folder=tmp_path / "link").inside("src/a.py") == folder / "src" / "a.py"
-    assert Places(folder=tmp_path / "link").shown(folder / "src") == "src"
+    assert WorkingFolder(folder=tmp_path / "link").inside("src/a.py") == folder / "src" / "a.py"
+    assert WorkingFolder(folder=tmp_path / "link").display(folder / "src") == "src"
     secret = tmp_path / "outside" / "secret.txt"
-    assert Places(folder=folder).shown(secret) == str(secret)
+    assert WorkingFolder(folder=folder).display(secret) == str(secret)
 
 
 @pytest.mark.parametrize(
@@ -106,16 +108,16 @@ def test_the_folder_itself_may_be_reached_by_a_link(folder: Path, tmp_path: Path
     ],
 )
 def test_nothing_is_written_in_a_git_folder(folder: Path, name: str) -> None:
-    assert Places(folder=folder).inside(name)
+    assert WorkingFolder(folder=folder).inside(name)
     with pytest.raises(ToolRefusal, match="not written to"):
-        Places(folder=folder).inside(name, writing=True)
+        WorkingFolder(folder=folder).inside(name, writing=True)
 
 
 def test_a_link_into_a_git_folder_is_no_way_around(folder: Path) -> None:
     (folder / ".git").mkdir()
     (folder / "innocent").symlink_to(".git")
     with pytest.raises(ToolRefusal, match="not written to"):
-        Places(folder=folder).inside("innocent/config", writing=True)
+        WorkingFolder(folder=folder).inside("innocent/config", writing=True)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_a_link_into_a_git_folder_is_no_way_around(folder: Path) -> None:
 )
 def test_what_is_guarded_is_not_touched(folder: Path, name: str) -> None:
     (folder / "to-store").symlink_to("s.db")
-    places = Places(folder=folder, guarded=(folder / "s.db", folder / "own"))
+    places = WorkingFolder(folder=folder, guarded=(folder / "s.db", folder / "own"))
     for writing in (False, True):
         with pytest.raises(ToolRefusal, match="session's own"):
             places.inside(name, writing=writing)
@@ -131,7 +133,7 @@ def test_what_is_guarded_is_not_touched(folder: Path, name: str) -> None:
 
 
 def test_a_file_has_one_subject_however_it_is_named(folder: Path) -> None:
-    places = Places(folder=folder)
+    places = WorkingFolder(folder=folder)
     names = ("src/a.py", "./src/a.py", "in/a.py", str(folder / "src/a.py"), "src/deep/../a.py")
     assert {places.subject(name) for name in names} == {"src/a.py"}
     assert places.subject("src/../../x") == "../x"
@@ -141,7 +143,7 @@ def test_a_file_has_one_subject_however_it_is_named(folder: Path) -> None:
 def test_a_link_that_is_put_there_after_the_check_leads_nowhere(
     folder: Path, tmp_path: Path
 ) -> None:
-    places = Places(folder=folder)
+    places = WorkingFolder(folder=folder)
     found = places.inside("src/deep/new.txt", writing=True)
     (folder / "src" / "deep").rmdir()
     (folder / "src" / "deep").symlink_to(tmp_path / "outside")
@@ -151,7 +153,7 @@ def test_a_link_that_is_put_there_after_the_check_leads_nowhere(
 
 
 def test_folders_on_the_way_are_made_when_they_are_wanted(folder: Path) -> None:
-    places = Places(folder=folder)
+    places = WorkingFolder(folder=folder)
     found = places.inside("one/two/three.txt", writing=True)
     with pytest.raises(FileNotFoundError), places.parent(found):
         pytest.fail("there is no such folder")

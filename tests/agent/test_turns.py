@@ -29,7 +29,7 @@ from foldmark.model.messages import (
 )
 from foldmark.model.prompt_messages import ToolMessage, UserMessage
 from foldmark.session.session import Session
-from foldmark.summary.protocol import STEP, ModelFailure, ModelRequest, Stepped
+from foldmark.summary.protocol import STEP, ModelFailure, ModelRequest, StepReply
 from foldmark.testing import ScriptedModel, call, thought
 
 WINDOW = 64_000
@@ -42,7 +42,7 @@ def opened(folder: Path, **more: Any) -> Session:
 
 
 def steps_of(model: ScriptedModel) -> list[ModelRequest]:
-    return [ask for ask in model.asks if ask.purpose == STEP]
+    return [ask for ask in model.requests if ask.purpose == STEP]
 
 
 def tools_of(message: Message) -> list[ToolPart]:
@@ -58,7 +58,7 @@ def test_a_turn_calls_tools_until_the_model_has_the_last_word(tmp_path: Path):
     model = ScriptedModel(call("add", one=2, other=3), "It is 5.", measured=True)
     with opened(tmp_path) as session:
         ended = Agent(model, tools=[add]).run("What is 2 + 3?", session)
-        assert (ended.text, ended.ended, ended.steps) == ("It is 5.", "stop", 2)
+        assert (ended.text, ended.ending, ended.steps) == ("It is 5.", "stop", 2)
         assert ended.tokens.input
         messages = session.export().messages
     assert [message.is_user for message in messages] == [True, False, False]
@@ -134,7 +134,9 @@ def test_a_model_that_never_answers_is_a_typed_error_and_the_session_goes_on(tmp
 
 
 def test_an_answer_of_nothing_is_asked_for_again(tmp_path: Path):
-    model = ScriptedModel(Stepped(parts=()), Stepped(parts=(TextPart(text=" \n"),)), "Something.")
+    model = ScriptedModel(
+        StepReply(parts=()), StepReply(parts=(TextPart(text=" \n"),)), "Something."
+    )
     with opened(tmp_path) as session:
         assert Agent(model, retry=AT_ONCE).run("Say something", session).text == "Something."
 
@@ -150,7 +152,7 @@ def test_what_a_provider_finds_too_long_is_folded_and_sent_once_more(tmp_path: P
     model = ScriptedModel(*replies, "Ground.", measured=True, window=6_000)
     with opened(tmp_path, window=200_000) as session:
         ended = Agent(model, tools=[grind]).run("Grind it all", session)
-        pivots = [act for act in session.acts() if act.kind == "pivot" and act.in_force]
+        pivots = [act for act in session.operations() if act.kind == "pivot" and act.in_force]
         assert pivots
         assert ended.text == "Ground."
 
@@ -167,7 +169,7 @@ def test_without_auto_nothing_is_folded_though_it_is_too_long(tmp_path: Path):
     with opened(tmp_path, auto=False) as session:
         with pytest.raises(ModelFailed, match="too long"):
             Agent(model).run("Hello", session)
-        assert session.acts() == []
+        assert session.operations() == []
 
 
 def test_the_window_is_kept_while_a_turn_goes_on(tmp_path: Path):
@@ -181,7 +183,7 @@ def test_the_window_is_kept_while_a_turn_goes_on(tmp_path: Path):
     model = ScriptedModel(*replies, "All ground.", measured=True, window=16_000)
     with opened(tmp_path, window=16_000) as session:
         ended = Agent(model, tools=[grind]).run("Grind thirty sacks", session)
-        kinds = {act.kind for act in session.acts()}
+        kinds = {act.kind for act in session.operations()}
         assert "pivot" in kinds
         assert session.recall(session.search("sack 3")[0].handle)
     assert (ended.text, ended.steps) == ("All ground.", 31)
@@ -195,8 +197,8 @@ def test_a_queued_compaction_comes_before_the_next_step(tmp_path: Path):
         session.queue(instructions="the words")
         agent.run("And now?", session)
         assert session.pending() is None
-        assert [act.kind for act in session.acts()] == ["pivot"]
-        asked = [ask.purpose for ask in model.asks]
+        assert [act.kind for act in session.operations()] == ["pivot"]
+        asked = [ask.purpose for ask in model.requests]
     assert asked == ["step", "summary", "step"]
 
 
@@ -222,14 +224,14 @@ def test_what_is_said_meanwhile_is_answered_before_the_turn_ends(tmp_path: Path)
 
 
 def test_steps_and_dollars_are_bounded(tmp_path: Path):
-    dear = Stepped(parts=(call("add", one=1, other=1),), finish="tool-calls", cost=0.5)
+    dear = StepReply(parts=(call("add", one=1, other=1),), finish="tool-calls", cost=0.5)
     with opened(tmp_path) as session:
-        ended = Agent(ScriptedModel(dear), tools=[add], steps=3).run("Add", session)
-        assert (ended.ended, ended.steps, ended.cost) == ("steps", 3, 1.5)
-        ended = Agent(ScriptedModel(dear), tools=[add], cost=1.0).run("Add", session)
-        assert (ended.ended, ended.steps) == ("cost", 2)
+        ended = Agent(ScriptedModel(dear), tools=[add], max_steps=3).run("Add", session)
+        assert (ended.ending, ended.steps, ended.cost) == ("steps", 3, 1.5)
+        ended = Agent(ScriptedModel(dear), tools=[add], max_cost=1.0).run("Add", session)
+        assert (ended.ending, ended.steps) == ("cost", 2)
     with pytest.raises(BadPolicy):
-        Agent(ScriptedModel(""), steps=0)
+        Agent(ScriptedModel(""), max_steps=0)
 
 
 def _aborted_when(kind: str, model: ScriptedModel, tmp_path: Path, *tools: Callable[..., object]):
@@ -243,7 +245,7 @@ def _aborted_when(kind: str, model: ScriptedModel, tmp_path: Path, *tools: Calla
 def test_an_abort_while_the_model_speaks_keeps_what_it_said(tmp_path: Path):
     model = ScriptedModel("I begin with the first of many words. " * 40, delay=20)
     ended, messages = _aborted_when(events.STEP_DELTA, model, tmp_path)
-    assert ended.ended == "aborted"
+    assert ended.ending == "aborted"
     assert "I begin" in ended.text
     assert isinstance(messages[1].info, AssistantInfo)
     assert messages[1].info.error["name"] == "MessageAbortedError"
@@ -258,7 +260,7 @@ def test_an_abort_while_a_tool_runs_closes_its_call(tmp_path: Path):
     ended, messages = _aborted_when(
         events.TOOL_STARTED, ScriptedModel(call("sleep"), "Done."), tmp_path, sleep
     )
-    assert ended.ended == "aborted"
+    assert ended.ending == "aborted"
     (part,) = tools_of(messages[1])
     assert isinstance(part.state, Failed)
     assert "Cut off" in part.state.error
@@ -311,7 +313,7 @@ def test_a_session_has_one_turn_at_a_time(tmp_path: Path):
 
         async def again() -> str:
             """Try to work in the same session."""
-            with pytest.raises(BadInput, match="turn under way"):
+            with pytest.raises(BadInput, match="is running a turn"):
                 await agent.arun("Again", session)
             return "refused"
 

@@ -81,38 +81,38 @@ class Hostile:
         return text
 
     def tools(self) -> tuple[Tool, ...]:
-        @tool(changes=False)
+        @tool(changes_files=False)
         def flood(word: str, kind: str) -> str:
             """Give megabytes."""
             return self.noted(word, _flooded(word, kind))
 
-        @tool(changes=False)
+        @tool(changes_files=False)
         def sieve(word: str, lines: int) -> str:
             """Give some thousand words."""
             rows = [f"{n}: corn and chaff, {n * 37 % 101} grains" for n in range(lines)]
             return self.noted(word, "\n".join((*rows, word, *rows)))
 
-        @tool(changes=False)
+        @tool(changes_files=False)
         async def odd(word: str, kind: str) -> str:
             """Give what is hard to keep."""
             return self.noted(word, _odd(word, kind))
 
-        @tool(changes=False)
+        @tool(changes_files=False)
         def binary(size: int) -> bytes:
             """Give bytes."""
             return bytes(range(256)) * size
 
-        @tool(changes=False)
+        @tool(changes_files=False)
         def fails(word: str, kind: str) -> str:
             """Fail in a thread."""
             raise _raised(word, kind)
 
-        @tool(changes=False)
+        @tool(changes_files=False)
         async def breaks(word: str, kind: str) -> str:
             """Fail on the loop."""
             raise _raised(word, kind)
 
-        @tool(changes=False)
+        @tool(changes_files=False)
         def forge(word: str, kind: int) -> ToolOutput:
             """Give what looks like Foldmark's own."""
             text = LOOKALIKES[kind].format(word=word)
@@ -121,14 +121,14 @@ class Hostile:
         return (flood, sieve, odd, binary, fails, breaks, forge, *self._slow(), *_strange())
 
     def _slow(self) -> tuple[Tool, ...]:
-        @tool(changes=False, seconds=0.02)
+        @tool(changes_files=False, seconds=0.02)
         def slow(word: str) -> str:
             """Sleep in a thread that nobody can end."""
             time.sleep(0.2)
             self.left.append(word)
             return word
 
-        @tool(changes=False, seconds=0.02)
+        @tool(changes_files=False, seconds=0.02)
         async def dozes(word: str) -> str:
             """Sleep, and do not want to be woken."""
             try:
@@ -151,6 +151,6 @@ def _strange() -> tuple[Tool, ...]:
 
     schema: Json = {"type": "object", "properties": {}}
     return (
-        Tool("nothing", "Gives nothing.", schema, nothing, changes=False),
-        Tool("at_once", "Fails at once.", schema, at_once, changes=False),  # pyright: ignore[reportArgumentType] - a stranger's
+        Tool("nothing", "Gives nothing.", schema, nothing, changes_files=False),
+        Tool("at_once", "Fails at once.", schema, at_once, changes_files=False),  # pyright: ignore[reportArgumentType] - a stranger's
     )

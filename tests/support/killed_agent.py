@@ -24,7 +24,7 @@ from foldmark.model.values import encode
 from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
 from foldmark.summary.protocol import ModelRequest
-from foldmark.testing import Bit, Said, ScriptedModel, call, plausible
+from foldmark.testing import ReplyPart, ReplyValue, ScriptedModel, call, plausible_reply
 
 WINDOW = 8_000
 SESSION = "agentwork"
@@ -49,7 +49,7 @@ def text_of(number: int) -> str:
     return "".join(f"task {number}, line {line}\n" for line in range(number % 17 + 1))
 
 
-def calls_of(number: int) -> list[Bit]:
+def calls_of(number: int) -> list[ReplyPart]:
     """The calls of a task; in each folder of ten files some are changed and some deleted."""
     name = f"sacks/{number // 10}/{number}.txt"
     before = f"sacks/{(number - 1) // 10}/{number - 1}.txt"
@@ -136,16 +136,16 @@ def next_task(ask: ModelRequest) -> int:
 def model_of(stop: Path) -> ScriptedModel:
     """A model that gives task after task, until there is a file that says stop."""
 
-    def reply(ask: ModelRequest) -> Said:
+    def reply(ask: ModelRequest) -> ReplyValue:
         number = next_task(ask)
         if stop.exists() and number == (newest_task(ask) or 0) + 1:
             return DONE
         return [f"Task {number} begins. " + "I take care. " * 20, *calls_of(number)]
 
-    def summary(ask: ModelRequest) -> Said:
+    def summary(ask: ModelRequest) -> ReplyValue:
         newest = newest_task(ask)
         told = "" if newest is None else f"\n- Task {newest} begins"
-        return plausible(ask) + told
+        return plausible_reply(ask) + told
 
     return ScriptedModel(reply, summaries=summary, measured=True, window=WINDOW, delay=0.004)
 
@@ -165,7 +165,7 @@ def work(where: str, folder: Path, stop: Path) -> None:
         session.subscribe(lambda event: tell(step=event.data["message"]), [events.STEP_FINISHED])
         session.subscribe(lambda event: tell(call=event.data["call"]), [events.TOOL_FINISHED])
         ended = agent.run(None if LoopSupport(session).newest() else REQUEST, session)
-    tell(ended=ended.ended, text=ended.text)
+    tell(ended=ended.ending, text=ended.text)
 
 
 if __name__ == "__main__":

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import foldmark
-from foldmark.agent.file_changes import changed_trees
-from foldmark.agent.permissions import Gate, Permissions
+from foldmark.agent.file_changes import trees_around
+from foldmark.agent.permissions import PermissionGate, Permissions
 from foldmark.agent.tool import Context, Tool, ToolOutput
-from foldmark.agent.tool_calls import Toolbox, called
+from foldmark.agent.tool_calls import Toolbox, call_tool
 from foldmark.model.messages import Pending, ToolPart
 from foldmark.model.operations import FileDiff
 from foldmark.model.values import Json
 from foldmark.snapshots.snapshots import Snapshots
 
-OPEN = Gate(Permissions([("*", "allow")]))
+OPEN = PermissionGate(Permissions([("*", "allow")]))
 
 
 def context_of(session: foldmark.Session, folder: Path) -> Context:
@@ -27,19 +27,19 @@ def asked(name: str, given: Json | None = None, raw: str = "") -> ToolPart:
     return ToolPart(tool=name, call_id="c1", state=Pending(input=given or {}, raw=raw))
 
 
-def run(made: Tool, context: Context, gate: Gate = OPEN, /, **given: Any) -> ToolOutput:
+def run(made: Tool, context: Context, gate: PermissionGate = OPEN, /, **given: Any) -> ToolOutput:
     """What a tool gives for this input."""
     return asyncio.run(calling(made, asked(made.name, given), context, gate))
 
 
-async def calling(made: Tool, part: ToolPart, context: Context, gate: Gate = OPEN) -> ToolOutput:
+async def calling(made: Tool, part: ToolPart, context: Context, gate: PermissionGate = OPEN) -> ToolOutput:
     """What a call gives that is meant for this tool."""
-    return await called(Toolbox({part.tool: made}, gate), part, context)
+    return await call_tool(Toolbox({part.tool: made}, gate), part, context)
 
 
 def session_diff(
     snapshots: Snapshots, session: foldmark.Session, message_id: str | None = None
 ) -> tuple[FileDiff, ...]:
     """What a session did to files, or one of its messages, as `foldmark diff` finds it."""
-    trees = changed_trees(session, message_id)
+    trees = trees_around(session, message_id)
     return snapshots.diff(*trees) if trees else ()

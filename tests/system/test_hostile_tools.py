@@ -22,7 +22,7 @@ from foldmark.model.prompt_messages import Text, UserMessage
 from foldmark.model.values import encode
 from foldmark.session.session import Session
 from foldmark.summary.protocol import STEP, ModelFailure, ModelRequest
-from foldmark.testing import Bit, Said, ScriptedModel, asked_tokens, call, plausible, thought
+from foldmark.testing import ReplyPart, ReplyValue, ScriptedModel, request_tokens, call, plausible_reply, thought
 from tests.support.folder_contents import contents
 from tests.support.hostile_tools import LOOKALIKES, Hostile
 from tests.support.store_checks import all_events
@@ -60,10 +60,10 @@ class Script:
         self._words += 1
         return named(self._words)
 
-    def replies(self) -> list[Callable[[ModelRequest], Said]]:
+    def replies(self) -> list[Callable[[ModelRequest], ReplyValue]]:
         return [self._reply(number) for number in range(STEPS - 1)]
 
-    def summary(self, ask: ModelRequest) -> Said:
+    def summary(self, ask: ModelRequest) -> ReplyValue:
         """Now and then, it answers what a summary must not be."""
         self.summaries += ask.purpose != "title"
         match self.summaries % 7:
@@ -72,10 +72,10 @@ class Script:
             case 5:
                 return ModelFailure(cause="overflow", message="too long")
             case _:
-                return plausible(ask)
+                return plausible_reply(ask)
 
-    def _reply(self, number: int) -> Callable[[ModelRequest], Said]:
-        def said(_: ModelRequest) -> Said:
+    def _reply(self, number: int) -> Callable[[ModelRequest], ReplyValue]:
+        def said(_: ModelRequest) -> ReplyValue:
             chance = Random(f"{SEED}:{number}")  # noqa: S311 - no secrets here
             many = chance.randint(2, 8) if number % 3 == 0 else 1
             calls = [self._call(chance, number, each) for each in range(many)]
@@ -83,7 +83,7 @@ class Script:
 
         return said
 
-    def _talk(self, chance: Random) -> list[Bit]:
+    def _talk(self, chance: Random) -> list[ReplyPart]:
         self.said.append(self.word())
         text = f"I go on with {self.said[-1]}. " + "The stone turns slowly. " * chance.randint(
             0, 40
@@ -237,7 +237,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def requests(run: Run) -> list[ModelRequest]:
-    return [ask for ask in run.model.asks if ask.purpose == STEP]
+    return [ask for ask in run.model.requests if ask.purpose == STEP]
 
 
 def said_by_user(ask: ModelRequest) -> str:
@@ -258,10 +258,10 @@ def everything(run: Run) -> Sequence[Message]:
 
 
 def test_it_ends_well(run: Run) -> None:
-    assert (run.ended.ended, run.ended.text, run.ended.steps) == ("stop", "All is ground.", STEPS)
+    assert (run.ended.ending, run.ended.text, run.ended.steps) == ("stop", "All is ground.", STEPS)
     assert len(requests(run)) == STEPS  # none was sent twice: none was ever refused
     assert run.session.open_calls() == []
-    kinds = [act.kind for act in run.session.acts() if act.in_force]
+    kinds = [act.kind for act in run.session.operations() if act.in_force]
     assert kinds.count("pivot") >= 5
     assert kinds.count("prune") >= 3
     assert not [event for event in all_events(run.session) if event.kind == events.FAILED]
@@ -269,12 +269,12 @@ def test_it_ends_well(run: Run) -> None:
 
 
 def test_every_request_fits_with_its_answer(run: Run) -> None:
-    room = run.session.room
+    room = run.session.usable
     for ask in requests(run):
-        tokens = asked_tokens(ask)
+        tokens = request_tokens(ask)
         assert tokens <= room
-        assert tokens + ask.most <= WINDOW
-    assert max(map(asked_tokens, requests(run))) > 0.8 * room  # it was narrow
+        assert tokens + ask.max_tokens <= WINDOW
+    assert max(map(request_tokens, requests(run))) > 0.8 * room  # it was narrow
 
 
 def test_every_request_is_one_that_providers_accept(run: Run) -> None:
@@ -323,7 +323,7 @@ def test_everything_is_found_by_a_word_of_it(run: Run) -> None:
 
 def test_every_change_of_a_file_is_in_the_diff(run: Run) -> None:
     now = contents(run.script.folder)
-    snapshots = run.agent.changes.of(run.session)
+    snapshots = run.agent.snapshots.of(run.session)
     assert snapshots is not None
     diffs = {diff.file: diff for diff in session_diff(snapshots, run.session)}
     changed = {name for name in run.before | now if run.before.get(name) != now.get(name)}
@@ -350,20 +350,20 @@ def test_nothing_was_written_outside(run: Run) -> None:
 
 def test_all_of_it_can_be_taken_back(run: Run) -> None:
     session, said = run.session, parts_of(everything(run))
-    acts = [act for act in session.acts() if act.in_force]
+    acts = [act for act in session.operations() if act.in_force]
     earlier = session.view(before=acts[-5].number).messages
     for act in reversed(acts):
         session.undo()
         if act == acts[-5]:
             assert session.view().messages[: len(earlier)] == earlier
-    assert not any(act.in_force for act in session.acts())
+    assert not any(act.in_force for act in session.operations())
     assert len(session.view().places) > STEPS  # all that was ever said
     assert parts_of(everything(run)) == said
 
 
 def test_the_files_can_be_taken_back_to_the_beginning(run: Run) -> None:
     steps = [p for m in everything(run) for p in m.parts if isinstance(p, StepStartPart)]
-    snapshots = run.agent.changes.of(run.session)
+    snapshots = run.agent.snapshots.of(run.session)
     assert snapshots is not None
     assert steps[0].snapshot
     snapshots.restore(steps[0].snapshot)

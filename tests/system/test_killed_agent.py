@@ -148,7 +148,7 @@ def look_after(place: Path, before: dict[str, str]) -> None:
         parts = [part for message in messages for part in message.parts]
         calls = [part for part in parts if isinstance(part, ToolPart)]
         assert all(isinstance(part.state, Completed | Failed) for part in calls)
-        snapshots = agent.changes.of(session)
+        snapshots = agent.snapshots.of(session)
         assert snapshots is not None
         now = texts(place)
         diffs = {diff.file: (diff.before, diff.after) for diff in session_diff(snapshots, session)}
@@ -202,7 +202,7 @@ def test_a_run_that_is_killed_again_and_again_goes_on_and_loses_nothing(
     with opened(str(place / "agent.db")) as session:
         ledger.look(session)
         assert session.open_calls() == []
-        assert "pivot" in {act.kind for act in session.acts()} or KILLS < 20
+        assert "pivot" in {act.kind for act in session.operations()} or KILLS < 20
         tasks = begun_tasks(session)
     assert sorted(set(tasks)) == list(range(max(tasks) + 1))  # none was left out
     assert texts(place) == expected(tasks, before)

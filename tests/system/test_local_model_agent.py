@@ -16,14 +16,14 @@ from foldmark.model.messages import AssistantInfo, Pending, StepFinishPart, Tool
 from foldmark.policy import FOLDMARK
 from foldmark.providers.models import model_named
 from foldmark.summary.protocol import (
-    Delta,
+    TextHandler,
     Model,
     ModelFailure,
     ModelReply,
     ModelRequest,
     Outcome,
-    Stepped,
-    Tell,
+    StepReply,
+    DeltaHandler,
 )
 from tests.support.local_model import model_server
 from tests.support.view_rules import assert_valid
@@ -45,21 +45,21 @@ class Driven:
     def __init__(self, model: Model) -> None:
         self._model = model
         self.name = model.name
-        self.steps: list[tuple[ModelRequest, Stepped | ModelFailure]] = []
+        self.steps: list[tuple[ModelRequest, StepReply | ModelFailure]] = []
         self.asked: list[Outcome] = []
 
-    async def step(self, ask: ModelRequest, tell: Tell) -> Stepped | ModelFailure:
-        step = await self._model.step(replace(ask, most=ANSWER), tell)
-        self.steps.append((ask, step))
-        number = sum(isinstance(held, Stepped) for _, held in self.steps)
+    async def step(self, request: ModelRequest, on_delta: DeltaHandler) -> StepReply | ModelFailure:
+        step = await self._model.step(replace(request, max_tokens=ANSWER), on_delta)
+        self.steps.append((request, step))
+        number = sum(isinstance(held, StepReply) for _, held in self.steps)
         if isinstance(step, ModelFailure) or number >= STEPS:
             return step
         state = Pending(input={"wheel": number})
         made = ToolPart(tool="look", call_id=f"call_{number}", state=state)
         return replace(step, parts=(*step.parts, made), finish="tool-calls")
 
-    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
-        self.asked.append(await self._model.ask(ask, delta))
+    async def ask(self, request: ModelRequest, on_text: TextHandler) -> Outcome:
+        self.asked.append(await self._model.ask(request, on_text))
         return self.asked[-1]
 
 
@@ -78,15 +78,15 @@ def test_a_turn_of_many_steps_stays_within_a_small_real_window(
     tmp_path: Path, driven: Driven
 ) -> None:
     settings: dict[str, Any] = {"window": WINDOW, "output": 64, "policy": PLAIN}
-    agent = Agent(driven, tools=[look], prompt="You mend a mill.", titles=False)
+    agent = Agent(driven, tools=[look], system="You mend a mill.", titles=False)
     pivots: list[int] = []  # how many steps there were before each
     with foldmark.open(tmp_path / "agent.db", **settings) as session:
         session.subscribe(lambda _: pivots.append(len(driven.steps)), ["session.compacted"])
         ended = agent.run(FIRST, session)
         messages = session.export().messages
-        acts = session.acts()
+        acts = session.operations()
         assert session.search("turn_wheel_2")
-    assert ended.ended in {"stop", "length"}
+    assert ended.ending in {"stop", "length"}
     assert sum(act.kind == "pivot" and act.in_force for act in acts) >= 2
     finished = [p for m in messages for p in m.parts if isinstance(p, StepFinishPart)]
     assert len(finished) == STEPS
@@ -102,7 +102,7 @@ def test_a_turn_of_many_steps_stays_within_a_small_real_window(
 
 def check_requests(driven: Driven) -> None:
     for ask, step in driven.steps:
-        assert isinstance(step, Stepped)  # the server never said that it is too long
+        assert isinstance(step, StepReply)  # the server never said that it is too long
         assert_valid(ask.messages)
         assert FIRST in str(ask.messages)
 
@@ -111,7 +111,7 @@ def check_cache(driven: Driven, pivots: list[int]) -> None:
     """Between two pivots, the server has read the whole of the request before."""
     before = 0
     for number, (_, step) in enumerate(driven.steps):
-        assert isinstance(step, Stepped)
+        assert isinstance(step, StepReply)
         assert step.tokens is not None
         assert step.tokens.cache
         # The last tokens of a request are how its end is told; they differ once it goes on.

@@ -1,8 +1,8 @@
-"""What a session did to the files of its folder: per message, as a whole, and how to go back.
+"""The file changes of a session, per message and as a whole, and the trees to restore.
 
-Messages name the trees at the start and at the finish of each step; a diff spans from the first
-start to the last finish, so edits of others between them are told too. How trees are kept is told
-elsewhere. A revert hides messages, and what they did, from all of these.
+Steps record the tree before and after them; a diff spans from the first to the last, so it
+includes edits made by others in between. Reverted messages are ignored. `snapshots/` stores the
+trees.
 """
 
 from collections.abc import Iterable
@@ -15,10 +15,10 @@ from foldmark.session.session import Session
 Trees = tuple[str, str]
 
 
-def span(messages: Iterable[Message]) -> Trees | None:
-    """The tree before the first step and the one after the last; None where none is known.
+def tree_span(messages: Iterable[Message]) -> Trees | None:
+    """The trees before the first step and after the last; None if no step has a tree.
 
-    A step of which only one tree is known begins and ends with it.
+    A step with only one tree starts and ends with it.
     """
     steps = (part for message in messages for part in message.parts)
     steps = (part for part in steps if isinstance(part, StepStartPart | StepFinishPart))
@@ -26,50 +26,54 @@ def span(messages: Iterable[Message]) -> Trees | None:
     return (trees[0], trees[-1]) if trees else None
 
 
-def changed_trees(session: Session, message_id: str | None = None) -> Trees | None:
-    """The trees before and after what a message came to, or the whole session; None: no step."""
+def trees_around(session: Session, message_id: str | None = None) -> Trees | None:
+    """The trees before and after a message, or the whole session; None if it has no step."""
     if message_id is None:
-        return span(session.export(reverted=False).messages)
-    return _around(session, message_id)[1]
+        return tree_span(session.export(reverted=False).messages)
+    return _spans_around(session, message_id)[1]
 
 
 def tree_before(session: Session, message_id: str) -> str:
-    """The files as they were before a message and what answers it."""
-    earlier, own, later = _around(session, message_id)
-    return _known(own and own[0], earlier and earlier[1], later and later[0], name=message_id)
+    """The tree before a message and the answers to it."""
+    earlier, own, later = _spans_around(session, message_id)
+    return _first_tree(own and own[0], earlier and earlier[1], later and later[0], name=message_id)
 
 
 def tree_after(session: Session, message_id: str) -> str:
-    """The files as they were after a message and what answers it."""
-    earlier, own, later = _around(session, message_id)
-    return _known(own and own[1], earlier and earlier[1], later and later[0], name=message_id)
+    """The tree after a message and the answers to it."""
+    earlier, own, later = _spans_around(session, message_id)
+    return _first_tree(own and own[1], earlier and earlier[1], later and later[0], name=message_id)
 
 
-def _known(*trees: str | None, name: str) -> str:
+def _first_tree(*trees: str | None, name: str) -> str:
     if (tree := next(filter(None, trees), None)) is None:
         raise BadInput(f"no snapshot was taken around the message {name!r}")
     return tree
 
 
-def _around(session: Session, message_id: str) -> tuple[Trees | None, Trees | None, Trees | None]:
-    """What was before a message, its own with, after one of the user, what answers it, and after.
+def _spans_around(
+    session: Session, message_id: str
+) -> tuple[Trees | None, Trees | None, Trees | None]:
+    """The spans before a message, of it (with the answers to a user message), and after it.
 
-    Of messages with equal ids, the newest counts.
+    If several messages have the id, the newest is used.
     """
     messages = session.export(reverted=False).messages
-    places = (place for place in reversed(range(len(messages))) if messages[place].id == message_id)
-    first = next(places, None)
+    indexes = (
+        index for index in reversed(range(len(messages))) if messages[index].id == message_id
+    )
+    first = next(indexes, None)
     if first is None:
         raise BadInput(f"there is no message {message_id!r} in session {session.id}")
     end = first + 1
     if messages[first].is_user:
-        after = (place for place in range(end, len(messages)) if _asks(messages[place]))
+        after = (index for index in range(end, len(messages)) if _is_request(messages[index]))
         end = next(after, len(messages))
-    return span(messages[:first]), span(messages[first:end]), span(messages[end:])
+    return tree_span(messages[:first]), tree_span(messages[first:end]), tree_span(messages[end:])
 
 
-def _asks(message: Message) -> bool:
-    """Whether a message is the user's own: no marker, and not what a program said for them."""
+def _is_request(message: Message) -> bool:
+    """Whether a message is a user's own: neither a marker nor written by a program."""
     if not message.is_user or marker_part(message) is not None:
         return False
     return any(

@@ -1,8 +1,8 @@
-"""Tools made of plain functions: the schema from the signature, the input checked against it.
+"""Tools from plain functions: the schema comes from the signature, and inputs are checked by it.
 
 A function may be sync or async; a sync one runs in a thread of its own, so that one that never
-ends holds up nobody. What it returns or raises becomes an output. Who may call it, and for how
-long, is told elsewhere.
+returns blocks nothing else. Its return value or exception becomes an output. Permissions and
+time limits are enforced in `tool_calls`.
 """
 
 import inspect
@@ -27,31 +27,31 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from foldmark.errors import BadInput, FoldmarkError
-from foldmark.files import in_plain_words, size_text
+from foldmark.files import explain_json_error, size_text
 from foldmark.model.messages import FilePart
 from foldmark.model.values import Json
 from foldmark.providers.background import run_in_thread
 
-from .tool import SECONDS, SHOWN, Context, Tool, ToolOutput, ToolRefusal
+from .tool import SECONDS, VISIBLE_TOKENS, Context, Tool, ToolOutput, ToolRefusal
 
 Function = Callable[..., Any]
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _REFS = "#/$defs/{name}"
 _UNKNOWN = re.compile(r"Object contains unknown field `(.+)`")
 _CHOICE = re.compile(r"Invalid enum value (.+)", re.DOTALL)
-_LONGEST_CAUSE = 500  # characters of what went wrong
-_PLAIN = (bool, int, float, str)  # defaults that a schema tells
+_MAX_CAUSE = 500  # characters of an error
+_PLAIN = (bool, int, float, str)  # defaults that go into the schema
 
 
 class ToolOptions(TypedDict, total=False):
-    """What can be chosen for a tool; the rest is the function's own, or as `Tool` has it."""
+    """Options of `tool`; defaults come from the function and from `Tool`."""
 
     name: str
     description: str
     seconds: float
-    shown: int
-    changes: bool
-    touches: Callable[[Json], tuple[str, ...]]
+    visible_tokens: int
+    changes_files: bool
+    changed_paths: Callable[[Json], tuple[str, ...]]
     subject: Callable[[Json], str]
 
 
@@ -62,27 +62,36 @@ def tool(**options: Unpack[ToolOptions]) -> Callable[[Function], Tool]: ...
 def tool(
     function: Function | None = None, **options: Unpack[ToolOptions]
 ) -> Tool | Callable[[Function], Tool]:
-    """Make a tool of a function, with or without parentheses."""
+    """Make a function a tool; usable with and without parentheses."""
 
-    def made(function: Function) -> Tool:
+    def build(function: Function) -> Tool:
         name = options.get("name") or getattr(function, "__name__", "")
         if not _NAME.fullmatch(name):
             raise BadInput(
-                f"{name!r} is no name for a tool; "
-                "give name=… of letters, digits, _ and -, at most 64"
+                f"{name!r} is not a valid tool name; "
+                "set name=… to at most 64 letters, digits, _ and -"
             )
-        if options.get("seconds", SECONDS) <= 0 or options.get("shown", SHOWN) <= 0:
-            raise BadInput(f"the tool {name!r}: seconds and shown must be more than 0")
-        taken = _Signature(function, name)
-        about = inspect.cleandoc(options.get("description") or function.__doc__ or "")
-        whole = Tool(name, about, taken.schema, _caller(function, taken), subject=taken.subject)
-        return whole._replace(**{**options, "name": name, "description": about})
+        if (
+            options.get("seconds", SECONDS) <= 0
+            or options.get("visible_tokens", VISIBLE_TOKENS) <= 0
+        ):
+            raise BadInput(f"the tool {name!r}: seconds and visible_tokens must be more than 0")
+        signature = _Signature(function, name)
+        description = inspect.cleandoc(options.get("description") or function.__doc__ or "")
+        default = Tool(
+            name,
+            description,
+            signature.schema,
+            _caller(function, signature),
+            subject=signature.subject,
+        )
+        return default._replace(**{**options, "name": name, "description": description})
 
-    return made if function is None else made(function)
+    return build if function is None else build(function)
 
 
 def as_tool(thing: object) -> Tool:
-    """A tool, or a function as one."""
+    """A tool as it is, or a function as a tool."""
     if isinstance(thing, Tool):
         return thing
     if not callable(thing) or isinstance(thing, type):
@@ -91,25 +100,25 @@ def as_tool(thing: object) -> Tool:
 
 
 def toolset(things: Iterable[object]) -> dict[str, Tool]:
-    """Tools by their names; one may be given twice, but no two may be called the same."""
-    known: dict[str, Tool] = {}
-    for made in map(as_tool, things):
-        if known.get(made.name, made) is not made:
-            raise BadInput(f"two tools are called {made.name!r}; give one another name=…")
-        known[made.name] = made
-    return known
+    """Tools by name. Raises BadInput if two different tools have the same name."""
+    tools: dict[str, Tool] = {}
+    for one in map(as_tool, things):
+        if tools.get(one.name, one) is not one:
+            raise BadInput(f"two tools are named {one.name!r}; give one of them another name=…")
+        tools[one.name] = one
+    return tools
 
 
 # --- the signature -------------------------------------------------------------------------
 
 
 class _Signature:
-    """What a function takes: as a schema for the model, and as a shape to convert its input to."""
+    """A function's parameters: as a schema for the model, and as a struct for its input."""
 
     def __init__(self, function: Function, name: str) -> None:
         self.name = name
         hints = _hints(function, name)
-        self.contexts: list[str] = []  # parameters that are given the context
+        self.contexts: list[str] = []  # parameters that receive the Context
         fields: list[tuple[str, Any, Any]] = []
         defaults: Json = {}
         for parameter in inspect.signature(function).parameters.values():
@@ -125,66 +134,66 @@ class _Signature:
         self.shape = msgspec.defstruct("Input", fields, kw_only=True, forbid_unknown_fields=True)
         self.schema = _schema(self.shape, defaults, name)
 
-    def converted(self, given: Json) -> Json:
-        """The arguments for the function; ToolRefusal names what does not fit."""
+    def convert(self, arguments: Json) -> Json:
+        """The arguments for the function. Raises ToolRefusal for input that does not fit."""
         try:
-            held = msgspec.convert(given, self.shape, strict=False)
+            struct = msgspec.convert(arguments, self.shape, strict=False)
         except msgspec.ValidationError as error:
-            raise ToolRefusal(f"{self.name}: {self._misfit(str(error))}") from None
-        except UnicodeEncodeError:  # msgspec cannot quote half a character where it refuses it
+            raise ToolRefusal(f"{self.name}: {self._explain(str(error))}") from None
+        except UnicodeEncodeError:  # msgspec fails to quote lone surrogates in its errors
             raise ToolRefusal(f"{self.name}: half of a character where none is expected") from None
-        values = ((name, getattr(held, name)) for name in self.names)
+        values = ((name, getattr(struct, name)) for name in self.names)
         return {name: value for name, value in values if value is not UNSET}
 
-    def _misfit(self, told: str) -> str:
-        cause, _, path = told.partition(" - at ")
-        place = path.strip("`").removeprefix("$").lstrip(".")
-        known = f"it takes {', '.join(self.names) or 'nothing'}"
+    def _explain(self, error: str) -> str:
+        cause, _, path = error.partition(" - at ")
+        field = path.strip("`").removeprefix("$").lstrip(".")
+        accepted = f"it takes {', '.join(self.names) or 'nothing'}"
         if unknown := _UNKNOWN.fullmatch(cause):
-            at = f" of {place}" if place else f"; {known}"
+            at = f" of {field}" if field else f"; {accepted}"
             return f"there is no field {unknown[1]!r}{at}"
-        if chosen := _CHOICE.fullmatch(cause):
-            choices = self.schema["properties"].get(place, {}).get("enum", ())
+        if choice := _CHOICE.fullmatch(cause):
+            choices = self.schema["properties"].get(field, {}).get("enum", ())
             among = f"none of {', '.join(map(str, choices))}" if choices else "not known here"
-            return f"{place}: {chosen[1]} is {among}"
-        words = in_plain_words(BadInput(cause)).cause
-        return f"{place}: {words}" if place else f"{words}; {known}"
+            return f"{field}: {choice[1]} is {among}"
+        explanation = explain_json_error(BadInput(cause)).cause
+        return f"{field}: {explanation}" if field else f"{explanation}; {accepted}"
 
-    def subject(self, given: Json) -> str:
-        """What a call is about, for permission rules: its first argument, as text."""
-        held = given.get(self.names[0]) if self.names else None
-        return held if isinstance(held, str) else "" if held is None else _as_json(held)
+    def subject(self, arguments: Json) -> str:
+        """The text that permission rules match: the first argument."""
+        value = arguments.get(self.names[0]) if self.names else None
+        return value if isinstance(value, str) else "" if value is None else _as_json(value)
 
 
 def _hints(function: Function, name: str) -> Json:
-    """The annotations of a function, or of the method that calls an object."""
+    """The annotations of a function, or of an object's `__call__`."""
     plain = inspect.isroutine(function)
     try:
         return get_type_hints(function if plain else function.__call__, include_extras=True)
     except (NameError, TypeError, AttributeError) as error:
-        raise BadInput(f"the annotations of the tool {name!r} cannot be read: {error}") from None
+        raise BadInput(f"cannot read the annotations of the tool {name!r}: {error}") from None
 
 
 def _hint(parameter: inspect.Parameter, hints: Json, name: str) -> Any:
     where = f"the parameter {parameter.name!r} of the tool {name!r}"
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        raise BadInput(f"{where} takes anything; name each parameter on its own")
+        raise BadInput(f"{where} is variadic; declare each parameter by name")
     if parameter.kind is parameter.POSITIONAL_ONLY:
-        raise BadInput(f"{where} has no name that can be used; leave out the /")
+        raise BadInput(f"{where} is positional-only; remove the / from the signature")
     if parameter.name not in hints:
-        raise BadInput(f"{where} has no type; write one, such as {parameter.name}: str")
-    return _described(hints[parameter.name])
+        raise BadInput(f"{where} has no type annotation; add one, such as {parameter.name}: str")
+    return _with_description(hints[parameter.name])
 
 
-def _described(hint: Any) -> Any:
-    """A hint whose words, if it was annotated with some, are a description."""
+def _with_description(hint: Any) -> Any:
+    """The hint with its annotation texts as msgspec descriptions."""
     if get_origin(hint) is not Annotated:
         return hint
     kind, *notes = get_args(hint)
-    kept = tuple(
+    annotations = tuple(
         msgspec.Meta(description=note) if isinstance(note, str) else note for note in notes
     )
-    return Annotated[(kind, *kept)]
+    return Annotated[(kind, *annotations)]
 
 
 def _schema(shape: type, defaults: Json, name: str) -> Json:
@@ -192,59 +201,59 @@ def _schema(shape: type, defaults: Json, name: str) -> Json:
         _, parts = msgspec.json.schema_components((shape,), ref_template=_REFS)
     except TypeError as error:
         cause = str(error).splitlines()[-1]
-        raise BadInput(f"the tool {name!r} takes what JSON cannot hold: {cause}") from None
-    schema = cast("Json", _inlined(parts.pop("Input"), parts, ()))
+        raise BadInput(f"the tool {name!r} has a parameter without a JSON form: {cause}") from None
+    schema = cast("Json", _inline(parts.pop("Input"), parts, ()))
     schema.pop("title")
     for field, value in defaults.items():
         if isinstance(value, _PLAIN):
             schema["properties"][field].setdefault("default", value)
-    if _REFS.format(name="") in str(schema):  # a type that holds itself
-        schema["$defs"] = {key: _inlined(part, parts, (key,)) for key, part in parts.items()}
+    if _REFS.format(name="") in str(schema):  # a recursive type
+        schema["$defs"] = {key: _inline(part, parts, (key,)) for key, part in parts.items()}
     return schema
 
 
-def _inlined(node: Any, parts: Json, within: tuple[str, ...]) -> Any:
-    """A schema with its parts in place, as not every provider follows references.
+def _inline(node: Any, parts: Json, within: tuple[str, ...]) -> Any:
+    """The schema with its references inlined: not every provider follows them.
 
-    What holds itself stays a reference.
+    Recursive types stay references.
     """
     if isinstance(node, list):
-        return [_inlined(one, parts, within) for one in cast("list[Any]", node)]
+        return [_inline(one, parts, within) for one in cast("list[Any]", node)]
     if not isinstance(node, dict):
         return node
     fields = cast("Json", node)
     key = str(fields.get("$ref", "")).removeprefix(_REFS.format(name=""))
     if key in parts and key not in within:
-        beside = {name: held for name, held in fields.items() if name != "$ref"}
-        return _inlined(parts[key], parts, (*within, key)) | beside
-    made = {name: _inlined(held, parts, within) for name, held in fields.items()}
-    values = made.get("enum")
+        siblings = {name: value for name, value in fields.items() if name != "$ref"}
+        return _inline(parts[key], parts, (*within, key)) | siblings
+    schema = {name: _inline(value, parts, within) for name, value in fields.items()}
+    values = schema.get("enum")
     if isinstance(values, list) and all(isinstance(one, str) for one in cast("list[Any]", values)):
-        made.setdefault("type", "string")  # Gemini wants it said
-    return made
+        schema.setdefault("type", "string")  # required by Gemini
+    return schema
 
 
 # --- the call ------------------------------------------------------------------------------
 
 
 def _caller(
-    function: Function, taken: _Signature
+    function: Function, signature: _Signature
 ) -> Callable[[Json, Context], Awaitable[ToolOutput]]:
     inner = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async one
     awaits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inner)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise BadInput(f"the tool {taken.name!r} yields; return what it gives as a whole")
+        raise BadInput(f"the tool {signature.name!r} is a generator; return one value instead")
 
-    async def call(given: Json, context: Context) -> ToolOutput:
-        arguments = taken.converted(given) | dict.fromkeys(taken.contexts, context)
+    async def call(tool_input: Json, context: Context) -> ToolOutput:
+        arguments = signature.convert(tool_input) | dict.fromkeys(signature.contexts, context)
         if awaits:
             return output_of(await function(**arguments))
-        return await run_in_thread(lambda: _given(function, arguments))
+        return await run_in_thread(lambda: _call_function(function, arguments))
 
     return call
 
 
-def _given(function: Function, arguments: Json) -> ToolOutput:
+def _call_function(function: Function, arguments: Json) -> ToolOutput:
     try:
         return output_of(function(**arguments))
     except BaseException as error:  # noqa: BLE001 - no coroutine can raise all that a call can
@@ -252,7 +261,7 @@ def _given(function: Function, arguments: Json) -> ToolOutput:
 
 
 def output_of(value: object) -> ToolOutput:
-    """What a tool returned, as an output."""
+    """A tool's return value as an output."""
     match value:
         case ToolOutput():
             return value
@@ -279,22 +288,24 @@ def _as_json(value: object) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError, RecursionError):
-        return _said(value) or f"[{type(value).__name__}]"
+        return _safe_text(value) or f"[{type(value).__name__}]"
 
 
 def failure(error: BaseException) -> ToolOutput:
-    """What a tool raised, as an output: one line that says what and where, and no traceback."""
-    if isinstance(error, ToolRefusal | FoldmarkError):  # said for people already
+    """A tool's exception as an output: one line with error and place, no traceback."""
+    if isinstance(error, ToolRefusal | FoldmarkError):  # already a readable message
         return ToolOutput(text=str(error) or "refused", error=True)
-    cause = " ".join(_said(error).split())[:_LONGEST_CAUSE]
+    cause = " ".join(_safe_text(error).split())[:_MAX_CAUSE]
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    location = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     kind = type(error).__name__
-    return ToolOutput(text=f"{kind}: {cause}{place}" if cause else f"{kind}{place}", error=True)
+    return ToolOutput(
+        text=f"{kind}: {cause}{location}" if cause else f"{kind}{location}", error=True
+    )
 
 
-def _said(thing: object) -> str:
+def _safe_text(thing: object) -> str:
     try:
         return str(thing)
-    except Exception:  # noqa: BLE001 - what is a stranger's may fail even at this
+    except Exception:  # noqa: BLE001 - str() of a foreign object may fail
         return ""

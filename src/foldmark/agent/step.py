@@ -1,7 +1,7 @@
-"""One answer of the model: asked for, streamed, and asked for again where it did not come.
+"""One answer of the model: requested, streamed, and requested again after a failure.
 
-It tells what comes as it comes, and keeps it, so that an answer that is cut off is not lost. It
-runs no tools, and writes nothing to the session.
+Deltas are published as they arrive and kept, so that a partial answer is not lost. Nothing here
+runs tools or writes to the session.
 """
 
 import asyncio
@@ -16,78 +16,78 @@ from msgspec.structs import replace
 from foldmark.model import events
 from foldmark.model.messages import ReasoningPart, RetryPart, TextPart, Time, ToolPart
 from foldmark.providers.background import end_tasks
-from foldmark.providers.driver import heard_out, jittered
+from foldmark.providers.driver import call_model, with_jitter
 from foldmark.session.loop_support import LoopSupport
 from foldmark.session.session import Session
 from foldmark.summary.protocol import (
-    Calling,
+    CallDelta,
     Cause,
     Model,
     ModelFailure,
     ModelRequest,
-    Piece,
-    Stepped,
-    Words,
+    StepReply,
+    StreamDelta,
+    TextDelta,
     retry_pause,
 )
 
-_AGAIN: tuple[Cause, ...] = ("throttled", "timeout", "failed")
-_LONGEST_WAIT = 120.0  # seconds between two tries, whatever a provider says
-_GRACE = 1.0  # seconds that a cancelled request has to end
-EMPTY = "the model answered nothing"
+_RETRIED: tuple[Cause, ...] = ("throttled", "timeout", "failed")
+_MAX_PAUSE = 120.0  # seconds between two attempts, whatever a provider asks for
+_GRACE = 1.0  # seconds for a cancelled request to end
+EMPTY = "the model's answer is empty"
 
 
 class RetryPolicy(NamedTuple):
-    """How often a request is tried again, and how long an answer may be silent."""
+    """How often a request is retried, and how long a stream may be silent."""
 
     retries: int = 4
-    pause: float = 1.0  # seconds before the second try; doubled before each one after
-    silence: float = 300.0  # seconds without a piece, after which the request is given up
+    pause: float = 1.0  # seconds before the first retry; doubled for each later one
+    silence: float = 300.0  # seconds without a delta before the request is given up
 
 
-class StreamedAnswer:
-    """An answer on its way: what came of it so far, and the tries that failed before it."""
+class AnswerStream:
+    """An answer that is being streamed, and the failed attempts before it."""
 
     def __init__(self, session: Session) -> None:
-        """Take the session whose subscribers are told."""
+        """Create a stream that publishes its deltas to a session's subscribers."""
         self._session = session
-        self._words: list[Words] = []
-        self.retried: list[RetryPart] = []
-        self.heard = 0.0  # when the last piece came
+        self._deltas: list[TextDelta] = []
+        self.retries: list[RetryPart] = []
+        self.last_delta_at = 0.0  # time.monotonic() of the last delta
 
-    def tell(self, piece: Piece) -> None:
-        """Take a piece, and tell of it."""
-        self.heard = monotonic()
+    def add(self, piece: StreamDelta) -> None:
+        """Keep a delta and publish it."""
+        self.last_delta_at = monotonic()
         match piece:
-            case Words():
-                self._words.append(piece)
+            case TextDelta():
+                self._deltas.append(piece)
                 self._session.publish(events.STEP_DELTA, text=piece.text, what=piece.kind)
-            case Calling():
+            case CallDelta():
                 self._session.publish(events.TOOL_CALLED, call=piece.call_id, tool=piece.tool)
 
-    def forget(self) -> None:
-        """Forget what was said: it is asked for once more."""
-        self._words = []
+    def clear(self) -> None:
+        """Drop the deltas: the answer is requested again."""
+        self._deltas = []
 
-    def again(self, attempt: int, refused: ModelFailure, seconds: float) -> None:
-        """Note a try that failed, and forget what it said."""
-        now = LoopSupport(self._session).maker.now()
-        self.forget()
-        error = {"name": refused.cause, "message": refused.message}
+    def note_retry(self, attempt: int, failure: ModelFailure, seconds: float) -> None:
+        """Record a failed attempt and drop its deltas."""
+        now = LoopSupport(self._session).builder.now()
+        self.clear()
+        error = {"name": failure.cause, "message": failure.message}
         part = RetryPart(attempt=attempt, error=error, time=Time(created=now))
-        self.retried.append(part)
+        self.retries.append(part)
         self._session.publish(
             events.STEP_RETRIED,
             attempt=attempt,
-            cause=refused.cause,
-            message=refused.message,
+            cause=failure.cause,
+            message=failure.message,
             seconds=round(seconds, 1),
         )
 
     @property
-    def so_far(self) -> tuple[TextPart | ReasoningPart, ...]:
-        """What was said so far, as parts."""
-        pieces = groupby(self._words, key=lambda piece: piece.kind)
+    def parts(self) -> tuple[TextPart | ReasoningPart, ...]:
+        """The text and reasoning so far, as parts."""
+        pieces = groupby(self._deltas, key=lambda piece: piece.kind)
         joined = ((kind, "".join(piece.text for piece in some)) for kind, some in pieces)
         return tuple(
             TextPart(text=text) if kind == "text" else ReasoningPart(text=text)
@@ -95,65 +95,65 @@ class StreamedAnswer:
         )
 
 
-async def answered(
-    model: Model, ask: ModelRequest, answer: StreamedAnswer, policy: RetryPolicy
-) -> Stepped | ModelFailure:
-    """What the model answers in the end; a refusal is the last of several where that may help.
+async def request_answer(
+    model: Model, request: ModelRequest, answer: AnswerStream, policy: RetryPolicy
+) -> StepReply | ModelFailure:
+    """The model's answer, or its last failure after the retries.
 
-    An answer of nothing is asked for again, too. Who gives no other has nothing more to say.
+    An empty answer is retried too; if every attempt is empty, the empty answer is returned.
     """
     for attempt in range(1, policy.retries + 2):
-        outcome = await _asked(model, ask, answer, policy.silence)
-        refused = _refusal(outcome)
-        if refused is None or refused.cause not in _AGAIN:
+        outcome = await _ask_once(model, request, answer, policy.silence)
+        failure = _refusal(outcome)
+        if failure is None or failure.cause not in _RETRIED:
             return outcome
-        # Who was silent for so long once more is not waited for again.
-        tries = min(policy.retries, 1) if refused.cause == "timeout" else policy.retries
+        # A model that was silent twice is not waited for again.
+        tries = min(policy.retries, 1) if failure.cause == "timeout" else policy.retries
         if attempt > tries:
             return outcome
-        pause = retry_pause(attempt, refused.retry_after, first=jittered(policy.pause))
-        seconds = min(pause, _LONGEST_WAIT)
-        answer.again(attempt, refused, seconds)
+        pause = retry_pause(attempt, failure.retry_after, first=with_jitter(policy.pause))
+        seconds = min(pause, _MAX_PAUSE)
+        answer.note_retry(attempt, failure, seconds)
         await asyncio.sleep(seconds)
-    raise AssertionError("the last try returns")
+    raise AssertionError("the last attempt returns")
 
 
-def _refusal(outcome: Stepped | ModelFailure) -> ModelFailure | None:
+def _refusal(outcome: StepReply | ModelFailure) -> ModelFailure | None:
     if isinstance(outcome, ModelFailure):
         return outcome
-    says = any(isinstance(part, ToolPart) or part.text.strip() for part in outcome.parts)
-    return None if says else ModelFailure(cause="failed", message=EMPTY)
+    has_content = any(isinstance(part, ToolPart) or part.text.strip() for part in outcome.parts)
+    return None if has_content else ModelFailure(cause="failed", message=EMPTY)
 
 
-async def _asked(
-    model: Model, ask: ModelRequest, answer: StreamedAnswer, silence: float
-) -> Stepped | ModelFailure:
-    """One try; whatever the model's code raises is a refusal."""
+async def _ask_once(
+    model: Model, request: ModelRequest, answer: AnswerStream, silence: float
+) -> StepReply | ModelFailure:
+    """One attempt; whatever the model's code raises becomes a ModelFailure."""
     task = asyncio.create_task(
-        heard_out(lambda: model.step(ask, answer.tell), model.name, (Stepped, ModelFailure))
+        call_model(lambda: model.step(request, answer.add), model.name, (StepReply, ModelFailure))
     )
-    answer.heard = monotonic()
+    answer.last_delta_at = monotonic()
     try:
         while not task.done():
-            left = answer.heard + silence - monotonic()
-            if left <= 0:
-                told = f"{model.name} was silent for {silence:g} s"
-                return ModelFailure(cause="timeout", message=told)
-            await asyncio.wait((task,), timeout=left)
+            remaining = answer.last_delta_at + silence - monotonic()
+            if remaining <= 0:
+                message = f"{model.name} was silent for {silence:g} s"
+                return ModelFailure(cause="timeout", message=message)
+            await asyncio.wait((task,), timeout=remaining)
         return task.result()
     finally:
         await end_tasks((task,), _GRACE)
 
 
-def with_own_ids(stepped: Stepped, made: Callable[[], str]) -> Stepped:
-    """The same answer, each call with an id of its own: some models repeat theirs."""
-    seen: set[str] = set()
+def with_unique_call_ids(reply: StepReply, make_id: Callable[[], str]) -> StepReply:
+    """The reply with a unique id for each call: some models repeat ids."""
+    ids: set[str] = set()
     parts: list[TextPart | ReasoningPart | ToolPart] = []
-    for part in stepped.parts:
+    for part in reply.parts:
         if isinstance(part, ToolPart):
-            name = part.call_id or ""
-            if not name or name in seen:
-                part = replace(part, call_id=made(), id=UNSET)  # noqa: PLW2901 - the same call
-            seen.add(part.call_id or "")
+            call_id = part.call_id or ""
+            if not call_id or call_id in ids:
+                part = replace(part, call_id=make_id(), id=UNSET)  # noqa: PLW2901 - the same call
+            ids.add(part.call_id or "")
         parts.append(part)
-    return replace(stepped, parts=tuple(parts))
+    return replace(reply, parts=tuple(parts))

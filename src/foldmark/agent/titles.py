@@ -1,4 +1,4 @@
-"""Titles of sessions and of what the user says: by the model, else the first words."""
+"""Titles of sessions and requests: written by the model, or the first words as a fallback."""
 
 import asyncio
 
@@ -6,50 +6,50 @@ from foldmark.model.prompt_messages import Text, UserMessage
 from foldmark.summary.prompting import prompt
 from foldmark.summary.protocol import ModelReply, ModelRequest, Summarizer
 
-TITLE = "title"  # the purpose of an ask
-_LONGEST = 80  # characters
-_SHOWN = 2_000  # characters of a request that a title is made of
+TITLE = "title"  # purpose of a model request
+_MAX_LENGTH = 80  # characters
+_SHOWN = 2_000  # characters of a request that the model sees
 _TOKENS = 60
 _SECONDS = 20.0
 _MARKS = "\"'`*_#«»<>-: \t\u201c\u201d\u2018\u2019\u2013\u2014"
 
 
-async def title(model: Summarizer | None, words: str) -> tuple[str, float]:
-    """A title, and the dollars that it cost; whatever goes wrong, the first words are one."""
-    own = first_words(words)
-    if model is None or not own:
-        return own, 0.0
-    asked = Text(text=f"The request:\n\n{words[:_SHOWN]}\n\nWrite its name, on one line.")
-    ask = ModelRequest(
-        messages=(UserMessage(content=(asked,)),),
+async def make_title(model: Summarizer | None, request: str) -> tuple[str, float]:
+    """A title and its cost in dollars; after any failure, the first words for free."""
+    fallback = first_words(request)
+    if model is None or not fallback:
+        return fallback, 0.0
+    question = Text(text=f"The request:\n\n{request[:_SHOWN]}\n\nWrite its name, on one line.")
+    model_request = ModelRequest(
+        messages=(UserMessage(content=(question,)),),
         system=prompt("title"),
-        most=_TOKENS,
+        max_tokens=_TOKENS,
         seconds=_SECONDS,
         purpose=TITLE,
     )
     try:
-        outcome = await asyncio.wait_for(model.ask(ask, lambda _: None), _SECONDS)
-    except Exception:  # noqa: BLE001 - a title is no reason to fail
-        return own, 0.0
+        outcome = await asyncio.wait_for(model.ask(model_request, lambda _: None), _SECONDS)
+    except Exception:  # noqa: BLE001 - a missing title is no reason to fail
+        return fallback, 0.0
     if not isinstance(outcome, ModelReply):
-        return own, 0.0
-    return cleaned(outcome.text) or own, outcome.cost or 0.0
+        return fallback, 0.0
+    return clean_title(outcome.text) or fallback, outcome.cost or 0.0
 
 
-def cleaned(answer: str) -> str:
-    """The title that a model wrote; nothing where what it wrote is none."""
-    lines = [line for line in answer.splitlines() if line.strip()]
+def clean_title(reply: str) -> str:
+    """The model's title, or "" if its reply is unusable."""
+    lines = [line for line in reply.splitlines() if line.strip()]
     if not lines or lines[0].lstrip().startswith("#"):
         return ""
     found = "".join(sign for sign in lines[0] if sign.isprintable()).strip(_MARKS).rstrip(".")
-    return found if 0 < len(found) <= _LONGEST else ""
+    return found if 0 < len(found) <= _MAX_LENGTH else ""
 
 
 def first_words(text: str) -> str:
-    """The beginning of a text, on one line, cut between words."""
-    plain = "".join(sign if sign.isprintable() else " " for sign in text[: 8 * _LONGEST])
+    """The start of a text on one line, cut between words."""
+    plain = "".join(sign if sign.isprintable() else " " for sign in text[: 8 * _MAX_LENGTH])
     line = " ".join(plain.split())
-    if len(line) <= _LONGEST:
+    if len(line) <= _MAX_LENGTH:
         return line
-    head = line[: _LONGEST - 1]
+    head = line[: _MAX_LENGTH - 1]
     return f"{head.rsplit(' ', 1)[0] if ' ' in head else head}…"

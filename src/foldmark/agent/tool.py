@@ -1,4 +1,4 @@
-"""What a tool is: a name, a schema, and a coroutine that takes an input and gives an output."""
+"""A tool: a name, a schema, and a coroutine that takes an input and returns an output."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -6,39 +6,39 @@ from pathlib import Path
 from typing import NamedTuple
 
 from foldmark.model.messages import FilePart
-from foldmark.model.prompt_messages import Declared
+from foldmark.model.prompt_messages import ToolDeclaration
 from foldmark.model.values import Frozen, Json
 from foldmark.session.session import Session
 
-from .permissions import Gate
+from .permissions import PermissionGate
 
-SECONDS = 120.0  # that a call may take, unless its tool says otherwise
-SHOWN = 8_000  # tokens of an output that are shown at most; the whole is recalled by its handle
+SECONDS = 120.0  # default time limit of a call
+VISIBLE_TOKENS = 8_000  # of an output by default; the whole can be recalled by its handle
 
 
 class ToolOutput(Frozen):
-    """What a tool gives back. The whole text is kept, however little of it is shown."""
+    """The output of a tool. The whole text is stored, however little of it is visible."""
 
     text: str
-    title: str = ""  # a few words for people
+    title: str = ""  # short, for the screen
     files: tuple[FilePart, ...] = ()
     metadata: Mapping[str, object] = {}
     error: bool = False
 
 
 class Context(NamedTuple):
-    """What a call can know of its surroundings."""
+    """The surroundings of a call, for functions that ask for them."""
 
     session: Session
-    folder: Path  # in which the agent works
+    folder: Path  # the working folder
     call_id: str
-    agent: str  # the name of who called
-    aborted: asyncio.Event  # set when the turn is to end
-    gate: Gate | None = None  # that let the call through
+    agent: str  # name of the calling agent
+    aborted: asyncio.Event  # set when the turn stops
+    gate: PermissionGate | None = None  # the gate that permitted the call
 
 
 class ToolRefusal(Exception):
-    """Raised inside a tool: its text is told to the model as an error."""
+    """Raised inside a tool: the model gets its text as an error."""
 
 
 class Tool(NamedTuple):
@@ -46,16 +46,16 @@ class Tool(NamedTuple):
 
     name: str
     description: str
-    schema: Json  # of the input, an object
+    schema: Json  # of the input object
     call: Callable[[Json, Context], Awaitable[ToolOutput]]
     seconds: float = SECONDS
-    shown: int = SHOWN
-    changes: bool = True  # whether it may change files: one that only reads needs no snapshot
-    # The files that a call may change, where its input tells; None: any.
-    touches: Callable[[Json], tuple[str, ...]] | None = None
-    subject: Callable[[Json], str] = lambda _: ""  # of a call, held against permission patterns
+    visible_tokens: int = VISIBLE_TOKENS
+    changes_files: bool = True  # False for read-only tools: they need no snapshot
+    # The files that a call with this input may change; None: any file.
+    changed_paths: Callable[[Json], tuple[str, ...]] | None = None
+    subject: Callable[[Json], str] = lambda _: ""  # text that permission patterns match
 
     @property
-    def declared(self) -> Declared:
+    def declaration(self) -> ToolDeclaration:
         """The tool as requests declare it."""
-        return Declared(name=self.name, description=self.description, schema=self.schema)
+        return ToolDeclaration(name=self.name, description=self.description, schema=self.schema)

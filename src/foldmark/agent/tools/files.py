@@ -1,7 +1,7 @@
-"""The tools that read, write and edit files.
+"""The tools `read`, `write` and `edit`.
 
-Texts are kept as they are: line endings, a mark at the beginning, bytes that are no UTF-8. A file
-is written as a whole or not at all. Which paths may be used is told in `paths`.
+Edits preserve line endings, a byte order mark and bytes that are not UTF-8. A file is written as
+a whole or not at all. `paths` decides which paths are allowed.
 """
 
 import base64
@@ -20,17 +20,17 @@ from foldmark.files import NotRegular, open_regular, size_text, write_file
 from foldmark.model.messages import FilePart
 from foldmark.model.values import Json
 
-from .paths import Places, printed
+from .paths import WorkingFolder, quote_path
 
-LINES = 2_000  # of a file that are read at once
-_LONGEST_LINE = 2_000
-_PAGE = 48_000  # characters after which a page ends: more would be cut in the middle when shown
+LINES = 2_000  # of a file in one page
+_MAX_LINE = 2_000
+_PAGE = 48_000  # characters of a page: a longer output would be truncated in the middle
 _SHOWN = 20_000  # tokens of a page
-_MOST_BYTES = 64 * 2**20
-_MOST_IMAGE = 5 * 2**20
-_MOST_LISTED = 500
-_HEAD = 8_192  # bytes in which a zero says that a file is no text
-_MOST_COMPARED = 4_000  # lines that are looked at for one that is like another
+_MAX_BYTES = 64 * 2**20
+_MAX_IMAGE = 5 * 2**20
+_MAX_LISTED = 500
+_HEAD = 8_192  # bytes searched for a zero, which marks binary files
+_MAX_COMPARED = 4_000  # lines compared to find a similar one
 _BOM = "\ufeff"
 _IMAGES = {
     "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
@@ -39,19 +39,19 @@ _IMAGES = {
     "image/webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
 }
 
-# Calls of one answer run at the same time: none shall write over what another just changed.
+# Calls of one answer run concurrently: this lock keeps one from overwriting another's change.
 _WRITING = threading.Lock()
 
 _Path = Annotated[str, "The file, by its path from the working folder."]
 
 
-def file_tools(places: Places) -> tuple[Tool, Tool, Tool]:
+def file_tools(working: WorkingFolder) -> tuple[Tool, Tool, Tool]:
     """The tools `read`, `write` and `edit` for a folder."""
 
-    def about(given: Json) -> str:
-        return places.subject(given.get("path"))
+    def about(arguments: Json) -> str:
+        return working.subject(arguments.get("path"))
 
-    @tool(changes=False, shown=_SHOWN, subject=about)
+    @tool(changes_files=False, visible_tokens=_SHOWN, subject=about)
     def read(
         path: Annotated[str, "A file or folder, by its path from the working folder."],
         context: Context,
@@ -59,27 +59,27 @@ def file_tools(places: Places) -> tuple[Tool, Tool, Tool]:
         limit: Annotated[int, "How many lines."] = LINES,
     ) -> ToolOutput:
         """Read a text file, each line after its number and a tab; or see an image, or a folder."""
-        found = places.guarding(context.session.files).inside(path)
+        target = working.with_guarded(context.session.files).inside(path)
         if offset < 1 or limit < 1:
             raise ToolRefusal("offset and limit: at least 1")
-        if found.is_dir():
-            return ToolOutput(text=_listing(found), title=places.shown(found))
-        return _read(places, found, offset, limit)
+        if target.is_dir():
+            return ToolOutput(text=_listing(target), title=working.display(target))
+        return _read(working, target, offset, limit)
 
-    @tool(subject=about, touches=_named)
+    @tool(subject=about, changed_paths=_paths)
     def write(
         path: _Path, content: Annotated[str, "All that the file is to hold."], context: Context
     ) -> ToolOutput:
         """Write a file as a whole; folders on its way are made, and what it held is replaced."""
-        found = places.guarding(context.session.files).inside(path, writing=True)
-        data = _encoded(content)
+        target = working.with_guarded(context.session.files).inside(path, writing=True)
+        data = _encode(content)
         with _WRITING:
-            was = _write(places, found, data)
+            existed = _write(working, target, data)
         lines = content.count("\n") + (not content.endswith("\n") and bool(content))
-        verb = "replaced" if was else "made"
-        return _changed(places, found, f"{verb} {places.shown(found)}: {_lines(lines)}")
+        verb = "replaced" if existed else "made"
+        return _change_output(working, target, f"{verb} {working.display(target)}: {_lines(lines)}")
 
-    @tool(subject=about, touches=_named)
+    @tool(subject=about, changed_paths=_paths)
     def edit(
         path: _Path,
         old: Annotated[str, "The text to replace, exactly as it stands in the file."],
@@ -88,25 +88,27 @@ def file_tools(places: Places) -> tuple[Tool, Tool, Tool]:
         all: Annotated[bool, "Replace every occurrence, not just the only one."] = False,  # noqa: A002, FBT002
     ) -> ToolOutput:
         """Replace a text in a file. It must stand there once, unless all are to be replaced."""
-        found = places.guarding(context.session.files).inside(path, writing=True)
+        target = working.with_guarded(context.session.files).inside(path, writing=True)
         with _WRITING:
-            text, count = _edited(_whole(places, found), old, new, every=all)
-            _write(places, found, text.encode("utf-8", "surrogateescape"))
+            text, count = _edit_text(_read_text(working, target), old, new, every=all)
+            _write(working, target, text.encode("utf-8", "surrogateescape"))
         times = "once" if count == 1 else f"{count} times"
-        return _changed(places, found, f"edited {places.shown(found)}: replaced {times}")
+        return _change_output(
+            working, target, f"edited {working.display(target)}: replaced {times}"
+        )
 
     return read, write, edit
 
 
-def _named(given: Json) -> tuple[str, ...]:
-    path = given.get("path")
+def _paths(arguments: Json) -> tuple[str, ...]:
+    path = arguments.get("path")
     return (path,) if isinstance(path, str) else ()
 
 
-def _changed(places: Places, path: Path, text: str) -> ToolOutput:
-    """That a file was written; snapshots learn its name from the metadata."""
-    shown = places.shown(path)
-    return ToolOutput(text=text, title=shown, metadata={"files": [shown]})
+def _change_output(working: WorkingFolder, path: Path, text: str) -> ToolOutput:
+    """The output for a written file; snapshots read its name from the metadata."""
+    name = working.display(path)
+    return ToolOutput(text=text, title=name, metadata={"files": [name]})
 
 
 def _lines(count: int) -> str:
@@ -116,89 +118,89 @@ def _lines(count: int) -> str:
 # --- opening -------------------------------------------------------------------------------
 
 
-def _data(places: Places, path: Path) -> bytes:
-    """The bytes of a regular file; anything else could hang or never end."""
-    shown = printed(places.shown(path))
+def _read_bytes(working: WorkingFolder, path: Path) -> bytes:
+    """The bytes of a regular file; reading anything else could block forever."""
+    name = quote_path(working.display(path))
     try:
-        with places.parent(path) as folder, open_regular(path.name, folder=folder) as file:
+        with working.parent(path) as folder, open_regular(path.name, folder=folder) as file:
             size = os.fstat(file.fileno()).st_size
-            if size <= _MOST_BYTES:
-                return file.read(_MOST_BYTES)
+            if size <= _MAX_BYTES:
+                return file.read(_MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):
-        raise ToolRefusal(f"there is no file {shown}{_near(path)}") from None
+        raise ToolRefusal(f"there is no file {name}{_near(path)}") from None
     except PermissionError:
-        raise ToolRefusal(f"{shown}: no permission to read it") from None
+        raise ToolRefusal(f"{name}: no permission to read it") from None
     except NotRegular:
-        raise ToolRefusal(f"{shown} is no regular file, and is not read") from None
+        raise ToolRefusal(f"{name} is no regular file, and is not read") from None
     except OSError as error:
-        raise ToolRefusal(f"{shown} cannot be opened: {error.strerror}") from None
-    raise ToolRefusal(f"{shown} has {size_text(size)}, which is too much to read; use grep")
+        raise ToolRefusal(f"{name} cannot be opened: {error.strerror}") from None
+    raise ToolRefusal(f"{name} has {size_text(size)}, which is too much to read; use grep")
 
 
 def _near(path: Path) -> str:
-    """Files beside a missing one that are called almost the same."""
+    """A hint with similar names in the folder of a missing file."""
     try:
         with os.scandir(path.parent) as entries:
-            names = [entry.name for _, entry in zip(range(_MOST_LISTED * 4), entries)]  # noqa: B905
+            names = [entry.name for _, entry in zip(range(_MAX_LISTED * 4), entries)]  # noqa: B905
     except OSError:
         return ""
     lowered = {name.lower(): name for name in names}
     close = get_close_matches(path.name.lower(), list(lowered), n=3, cutoff=0.6)
-    found = ", ".join(printed(lowered[name]) for name in close)
-    return f"; near it: {found}" if found else ""
+    listing = ", ".join(quote_path(lowered[name]) for name in close)
+    return f"; near it: {listing}" if listing else ""
 
 
-def _check_text(head: bytes, size: int, path: Path, shown: str) -> None:
+def _check_text(head: bytes, size: int, path: Path, name: str) -> None:
     if b"\0" in head:
         kind = mimetypes.guess_type(path.name)[0] or "unknown"
-        raise ToolRefusal(f"{printed(shown)} is no text: {size_text(size)} of kind {kind}")
+        raise ToolRefusal(f"{quote_path(name)} is no text: {size_text(size)} of kind {kind}")
 
 
 # --- reading -------------------------------------------------------------------------------
 
 
-def _read(places: Places, path: Path, offset: int, limit: int) -> ToolOutput:
-    shown, data = places.shown(path), _data(places, path)
+def _read(working: WorkingFolder, path: Path, offset: int, limit: int) -> ToolOutput:
+    name, data = working.display(path), _read_bytes(working, path)
     if kind := next((kind for kind, head in _IMAGES.items() if head.match(data)), None):
-        return _pictured(data, kind, path.name, shown)
-    _check_text(data[:_HEAD], len(data), path, shown)
+        return _image_output(data, kind, path.name, name)
+    _check_text(data[:_HEAD], len(data), path, name)
     text = data.decode("utf-8", "replace").removeprefix(_BOM)
-    return ToolOutput(text=_page(text, offset, limit, shown), title=shown)
+    return ToolOutput(text=_page(text, offset, limit, name), title=name)
 
 
-def _page(text: str, offset: int, limit: int, shown: str) -> str:
+def _page(text: str, offset: int, limit: int, name: str) -> str:
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
     if not lines:
         return "[the file is empty]"
     if offset > len(lines):
-        raise ToolRefusal(f"{printed(shown)} has only {_lines(len(lines))}")
-    told: list[str] = []
+        raise ToolRefusal(f"{quote_path(name)} has only {_lines(len(lines))}")
+    rows: list[str] = []
     length = 0
     for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], start=offset):
-        row = f"{number}\t{_bounded(line.removesuffix(chr(13)))}"
+        row = f"{number}\t{_truncate_line(line.removesuffix(chr(13)))}"
         length += len(row) + 1
-        if told and length > _PAGE:
+        if rows and length > _PAGE:
             break
-        told.append(row)
-    end = offset - 1 + len(told)
+        rows.append(row)
+    end = offset - 1 + len(rows)
     if end < len(lines):
-        told.append(f"[{_lines(len(lines))} in all; read on with offset={end + 1}]")
-    return "\n".join(told)
+        rows.append(f"[{_lines(len(lines))} in all; read on with offset={end + 1}]")
+    return "\n".join(rows)
 
 
-def _bounded(line: str) -> str:
-    more = len(line) - _LONGEST_LINE
-    return line if more <= 0 else f"{line[:_LONGEST_LINE]} [{more} characters more in this line]"
+def _truncate_line(line: str) -> str:
+    more = len(line) - _MAX_LINE
+    return line if more <= 0 else f"{line[:_MAX_LINE]} [{more} characters more in this line]"
 
 
-def _pictured(data: bytes, kind: str, name: str, shown: str) -> ToolOutput:
-    if len(data) > _MOST_IMAGE:
-        raise ToolRefusal(f"{printed(shown)} is an image of more than {size_text(_MOST_IMAGE)}")
+def _image_output(data: bytes, kind: str, name: str, title: str) -> ToolOutput:
+    if len(data) > _MAX_IMAGE:
+        raise ToolRefusal(f"{quote_path(title)} is an image of more than {size_text(_MAX_IMAGE)}")
     url = f"data:{kind};base64,{base64.b64encode(data).decode()}"
     file = FilePart(mime=kind, url=url, filename=name)
-    return ToolOutput(text=f"[{kind}, {size_text(len(data))}]", title=shown, files=(file,))
+    return ToolOutput(text=f"[{kind}, {size_text(len(data))}]", title=title, files=(file,))
 
 
 def _listing(folder: Path) -> str:
@@ -206,9 +208,9 @@ def _listing(folder: Path) -> str:
         with os.scandir(folder) as entries:
             names = sorted(_entry_name(entry) for entry in entries)
     except PermissionError:
-        raise ToolRefusal(f"{printed(folder.name)}: no permission to list it") from None
-    if len(names) > _MOST_LISTED:
-        names[_MOST_LISTED:] = [f"[{len(names) - _MOST_LISTED} more]"]
+        raise ToolRefusal(f"{quote_path(folder.name)}: no permission to list it") from None
+    if len(names) > _MAX_LISTED:
+        names[_MAX_LISTED:] = [f"[{len(names) - _MAX_LISTED} more]"]
     return "\n".join(names) or "[the folder is empty]"
 
 
@@ -221,57 +223,57 @@ def _entry_name(entry: os.DirEntry[str]) -> str:
 # --- writing -------------------------------------------------------------------------------
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
         raise ToolRefusal("content: it holds half of a character, which no file can") from None
 
 
-def _write(places: Places, path: Path, data: bytes) -> bool:
-    """Put bytes in the place of a file's, whole or not at all; whether there was one."""
-    shown = printed(places.shown(path))
+def _write(working: WorkingFolder, path: Path, data: bytes) -> bool:
+    """Write a file atomically; return whether it existed before."""
+    name = quote_path(working.display(path))
     try:
-        with places.parent(path, make=True) as folder:
-            mode = _mode(folder, path.name, shown)
+        with working.parent(path, make=True) as folder:
+            mode = _mode(folder, path.name, name)
             write_file(folder, path.name, data, mode)
             return mode is not None
     except PermissionError:
-        raise ToolRefusal(f"{shown}: no permission to write it") from None
+        raise ToolRefusal(f"{name}: no permission to write it") from None
     except OSError as error:
-        raise ToolRefusal(f"{shown} cannot be written: {error.strerror}") from None
+        raise ToolRefusal(f"{name} cannot be written: {error.strerror}") from None
 
 
-def _mode(folder: int, name: str, shown: str) -> int | None:
-    """The mode of a file that is there; a folder, link or device is not replaced."""
+def _mode(folder: int, name: str, display: str) -> int | None:
+    """The mode of an existing file. Raises ToolRefusal for a folder, link or device."""
     try:
         about = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(about.st_mode):
-        raise ToolRefusal(f"{shown} is no regular file, and is not written to")
+        raise ToolRefusal(f"{display} is no regular file, and is not written to")
     return stat.S_IMODE(about.st_mode)
 
 
 # --- editing -------------------------------------------------------------------------------
 
 
-def _whole(places: Places, path: Path) -> str:
-    """The text of a file, from which its very bytes can be made again."""
-    shown = places.shown(path)
+def _read_text(working: WorkingFolder, path: Path) -> str:
+    """The text of a file, decoded so that its exact bytes can be written back."""
+    name = working.display(path)
     if path.is_dir():
-        raise ToolRefusal(f"{printed(shown)} is a folder")
-    data = _data(places, path)
-    _check_text(data, len(data), path, shown)
+        raise ToolRefusal(f"{quote_path(name)} is a folder")
+    data = _read_bytes(working, path)
+    _check_text(data, len(data), path, name)
     return data.decode("utf-8", "surrogateescape")
 
 
-def _edited(text: str, old: str, new: str, *, every: bool) -> tuple[str, int]:
+def _edit_text(text: str, old: str, new: str, *, every: bool) -> tuple[str, int]:
     if not old:
         raise ToolRefusal("old: it is empty; to make a file or replace it as a whole, use write")
     if old == new:
         raise ToolRefusal("old and new are the same; there is nothing to change")
-    _encoded(new)
+    _encode(new)
     if "\r\n" in text and (old not in text or "\n" not in text.replace("\r\n", "")):
         old, new = _with_returns(old), _with_returns(new)
     count = text.count(old)
@@ -279,7 +281,7 @@ def _edited(text: str, old: str, new: str, *, every: bool) -> tuple[str, int]:
         raise ToolRefusal(f"old: this text is not in the file{_hint(text, old)}")
     if count > 1 and not every:
         raise ToolRefusal(
-            f"old: it is {count} times in the file, in lines {_places(text, old)}; "
+            f"old: it is {count} times in the file, in lines {_line_numbers(text, old)}; "
             "give more of what stands around it, or all=true"
         )
     return text.replace(old, new), count
@@ -289,20 +291,20 @@ def _with_returns(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\n", "\r\n")
 
 
-def _places(text: str, old: str) -> str:
-    found: list[str] = []
+def _line_numbers(text: str, old: str) -> str:
+    numbers: list[str] = []
     at = text.find(old)
-    while at >= 0 and len(found) < 10:
-        found.append(str(text.count("\n", 0, at) + 1))
+    while at >= 0 and len(numbers) < 10:
+        numbers.append(str(text.count("\n", 0, at) + 1))
         at = text.find(old, at + len(old))
-    return ", ".join(found) + (" …" if at >= 0 else "")
+    return ", ".join(numbers) + (" …" if at >= 0 else "")
 
 
 def _hint(text: str, old: str) -> str:
-    """Where the line is that is most like the first one that was looked for."""
-    wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")[:200]
-    lines = [line.strip()[:200] for line in text.split("\n")[:_MOST_COMPARED]]
-    close = get_close_matches(wanted, lines, n=1, cutoff=0.6) if wanted else []
+    """A hint with the line most similar to the first line of `old`."""
+    first = next((line.strip() for line in old.splitlines() if line.strip()), "")[:200]
+    lines = [line.strip()[:200] for line in text.split("\n")[:_MAX_COMPARED]]
+    close = get_close_matches(first, lines, n=1, cutoff=0.6) if first else []
     if not close:
         return "; read it again"
-    return f"; line {lines.index(close[0]) + 1} is like it: {printed(close[0])}"
+    return f"; line {lines.index(close[0]) + 1} is like it: {quote_path(close[0])}"

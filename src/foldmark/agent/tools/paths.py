@@ -1,8 +1,7 @@
-"""Names of files that a model gives, as real paths that stay inside the working folder.
+"""Resolves file names given by a model to real paths inside the working folder.
 
-What is wrong with a name is told as a ToolRefusal. A real path is opened folder by folder without
-following links, so that a link that was put there after the check leads nowhere. What is in a
-file is told elsewhere.
+Raises ToolRefusal for a name that is not allowed. A real path is opened folder by folder without
+following links, so that a link created after the check is not followed.
 """
 
 import os
@@ -15,78 +14,80 @@ from msgspec.structs import replace
 
 from foldmark.agent.tool import ToolRefusal
 from foldmark.errors import BadInput
-from foldmark.files import harmless, open_folder
+from foldmark.files import open_folder, printable
 from foldmark.model.values import Frozen
-from foldmark.store.sqlite import BESIDE
+from foldmark.store.sqlite import COMPANION_SUFFIXES
 
 from .grep import is_among
 
 _GIT = ".git"
-_LONGEST = 4_096  # characters of a path; the system has a limit of its own
+_MAX_LENGTH = 4_096  # characters of a path
 
 
-class Places(Frozen):
-    """The folder an agent works in, and what it may not touch there."""
+class WorkingFolder(Frozen):
+    """The folder an agent works in, with the paths that its tools must not touch."""
 
     folder: Path
     guarded: tuple[Path, ...] = ()
 
     def inside(self, name: str, *, writing: bool = False) -> Path:
-        """The real path of a name; ToolRefusal where it is not to be used."""
+        """The real path of a name. Raises ToolRefusal if it is not allowed."""
         _check_name(name)
         try:
-            # Of a name that is not there, links in its parents count, and links to nowhere.
+            # resolve() also follows links in the parents of a missing file.
             root = Path(self.folder).resolve()
-            found = (root / name).resolve()
-        except (OSError, RuntimeError, ValueError):  # a ring of links, or a name that is too long
-            raise ToolRefusal(f"{printed(name)} leads nowhere: no path can be made of it") from None
-        if not found.is_relative_to(root):
+            path = (root / name).resolve()
+        except (OSError, RuntimeError, ValueError):  # a loop of links, or a name that is too long
             raise ToolRefusal(
-                f"{printed(name)} is outside the working folder; use a path inside it, such as ."
+                f"{quote_path(name)} leads nowhere: no path can be made of it"
+            ) from None
+        if not path.is_relative_to(root):
+            raise ToolRefusal(
+                f"{quote_path(name)} is outside the working folder; use a path inside it, such as ."
             )
-        if writing and any(_is_git(part) for part in found.parts):
-            raise ToolRefusal(f"{printed(name)} is in a .git folder, which is not written to")
-        if is_among(str(found), self.guarded_paths()):
-            raise ToolRefusal(f"{printed(name)} is the session's own; it is not for tools")
-        return found
+        if writing and any(_is_git(part) for part in path.parts):
+            raise ToolRefusal(f"{quote_path(name)} is in a .git folder, which is not written to")
+        if is_among(str(path), self.guarded_paths()):
+            raise ToolRefusal(f"{quote_path(name)} is the session's own; it is not for tools")
+        return path
 
-    def guarding(self, files: Iterable[Path]) -> "Places":
-        """The same places, in which these are not touched either."""
+    def with_guarded(self, files: Iterable[Path]) -> "WorkingFolder":
+        """The same folder with more guarded files."""
         return replace(self, guarded=(*self.guarded, *files))
 
     def guarded_paths(self) -> list[str]:
-        """The real paths of what is not touched."""
+        """The real paths of guarded files and the files beside them."""
         real = dict.fromkeys(os.path.realpath(path) for path in self.guarded)
-        return list(dict.fromkeys(path + end for path in real for end in ("", *BESIDE)))
+        return list(dict.fromkeys(path + end for path in real for end in ("", *COMPANION_SUFFIXES)))
 
-    def shown(self, path: Path) -> str:
-        """A path as the model is told it: from the working folder on, where it lies in it."""
+    def display(self, path: Path) -> str:
+        """A path as the model sees it: relative to the working folder if inside it."""
         root = Path(os.path.realpath(self.folder))
         return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
 
     def subject(self, name: object) -> str:
-        """What permission rules are held against: one name for a file, however it is written."""
+        """The text that permission rules match: the same for every spelling of a path."""
         if not isinstance(name, str):
             return ""
         try:
-            return self.shown(self.inside(name))
+            return self.display(self.inside(name))
         except ToolRefusal:
             return os.path.normpath(name)
 
     def parent(self, path: Path, *, make: bool = False) -> AbstractContextManager[int]:
-        """The folder of a real path, opened without following any link on the way."""
+        """The parent folder of a real path, opened without following links."""
         base = Path(os.path.realpath(self.folder))
         if not path.is_relative_to(base):
-            raise ToolRefusal(f"{self.shown(path)} is outside the working folder")
+            raise ToolRefusal(f"{self.display(path)} is outside the working folder")
         steps = path.relative_to(base).parts
         return open_folder(base if steps else base.parent, steps[:-1], make=make)
 
 
 def working_folder(path: str | Path) -> Path:
-    """The folder that an agent is to work in; BadInput where there is none."""
+    """The real path of a working folder. Raises BadInput if it does not exist."""
     folder = Path(path).resolve()
     if not folder.is_dir():
-        raise BadInput(f"there is no folder {harmless(str(folder))!r} to work in")
+        raise BadInput(f"the working folder {printable(str(folder))!r} does not exist")
     return folder
 
 
@@ -94,21 +95,23 @@ def _check_name(name: str) -> None:
     if not name.strip():
         raise ToolRefusal("the path is empty; give one, such as . for the working folder")
     if any(unicodedata.category(ch) == "Cc" for ch in name):
-        raise ToolRefusal(f"{printed(name)} has control characters in it; no path is made of these")
+        raise ToolRefusal(
+            f"{quote_path(name)} has control characters in it; no path is made of these"
+        )
     if name.startswith("~"):
         raise ToolRefusal(
-            f"{printed(name)}: ~ is not replaced; give a path from the working folder"
+            f"{quote_path(name)}: ~ is not replaced; give a path from the working folder"
         )
-    if len(name) > _LONGEST:
+    if len(name) > _MAX_LENGTH:
         raise ToolRefusal(f"a path of {len(name)} characters is too long")
 
 
 def _is_git(part: str) -> bool:
-    """Whether some system takes a name for .git, by ignoring case, marks, or dots at its end."""
+    """Whether some file system treats a name as .git: ignoring case, marks or trailing dots."""
     bare = "".join(ch for ch in part if unicodedata.category(ch) != "Cf")
     return bare.casefold().rstrip(". ") == _GIT or bare.casefold() == "git~1"
 
 
-def printed(name: str) -> str:
-    """A name as one short line that holds nothing but what can be printed."""
-    return repr(harmless(name, 120))
+def quote_path(name: str) -> str:
+    """A name in quotes, on one short line of printable characters."""
+    return repr(printable(name, 120))

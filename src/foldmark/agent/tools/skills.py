@@ -1,6 +1,6 @@
-"""The tool that reads a skill: instructions for a kind of task, kept in a folder with others.
+"""The tool `skill`, which reads instructions for a kind of task from a folder of skills.
 
-Which skills there are is found when the tool is made; what one says is read when it is asked for.
+The list of skills is read when the tool is created, the text of a skill when it is requested.
 """
 
 import os
@@ -14,82 +14,85 @@ from foldmark.agent.function_tools import tool
 from foldmark.agent.tool import Tool, ToolOutput, ToolRefusal
 from foldmark.files import open_regular
 
-from .paths import Places, printed
+from .paths import WorkingFolder, quote_path
 
 HOME = Path(".foldmark", "skills")  # in the working folder
 FILE = "SKILL.md"
 _NAME = re.compile(r"[\w.-]{1,64}")
 _FRONT = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE)
 _FIELD = re.compile(r"^description:[ \t]*(?:[>|][+-]?[ \t]*$)?(.*(?:\r?\n[ \t]+.*)*)", re.MULTILINE)
-_MOST_BYTES = 256 * 2**10
-_MOST_SKILLS, _MOST_FILES = 100, 50
-_LONGEST = 200  # characters of a description
+_MAX_BYTES = 256 * 2**10
+_MAX_SKILLS, _MAX_FILES = 100, 50
+_MAX_LENGTH = 200  # characters of a description
 
 
 def skill_tool(folder: Path, others: Iterable[Path] = ()) -> Tool | None:
-    """The tool `skill` for a working folder and other folders of skills; None if there are none."""
-    known: dict[str, Path] = {}
+    """The tool `skill` for a working folder and more folders; None if there are no skills."""
+    homes: dict[str, Path] = {}
     about: dict[str, str] = {}
     for home in (*others, folder / HOME):
-        for place, text in _skills_in(home):
-            known[place.name], about[place.name] = place, _about(text)
-    if not known:
+        for home_folder, text in _skills_in(home):
+            homes[home_folder.name], about[home_folder.name] = home_folder, _about(text)
+    if not homes:
         return None
-    listed = "\n".join(f"- {name}: {about[name]}" for name in sorted(known))
+    descriptions = "\n".join(f"- {name}: {about[name]}" for name in sorted(homes))
 
-    @tool(changes=False, description=f"Read how a kind of task is done here. There are:\n{listed}")
+    @tool(
+        changes_files=False,
+        description=f"Read how a kind of task is done here. There are:\n{descriptions}",
+    )
     def skill(name: Annotated[str, "The name of the skill."]) -> ToolOutput:
-        place = known.get(name)
-        if place is None:
-            raise ToolRefusal(f"there is no skill {printed(name)}; there are {', '.join(known)}")
-        text = _FRONT.sub("", _text(place), count=1).strip()
-        return ToolOutput(text=f"{text}{_beside(place, folder)}", title=name)
+        home_folder = homes.get(name)
+        if home_folder is None:
+            raise ToolRefusal(f"there is no skill {quote_path(name)}; there are {', '.join(homes)}")
+        text = _FRONT.sub("", _text(home_folder), count=1).strip()
+        return ToolOutput(text=f"{text}{_beside(home_folder, folder)}", title=name)
 
     return skill
 
 
 def _skills_in(home: Path) -> Iterator[tuple[Path, str]]:
-    """The folders of the skills in a folder, by their names, and what each says."""
+    """Each skill's folder and text, in the order of their names."""
     try:
         names = sorted(entry.name for entry in os.scandir(home))
     except OSError:
         return
-    for name in names[:_MOST_SKILLS]:
+    for name in names[:_MAX_SKILLS]:
         if _NAME.fullmatch(name):
             with suppress(ToolRefusal):
                 yield home / name, _text(home / name)
 
 
 def _text(folder: Path) -> str:
-    """What a skill says; a file that leads out of the folder of skills is none."""
-    path = Places(folder=folder.parent).inside(f"{folder.name}/{FILE}")
+    """The text of a skill. Raises ToolRefusal if its file is outside the folder of skills."""
+    path = WorkingFolder(folder=folder.parent).inside(f"{folder.name}/{FILE}")
     try:
         with open_regular(path) as file:
-            return file.read(_MOST_BYTES).decode("utf-8", "replace")
+            return file.read(_MAX_BYTES).decode("utf-8", "replace")
     except FileNotFoundError:
-        raise ToolRefusal(f"the skill {printed(folder.name)} is not there any more") from None
+        raise ToolRefusal(f"the skill {quote_path(folder.name)} is not there any more") from None
     except OSError as error:
         raise ToolRefusal(
-            f"the skill {printed(folder.name)} cannot be read: {error.strerror}"
+            f"the skill {quote_path(folder.name)} cannot be read: {error.strerror}"
         ) from None
 
 
 def _about(text: str) -> str:
-    """What a skill is for: as it describes itself, or its first line."""
+    """The description of a skill, or its first line."""
     front = _FRONT.match(text)
-    told = _FIELD.search(front[1]) if front else None
+    match = _FIELD.search(front[1]) if front else None
     rest = text[front.end() :] if front else text
     first = next((line for line in rest.splitlines() if line.strip(" #\t")), "")
-    words = " ".join((told[1] if told else first).split()).strip("\"'# ")
-    line = "".join(ch for ch in words if ch.isprintable())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    description = " ".join((match[1] if match else first).split()).strip("\"'# ")
+    line = "".join(ch for ch in description if ch.isprintable())
+    return line if len(line) <= _MAX_LENGTH else f"{line[: _MAX_LENGTH - 1]}…"
 
 
 def _beside(skill: Path, folder: Path) -> str:
-    """The other files of a skill, where tools can read them."""
+    """A list of the skill's other files, if they are inside the working folder."""
     real, root = Path(os.path.realpath(skill)), Path(os.path.realpath(folder))
     if not real.is_relative_to(root):
         return ""
     files = sorted(path for path in real.rglob("*") if path.is_file() and path.name != FILE)
-    names = [path.relative_to(root).as_posix() for path in files[:_MOST_FILES]]
+    names = [path.relative_to(root).as_posix() for path in files[:_MAX_FILES]]
     return "\n\nFiles beside it:\n" + "\n".join(names) if names else ""

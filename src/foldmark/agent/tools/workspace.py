@@ -1,4 +1,4 @@
-"""All tools for working in a folder, and the rules that they start with."""
+"""All tools for working in a folder, and their default rules."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,14 +11,14 @@ from foldmark.agent.permissions import Rule
 from foldmark.agent.tool import Tool, ToolOutput
 
 from .files import file_tools
-from .find import finding_tools
+from .find import search_tools
 from .memory import memory_tools
-from .paths import Places, working_folder
+from .paths import WorkingFolder, working_folder
 from .shell import shell_tool
 from .skills import skill_tool
 
 _SIGNS = {"pending": "[ ]", "in_progress": "[~]", "completed": "[x]"}
-# Paths outside the folder need no rule: the tools refuse them, whatever is permitted.
+# Paths outside the folder need no rule: the tools always refuse them.
 _ALLOWED = ("read", "glob", "grep", "todo", "recall", "search", "skill", "write", "edit")
 DEFAULT_RULES: tuple[Rule, ...] = (*((name, "allow") for name in _ALLOWED), ("shell", "ask"))
 
@@ -30,13 +30,13 @@ def workspace_tools(
     skills: Iterable[str | Path] = (),
     shell: bool = True,
 ) -> tuple[Tool, ...]:
-    """The tools for a folder; `guarded` is what they may not touch, `skills` more such folders."""
+    """The tools for a folder, without access to `guarded` paths; `skills` adds skill folders."""
     root = working_folder(folder)
-    places = Places(folder=root, guarded=tuple(map(Path, guarded)))
+    working = WorkingFolder(folder=root, guarded=tuple(map(Path, guarded)))
     skill = skill_tool(root, map(Path, skills))
     return (
-        *file_tools(places),
-        *finding_tools(places),
+        *file_tools(working),
+        *search_tools(working),
         *((shell_tool(root),) if shell else ()),
         todo_tool(),
         *memory_tools(),
@@ -45,7 +45,7 @@ def workspace_tools(
 
 
 class TodoItem(msgspec.Struct, frozen=True):
-    """One thing to do."""
+    """One item of the list."""
 
     content: str
     status: Literal["pending", "in_progress", "completed"] = "pending"
@@ -54,7 +54,7 @@ class TodoItem(msgspec.Struct, frozen=True):
 def todo_tool() -> Tool:
     """The tool `todo`."""
 
-    @tool(changes=False, subject=lambda _: "")
+    @tool(changes_files=False, subject=lambda _: "")
     def todo(items: Annotated[list[TodoItem], "The whole list, also what is done."]) -> ToolOutput:
         """Keep a list of what is to be done, for long work; give the whole list each time."""
         lines = [f"{_SIGNS[item.status]} {' '.join(item.content.split())}" for item in items]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from foldmark.agent.agent import STEPS, Agent
+from foldmark.agent.agent import MAX_STEPS, Agent
 from foldmark.agent.permissions import Action, Asker
 from foldmark.agent.tool import Tool
 from foldmark.agent.tools.workspace import workspace_tools
@@ -94,7 +94,9 @@ class RunOptions:
         "Tools never to call: 'write:src/*'. Overrides every other rule, even a narrower one.",
         default=[],
     )
-    max_steps: int = option("--max-steps N", "Limit of model calls per turn.", min=1, default=STEPS)
+    max_steps: int = option(
+        "--max-steps N", "Limit of model calls per turn.", min=1, default=MAX_STEPS
+    )
     max_cost: float | None = option("--max-cost DOLLARS", "Limit of cost per turn, if known.")
     summarizer: str | None = option(
         "--summarizer NAME",
@@ -164,12 +166,12 @@ class RunContext:
         return Agent(
             model,
             tools=tools,
-            prompt=self._prompt,
+            system=self._prompt,
             folder=self.folder,
             permissions=permission_rules(options, tools),
             ask=self._ask,
-            steps=options.max_steps,
-            cost=options.max_cost,
+            max_steps=options.max_steps,
+            max_cost=options.max_cost,
         )
 
     def switch(self, name: str, window: int | None) -> None:

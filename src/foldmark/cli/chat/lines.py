@@ -153,7 +153,7 @@ def outcome(result: TurnResult) -> Line:
     steps, files = number(result.steps, "step"), number(len(result.files), "file")
     cost = f", ${result.cost:.3f}" if result.cost else ""
     changed = f", {files} changed" if result.files else ""
-    return Line(f"{_ENDINGS[result.ended]} after {steps}{cost}{changed}", QUIET)
+    return Line(f"{_ENDINGS[result.ending]} after {steps}{cost}{changed}", QUIET)
 
 
 _ENDINGS = {

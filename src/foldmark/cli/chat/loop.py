@@ -145,7 +145,7 @@ async def _run_turn(
         raise typer.Exit(_KILLED + stop.signal) from None
     screen.end(result)
     codes = {"stop": 0, "aborted": _KILLED + (stop.signal or signal.SIGINT)}
-    return result, codes.get(result.ended, 1)
+    return result, codes.get(result.ending, 1)
 
 
 @contextmanager

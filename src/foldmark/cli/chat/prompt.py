@@ -117,7 +117,7 @@ def parse_reply(line: str) -> Reply | None:
         case "a" | "always":
             return "always"
         case "n" | "no":
-            return Denial(words=more.strip()) if more.strip() else "no"
+            return Denial(reason=more.strip()) if more.strip() else "no"
         case _:
             return None
 

@@ -256,7 +256,7 @@ class TerminalScreen(Screen):
     def end(self, result: TurnResult) -> None:
         """Show how a turn ended, and the last state of the gauge."""
         line = outcome(result)
-        self.say(line if result.ended == "stop" else line._replace(style="yellow"))
+        self.say(line if result.ending == "stop" else line._replace(style="yellow"))
         self.console.print(self._gauge.line(self.console.width))
 
     # --- drawing ---

@@ -144,7 +144,7 @@ def _diff(context: RunContext, message: str) -> None:
     if not changes or not trees:
         context.say(Line("No file was changed."))
         return
-    if more := print_patch(changes, snapshots.patch(*trees, for_people=True), limit=_MOST_LINES):
+    if more := print_patch(changes, snapshots.patch(*trees, readable=True), limit=_MOST_LINES):
         # The address of a store may contain a password.
         location = context.settings.store or ""
         store = "" if "://" in location else f" --store {shlex.quote(location)}"
