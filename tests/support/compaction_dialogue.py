@@ -1,4 +1,4 @@
-"""Compactions of small sessions in memory, driven by hand: what is asked, and what comes of it."""
+"""Compactions of small sessions in memory, with a model whose replies are given."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ from foldmark.summary.protocol import ModelRequest, Outcome
 from foldmark.tokens.budget import usable
 from foldmark.tokens.counters import by_classes
 from foldmark.tokens.limits import Limit
-from tests.support.failing_models import Driven, driven, outcome
+from tests.support.failing_models import DialogueDriver, outcome
 
 REQUEST = "Fix the failing test; never touch the main branch"
 ROOMY = Limit(context=100_000, output=4_000)
@@ -40,77 +40,76 @@ def answer(text: str, number: int = 0, finish: str = "stop") -> Message:
     return Message(info=info, parts=(TextPart(text=text),))
 
 
-def looked(number: int, output: str) -> Message:
-    """A step of work: a call, and what it gave."""
-    given = {"filePath": f"wheel_{number}.py"}
-    state = Completed(input=given, output=output, time=Time(start=1, end=2))
+def read_step(number: int, output: str) -> Message:
+    """A step that reads `file_N.py`."""
+    file = f"file_{number}.py"
+    state = Completed(input={"filePath": file}, output=output, time=Time(start=1, end=2))
     call = ToolPart(id=f"part_{number}", tool="read", call_id=f"c{number}", state=state)
     info = AssistantInfo(id=f"step_{number}", parent_id="user_0", finish="tool-calls")
-    return Message(info=info, parts=(TextPart(text=f"I look at wheel_{number}.py"), call))
+    return Message(info=info, parts=(TextPart(text=f"I read {file}"), call))
 
 
-def worked(steps: int = 30, lines: int = 150, first: str = REQUEST) -> list[Message]:
-    """One request, and much work on it."""
-    outputs = (f"line of wheel_{number}.py turns\n" * lines for number in range(steps))
-    return [user(first), *(looked(number, output) for number, output in enumerate(outputs))]
+def work_session(steps: int = 30, lines: int = 150, first: str = REQUEST) -> list[Message]:
+    """One request, and many steps of work on it."""
+    outputs = (f"line of file_{number}.py here\n" * lines for number in range(steps))
+    return [user(first), *(read_step(number, output) for number, output in enumerate(outputs))]
 
 
-def talked(turns: int = 20, words: int = 200) -> list[Message]:
-    """Turns without any calls."""
+def chat_session(turns: int = 20, words: int = 200) -> list[Message]:
+    """Turns without tool calls."""
     messages: list[Message] = []
     for number in range(turns):
-        messages += (
-            user(f"Question {number}?", number),
-            answer(f"So it is. {'word ' * words}", number),
-        )
+        text = f"So it is. {'word ' * words}"
+        messages += (user(f"Question {number}?", number), answer(text, number))
     return messages
 
 
 def with_rules(policy: Policy = FOLDMARK, **rules: Any) -> Policy:
-    """A policy that compacts a little differently."""
+    """The policy with other rules for compaction."""
     return replace(policy, compact=replace(policy.compact, **rules))
 
 
 class Trial:
-    """One compaction that a model takes part in as it is told."""
+    """One compaction with a scripted model."""
 
     def __init__(
         self,
         messages: Sequence[Message],
         limit: Limit = ROOMY,
         policy: Policy = FOLDMARK,
-        **job: Any,
+        **options: Any,
     ) -> None:
-        """Take the session, its window and its policy, and what else the job has."""
+        """Prepare the compaction of a session; options are fields of `CompactionRequest`."""
         self.policy = policy
         self.limit = limit
         self.log = Log(by_classes, messages)
         self.viewer = Viewer(self.log, policy, usable=usable(policy, limit))
-        self.ready: Situation = prepare(CompactionRequest(viewer=self.viewer, limit=limit, **job))
-        self.driven: Driven = driven()
+        request = CompactionRequest(viewer=self.viewer, limit=limit, **options)
+        self.ready: Situation = prepare(request)
+        self.driver = DialogueDriver()
 
     def run(
-        self, *replies: str | Outcome | Callable[[ModelRequest], Outcome], **means: Any
+        self, *replies: str | Outcome | Callable[[ModelRequest], Outcome], **limits: Any
     ) -> Summary:
-        """The summary, where the model replies so, the last reply again and again."""
-        given: dict[str, Any] = {"rules": self.policy.compact, "limit": self.limit, "is_own_model": False}
-        given["digest"] = situation_digest
-        flow = summarize(self.ready, SummarizerLimits(**{**given, **means}))
-        asked: list[ModelRequest] = []
+        """The summary if the model replies so, the last reply repeated."""
+        fields = {"rules": self.policy.compact, "limit": self.limit, "is_own_model": False}
+        fields |= {"digest": situation_digest, **limits}
+        requests: list[ModelRequest] = []
 
-        def choose(ask: ModelRequest) -> Outcome:
-            asked.append(ask)
-            reply = replies[min(len(asked), len(replies)) - 1]
+        def choose(request: ModelRequest) -> Outcome:
+            requests.append(request)
+            reply = replies[min(len(requests), len(replies)) - 1]
             if isinstance(reply, str):
-                return outcome(reply, ask)
-            return reply(ask) if callable(reply) else reply
+                return outcome(reply, request)
+            return reply(request) if callable(reply) else reply
 
-        return self.driven.run(flow, choose)
+        dialogue = summarize(self.ready, SummarizerLimits(**fields))
+        return self.driver.run(dialogue, choose)
 
     @property
     def requests(self) -> list[ModelRequest]:
-        return self.driven.requests
+        return self.driver.requests
 
     @property
     def purposes(self) -> list[str]:
-        return [ask.purpose for ask in self.requests]
+        return [request.purpose for request in self.requests]
