@@ -166,7 +166,7 @@ def test_nothing_is_made_where_a_summary_would_free_nothing(where: str) -> None:
         session.user("Hello")
         session.record("Hello!")
         acts, events = session.operations(), session.events()
-        with pytest.raises(CompactionStopped, match="too little to fold"):
+        with pytest.raises(CompactionStopped, match="too little to compact"):
             session.compact()
         assert (session.operations(), session.events()) == (acts, events)
 

@@ -122,7 +122,7 @@ def test_places_left_out_are_not_shown_and_handles_stay(policy: Policy) -> None:
     assert [ordinal for ordinal in places if log.part_at(ordinal)] == [1, 2, 0x14, 0x15]
     assert log.part_at(0x14) == (log.entries[7], 0)
     assert (log.ordinal_at(4), log.ordinal_at(8), log.ordinal_at(9)) == (20, 21, 22)
-    with pytest.raises(ValueError, match="behind the end"):
+    with pytest.raises(ValueError, match="before the end"):
         log.skip(3, 30)
 
 
@@ -142,7 +142,7 @@ def test_a_result_may_come_after_a_newer_message() -> None:
     assert list(log.calls) == list(fresh.calls)
     with pytest.raises(ValueError, match="already"):
         log.record_result(1, done)
-    with pytest.raises(ValueError, match="no tool call"):
+    with pytest.raises(ValueError, match="not a tool call"):
         log.record_result(0, asked(0))
 
 

@@ -1,1 +1,1 @@
-"""Prune and compact: what is hidden, what is folded, and why."""
+"""Prune and compact: which outputs are hidden, which messages are folded, and why."""

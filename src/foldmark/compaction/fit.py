@@ -1,7 +1,7 @@
-"""The one loop that makes a view fit: prune if that is enough, else compact, and look again.
+"""The loop that makes a view fit: prune if that is enough, else compact, and check again.
 
-`fit` decides and changes nothing. It yields what is to be done, a `Prune` or a
-`CompactionRequest`; its driver does it and resumes the generator, which then looks again:
+`fit` makes the decisions and changes nothing. It yields a `Prune` or a `CompactionRequest`; its
+driver executes that step and resumes the generator, which checks the session again:
 
     for step in fit(look):
         if isinstance(step, Prune):
@@ -9,7 +9,7 @@
         else:
             write_pivot(drive(summarize(prepare(step), limits), model))
 
-An async driver awaits between the steps; the generator holds no lock and asks nobody.
+An async driver awaits between the steps; the generator holds no lock and calls no model.
 """
 
 from collections.abc import Callable, Generator
@@ -22,10 +22,10 @@ from foldmark.tokens.budget import exceeds
 from .prune import Prune, tokens_after, view_prune
 from .situation import CompactionRequest
 
-PASSES = 4  # pivots after which a view that is too large will not become smaller
+PASSES = 4  # further pivots would not make the view smaller
 
 FitStep = Prune | CompactionRequest
-# Gives the session as it is now, and the tokens that its next request uses.
+# Returns the current state of the session, and the tokens of its next request.
 Look = Callable[[], tuple[CompactionRequest, int]]
 
 
@@ -35,10 +35,10 @@ def fit(
     prune: Literal["if enough", "always", "never"] = "if enough",
     passes: int = PASSES,
 ) -> Generator[FitStep, None, None]:
-    """What brings the view into its window, step by step; nothing if it is in it already.
+    """Yield the steps that make the view fit its window; none if it fits already.
 
-    A prune is worth making if it is enough, as a pivot would make it useless. After so many
-    pivots the loop ends, whether or not the view fits.
+    By default, a prune is yielded only if it is enough, because a pivot would make it useless.
+    The loop ends after `passes` pivots, even if the view still does not fit.
     """
     request, used = look()
     if not is_full(request, used):
@@ -52,7 +52,7 @@ def fit(
                 return
     for number in range(passes):
         target = request.target
-        if target is not None:  # what missed its target is given less of it at each pass
+        if target is not None:  # a view that missed its target gets a smaller one at each pass
             target = target * 3 // (3 + number)
         yield replace(request, target=target)
         request, used = look()
@@ -66,7 +66,7 @@ def _is_enough(prune: Prune, look: Look) -> bool:
 
 
 def is_full(request: CompactionRequest, used: int) -> bool:
-    """Whether so many tokens are too many: for the window, or for the view that is wanted."""
+    """Whether this many tokens exceed the window, or the view exceeds its requested size."""
     policy, limit = request.viewer.policy, request.limit
     if request.target is not None and request.viewer.tokens > request.target:
         return True

@@ -1,4 +1,4 @@
-"""The two messages of a pivot: the marker that queues it, the summary that completes it."""
+"""The two messages of a pivot: the marker that queues it, and the summary that completes it."""
 
 from msgspec import UNSET
 
@@ -21,7 +21,7 @@ AGENT = "compaction"
 
 
 class MessageIds(Frozen):
-    """Where and when a message is made: ids and time come from outside."""
+    """The ids, time and folders for a new message of a pivot; they come from the caller."""
 
     session: str
     message: str
@@ -31,29 +31,29 @@ class MessageIds(Frozen):
 
 
 def marker_message(  # noqa: PLR0913 - each is a field of a marker
-    made: MessageIds,
+    ids: MessageIds,
     *,
     auto: bool,
     overflow: bool = False,
     tail_start: str | None = None,
-    user_text_budget: int | None = None,
+    user_text: int | None = None,
     agent: str | None = None,
     model: ModelRef | None = None,
 ) -> Message:
-    """A user message that queues a compaction."""
+    """A marker: a user message that queues a compaction."""
     part = CompactionPart(
-        id=made.part,
-        session_id=made.session,
-        message_id=made.message,
+        id=ids.part,
+        session_id=ids.session,
+        message_id=ids.message,
         auto=auto,
         overflow=True if overflow else UNSET,
         tail_start_id=tail_start or UNSET,
-        words=UNSET if user_text_budget is None else user_text_budget,
+        words=UNSET if user_text is None else user_text,
     )
     info = UserInfo(
-        id=made.message,
-        session_id=made.session,
-        time=Time(created=made.at),
+        id=ids.message,
+        session_id=ids.session,
+        time=Time(created=ids.at),
         agent=agent or UNSET,
         model=model or UNSET,
     )
@@ -61,7 +61,7 @@ def marker_message(  # noqa: PLR0913 - each is a field of a marker
 
 
 def summary_message(
-    made: MessageIds,
+    ids: MessageIds,
     text: str,
     *,
     marker: str,
@@ -69,12 +69,12 @@ def summary_message(
     tokens: Tokens | None = None,
     cost: Number = 0,
 ) -> Message:
-    """The assistant message that completes a marker's pivot."""
+    """A summary: an assistant message that completes the pivot of a marker."""
     info = AssistantInfo(
-        id=made.message,
-        session_id=made.session,
+        id=ids.message,
+        session_id=ids.session,
         parent_id=marker,
-        time=Time(created=made.at, completed=made.at),
+        time=Time(created=ids.at, completed=ids.at),
         agent=AGENT,
         mode=AGENT,
         summary=True,
@@ -83,24 +83,20 @@ def summary_message(
         model_id=model.model_id if model else UNSET,
         tokens=tokens or UNSET,
         cost=cost,
-        path=made.path or UNSET,
+        path=ids.path or UNSET,
     )
-    part = TextPart(id=made.part, session_id=made.session, message_id=made.message, text=text)
+    part = TextPart(id=ids.part, session_id=ids.session, message_id=ids.message, text=text)
     return Message(info=info, parts=(part,))
 
 
 def append_pivot(
-    log: Log, text: str, *, tail_start: str | None, user_text_budget: int | None = None
+    log: Log, text: str, *, tail_start: str | None, user_text: int | None = None
 ) -> None:
-    """Fold a log that is in memory only; the ids are made of its length."""
+    """Append a pivot to a log in memory; its ids are made from the log's length."""
     number = len(log)
     marker, summary = (
-        MessageIds(
-            session="", message=f"msg_{kind}_{number}", part=f"prt_{kind}_{number}", at=number
-        )
-        for kind in ("marker", "summary")
+        MessageIds(session="", message=f"msg_{name}", part=f"prt_{name}", at=number)
+        for name in (f"marker_{number}", f"summary_{number}")
     )
-    log.append(
-        marker_message(marker, auto=True, tail_start=tail_start, user_text_budget=user_text_budget)
-    )
+    log.append(marker_message(marker, auto=True, tail_start=tail_start, user_text=user_text))
     log.append(summary_message(summary, text, marker=marker.message))

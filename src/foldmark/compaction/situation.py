@@ -1,7 +1,7 @@
-"""What one compaction knows: what is folded, and how large its summary may be.
+"""The situation of one compaction: what is folded, and how large the summary may be.
 
-`prepare` looks at the session once, asks nobody and writes nothing. `summary.summarize` makes a
-summary of the situation; whoever keeps the session makes the pivot.
+`prepare` inspects the session once, without calling a model or writing anything.
+`summary.summarize` makes a summary of the situation; the session's writer makes the pivot.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,93 +22,88 @@ from foldmark.tokens.limits import Limit
 from .fold import MIN_SUMMARY_TOKENS, check_window, session_fold, tokens_used
 from .tail import Fold
 
-# Where no limit is known, a pivot keeps what it would keep in a window of this size.
+# If no limit is known, a pivot keeps what it would keep in a window of this size.
 DEFAULT_BUDGET = 200_000
-TIMES = 2  # so often running without progress
-TURNS, PIVOTS = 3, 3  # so many pivots within so many answers are too many
-_MANY = 5
+FUTILE_PIVOTS = 2  # stop after this many in a row that freed too little
+TURNS, PIVOTS = 3, 3  # stop at this many pivots within this many replies
+_MAX_CONTENTS = 5
 
 ReadMessage = Callable[[int], Message | None]
 
 
 class CompactionRequest(Frozen):
-    """A session that is to be compacted, and what is asked for; hooks are shown it."""
+    """The request to compact a session, with its options; hooks receive it."""
 
     viewer: Viewer
     session: str = ""  # its id
     limit: Limit | None = None
     model: str = ""
-    fixed: int = 0
+    fixed: int = 0  # tokens of the system prompt and the tools
     system: str = ""
     tools: tuple[ToolDeclaration, ...] = ()
-    auto: bool = False  # it comes by itself, and nobody asked for it
+    auto: bool = False  # started by the program, not by the user
     overflow: bool = False
-    target: int | None = None  # tokens that the view shall have after it
+    target: int | None = None  # the requested view size in tokens
     instructions: str = ""  # the user's own focus
-    context: tuple[str, ...] = ()  # lines that hooks add to what is asked of a model
-    prompt: str | None = None  # in place of the policy's
-    marker: int | None = None  # the place of the queued marker, if it is in the log
-    operation: int | None = None  # the queued compaction that is meant; None: whichever waits
-    newest_pivot: int = (
-        0  # the newest pivot when it was asked for: a newer one is taken in its stead
-    )
+    context: tuple[str, ...] = ()  # lines that hooks add to the prompt
+    prompt: str | None = None  # replaces the policy's prompt
+    marker: int | None = None  # the index of the queued marker, if it is in the log
+    operation: int | None = None  # the queued compaction to complete; None: any
+    newest_pivot: int = 0  # at the time of the request; a newer one is used instead of compacting
 
     @property
     def tokens(self) -> int:
-        """The tokens of the next request as it is now."""
+        """The tokens of the session's next request."""
         return tokens_used(self.viewer, fixed=self.fixed)
 
     @property
     def budget(self) -> int:
-        """The tokens that the session's window has."""
+        """The usable tokens of the session's window."""
         if self.limit is None or self.limit.context == 0:
             return DEFAULT_BUDGET
         return usable(self.viewer.policy, self.limit, self.model)
 
     @property
-    def user_text_budget(self) -> int:
-        """The tokens that the user's words may have after it."""
-        policy = self.viewer.policy
-        return min(
-            user_text_budget(policy, self.budget),
-            user_text_budget(policy, self.target or self.budget),
-        )
+    def user_text(self) -> int:
+        """The tokens for the user's own text after the compaction."""
+        policy, budgets = self.viewer.policy, (self.budget, self.target or self.budget)
+        return min(user_text_budget(policy, budget) for budget in budgets)
 
 
 class Situation(Frozen):
-    """What one compaction knows of its session: what it folds, and what its summary may cost."""
+    """The facts for one compaction: what it folds, and how large its summary may be."""
 
     request: CompactionRequest
     fold: Fold
-    indexes: Sequence[int]  # of the folded messages that say something
+    indexes: Sequence[int]  # of the folded messages that are visible
     previous: str  # the summary that the new one replaces
-    beside: Sequence[str]  # the texts that the view will show beside the summary
+    beside: Sequence[str]  # the texts in the view beside the summary
     view: View
-    view_tokens: int  # measured, where a provider measured more
+    view_tokens: int  # estimated, or measured by the provider if that is more
     max_summary_tokens: int
-    min_freed_share: float  # of a request
-    user_text_budget: int | None  # tokens of the user's words, where a target says so
+    min_freed_share: float  # of a request, with a summary of the largest size
+    user_text: int | None  # tokens for the user's own text, if there is a target
 
     @property
     def log(self) -> Log:
-        """The session's log."""
+        """The log of the session."""
         return self.request.viewer.log
 
 
 def prepare(request: CompactionRequest) -> Situation:
-    """Look at the session: raises where no window, or no gain, can come of compacting it."""
+    """Inspect the session; raises WindowTooSmall or CompactionStopped if compacting cannot help."""
     viewer, policy = request.viewer, request.viewer.policy
-    room, fixed, tight = request.budget, request.fixed, request.target is not None
-    if room <= fixed:
+    budget, fixed, tight = request.budget, request.fixed, request.target is not None
+    if budget <= fixed:
         largest = "the system prompt and the tools" if fixed else "the reserve for answers"
-        raise WindowTooSmall(usable=max(room, 0), fixed=fixed, largest=largest)
+        raise WindowTooSmall(usable=max(budget, 0), fixed=fixed, largest=largest)
     if request.target:
-        room, fixed = min(request.target, room - fixed), 0
+        budget, fixed = min(request.target, budget - fixed), 0
     if policy.tail.capped and (request.limit is not None or request.target):
-        check_window(viewer, room, fixed=fixed, tight=tight)
+        check_window(viewer, budget, fixed=fixed, tight=tight)
     fold = session_fold(
         viewer,
-        room,
+        budget,
         fixed=fixed,
         overflow=request.overflow,
         before=request.marker,
@@ -116,121 +111,120 @@ def prepare(request: CompactionRequest) -> Situation:
     )
     marker = len(viewer.log) if request.marker is None else request.marker
     after = viewer.after_pivot(
-        marker, fold.tail_indexes, user_text=request.user_text_budget, whole=not tight
+        marker, fold.tail_indexes, user_text=request.user_text, whole=not tight
     )
     tokens = after.tokens
     if fold.replay is not None:
         tokens += viewer.log.count(message_text(fold.replay)) + 16 * len(fold.replay.parts)
-    most = _summary_tokens(request, room - fixed, tokens)
+    limit = _summary_tokens(request, budget - fixed, tokens)
     cells, view = viewer.cells, viewer.view()
-    places = [place for place in fold.head_indexes if place in cells and cells[place].messages]
+    indexes = [index for index in fold.head_indexes if index in cells and cells[index].messages]
     previous = message_text(fold.previous) if fold.previous else ""
-    if most < MIN_SUMMARY_TOKENS or not (places or previous):
-        raise _pointless(request, room - fixed - tokens)
+    if limit < MIN_SUMMARY_TOKENS or not (indexes or previous):
+        raise _no_gain_error(request, budget - fixed - tokens)
     return Situation(
         request=request,
         fold=fold,
-        indexes=places,
+        indexes=indexes,
         previous=previous,
         beside=[text for message in after.messages() for text in message_texts(message)],
         view=view,
         view_tokens=max(view.tokens, request.tokens - request.fixed),
-        max_summary_tokens=most,
-        min_freed_share=(view.tokens - tokens - most) / max(view.tokens + request.fixed, 1),
-        user_text_budget=request.user_text_budget if request.target else None,
+        max_summary_tokens=limit,
+        min_freed_share=(view.tokens - tokens - limit) / max(view.tokens + request.fixed, 1),
+        user_text=request.user_text if request.target else None,
     )
 
 
-def _pointless(request: CompactionRequest, left: int) -> CompactionStopped:
-    """Why nothing can come of it: there is no room for a summary, or hardly a thing to free."""
+def _no_gain_error(request: CompactionRequest, available: int) -> CompactionStopped:
+    """The error for a compaction without space for a summary, or with too little to free."""
     viewer = request.viewer
-    reason = "there is too little to fold: a summary would free nothing"
-    if left < MIN_SUMMARY_TOKENS:
-        reason = "what stays beside a summary leaves no room for one"
+    reason = "there is too little to compact: a summary would free nothing"
+    if available < MIN_SUMMARY_TOKENS:
+        reason = "the messages that must stay leave no space for a summary"
     elif request.limit is None or not exceeds(
         viewer.policy, viewer.tokens + request.fixed, request.limit, request.model
     ):
         return CompactionStopped(reason, usable=0, fills=())
-    room = min(request.target or request.budget, request.budget)
-    return stop_error(reason, viewer, usable=room, fixed=request.fixed)
+    budget = min(request.target or request.budget, request.budget)
+    return stop_error(reason, viewer, usable=budget, fixed=request.fixed)
 
 
-def _summary_tokens(request: CompactionRequest, room: int, others: int) -> int:
-    """The tokens that a summary may have: it must fit, and the view must become smaller."""
+def _summary_tokens(request: CompactionRequest, budget: int, others: int) -> int:
+    """The most tokens for a summary that fits and makes the view smaller."""
     policy, before = request.viewer.policy, request.viewer.tokens
-    own = room if request.target else min(policy.view.summary, room // 4)
+    preferred = budget if request.target else min(policy.view.summary, budget // 4)
     gain = before - others - max(1, int(before * policy.compact.futile))
-    return min(own, room - others, gain)
+    return min(preferred, budget - others, gain)
 
 
-# --- when to stop: a compaction that frees nothing, or is needed again at once -----------------
-# Judged by the operations of a session alone, so that it holds across processes and restarts.
+# --- when to stop: compactions that free nothing, or are needed again at once ------------------
+# Depends only on the operations of a session, so that it works across processes and restarts.
 
 
 def stop_reason(
-    acts: Sequence[Operation],
+    operations: Sequence[Operation],
     log: Log,
     rules: CompactRules,
     *,
     fixed: int = 0,
-    foreseen: float = 0.0,
+    expected: float = 0.0,
     read_message: ReadMessage = lambda _: None,
 ) -> str | None:
-    """Why no further automatic compaction is to be made; None where one may be.
+    """Why there must be no further automatic compaction, or None if there may be one.
 
-    `foreseen` is the share that the next one would free: where that is much, earlier ones that
-    freed nothing do not count. `read` gives the message at a place that is not in the log any more.
+    `expected` is the share that the next one would free: if it is large, earlier futile ones are
+    ignored. `read_message` returns a message that the log does not contain any more.
     """
-    pivots = [act for act in acts if act.kind == "pivot" and act.in_force]
-    last = pivots[-TIMES:]
-    futile = len(last) == TIMES and all(freed_share(act, fixed) < rules.futile for act in last)
-    if futile and foreseen < 2 * rules.futile:
-        return f"the last {TIMES} compactions freed less than {rules.futile:.0%} each"
+    pivots = [one for one in operations if one.kind == "pivot" and one.in_force]
+    last = pivots[-FUTILE_PIVOTS:]
+    is_futile = all(freed_share(pivot, fixed) < rules.futile for pivot in last)
+    if len(last) == FUTILE_PIVOTS and is_futile and expected < 2 * rules.futile:
+        return f"the last {FUTILE_PIVOTS} compactions freed less than {rules.futile:.0%} each"
     if len(pivots) >= PIVOTS - 1:
         first = pivots[1 - PIVOTS].summary or 0
-        if answers_after(log, first, read_message) < TURNS:
+        if replies_after(log, first, read_message) < TURNS:
             return f"this would be compaction {PIVOTS} within {TURNS} turns"
     return None
 
 
-def freed_share(act: Operation, fixed: int = 0) -> float:
-    """The share of a request that a pivot freed; without figures, all of it."""
-    if act.before is None or act.after is None:
+def freed_share(pivot: Operation, fixed: int = 0) -> float:
+    """The share of a request that a pivot freed, or 1 if its tokens are unknown."""
+    if pivot.before is None or pivot.after is None:
         return 1.0
-    return (act.before - act.after) / max(act.before + fixed, 1)
+    return (pivot.before - pivot.after) / max(pivot.before + fixed, 1)
 
 
-def answers_after(log: Log, place: int, read_message: ReadMessage = lambda _: None) -> int:
-    """The model's answers after a place; what cannot be read is taken to be one."""
-    found = 0
-    for index in range(place + 1, len(log)):
-        entry = log.entries.get(index)
-        message = read_message(index) if entry is None else entry.message
-        is_answer = message is None or not (message.is_user or is_summary(message))
-        found += is_answer
-        if found >= TURNS:
+def replies_after(log: Log, index: int, read_message: ReadMessage = lambda _: None) -> int:
+    """The number of replies after an index, up to TURNS; unreadable messages count as replies."""
+    count = 0
+    for later in range(index + 1, len(log)):
+        entry = log.entries.get(later)
+        message = read_message(later) if entry is None else entry.message
+        count += message is None or not (message.is_user or is_summary(message))
+        if count >= TURNS:
             break
-    return found
+    return count
 
 
 def stop_error(reason: str, viewer: Viewer, *, usable: int, fixed: int = 0) -> CompactionStopped:
-    """The error that says what fills the window."""
+    """The error with this reason and the contents of the window."""
     return CompactionStopped(reason, usable=usable, fills=window_contents(viewer, fixed))
 
 
 def window_contents(viewer: Viewer, fixed: int = 0) -> tuple[tuple[str, int], ...]:
-    """What stands in the window, the largest first."""
+    """Descriptions of the largest contents of the window, with their tokens, largest first."""
     view = viewer.view()
-    found = [("the system prompt and the tools", fixed)] if fixed else []
+    contents = [("the system prompt and the tools", fixed)] if fixed else []
     if viewer.repeated_tokens:
-        found.append(("the open request, repeated after the summary", viewer.repeated_tokens))
-    for place, cell in viewer.cells.items():
-        if view.pivot is not None and place == view.pivot.marker:
-            found.append(("the user's words carried across the pivot", cell.tokens))
-        elif view.pivot is not None and place == view.pivot.summary:
-            found.append(("the summary", cell.tokens))
+        contents.append(("the open request, repeated after the summary", viewer.repeated_tokens))
+    for index, cell in viewer.cells.items():
+        if view.pivot is not None and index == view.pivot.marker:
+            contents.append(("the user's text from before the summary", cell.tokens))
+        elif view.pivot is not None and index == view.pivot.summary:
+            contents.append(("the summary", cell.tokens))
         else:
-            whose = "the answer" if cell.by_assistant else "the user's message"
-            name = viewer.log.entries[place].message.id or place
-            found.append((f"{whose} {name}", cell.tokens))
-    return tuple(sorted(found, key=lambda held: -held[1])[:_MANY])
+            kind = "the answer" if cell.by_assistant else "the user's message"
+            name = viewer.log.entries[index].message.id or index
+            contents.append((f"{kind} {name}", cell.tokens))
+    return tuple(sorted(contents, key=lambda content: -content[1])[:_MAX_CONTENTS])

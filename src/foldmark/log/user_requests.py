@@ -89,8 +89,7 @@ class Requests:
                 if budget < 0:
                     break
                 rules.append(rule)
-        rules.reverse()
-        return RequestMemory(requests=requests, answers=tuple(answers), rules=tuple(rules))
+        return RequestMemory(requests=requests, answers=tuple(answers), rules=tuple(rules[::-1]))
 
     def add_message(self, index: int, ordinal: int, message: Message) -> None:
         """Record the request, rules or answer in a message."""

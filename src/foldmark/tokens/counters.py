@@ -74,9 +74,8 @@ def _weight(text: str) -> float:
     others = without_lower.translate(None, _UPPER_OR_DIGIT_BYTES)
     lower, upper = length - len(without_lower), len(without_lower) - len(others)
     space = others.count(b" ")
-    punctuation = len(others) - space
-    tokens = lower * _LOWER + upper * _UPPER_OR_DIGIT + space * _SPACE
-    tokens += punctuation * _PUNCTUATION
+    other = len(others) - space
+    tokens = lower * _LOWER + upper * _UPPER_OR_DIGIT + space * _SPACE + other * _PUNCTUATION
     if space * 50 < length and length > _UNBROKEN_FROM and others.count(b"\n") * 50 < length:
         tokens *= _UNBROKEN
     return tokens + beyond * _BEYOND_ASCII
