@@ -191,5 +191,5 @@ def opened_store(
 def check_new_id(name: str | None) -> str | None:
     """Return the id that the user chose for a new session. Raises BadInput if it is unusable."""
     if name is not None and (not name.strip() or name == LATEST):
-        raise BadInput(f"{name!r} cannot be the id of a session; choose another")
+        raise BadInput(f"{name!r} cannot be a session id; use another one")
     return name

@@ -107,4 +107,5 @@ def error_line(error: FoldmarkError) -> str:
         )
     if isinstance(error, NoSession):
         return f"{error}" if error.nearest else f"{error}; list them with: foldmark sessions"
-    return _BASE_URL.sub(lambda match: "--base-url" + (" URL" if match[1] else ""), str(error))
+    text = str(error).replace(", or pass api_key=… in Python", "").replace(" in Python", "")
+    return _BASE_URL.sub(lambda match: "--base-url" + (" URL" if match[1] else ""), text)

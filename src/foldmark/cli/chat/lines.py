@@ -260,10 +260,10 @@ class JsonScreen(Screen):
 
     def end(self, result: TurnResult) -> None:
         """Print the last event, with the result of the turn."""
-        names = ("text", "ended", "steps", "cost", "tokens", "files")
+        names = ("text", "steps", "cost", "tokens", "files")
         data: Json = {name: getattr(result, name) for name in names}
-        name = result.session.id
-        print_event(ended_event(name, {**data, "session": name}))
+        session = result.session.id
+        print_event(ended_event(session, {**data, "ended": result.ending, "session": session}))
 
 
 def print_event(event: Event) -> None:

@@ -175,8 +175,8 @@ def _answer(report: FitReport, wire: str, output: str | None, *, json: bool) -> 
 
 
 def _as_json(report: FitReport) -> Json:
-    fitted, usage, summarizer = report.fitted, report.spent, report.goal.summarizer
-    entries, last = report.viewer.log.entries, fitted.folded[-1] if fitted.folded else None
+    outcome, usage, summarizer = report.outcome, report.usage, report.goal.summarizer
+    entries, last = report.viewer.log.entries, outcome.summaries[-1] if outcome.summaries else None
     return {
         "policy": report.goal.policy.name,
         "model": report.model or None,
@@ -186,9 +186,9 @@ def _as_json(report: FitReport) -> Json:
         "wire": "",
         "fixed": report.fixed,
         "used": report.used,
-        "before": structs.asdict(fitted.before),
-        "after": structs.asdict(fitted.after),
-        "pressure": pressure(fitted.after.tokens + report.fixed, report.usable),
+        "before": structs.asdict(outcome.before),
+        "after": structs.asdict(outcome.after),
+        "pressure": pressure(outcome.after.tokens + report.fixed, report.usable),
         "summary": report.summary,
         "how": last.how if last else None,
         "summarizer": summarizer.name if summarizer else DIGEST,
@@ -203,14 +203,14 @@ def _as_json(report: FitReport) -> Json:
                 "tool": tool.part.tool,
                 "tokens": tool.tokens + tool.attached,
             }
-            for tool in map(report.viewer.log.calls.__getitem__, fitted.pruned)
+            for tool in map(report.viewer.log.calls.__getitem__, outcome.pruned)
         ],
         "folded": [
             {"message": entries[index].message.id, "number": index + 1}
-            for index in report.folded_places
+            for index in report.folded_indexes
         ],
         "tail_start": last.fold.tail_start if last else None,
-        "tokens": {"before": report.gone, "after": report.shares},
+        "tokens": {"before": report.fates, "after": report.shares},
     }
 
 
@@ -220,9 +220,9 @@ def _as_json(report: FitReport) -> Json:
 def _pieces(report: FitReport, wire: str) -> Iterator[RenderableType]:
     yield report_head(report.info.title or "", _head(report, wire))
     yield from _result(report)
-    if report.fitted.pruned:
+    if report.outcome.pruned:
         yield _pruned(report)
-    if report.fitted.folded:
+    if report.outcome.summaries:
         yield _folded(report)
         yield section("How the summary was made", facts(_how(report)))
         yield section("The summary starts with", *quote_lines(report.summary or "", _SUMMARY_LINES))
@@ -244,12 +244,12 @@ def _head(report: FitReport, wire: str) -> Iterator[tuple[str, str]]:
 
 def _result(report: FitReport) -> Iterator[RenderableType]:
     """The size before and after, and where each token went."""
-    fitted, limit = report.fitted, report.limit.context
-    before, after = fitted.before, fitted.after
+    outcome, limit = report.outcome, report.limit.context
+    before, after = outcome.before, outcome.after
     full = pressure(after.tokens + report.fixed, report.usable)
     fill = gauge(full) if limit else Text("This model has no limit.")
     now = bars(labeled(report.shares, _SHARES), after.tokens)
-    if not fitted.pruned and not fitted.folded:
+    if not outcome.pruned and not outcome.summaries:
         text = f"{number(after.tokens, 'token')} in {number(after.messages, 'message')}"
         yield section("It fits already: nothing was changed", fill, Text(text))
         yield section("What the view consists of", now)
@@ -265,7 +265,7 @@ def _result(report: FitReport) -> Iterator[RenderableType]:
     yield section(
         "Where each token went",
         Text("before", style=QUIET),
-        bars(labeled(report.gone, _ORIGINS), before.tokens),
+        bars(labeled(report.fates, _ORIGINS), before.tokens),
         Text("in the view now", style=QUIET),
         now,
         note="The model sees the view; the transcript keeps everything.",
@@ -274,7 +274,7 @@ def _result(report: FitReport) -> Iterator[RenderableType]:
 
 def _pruned(report: FitReport) -> RenderableType:
     calls = report.viewer.log.calls
-    pruned = (calls[ordinal] for ordinal in report.fitted.pruned)
+    pruned = (calls[ordinal] for ordinal in report.outcome.pruned)
     tools = sorted(pruned, key=lambda tool: -tool.tokens)
     folder = report.info.directory or ""
     rows: list[Row] = []
@@ -291,9 +291,9 @@ def _pruned(report: FitReport) -> RenderableType:
 
 def _folded(report: FitReport) -> RenderableType:
     viewer, log = report.viewer, report.viewer.log
-    inside = set(report.folded_places)
+    inside = set(report.folded_indexes)
     requests = [request for request in log.requests.all if request.index in inside]
-    fold = report.fitted.folded[-1].fold
+    fold = report.outcome.summaries[-1].fold
     tail = [index for index in fold.tail_indexes if index in viewer.cells]
     tail_text = "no recent messages kept verbatim"
     if tail:
@@ -303,14 +303,14 @@ def _folded(report: FitReport) -> RenderableType:
     if (rest := len(requests) - _MOST_ROWS) > 0:
         rows.append((safe_text("…", QUIET), "", Text(f"{rest:,} earlier ones", style=QUIET)))
     for request in requests[-_MOST_ROWS:]:
-        state = "answered" if log.requests.answered(request, len(log)) else "open"
+        state = "answered" if log.requests.is_answered(request, len(log)) else "open"
         rows.append((request.index + 1, state, request.text[:400]))
     table = [listing("message request about", rows)] if rows else []
     return section(f"Summarized: {what}; {tail_text}", *table)
 
 
 def _how(report: FitReport) -> Iterator[tuple[str, RenderableType]]:
-    how, usage, summarizer = report.fitted.folded[-1].how, report.spent, report.goal.summarizer
+    how, usage, summarizer = report.outcome.summaries[-1].how, report.usage, report.goal.summarizer
     if how != DIGEST:
         yield "by", f"{summarizer.name if summarizer else DIGEST}, {_HOW[how]}"
         if report.shares.digest:

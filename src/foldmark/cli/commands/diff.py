@@ -18,7 +18,7 @@ from foldmark.files import size_text
 from foldmark.log.log import ordinal_of
 from foldmark.model.operations import FileDiff
 from foldmark.session.session import Session
-from foldmark.snapshots.snapshots import MAX_BYTES, NoGit, Restored, Snapshots
+from foldmark.snapshots.snapshots import MAX_BYTES, NoGit, RestoreResult, Snapshots
 from foldmark.store.rows import SessionRow
 from foldmark.store.store import Store
 
@@ -85,7 +85,7 @@ def diff(session: SessionName, *, changes: DiffOptions, options: StoreOptions) -
         if stat or not changed_files or not trees:
             show(_table(changed_files) if changed_files else Text("No files were changed."))
         elif sys.stdout.isatty():
-            print_patch(changed_files, snapshots.patch(*trees, for_people=True))
+            print_patch(changed_files, snapshots.patch(*trees, readable=True))
         else:
             write_bytes(snapshots.patch(*trees))
     sys.stderr.write(f"{LEFT_OUT}\n")
@@ -107,7 +107,7 @@ def open_snapshots(session: Session, folder: Path) -> Snapshots:
     """Open the snapshots of a folder. Raises BadInput if git cannot be used."""
     check_folder(folder)
     try:
-        return Snapshots(folder, leave_out=session.files)
+        return Snapshots(folder, exclude=session.files)
     except NoGit as error:
         raise BadInput(f"files have no snapshots: {error.cause}") from None
 
@@ -121,7 +121,7 @@ def check_folder(folder: Path) -> Path:
     raise BadInput(f"{problem}; give --dir DIR")
 
 
-def restore_report(result: Restored) -> Iterator[str]:
+def restore_report(result: RestoreResult) -> Iterator[str]:
     """The files that were restored, one per line."""
     outcomes = {"written": result.written, "deleted": result.deleted, "unchanged": result.skipped}
     for outcome, files in outcomes.items():

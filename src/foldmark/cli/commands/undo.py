@@ -10,7 +10,7 @@ from foldmark.agent.file_changes import tree_after, tree_before
 from foldmark.errors import BadInput
 from foldmark.model.operations import Operation
 from foldmark.session.session import Session
-from foldmark.snapshots.snapshots import Restored
+from foldmark.snapshots.snapshots import RestoreResult
 
 from ..groups import argument, flag, option
 from ..layout import answer, safe_text
@@ -82,7 +82,7 @@ def revert(
         raise BadInput("--dir is for the files to restore; add --files")
     with options.session(session) as (opened, store, row):
         before = opened.view().tokens
-        restored: Restored | None = None
+        restored: RestoreResult | None = None
         if reverting.files:
             # Restore files first: errors must come before anything is changed.
             name = resolve_message(store, row, message)
@@ -104,7 +104,7 @@ def print_operation(
     text: str,
     *,
     json: bool = False,
-    restored: Restored | None = None,
+    restored: RestoreResult | None = None,
 ) -> None:
     """Print what an operation, or its undo, did to the view and to files."""
     after = session.view().tokens
