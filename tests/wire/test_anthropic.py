@@ -31,7 +31,7 @@ from foldmark.model.messages import (
 from foldmark.policy import OPENCODE
 from foldmark.tokens.counters import by_classes
 from foldmark.wire.anthropic import Anthropic
-from foldmark.wire.codec import NOTHING_TO_READ, options
+from foldmark.wire.codec import NOTHING_TO_READ, subobject
 from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request
 from tests.support.anthropic_messages import (
     CITED,
@@ -123,11 +123,11 @@ def exchanges(corpus: Path) -> Iterator[tuple[Json, Json | None]]:
 
 def test_real_requests_and_responses_are_written_back_as_they_were(corpus: Path) -> None:
     for body, response in exchanges(corpus):
-        assert Anthropic().recognises(body["messages"])
+        assert Anthropic().recognizes(body["messages"])
         assert round_trip(body["messages"], WIRE) == 0
         assert_taken(requested(body["messages"], WIRE))
         if response is not None:
-            assert Anthropic().recognises_reply(response)
+            assert Anthropic().recognizes_reply(response)
             assert encode_reply(decode_reply(response, WIRE), WIRE) == response
 
 
@@ -173,7 +173,7 @@ fuzzed: st.SearchStrategy[Any] = st.fixed_dictionaries({"role": roles, "content"
 @given(st.lists(fuzzed | objects, max_size=4))
 def test_what_is_no_list_of_anthropic_is_refused_in_words(messages: list[Any]) -> None:
     assert_read_or_refused(messages, WIRE)
-    Anthropic().recognises(messages)
+    Anthropic().recognizes(messages)
 
 
 @given(objects, contents)
@@ -439,7 +439,7 @@ def test_a_response_is_read_with_what_was_measured_and_written_back() -> None:
     assert (message.info.provider_id, message.info.model_id) == (WIRE, "claude-opus-5")
     assert message.info.finish == "tool-calls"
     assert encode_reply(message, WIRE) == RESPONSE
-    assert "whole" not in options(message.info.wire, WIRE)
+    assert "whole" not in subobject(message.info.wire, WIRE)
     # What was said of the response is no part of the message.
     assert encode([message], WIRE) == [assistant(*RESPONSE["content"])]
 

@@ -42,7 +42,7 @@ from foldmark.model.prompt_messages import Call as ShownCall
 from foldmark.model.values import encode as to_json
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
-from foldmark.wire.codec import NOTHING_TO_READ, options
+from foldmark.wire.codec import NOTHING_TO_READ, subobject
 from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request
 from foldmark.wire.openai_chat import OpenAIChat
 from tests.support.api_lists import kept_twice, lengthened, verbatim
@@ -161,7 +161,7 @@ def test_what_is_odder_than_that_is_kept_as_it_came(messages: list[Json]) -> Non
 def test_any_valid_list_is_written_back_and_nothing_of_it_twice(messages: list[Json]) -> None:
     back(messages)
     assert not kept_twice(lengthened(messages), CHAT)
-    assert OpenAIChat().recognises(messages)
+    assert OpenAIChat().recognizes(messages)
 
 
 @given(odd_lists)
@@ -175,7 +175,7 @@ def test_what_is_no_list_of_chat_is_refused_in_words(messages: list[Any]) -> Non
         back(messages)
     except BadInput:
         are_objects = all(isinstance(held, dict) for held in messages)
-        assert not (are_objects and OpenAIChat().recognises(messages))
+        assert not (are_objects and OpenAIChat().recognizes(messages))
         return
     request(shown(decode(messages, wire=CHAT).messages), CHAT)
 
@@ -183,7 +183,7 @@ def test_what_is_no_list_of_chat_is_refused_in_words(messages: list[Any]) -> Non
 @given(wild | st.lists(st.fixed_dictionaries({"message": nearly_messages()})))
 def test_what_is_no_response_is_refused_in_words(choices: Any) -> None:
     response = {"choices": choices, "usage": choices, "model": choices}
-    OpenAIChat().recognises_reply(response)
+    OpenAIChat().recognizes_reply(response)
     try:
         message = decode_reply(response, wire=CHAT)
     except BadInput:
@@ -197,7 +197,7 @@ def test_real_lists_are_written_back_as_they_were_and_nothing_of_them_twice(corp
     for name, messages in corpus_lists(corpus):
         kept[name] = kept.get(name, 0) + back(messages)
         lists += 1
-        assert OpenAIChat().recognises(messages)
+        assert OpenAIChat().recognizes(messages)
     assert lists > 80
     assert kept == dict.fromkeys(kept, 0)
 
@@ -402,8 +402,8 @@ FOREIGN: list[Json] = [
 
 @pytest.mark.parametrize("message", FOREIGN)
 def test_lists_of_other_wires_are_not_taken_for_chat(message: Json) -> None:
-    assert not OpenAIChat().recognises([user(), message])
-    assert OpenAIChat().recognises([user(), said()])
+    assert not OpenAIChat().recognizes([user(), message])
+    assert OpenAIChat().recognizes([user(), said()])
 
 
 ANSWER: Json = {
@@ -438,7 +438,7 @@ ANSWER: Json = {
 def test_a_response_of_the_sdk_is_read_with_what_was_measured_and_written_back() -> None:
     message = decode_reply(ChatCompletion.model_validate(ANSWER), wire=CHAT)
     assert encode_reply(message, CHAT) == ANSWER
-    assert "whole" not in options(message.info.wire, CHAT)
+    assert "whole" not in subobject(message.info.wire, CHAT)
     info = json.loads(to_json(Transcript(info=SessionInfo(id="s"), messages=(message,))))
     found = info["messages"][0]["info"]
     assert (found["finish"], found["modelID"]) == ("tool-calls", "gpt-5")
@@ -464,7 +464,7 @@ def test_a_response_of_the_sdk_is_read_with_what_was_measured_and_written_back()
 )
 def test_why_a_response_ended_is_told_in_our_words(reason: Any, finish: str) -> None:
     response = {"choices": [{"message": said(), "finish_reason": reason}], "usage": None}
-    assert OpenAIChat().recognises_reply(response)
+    assert OpenAIChat().recognizes_reply(response)
     message = decode_reply(response, wire=CHAT)
     assert isinstance(message.info, AssistantInfo)
     assert message.info.finish == finish

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldmark.errors import BadInput
-from foldmark.wire.codec import Names
+from foldmark.wire.codec import NameFitter
 from foldmark.wire.plain import plain, plain_objects
 from tests.support.api_lists import any_json
 
@@ -19,9 +19,9 @@ fitting = re.compile(r"[a-zA-Z0-9_.-]{1,40}")
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_names_are_made_to_fit_and_stay_different(one: str, other: str) -> None:
-    names = Names(longest=40, also=".")
+    names = NameFitter(max_length=40, extra=".")
     assert fitting.fullmatch(names.fit(one))
-    assert names.fit(one) == Names(longest=40, also=".").fit(one)
+    assert names.fit(one) == NameFitter(max_length=40, extra=".").fit(one)
     assert not fitting.fullmatch(one) or names.fit(one) == one
     if one != other:
         assert names.fit(one) != names.fit(other)

@@ -24,11 +24,11 @@ from foldmark.model.messages import (
     Tokens,
     ToolPart,
     UserInfo,
-    told_error,
+    is_error_output,
 )
 from foldmark.policy import OPENCODE
 from foldmark.tokens.counters import by_classes
-from foldmark.wire.codec import NOTHING_TO_READ, options
+from foldmark.wire.codec import NOTHING_TO_READ, subobject
 from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request
 from foldmark.wire.gemini import Gemini
 from tests.support.api_lists import (
@@ -119,7 +119,7 @@ def test_any_odd_list_is_written_back_and_its_request_taken(contents: list[Json]
 def test_a_real_list_is_written_back_as_it_was_and_nothing_of_it_twice(corpus: Path) -> None:
     path = corpus / "gemini-cli" / "gemini-cli_trajectory_content-array.json"
     contents = json.loads(path.read_bytes())
-    assert Gemini().recognises(contents)
+    assert Gemini().recognizes(contents)
     assert round_trip(contents, GEMINI) == 0
     assert_taken(requested(contents, GEMINI))
     assert requested(contents, GEMINI, "anthropic")
@@ -143,7 +143,7 @@ fuzzed: st.SearchStrategy[Any] = st.fixed_dictionaries(
 @given(st.lists(fuzzed | objects, max_size=4))
 def test_what_is_no_list_of_gemini_is_refused_in_words(contents: list[Any]) -> None:
     assert_read_or_refused(contents, GEMINI)
-    Gemini().recognises(contents)
+    Gemini().recognizes(contents)
 
 
 @given(objects, st.lists(objects, max_size=3), fuzz)
@@ -202,7 +202,7 @@ def test_a_response_is_read_as_its_text_or_as_json() -> None:
         held for response in responses for held in (model(call()), user(result(response=response)))
     ]
     told = [
-        (part.state.output, told_error(part.state))
+        (part.state.output, is_error_output(part.state))
         for message in decode(contents, GEMINI).messages
         for part in message.parts
         if isinstance(part, ToolPart) and isinstance(part.state, Completed)
@@ -232,16 +232,16 @@ def test_base64_of_the_sdk_reaches_others_in_the_usual_digits() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"role": 5, "parts": []}, "message 1: a number is no role"),
-        ({"role": "user", "parts": "Hello"}, "'parts' is a text, not a list"),
-        ({"role": "user", "parts": ["Hello"]}, "'parts' holds a text"),
+        ({"role": 5, "parts": []}, "message 1: 'role' of a Gemini content is a number"),
+        ({"role": "user", "parts": "Hello"}, "'parts' is a string, not a list"),
+        ({"role": "user", "parts": ["Hello"]}, "'parts' contains a string"),
         (user({"text": 5}), "'text' is a number"),
         (user({"inlineData": 5}), "'inlineData' is a number"),
         (model({"functionCall": []}), "'functionCall' is a list"),
         (model({"functionCall": {"name": 5}}), "'name' is a number"),
-        (model({"functionCall": {"name": "a", "args": "b"}}), "'args' is a text"),
+        (model({"functionCall": {"name": "a", "args": "b"}}), "'args' is a string"),
         (model({"functionCall": {"name": "a", "id": 5}}), "'id' is a number"),
-        (user({"functionResponse": {"name": "a", "response": "b"}}), "'response' is a text"),
+        (user({"functionResponse": {"name": "a", "response": "b"}}), "'response' is a string"),
         (user(result(response={"output": 10**5000})), "cannot be written as JSON"),
     ],
 )
@@ -438,7 +438,7 @@ def test_a_response_is_read_with_what_was_measured_and_written_back() -> None:
     assert message.info.finish == "tool-calls"
     assert (message.info.provider_id, message.info.model_id) == ("google", "gemini-3-pro")
     assert encode_reply(message, GEMINI) == response
-    assert "whole" not in options(message.info.wire, "google")
+    assert "whole" not in subobject(message.info.wire, "google")
     # What was said of the response is no part of the content.
     assert encode([message], GEMINI) == [response["candidates"][0]["content"]]
 

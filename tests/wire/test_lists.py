@@ -26,13 +26,13 @@ from foldmark.model.messages import (
 )
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import encode as encoded
-from foldmark.wire.codec import WIRES, Answer, options, wire_named
-from foldmark.wire.detect import candidates, recognised, reply_candidates
-from foldmark.wire.exactness import raw_unless
+from foldmark.wire.codec import WIRES, ReadResult, codec_named, subobject
+from foldmark.wire.detect import candidates, recognize, reply_candidates
+from foldmark.wire.exactness import difference_note
 from foldmark.wire.formats import decode, decode_reply, encode, request
-from foldmark.wire.lists import COVERS, read_list, take_list, write_list
+from foldmark.wire.lists import COVERS, read_addition, read_list, write_list
 from foldmark.wire.openai_chat import OpenAIChat
-from foldmark.wire.pairing import Late, Weaver
+from foldmark.wire.pairing import CallPairing, LateResult
 from foldmark.wire.plain import plain, plain_object
 from tests.support import anthropic_messages as blocks
 from tests.support import chat_messages as chat_lists
@@ -79,7 +79,7 @@ def usual(wire: str, count: int) -> list[Json]:
 
 def kept(messages: Sequence[Message], wire: str) -> list[tuple[int, int]]:
     """The stretches that were kept: of how many messages, ours and as given."""
-    notes = [options(message.info.wire, wire_named(wire).key) for message in messages]
+    notes = [subobject(message.info.wire, codec_named(wire).key) for message in messages]
     return [(held[COVERS], len(held["raw"][1][1])) for held in notes if COVERS in held]
 
 
@@ -188,14 +188,14 @@ def test_a_prompt_amid_an_odd_stretch_is_kept_with_it(wire: str) -> None:
 
 @each_wire
 def test_notes_within_notes_are_not_followed(wire: str) -> None:
-    key = wire_named(wire).key
+    key = codec_named(wire).key
     nested: Json = SAID[wire]
     for _ in range(40):
         nested = {**SAID[wire], key: {"raw": [nested], COVERS: 1}}
     found = decode([nested], wire)
     assert encode(found.messages, wire) == [nested]
     message = found.messages[0]
-    mark = raw_unless([nested], [])["raw"][0]
+    mark = difference_note([nested], [])["raw"][0]
     differences: list[Any] = [[], 5, ["piece", 9, 0, 1], ["piece", "x", 0, 1], ["parsed", 9]]
     differences += [["spaced", 0], ["fields", 5], ["fields", {"a": 5}], ["list", 5], ["new", 1]]
     raws: list[Any] = [[nested] * 3, [], [5], "x", {}, [[]], *([mark, x] for x in differences)]
@@ -275,10 +275,10 @@ def test_recognition_takes_anything(values: list[Any]) -> None:
     messages = [cast("Json", value) for value in values if isinstance(value, dict)]
     found = [wire.name for wire in candidates(messages)]
     if len(found) == 1:
-        assert recognised(messages).name == found[0]
+        assert recognize(messages).name == found[0]
     else:
-        with pytest.raises(BadInput, match="wire="):
-            recognised(messages)
+        with pytest.raises(BadInput, match="api="):
+            recognize(messages)
     for message in messages:
         assert len(reply_candidates(message)) <= len(WIRES)
 
@@ -299,7 +299,7 @@ UNCLEAR: list[tuple[list[Json], str]] = [
 
 @pytest.mark.parametrize(("messages", "names"), UNCLEAR)
 def test_what_is_not_clear_is_not_guessed(messages: list[Json], names: str) -> None:
-    with pytest.raises(BadInput, match=rf"{names}.*wire=…"):
+    with pytest.raises(BadInput, match=rf"{names}.*api=…"):
         decode(messages)
 
 
@@ -322,9 +322,9 @@ def test_a_response_is_recognised_and_its_message_alone_is_none(wire: str) -> No
 
 def test_what_can_be_a_response_of_two_is_not_guessed() -> None:
     both = {"choices": [{"message": chat_lists.said()}], "candidates": []}
-    with pytest.raises(BadInput, match="openai-chat or gemini; say which: wire=…"):
+    with pytest.raises(BadInput, match="openai-chat or gemini; pass api=… to choose"):
         decode_reply(both)
-    with pytest.raises(BadInput, match=r"no response .*anthropic.*wire=…"):
+    with pytest.raises(BadInput, match=r"this response .*anthropic.*api=…"):
         decode_reply({"a": 1})
 
 
@@ -336,10 +336,10 @@ def test_wires_have_names_and_a_few_others() -> None:
         "google": "gemini",
         "Anthropic-Messages": "anthropic",
     }.items():
-        assert wire_named(name).name == wire
+        assert codec_named(name).name == wire
     for name in ("", "openai chat", "claude", cast("str", None), cast("str", 5)):
-        with pytest.raises(BadInput, match="wire"):
-            wire_named(name)
+        with pytest.raises(BadInput, match="API format"):
+            codec_named(name)
 
 
 # --- what a session takes ------------------------------------------------------------------
@@ -348,8 +348,8 @@ def test_wires_have_names_and_a_few_others() -> None:
 @each_wire
 def test_results_of_calls_made_elsewhere_are_told_apart(wire: str) -> None:
     given_ = [RESULTS[wire]("there"), *usual(wire, 1)]
-    taken = take_list(wire_named(wire), given_, prompts=True)
-    assert [answer.call_id for answer in taken.answers] == ["there"]
+    taken = read_addition(codec_named(wire), given_, prompts=True)
+    assert [answer.call_id for answer in taken.results] == ["there"]
     assert taken.origin == Origin()
     assert [message.is_user for message in taken.messages] == [True, False]
     assert verbatim(taken.messages, wire) == 0
@@ -357,11 +357,11 @@ def test_results_of_calls_made_elsewhere_are_told_apart(wire: str) -> None:
 
 def test_a_prompt_is_told_apart_where_that_is_wanted() -> None:
     prompt = {"role": "system", "content": "Be brief."}
-    chat = wire_named("openai-chat")
-    taken = take_list(chat, [prompt, chat_lists.user()], prompts=True)
+    chat = codec_named("openai-chat")
+    taken = read_addition(chat, [prompt, chat_lists.user()], prompts=True)
     assert taken.origin == Origin(system="Be brief.", wire={"openai-chat": [prompt]})
     assert len(taken.messages) == 1
-    assert len(take_list(chat, [prompt, chat_lists.user()], prompts=False).messages) == 2
+    assert len(read_addition(chat, [prompt, chat_lists.user()], prompts=False).messages) == 2
 
 
 # --- weaving -------------------------------------------------------------------------------
@@ -384,50 +384,50 @@ def outputs(messages: Iterator[Message] | list[Message]) -> list[tuple[str, ...]
 
 
 def test_messages_wait_for_their_results_and_come_in_their_order() -> None:
-    weaver = Weaver("key")
+    weaver = CallPairing("key")
     weaver.add(calling(1, "a", "b"))
     weaver.add(calling(2))
-    assert list(weaver.ready()) == []
-    assert weaver.answer(Answer(call_id="b", output="2")) is True
-    assert weaver.answer(Answer(call_id="a", output="1", rest={"x": 1})) is True
-    assert not weaver.is_open
-    (first,) = weaver.ready()
+    assert list(weaver.pop_ready()) == []
+    assert weaver.settle(ReadResult(call_id="b", output="2")) is True
+    assert weaver.settle(ReadResult(call_id="a", output="1", rest={"x": 1})) is True
+    assert not weaver.has_open_calls
+    (first,) = weaver.pop_ready()
     assert outputs([first]) == [("1", "2")]
     assert cast("ToolPart", first.parts[1]).metadata == {"key": {"result": {"x": 1}}}
-    assert weaver.answer(Answer(call_id="a", output="again")) is False
-    assert [message.id for message in weaver.rest()] == ["m2"]
+    assert weaver.settle(ReadResult(call_id="a", output="again")) is False
+    assert [message.id for message in weaver.flush()] == ["m2"]
     assert weaver.last is None
 
 
 def test_a_result_that_comes_too_late_is_told_as_such() -> None:
-    weaver = Weaver("key", most=2)
+    weaver = CallPairing("key", max_pending=2)
     for number in range(4):
         weaver.add(calling(number, f"c{number}"))
-        handed = list(weaver.ready())
+        handed = list(weaver.pop_ready())
         assert len(handed) == (1 if number >= 2 else 0)
-    assert isinstance(weaver.answer(Answer(call_id="c0", output="x")), Late)
-    assert weaver.answer(Answer(call_id="c0", output="x")) is False
-    assert weaver.answer(Answer(call_id="c3", output="y")) is True
-    assert outputs(weaver.rest()) == [("?",), ("y",)]
-    assert isinstance(weaver.answer(Answer(call_id="c2", output="x")), Late)
+    assert isinstance(weaver.settle(ReadResult(call_id="c0", output="x")), LateResult)
+    assert weaver.settle(ReadResult(call_id="c0", output="x")) is False
+    assert weaver.settle(ReadResult(call_id="c3", output="y")) is True
+    assert outputs(weaver.flush()) == [("?",), ("y",)]
+    assert isinstance(weaver.settle(ReadResult(call_id="c2", output="x")), LateResult)
 
 
 def test_the_last_message_may_grow_in_two_ways() -> None:
-    weaver = Weaver("key")
+    weaver = CallPairing("key")
     weaver.add(calling(1, "a"))
     weaver.join(calling(1, "b").parts)
-    weaver.answer(Answer(call_id="a", output="1"))
+    weaver.settle(ReadResult(call_id="a", output="1"))
     last = weaver.last
     assert last is not None
     assert outputs([last]) == [("1", "?")]
     weaver.extend(replace(last, parts=(*last.parts, *calling(1, "c").parts)))
     weaver.join(calling(1, "d").parts)
     for name in "dbc":
-        assert weaver.answer(Answer(call_id=name, output=name)) is True
+        assert weaver.settle(ReadResult(call_id=name, output=name)) is True
     whole = calling(1, "a", "b", "c", "d", "e")
     weaver.extend(whole)  # whatever it was before
-    assert outputs(weaver.rest()) == [("?", "?", "?", "?", "?")]
-    assert weaver.answered == [(0, 1), (0, 7), (0, 3), (0, 5)]
+    assert outputs(weaver.flush()) == [("?", "?", "?", "?", "?")]
+    assert weaver.settled_calls == [(0, 1), (0, 7), (0, 3), (0, 5)]
 
 
 steps = st.tuples(
@@ -437,7 +437,7 @@ steps = st.tuples(
 
 @given(st.lists(steps, max_size=30), st.integers(1, 4))
 def test_nothing_that_is_woven_is_lost_or_doubled(drawn: list[tuple[str, str]], most: int) -> None:
-    weaver = Weaver("key", most=most)
+    weaver = CallPairing("key", max_pending=most)
     found: list[Message] = []
     count = answers = lates = 0
     for number, (step, name) in enumerate(drawn):
@@ -448,14 +448,14 @@ def test_nothing_that_is_woven_is_lost_or_doubled(drawn: list[tuple[str, str]], 
             case "join" if weaver.last is not None:
                 weaver.join(calling(number, name).parts)
             case "answer":
-                told = weaver.answer(Answer(call_id=name, output=name))
+                told = weaver.settle(ReadResult(call_id=name, output=name))
                 answers += told is True
-                lates += isinstance(told, Late)
+                lates += isinstance(told, LateResult)
             case "ready":
-                found += weaver.ready()
+                found += weaver.pop_ready()
             case _:
                 assert weaver.last is None or weaver.last.id.startswith("m")
-    found += weaver.rest()
+    found += weaver.flush()
     assert len(found) == len({message.id for message in found}) == count
     assert [int(message.id[1:]) for message in found] == sorted(int(m.id[1:]) for m in found)
     results = [output for held in outputs(found) for output in held if output != "?"]

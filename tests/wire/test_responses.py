@@ -21,7 +21,7 @@ from foldmark.model.messages import (
     Transcript,
 )
 from foldmark.model.values import encode as to_json
-from foldmark.wire.codec import options
+from foldmark.wire.codec import subobject
 from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request
 from foldmark.wire.openai_responses import OpenAIResponses
 from tests.support.api_lists import kept_twice, lengthened
@@ -90,7 +90,7 @@ def test_system_messages_lead_the_list_or_keep_their_role() -> None:
     items = [leading, asked("Hi"), later, asked("C"), said()]
     decoded = decode(items, wire=WIRE)
     assert decoded.origin.system == "A"
-    assert options(decoded.messages[1].info.wire, "openai")["role"] == "developer"
+    assert subobject(decoded.messages[1].info.wire, "openai")["role"] == "developer"
     assert back(items) == 0
     # A view puts what is said without an answer into one message; the roles are kept.
     assert [held["role"] for held in again(items)] == ["user", "developer", "user", "assistant"]
@@ -199,7 +199,7 @@ def test_a_response_comes_back_as_it_was(output: list[Json]) -> None:
     given_ = response(*output)
     message = decode_reply(given_, wire=WIRE)
     assert encode_reply(message, WIRE) == given_
-    assert "whole" not in options(message.info.wire, "openai")
+    assert "whole" not in subobject(message.info.wire, "openai")
 
 
 def test_the_objects_of_the_sdk_are_read_as_well() -> None:
@@ -242,10 +242,10 @@ def test_how_a_response_ended_is_told() -> None:
 
 def test_a_list_is_recognised_by_the_types_of_its_items() -> None:
     codec = OpenAIResponses()
-    assert codec.recognises([asked("Hi"), said(), call(), result(), thought()])
-    assert codec.recognises([{"role": "user", "content": "Hi"}, call()])
-    assert not codec.recognises([{"role": "user", "content": "Hi"}])
-    assert not codec.recognises([])
+    assert codec.recognizes([asked("Hi"), said(), call(), result(), thought()])
+    assert codec.recognizes([{"role": "user", "content": "Hi"}, call()])
+    assert not codec.recognizes([{"role": "user", "content": "Hi"}])
+    assert not codec.recognizes([])
     others: list[Json] = [
         {"role": "tool", "tool_call_id": "c1", "content": "done"},
         {"role": "assistant", "content": None, "tool_calls": []},
@@ -255,9 +255,9 @@ def test_a_list_is_recognised_by_the_types_of_its_items() -> None:
         {"role": "user", "parts": [{"text": "Hi"}]},
         {"type": "user", "message": {}},
     ]
-    assert not any(codec.recognises([asked("Hi"), other]) for other in others)
-    assert codec.recognises_reply(response(said()))
-    assert not codec.recognises_reply({"type": "message", "role": "assistant", "content": []})
+    assert not any(codec.recognizes([asked("Hi"), other]) for other in others)
+    assert codec.recognizes_reply(response(said()))
+    assert not codec.recognizes_reply({"type": "message", "role": "assistant", "content": []})
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ wild = st.recursive(
 
 @given(st.lists(wild, max_size=4), st.dictionaries(st.sampled_from(("output", "usage")), wild))
 def test_anything_else_is_refused_and_never_breaks(items: list[Any], reply: Json) -> None:
-    OpenAIResponses().recognises([cast("Json", held) for held in items if isinstance(held, dict)])
+    OpenAIResponses().recognizes([cast("Json", held) for held in items if isinstance(held, dict)])
     try:
         decoded = decode(items, wire=WIRE)
         request(view(decoded.messages), WIRE)

@@ -9,7 +9,7 @@ import pytest
 from foldmark.errors import BadInput
 from foldmark.model.messages import ReasoningPart, TextPart, ToolPart
 from foldmark.wire.codec import WIRES
-from foldmark.wire.streams import Stream, Streamed, chunk_wire
+from foldmark.wire.streams import Stream, StreamResult, chunk_wire
 from tests.support.api_answers import Bit, Json
 from tests.support.stream_cases import (
     CALLS,
@@ -26,25 +26,25 @@ from tests.support.stream_cases import (
 each_wire = pytest.mark.parametrize("wire", WIRES)
 
 
-def joined(chunks: Sequence[object], wire: str | None = None) -> Streamed | None:
+def joined(chunks: Sequence[object], wire: str | None = None) -> StreamResult | None:
     stream = Stream(wire)
     for chunk in chunks:
-        stream.take(chunk)
-    return stream.streamed()
+        stream.add(chunk)
+    return stream.result()
 
 
-def put_together(chunks: Sequence[object], wire: str | None = None) -> Streamed:
+def put_together(chunks: Sequence[object], wire: str | None = None) -> StreamResult:
     found = joined(chunks, wire)
     assert found
     return found
 
 
-def words(said: Streamed) -> str:
+def words(said: StreamResult) -> str:
     parts = message(said).parts
     return "".join(p.text for p in parts if isinstance(p, TextPart | ReasoningPart))
 
 
-def calls(said: Streamed) -> list[ToolPart]:
+def calls(said: StreamResult) -> list[ToolPart]:
     return [part for part in message(said).parts if isinstance(part, ToolPart)]
 
 
@@ -59,7 +59,7 @@ def test_chunks_make_the_response_that_comes_without_streaming(
     whole, streamed = answer(wire, bits).whole, answer(wire, bits).streamed
     said = put_together(streamed)
     assert said.wire == wire
-    assert said.ended
+    assert said.is_complete
     found = said.response
     if wire == "openai-chat":  # a refusal that is none, and that there are no probabilities
         whole["choices"][0]["message"].pop("refusal")
@@ -72,7 +72,7 @@ def test_objects_of_the_sdk_say_the_same_as_their_json(wire: str) -> None:
     objects = [SDK[wire].validate_python(event) for event in streamed]
     first, second = put_together(objects), put_together(streamed)
     assert message(first).parts == message(second).parts
-    assert (first.wire, first.ended) == (wire, True)
+    assert (first.wire, first.is_complete) == (wire, True)
 
 
 @each_wire
@@ -84,11 +84,11 @@ def test_a_wire_is_recognised_by_its_first_chunk_that_tells(wire: str) -> None:
 
 
 def test_what_is_no_chunk_is_told() -> None:
-    with pytest.raises(BadInput, match="give wire="):
+    with pytest.raises(BadInput, match="pass api="):
         joined([{"a": 1}])
     with pytest.raises(BadInput, match="not str"):
         joined(["words"])
-    with pytest.raises(BadInput, match="there is no wire"):
+    with pytest.raises(BadInput, match="unknown API format"):
         joined([], "pigeon")
     assert joined([]) is None
     assert joined([], "gemini") is None
@@ -130,7 +130,7 @@ def test_of_a_stream_that_breaks_off_words_are_kept_and_half_calls_left_out(wire
         before = told
     assert before == THINKS + WORDS
     assert seen == {0, 1, 2}
-    assert not put_together(streamed[: len(streamed) // 2]).ended
+    assert not put_together(streamed[: len(streamed) // 2]).is_complete
 
 
 def test_tokens_that_were_told_before_the_answer_are_not_those_of_it() -> None:
@@ -150,12 +150,12 @@ def test_an_item_that_was_not_finished_goes_back_without_its_id() -> None:
 def test_what_a_provider_says_went_wrong_is_kept() -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     said = put_together([*answer("anthropic").streamed[:8], error])
-    assert (said.ended, said.failure) == (False, "Overloaded")
+    assert (said.is_complete, said.failure) == (False, "Overloaded")
     events = answer("openai-responses").streamed
     failed = {"status": "failed", "error": {"code": "server_error", "message": "Oh no"}}
     last = {"type": "response.failed", "response": {**events[0]["response"], **failed}}
     said = put_together([*events[:-1], last])
-    assert (said.ended, said.failure) == (False, "Oh no")
+    assert (said.is_complete, said.failure) == (False, "Oh no")
     assert words(said) == THINKS + WORDS
     assert put_together([*events[:3], {"type": "error", "message": "Later"}]).failure == "Later"
 
@@ -167,7 +167,7 @@ def test_an_error_that_comes_alone_is_of_any_wire_and_says_nothing(error: Json) 
     for wire in WIRES:
         said = put_together([error, *answer(wire).streamed[:-2]])
         assert (said.wire, said.failure) == (wire, "Overloaded")
-    with pytest.raises(BadInput, match=r"no wire that is known.*its provider says: Overloaded"):
+    with pytest.raises(BadInput, match=r"no known API format.*the provider reports: Overloaded"):
         joined([error, {"neither": "nor"}])
 
 
@@ -286,7 +286,7 @@ def test_arguments_in_pieces_are_put_where_their_paths_say() -> None:
 
 def test_a_prompt_that_is_blocked_is_an_end() -> None:
     said = put_together([{"promptFeedback": {"blockReason": "SAFETY"}}])
-    assert said.ended
+    assert said.is_complete
     assert cast("Any", message(said).info).finish == "content-filter"
 
 

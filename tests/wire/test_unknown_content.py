@@ -106,7 +106,7 @@ def test_a_session_takes_it_and_sends_it_again(tmp_path: Path, wire: str) -> Non
 def test_a_list_that_is_cut_keeps_the_newest_as_the_objects_they_are(wire: str) -> None:
     old = LISTS[wire][:1] * 40
     newest = LISTS[wire]
-    made = foldmark.fit([*old, *newest], 3_000, wire=wire)
+    made = foldmark.fit([*old, *newest], 3_000, api=wire)
     assert len(made) < 40
     assert all(one is other for one, other in zip(made[-3:], newest[-3:], strict=True))
 
@@ -129,9 +129,9 @@ KNOWN_TO_NOBODY: list[list[Any]] = [
 def test_a_list_that_fits_is_handed_back_whatever_it_holds(
     messages: list[Any], wire: str | None
 ) -> None:
-    assert foldmark.fit(messages, 1_000, wire=wire) is messages
+    assert foldmark.fit(messages, 1_000, api=wire) is messages
 
 
 def test_what_nobody_knows_and_does_not_fit_is_told() -> None:
-    with pytest.raises(foldmark.BadInput, match="no wire that is known"):
+    with pytest.raises(foldmark.BadInput, match="no known API format"):
         foldmark.fit([{"a": WORDS}] * 40, 1_000)

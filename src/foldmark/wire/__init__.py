@@ -1,1 +1,1 @@
-"""Codecs of the providers' APIs: their messages, read and written without loss."""
+"""Codecs for the API formats of providers: messages are read and written without loss."""

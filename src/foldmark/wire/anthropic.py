@@ -1,8 +1,8 @@
 """Anthropic's Messages API.
 
-Facts of this wire: results are blocks of the user's message after the call, before anything else
-it says; thinking goes back only with its signature; a `cache_control` marks the end of a prefix
-that is cached, four in a request at most; the system prompt stands beside the messages.
+Tool results are blocks of the user message after the call and precede its other blocks; thinking
+is accepted only with its signature; `cache_control` marks the end of a cached prefix, at most four
+times in a request; the system prompt is a separate field of the request.
 """
 
 from collections.abc import Sequence
@@ -37,34 +37,35 @@ from .breakpoints import with_breakpoints
 from .codec import (
     NOTHING_TO_READ,
     RESULT,
-    Answer,
-    Names,
-    Read,
-    Reply,
+    Codec,
+    NameFitter,
+    ReadMessage,
+    ReadReply,
+    ReadResult,
     UsageFields,
-    Wire,
+    codec_metadata,
     data_url,
     is_joined,
-    kept,
-    measured,
     object_at,
     objects,
-    opaque,
-    options,
+    opaque_part,
     read_output,
+    read_unknown_role,
+    read_usage,
+    result_notes,
+    subobject,
     text_at,
-    unknown_role,
     url_parts,
     whole_message,
     with_whole_messages,
     without,
 )
-from .exactness import as_it_came, exact
+from .exactness import restore, with_difference
 
 _KEY = "anthropic"
-_FORM = "form"  # whether the content was a text or a list, where that is not the usual
+_FORM = "form"  # "text" or "list", if the content has not the usual form of its role
 _ID = "tool_use_id"
-_REST = "rest"  # what else a message or a result said
+_REST = "rest"  # other fields of a message or a result
 _FINISH = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -74,123 +75,117 @@ _FINISH = {
     "refusal": "content-filter",
 }
 usage_tokens = partial(
-    measured,
+    read_usage,
     UsageFields(
-        given="input_tokens",
-        made="output_tokens",
-        read="cache_read_input_tokens",
-        written="cache_creation_input_tokens",
-        is_cached_apart=True,
+        input="input_tokens",
+        output="output_tokens",
+        cache_read="cache_read_input_tokens",
+        cache_write="cache_creation_input_tokens",
+        is_cache_separate=True,
     ),
 )
-# Blocks by which a list is known to be OpenAI's.
+# Blocks that only OpenAI's formats have.
 _OPENAI_BLOCKS = frozenset(
     {"image_url", "input_audio", "refusal", "file"}
     | {"input_text", "output_text", "input_image", "input_file"}
 )
-_PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp", "image/*"})
+_IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp", "image/*"})
 _PDF = "application/pdf"
-# The halves of a call: without the other half, they are refused.
-_HALVES = ("tool_use", "tool_result")
-_NO_WORDS = "[The tool failed without a word.]"
+# A call or a result without its counterpart is refused.
+_CALL_HALVES = ("tool_use", "tool_result")
+_EMPTY_ERROR = "[The tool failed without a word.]"
 
 
-class Anthropic(Wire):
-    """The codec."""
+class Anthropic(Codec):
+    """Codec for Anthropic's Messages API."""
 
     name = "anthropic"
     key = _KEY
     provider = "anthropic"
 
-    # --- recognising ---
+    def recognizes(self, messages: Sequence[Json]) -> bool:
+        """Whether a list can have this API format."""
+        return all(_is_possible(message) for message in messages)
 
-    def recognises(self, messages: Sequence[Json]) -> bool:
-        """Whether this list can be of this wire."""
-        return all(_can_be(message) for message in messages)
-
-    def recognises_reply(self, response: Json) -> bool:
-        """Whether this is a response of this wire."""
+    def recognizes_reply(self, response: Json) -> bool:
+        """Whether a response has this API format."""
         is_message = response.get("type") == "message" and response.get("role") == "assistant"
         return is_message and isinstance(response.get("content"), list)
 
-    # --- reading ---
-
-    def read(self, message: Json) -> Read:
-        """One message."""
+    def read(self, message: Json) -> ReadMessage:
+        """Read one message."""
         role = text_at(message, "role")
         if role not in ("user", "assistant"):
-            return unknown_role(_KEY, message)
+            return read_unknown_role(_KEY, message)
         content = message.get("content")
         others = without(message, "role", "content")
         rest: Json = {_REST: others} if others else {}
         if isinstance(content, str):
             if role == "assistant":
                 rest[_FORM] = "text"
-            return Read(role=role, parts=(TextPart(text=content),), rest=rest)
+            return ReadMessage(role=role, parts=(TextPart(text=content),), rest=rest)
         blocks = objects(content, "'content'")
         parts: list[AnyPart] = []
-        answers: list[Answer] = []
+        results: list[ReadResult] = []
         for block in blocks:
             if block.get("type") == "tool_result" and role == "user":
-                answers.append(_answer(block))
+                results.append(_read_result(block))
             elif block.get("type") == "tool_use" and role == "user":
-                parts.append(opaque(_KEY, block))  # a user calls nothing
+                parts.append(opaque_part(_KEY, block))  # a user cannot call tools
             else:
                 parts.append(read_block(block))
-        if role == "user" and not answers and _is_one_text(parts):
+        if role == "user" and not results and _is_one_text(parts):
             rest[_FORM] = "list"
-        return Read(role=role, parts=tuple(parts), answers=tuple(answers), rest=rest)
+        return ReadMessage(role=role, parts=tuple(parts), results=tuple(results), rest=rest)
 
-    def read_reply(self, response: Json) -> Reply:
-        """A whole response."""
-        read = self.read({"role": "assistant", "content": response.get("content")})
+    def read_reply(self, response: Json) -> ReadReply:
+        """Read a complete response."""
+        message = self.read({"role": "assistant", "content": response.get("content")})
         rest = without(response, "content")
         if not rest:
-            raise BadInput("this is no response of Anthropic")
-        return Reply(
-            read=read,
+            raise BadInput("this is not a response of Anthropic's API")
+        return ReadReply(
+            message=message,
             tokens=usage_tokens(response.get("usage")),
-            finish=finish_of_stop(response.get("stop_reason"), read.parts),
+            finish=finish_of_stop(response.get("stop_reason"), message.parts),
             model=str(response.get("model") or ""),
             rest=rest,
         )
 
-    # --- writing ---
-
-    def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
-        """Shown messages on this wire."""
-        names = None if as_is else Names(longest=128)
-        written: list[Json] = []
+    def write(self, messages: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
+        """Write prompt messages, unchanged if `as_is`, else as the API accepts them."""
+        names = None if as_is else NameFitter(max_length=128)
+        output: list[Json] = []
         last: PromptMessage | None = None
         ours: list[Json] = []
-        for message in with_whole_messages(shown, lambda block: whole_message(block, _KEY)):
+        for message in with_whole_messages(messages, lambda block: whole_message(block, _KEY)):
             if isinstance(message, dict):
-                written.append(message)
+                output.append(message)
                 last = None
                 continue
-            wrote = _message(message, names)
-            if isinstance(last, ToolMessage) and _goes_along(message, as_is=as_is):
-                # What the user says after results stands in one message with them.
-                written[-1]["content"] += _as_blocks(wrote["content"])
-                written[-1] |= without(wrote, "role", "content")
+            api_message = _message(message, names)
+            if isinstance(last, ToolMessage) and _joins_results(message, as_is=as_is):
+                # The user's blocks after results belong to the same message.
+                output[-1]["content"] += _as_blocks(api_message["content"])
+                output[-1] |= without(api_message, "role", "content")
             else:
-                written.append(wrote)
-                ours.append(wrote)
+                output.append(api_message)
+                ours.append(api_message)
             last = message
         if as_is:
-            return written
+            return output
         for message in ours:
             message["content"] = message["content"] or [{"type": "text", "text": NOTHING_TO_READ}]
         with_breakpoints(ours)
-        return written
+        return output
 
-    def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
-        """A response again."""
-        written = self.write(shown[:1], as_is=True)
-        return {**rest, "content": _as_blocks(written[0]["content"])}
+    def write_reply(self, messages: Sequence[PromptMessage], rest: Json) -> Json:
+        """Rebuild a response from its content and its other fields."""
+        output = self.write(messages[:1], as_is=True)
+        return {**rest, "content": _as_blocks(output[0]["content"])}
 
 
-def _can_be(message: Json) -> bool:
+def _is_possible(message: Json) -> bool:
     content = message.get("content")
     if message.get("role") not in ("user", "assistant") or "tool_calls" in message:
         return False
@@ -206,21 +201,21 @@ def _can_be(message: Json) -> bool:
 
 
 def finish_of_stop(reason: object, parts: Sequence[AnyPart]) -> str:
-    """How an answer ended, in our words; where it is not told, its calls tell."""
+    """The finish reason of a reply in our terms, derived from its calls if it is not stated."""
     if isinstance(reason, str):
         return _FINISH.get(reason, "other")
     return finish_of(parts)
 
 
 def read_block(block: Json) -> AnyPart:
-    """One block of a message, a result excepted."""
+    """Read one block of a message, except a tool result."""
     match block.get("type"):
         case "text":
             rest = without(block, "type", "text")
-            return TextPart(text=text_at(block, "text"), metadata=kept(_KEY, rest))
+            return TextPart(text=text_at(block, "text"), metadata=codec_metadata(_KEY, rest))
         case "thinking":
-            rest = without(block, "type", "thinking")
-            return ReasoningPart(text=text_at(block, "thinking"), metadata=kept(_KEY, rest))
+            metadata = codec_metadata(_KEY, without(block, "type", "thinking"))
+            return ReasoningPart(text=text_at(block, "thinking"), metadata=metadata)
         case "redacted_thinking" if isinstance(block.get("data"), str):
             rest = without(block, "type", "data")
             metadata = {_KEY: {**rest, "redactedData": block["data"]}}
@@ -231,20 +226,20 @@ def read_block(block: Json) -> AnyPart:
                 tool=text_at(block, "name"),
                 call_id=text_at(block, "id"),
                 state=Pending(input=object_at(block, "input")),
-                metadata=kept(_KEY, rest),
+                metadata=codec_metadata(_KEY, rest),
             )
         case "image" | "document" if (file := _file(block)) is not None:
             return file
         case _:
-            return opaque(_KEY, block, _readable(block))
+            return opaque_part(_KEY, block, _readable(block))
 
 
 def _readable(block: Json) -> str:
-    """What of a block that only this wire knows others may read: a compaction's summary, a text."""
+    """The text of a block for other codecs: the summary of a compaction, or a document's text."""
     for name in ("content", "text"):
-        held = block.get(name)
-        if isinstance(held, str):
-            return held
+        value = block.get(name)
+        if isinstance(value, str):
+            return value
     source = block.get("source")
     if isinstance(source, dict) and cast("Json", source).get("type") == "text":
         return str(cast("Json", source).get("data") or "")
@@ -252,32 +247,33 @@ def _readable(block: Json) -> str:
 
 
 def _file(block: Json) -> FilePart | None:
-    """An image or document that is inline or has an address; None for other sources."""
+    """Read an image or document that is inline or has a URL; None for other sources."""
     source = block.get("source")
     if not isinstance(source, dict):
         return None
-    given = cast("Json", source)
+    fields = cast("Json", source)
     rest = without(block, "type", "source")
     if block["type"] == "document":
         rest["document"] = True
-    match given:
-        case {"type": "base64", "media_type": str(mime), "data": str(data)} if len(given) == 3:
-            return FilePart(mime=mime, url=data_url(mime, data), metadata=kept(_KEY, rest))
-        case {"type": "url", "url": str(url)} if len(given) == 2:
+    metadata = codec_metadata(_KEY, rest)
+    match fields:
+        case {"type": "base64", "media_type": str(mime), "data": str(data)} if len(fields) == 3:
+            return FilePart(mime=mime, url=data_url(mime, data), metadata=metadata)
+        case {"type": "url", "url": str(url)} if len(fields) == 2:
             mime = "application/pdf" if block["type"] == "document" else "image/*"
-            return FilePart(mime=mime, url=url, metadata=kept(_KEY, rest))
+            return FilePart(mime=mime, url=url, metadata=metadata)
         case _:
             return None
 
 
-def _answer(block: Json) -> Answer:
+def _read_result(block: Json) -> ReadResult:
     fields = without(block, "type", "tool_use_id", "content")
     is_error = block.get("is_error") is True
     call_id = text_at(block, "tool_use_id")
     output, files = read_output(block.get("content"), ("text",), _attached_file)
     if is_error:
         del fields["is_error"]
-    answer = Answer(
+    result = ReadResult(
         call_id=call_id,
         output=output,
         is_error=is_error,
@@ -285,7 +281,7 @@ def _answer(block: Json) -> Answer:
         rest={_REST: fields} if fields else {},
         raw=block,
     )
-    return exact(answer, _usual_result, _KEY, {}, _ID)
+    return with_difference(result, _canonical_result, _KEY, {}, _ID)
 
 
 def _attached_file(block: Json) -> FilePart | None:
@@ -293,131 +289,133 @@ def _attached_file(block: Json) -> FilePart | None:
 
 
 def _is_one_text(parts: Sequence[AnyPart]) -> bool:
-    """What is written as a bare text where nothing else is said."""
+    """Whether the parts are one text without metadata, which is written as a string."""
     return len(parts) == 1 and isinstance(parts[0], TextPart) and not parts[0].metadata
 
 
 # --- writing -------------------------------------------------------------------------------
 
 
-def _goes_along(message: PromptMessage, *, as_is: bool) -> bool:
-    if not isinstance(message, UserMessage):
-        return False
-    return not as_is or is_joined(message)
+def _joins_results(message: PromptMessage, *, as_is: bool) -> bool:
+    return is_joined(message) if as_is else isinstance(message, UserMessage)
 
 
-def _message(message: PromptMessage, names: Names | None) -> Json:
+def _message(message: PromptMessage, names: NameFitter | None) -> Json:
     if isinstance(message, ToolMessage):
-        return {"role": "user", "content": [_result(held, names) for held in message.content]}
+        return {"role": "user", "content": [_result(item, names) for item in message.content]}
     role = "user" if isinstance(message, UserMessage) else "assistant"
-    own = options(message.wire, _KEY)
-    form = own.get(_FORM, "text" if role == "user" else "list")
-    found = (_block(held, names, role) for held in message.content)
-    blocks = [block for block in found if block is not None]
+    notes = subobject(message.wire, _KEY)
+    form = notes.get(_FORM, "text" if role == "user" else "list")
+    candidates = (_block(item, names, role) for item in message.content)
+    blocks = [block for block in candidates if block is not None]
     content: Any = blocks
-    if form == "text" and len(blocks) == 1 and blocks[0] == _said(str(blocks[0].get("text"))):
+    if form == "text" and len(blocks) == 1 and blocks[0] == _text_block(str(blocks[0].get("text"))):
         content = blocks[0]["text"]
-    return {"role": role, "content": content, **(options(own, _REST) if names is None else {})}
+    return {"role": role, "content": content, **(subobject(notes, _REST) if names is None else {})}
 
 
-def _block(block: Text | Media | Reasoning | Call, names: Names | None, role: str) -> Json | None:
-    own = options(block.provider_options, _KEY)
+def _block(
+    block: Text | Media | Reasoning | Call, names: NameFitter | None, role: str
+) -> Json | None:
+    notes = subobject(block.provider_options, _KEY)
     match block:
-        case Text() if isinstance(own.get(BLOCK), dict):
-            is_taken = names is None or own[BLOCK].get("type") not in _HALVES
-            return dict(own[BLOCK]) if is_taken else _words(block.text)
+        case Text() if isinstance(notes.get(BLOCK), dict):
+            is_accepted = names is None or notes[BLOCK].get("type") not in _CALL_HALVES
+            return dict(notes[BLOCK]) if is_accepted else _visible_text(block.text)
         case Text():
-            return {**_said(block.text), **own} if names is None else _words(block.text, own)
+            as_is = {**_text_block(block.text), **notes}
+            return as_is if names is None or block.text.strip() else None
         case Reasoning():
-            return _thinking(block, own, as_is=names is None)
+            return _thinking(block, notes, as_is=names is None)
         case Media():
-            return _media(block, own) if names is None else _taken_media(block, own, role)
+            return _media(block, notes) if names is None else _accepted_media(block, notes, role)
         case Call():
             call_id, name = block.tool_call_id, block.tool_name
             if names is not None:
                 call_id, name = names.fit(call_id), names.fit(name)
-            rest = without(own, RESULT)
+            rest = without(notes, RESULT)
             return {"type": "tool_use", "id": call_id, "name": name, "input": block.input, **rest}
 
 
-def _said(text: str) -> Json:
+def _text_block(text: str) -> Json:
     return {"type": "text", "text": text}
 
 
-def _words(text: str, own: Json | None = None) -> Json | None:
-    """A text that may be shown: one of white space alone is refused."""
-    return {**_said(text), **(own or {})} if text.strip() else None
+def _visible_text(text: str) -> Json | None:
+    """A text block; None for white space alone, which is refused."""
+    return _text_block(text) if text.strip() else None
 
 
-def _thinking(block: Reasoning, own: Json, *, as_is: bool) -> Json | None:
-    if "redactedData" in own:
+def _thinking(block: Reasoning, notes: Json, *, as_is: bool) -> Json | None:
+    if "redactedData" in notes:
         return {
             "type": "redacted_thinking",
-            "data": own["redactedData"],
-            **without(own, "redactedData"),
+            "data": notes["redactedData"],
+            **without(notes, "redactedData"),
         }
-    if not as_is and not own.get("signature"):
+    if not as_is and not notes.get("signature"):
         return None  # unsigned thinking is refused
-    return {"type": "thinking", "thinking": block.text, **own}
+    return {"type": "thinking", "thinking": block.text, **notes}
 
 
-def _media(block: Media, own: Json) -> Json:
+def _media(block: Media, notes: Json) -> Json:
     mime, data = url_parts(block.data)
     mime = mime or block.media_type
-    is_document = bool(own.get("document")) or mime == _PDF
+    is_document = bool(notes.get("document")) or mime == _PDF
     if data is None:
         source: Json = {"type": "url", "url": block.data}
     else:
         source = {"type": "base64", "media_type": mime, "data": data}
     kind = "document" if is_document else "image"
-    return {"type": kind, "source": source, **without(own, "document")}
+    return {"type": kind, "source": source, **without(notes, "document")}
 
 
-def _taken_media(block: Media, own: Json, role: str = "user") -> Json:
-    """A file as it is taken: pictures and documents of the user, texts as documents."""
+def _accepted_media(block: Media, notes: Json, role: str = "user") -> Json:
+    """A file as the API accepts it: images and documents of the user, texts as documents."""
     mime, data = url_parts(block.data)
     mime = mime or block.media_type
-    is_there = data is not None or block.data.startswith(("https://", "http://"))
-    if role == "user" and is_there and (mime in _PICTURES or mime == _PDF):
-        return _media(block, own)
+    is_reachable = data is not None or block.data.startswith(("https://", "http://"))
+    if role == "user" and is_reachable and (mime in _IMAGES or mime == _PDF):
+        return _media(block, notes)
     text = media_text(block.data, block.media_type)
     if role == "user" and text is not None and text.strip():
         source = {"type": "text", "media_type": "text/plain", "data": text}
-        return {"type": "document", "source": source, **without(own, "document")}
-    return _said(NOTHING_TO_READ)
+        return {"type": "document", "source": source, **without(notes, "document")}
+    return _text_block(NOTHING_TO_READ)
 
 
-def _usual_result(result: Result, *, as_is: bool = True) -> Json:
+def _canonical_result(result: Result, *, as_is: bool = True) -> Json:
     text = result.output.value
     block: Json = {"type": "tool_result", "tool_use_id": result.tool_call_id, "content": text}
     if result.attachments:
-        words = [_said(text)] if text.strip() else []
-        block["content"] = words + [_attached(held, as_is=as_is) for held in result.attachments]
+        text_blocks = [_text_block(text)] if text.strip() else []
+        files = [_attachment(file, as_is=as_is) for file in result.attachments]
+        block["content"] = text_blocks + files
     block |= {"is_error": True} if result.output.type == "error-text" else {}
-    return block | options(options(options(result.provider_options, _KEY), RESULT), _REST)
+    return block | subobject(result_notes(result, _KEY), _REST)
 
 
-def _result(result: Result, names: Names | None) -> Json:
-    usual = _usual_result(result, as_is=names is None)
-    block: Json = as_it_came(usual, options(options(result.provider_options, _KEY), RESULT), _ID)
+def _result(result: Result, names: NameFitter | None) -> Json:
+    canonical = _canonical_result(result, as_is=names is None)
+    block: Json = restore(canonical, result_notes(result, _KEY), _ID)
     if names is None:
         return block
     content = block.pop("content", None)
     if isinstance(content, list):
-        content = [held for held in cast("list[Json]", content) if _says(held)]
+        content = [item for item in cast("list[Json]", content) if _has_content(item)]
     if result.output.type == "error-text" and not content:
-        content = _NO_WORDS  # an error must say something
-    told = {} if content is None else {"content": content}
+        content = _EMPTY_ERROR  # an error must not be empty
+    content_field = {} if content is None else {"content": content}
     block[_ID] = names.fit(result.tool_call_id)
-    return {"type": block["type"], _ID: block[_ID], **told, **block}
+    return {"type": block["type"], _ID: block[_ID], **content_field, **block}
 
 
-def _attached(file: Media, *, as_is: bool) -> Json:
-    own = options(file.provider_options, _KEY)
-    return _media(file, own) if as_is else _taken_media(file, own)
+def _attachment(file: Media, *, as_is: bool) -> Json:
+    notes = subobject(file.provider_options, _KEY)
+    return _media(file, notes) if as_is else _accepted_media(file, notes)
 
 
-def _says(block: Json) -> bool:
+def _has_content(block: Json) -> bool:
     return block.get("type") != "text" or bool(str(block.get("text") or "").strip())
 
 

@@ -1,49 +1,50 @@
-"""Where Anthropic's cache breakpoints stand in a request.
+"""Place Anthropic's cache breakpoints in a request.
 
-Four are allowed in a request, and the system prompt and the tools have theirs. Those on what is
-still shown stay where they are, the newest first; so that what was marked and then folded is not
-paid for in full, the last message always has one if any had.
+A request may have four; two are left for the system prompt and the tools. The newest breakpoints
+of the caller stay where they are. The last message always gets one if any message had one, so
+that a prefix whose marked blocks were compacted away is still cached.
 """
 
 from typing import cast
 
 from foldmark.model.values import Json
 
+from .codec import without
+
 MARK = "cache_control"
-_MOST = 4
-_FOR_MESSAGES = _MOST - 2  # the other two are for the system prompt and the tools
+_MAX = 4
+_FOR_MESSAGES = _MAX - 2  # the other two are for the system prompt and the tools
 _UNMARKABLE = ("thinking", "redacted_thinking")
 
 
 def with_breakpoints(messages: list[Json]) -> list[Json]:
-    """The same messages with as many breakpoints as are allowed."""
-    marked = [block for message in messages for block in _blocks(message) if _take_mark(block)]
+    """The same messages, changed in place to have no more breakpoints than allowed."""
+    marked = [block for message in messages for block in _blocks(message) if _hoist_mark(block)]
     if not marked:
         return messages
     last = _last_markable(messages)
     mark = marked[-1][MARK]
-    kept = [block for block in marked if block is not last and _is_markable(block)]
-    kept = kept[-(_FOR_MESSAGES - 1) :]
+    remaining = [block for block in marked if block is not last and _is_markable(block)]
+    remaining = remaining[-(_FOR_MESSAGES - 1) :]
     for block in marked:
-        if not any(block is held for held in kept):
+        if not any(block is other for other in remaining):
             del block[MARK]
     if last is not None:
         last[MARK] = mark
     return messages
 
 
-def _take_mark(block: Json) -> bool:
-    """Whether a block is marked; a mark on what a result holds is moved to the result."""
-    marked = [held for held in _within(block) if held.get(MARK)]
-    if marked:
-        block["content"] = [
-            {name: value for name, value in held.items() if name != MARK} for held in _within(block)
-        ]
-        block[MARK] = block.get(MARK) or marked[-1][MARK]
+def _hoist_mark(block: Json) -> bool:
+    """Whether a block is marked; a mark inside a tool result is moved to the result."""
+    blocks = _result_blocks(block)
+    marks = [inner[MARK] for inner in blocks if inner.get(MARK)]
+    if marks:
+        block["content"] = [without(inner, MARK) for inner in blocks]
+        block[MARK] = block.get(MARK) or marks[-1]
     return bool(block.get(MARK))
 
 
-def _within(block: Json) -> list[Json]:
+def _result_blocks(block: Json) -> list[Json]:
     content = block.get("content")
     if block.get("type") != "tool_result" or not isinstance(content, list):
         return []

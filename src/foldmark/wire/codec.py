@@ -1,9 +1,9 @@
-"""What a wire is: how one provider's API writes messages, read into ours and written back.
+"""The interface of a codec, which reads and writes the messages of one API format.
 
-A codec knows one message at a time. Which result belongs to which call, and how a list is read as
-a whole, is told in `lists`. What a codec does not know of a message it keeps: on a part under
-the codec's key in `metadata`, on a message in `info.wire`; a block of a kind it does not know is
-a text whose metadata holds it whole. What is under another wire's key it never writes.
+A codec handles one message at a time; `lists` reads whole lists and `pairing` joins results with
+their calls. A codec stores fields that it does not know under its own key: in a part's `metadata`,
+or in a message's `info.wire`. A block of an unknown type becomes a text part whose metadata holds
+the block. A codec never writes what another codec stored.
 """
 
 import json
@@ -22,114 +22,114 @@ from msgspec.structs import replace
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import BLOCK, AnyPart, Cache, FilePart, TextPart, Tokens
-from foldmark.model.prompt_messages import Block, PromptMessage, UserMessage
+from foldmark.model.prompt_messages import Block, PromptMessage, Result, UserMessage
 from foldmark.model.values import Frozen, Json
 
 from .plain import plain_object
 
 M_contra = TypeVar("M_contra", contravariant=True)
-# `other`: a role that the codec does not know; the message passes through as it came.
+# `other`: a role that the codec does not know; the message passes through unchanged.
 Role = Literal["user", "assistant", "system", "other"]
 
-# Under a codec's key in the metadata of a call: what it keeps of the call's result.
+# Under a codec's key in a call's metadata: what the codec stores about the call's result.
 RESULT = "result"
-# In `info.wire`: that the results before it stood in the same message.
+# In `info.wire`: the tool results before the message were part of the same API message.
 JOINED = "joined"
 _CAPITAL = re.compile("([A-Z])")
-_WHOLE = "message"  # beside BLOCK: that it is a message, not a block of one
+_WHOLE = "message"  # beside BLOCK: the stored value is a message, not a block
 
 
-class Answer(Frozen):
-    """The result of a call, as a wire tells it."""
+class ReadResult(Frozen):
+    """A tool result as read from an API list."""
 
     call_id: str
     output: str
-    tool: str = ""  # where the wire names it
+    tool: str = ""  # if the API format names it
     is_error: bool = False
     files: tuple[FilePart, ...] = ()
-    rest: Json = field(default_factory=dict)  # what the codec keeps of it
-    raw: Json = field(default_factory=dict)  # the whole of it, for a result without a call
+    rest: Json = field(default_factory=dict)  # stored in the call's metadata
+    raw: Json = field(default_factory=dict)  # the original, for a result without a call
 
 
-class Read(Frozen):
-    """One message of a wire, read."""
+class ReadMessage(Frozen):
+    """One message as read from an API list."""
 
     role: Role
     parts: tuple[AnyPart, ...] = ()
-    answers: tuple[Answer, ...] = ()  # they come before the parts
-    rest: Json = field(default_factory=dict)  # what the codec keeps of the message
-    joins: bool = False  # it goes on with the answer before it
+    results: tuple[ReadResult, ...] = ()  # they precede the parts
+    rest: Json = field(default_factory=dict)  # stored in `info.wire`
+    joins: bool = False  # it continues the assistant message before it
     id: str = ""
-    tokens: Tokens | None = None  # of the request that it answers, where that is told beside it
+    tokens: Tokens | None = None  # usage of its request, if stated beside the message
 
 
-class Reply(Frozen):
-    """A whole response of a model, read."""
+class ReadReply(Frozen):
+    """A complete model response as read."""
 
-    read: Read
+    message: ReadMessage
     tokens: Tokens | None
     finish: str
     model: str
     rest: Json  # the response without its content
 
 
-class Reader(Protocol[M_contra]):
-    """Who reads messages of some kind: a codec, or one of a framework's own objects."""
+class MessageReader(Protocol[M_contra]):
+    """Reads messages: a codec, or an adapter for a framework's objects."""
 
     name: str
-    key: str  # under which it keeps its own in metadata
+    key: str  # under which it stores its data in metadata
 
-    def read(self, message: M_contra, /) -> Read:
-        """One message; BadInput where it is none."""
+    def read(self, message: M_contra, /) -> ReadMessage:
+        """Read one message. Raises BadInput if it is malformed."""
         ...
 
 
-class Wire(ABC):
-    """A codec."""
+class Codec(ABC):
+    """Reads and writes the messages and responses of one API format."""
 
     name: str
     key: str
-    provider: str  # who is meant where nobody is named
+    provider: str  # the default if no provider is named
 
     @abstractmethod
-    def recognises(self, messages: Sequence[Json]) -> bool:
-        """Whether this list can be of this wire."""
+    def recognizes(self, messages: Sequence[Json]) -> bool:
+        """Whether a list can have this API format."""
 
     @abstractmethod
-    def read(self, message: Json) -> Read:
-        """One message; BadInput where it is none."""
+    def read(self, message: Json) -> ReadMessage:
+        """Read one message. Raises BadInput if it is malformed."""
 
     @abstractmethod
-    def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
-        """Shown messages on this wire: just as they came, or so that a provider takes them."""
+    def write(self, messages: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
+        """Write prompt messages, unchanged if `as_is`, else as the provider accepts them."""
 
     def system(self, text: str) -> list[Json]:
-        """The messages that carry a system prompt; none where it stands beside them."""
+        """The messages for a system prompt; none if the API takes it as a separate field."""
         del text
         return []
 
     @abstractmethod
-    def recognises_reply(self, response: Json) -> bool:
-        """Whether this is a response of this wire."""
+    def recognizes_reply(self, response: Json) -> bool:
+        """Whether a response has this API format."""
 
     @abstractmethod
-    def read_reply(self, response: Json) -> Reply:
-        """A whole response."""
+    def read_reply(self, response: Json) -> ReadReply:
+        """Read a complete response."""
 
     @abstractmethod
-    def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
-        """A response again, of its content and what was kept of it."""
+    def write_reply(self, messages: Sequence[PromptMessage], rest: Json) -> Json:
+        """Rebuild a response from its content and its other fields."""
 
 
-# --- the codecs by their names -----------------------------------------------------------------
+# --- codecs by name ------------------------------------------------------------------------
 
-_HOMES = {
+_CODECS = {
     "openai-chat": ("openai_chat", "OpenAIChat"),
     "openai-responses": ("openai_responses", "OpenAIResponses"),
     "anthropic": ("anthropic", "Anthropic"),
     "gemini": ("gemini", "Gemini"),
 }
-WIRES = tuple(_HOMES)
+WIRES = tuple(_CODECS)
 _ALIASES = {
     "openai": "openai-chat",
     "chat": "openai-chat",
@@ -140,64 +140,64 @@ _ALIASES = {
 
 
 @cache
-def codec_of(name: str) -> Wire:
-    """The codec of this very name; it is imported when it is first used."""
-    module, kind = _HOMES[name]
-    return cast("Wire", getattr(import_module(f".{module}", __package__), kind)())
+def load_codec(name: str) -> Codec:
+    """The codec with exactly this name, imported on first use."""
+    module, kind = _CODECS[name]
+    return cast("Codec", getattr(import_module(f".{module}", __package__), kind)())
 
 
-def wire_named(name: str) -> Wire:
-    """The codec of this name; BadInput names those that there are."""
+def codec_named(name: str) -> Codec:
+    """The codec with this name or alias. Raises BadInput if there is none."""
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - from a user
-        raise BadInput(f"a wire is named by a text, not {type(name).__name__}")
-    found = name.strip().lower().replace("_", "-")
-    found = _ALIASES.get(found, found)
-    if found not in _HOMES:
-        raise BadInput(f"there is no wire {name!r}; there are: {', '.join(WIRES)}")
-    return codec_of(found)
+        raise BadInput(f"the name of an API format is a string, not {type(name).__name__}")
+    key = name.strip().lower().replace("_", "-")
+    key = _ALIASES.get(key, key)
+    if key not in _CODECS:
+        raise BadInput(f"unknown API format {name!r}; known: {', '.join(WIRES)}")
+    return load_codec(key)
 
 
-# --- for codecs: looking into JSON that may hold anything --------------------------------------
+# --- reading untrusted JSON ----------------------------------------------------------------
 
 
 def text_at(data: Mapping[str, Any], name: str) -> str:
-    """The text of a field; BadInput where there is none."""
-    held = data.get(name, UNSET)
-    if isinstance(held, str):
-        return held
-    if held is UNSET:
+    """The string in a field. Raises BadInput if there is none."""
+    value = data.get(name, UNSET)
+    if isinstance(value, str):
+        return value
+    if value is UNSET:
         raise BadInput(f"the field '{name}' is missing")
-    raise BadInput(f"'{name}' is {kind_words(held)}, not a text")
+    raise BadInput(f"'{name}' is {json_type(value)}, not a string")
 
 
 def object_at(data: Mapping[str, Any], name: str) -> Json:
-    """The object of a field; BadInput where there is none."""
-    held = data.get(name)
-    if isinstance(held, dict):
-        return cast("Json", held)
-    raise BadInput(f"'{name}' is {kind_words(held)}, not an object")
+    """The object in a field. Raises BadInput if there is none."""
+    value = data.get(name)
+    if isinstance(value, dict):
+        return cast("Json", value)
+    raise BadInput(f"'{name}' is {json_type(value)}, not an object")
 
 
 def objects(items: object, what: str) -> list[Json]:
-    """A list of objects; BadInput where it is none."""
+    """The items as a list of objects. Raises BadInput if they are anything else."""
     if not isinstance(items, list):
-        raise BadInput(f"{what} is {kind_words(items)}, not a list")
-    found = cast("list[object]", items)
-    for item in found:
+        raise BadInput(f"{what} is {json_type(items)}, not a list")
+    values = cast("list[object]", items)
+    for item in values:
         if not isinstance(item, dict):
-            raise BadInput(f"{what} holds {kind_words(item)} where an object is expected")
-    return cast("list[Json]", found)
+            raise BadInput(f"{what} contains {json_type(item)}, not only objects")
+    return cast("list[Json]", values)
 
 
-def kind_words(value: object) -> str:
-    """What a JSON value is, in words."""
+def json_type(value: object) -> str:
+    """The type of a JSON value, with an article, for error messages."""
     match value:
         case None:
             return "null"
         case bool():
-            return "true or false"
+            return "a boolean"
         case str():
-            return "a text"
+            return "a string"
         case int() | float():
             return "a number"
         case list():
@@ -207,43 +207,49 @@ def kind_words(value: object) -> str:
 
 
 def without(data: Mapping[str, Any], *names: str) -> Json:
-    """A copy without these fields."""
-    return {name: held for name, held in data.items() if name not in names}
+    """A copy of the object without these fields."""
+    return {name: value for name, value in data.items() if name not in names}
 
 
-def kept(key: str, rest: Json) -> Json | UnsetType:
-    """Metadata with what a codec keeps; absent where that is nothing."""
+def codec_metadata(key: str, rest: Json) -> Json | UnsetType:
+    """Part metadata with a codec's data under its key; UNSET if there is no data."""
     return {key: rest} if rest else UNSET
 
 
-def options(held: object, key: str) -> Json:
-    """What a codec kept in the options of a shown block or message."""
-    if isinstance(held, dict):
-        own = cast("Json", held).get(key)
-        if isinstance(own, dict):
-            return cast("Json", own)
+def subobject(value: object, key: str) -> Json:
+    """The object under `key`, or {} if there is none."""
+    if isinstance(value, dict):
+        child = cast("Json", value).get(key)
+        if isinstance(child, dict):
+            return cast("Json", child)
     return {}
 
 
-def is_joined(message: UserMessage) -> bool:
-    """Whether the results before it stood in the same message of the wire."""
-    held = cast("object", message.wire)
-    return isinstance(held, dict) and JOINED in held
+def result_notes(result: Result, key: str) -> Json:
+    """What a codec stored about the result of a call."""
+    return subobject(subobject(result.provider_options, key), RESULT)
 
 
-def opaque(key: str, block: Json, text: str = "") -> TextPart:
-    """A block of a kind that only its own wire can write, with what others may read of it."""
+def is_joined(message: PromptMessage) -> bool:
+    """Whether the tool results before a user message were part of the same API message."""
+    notes = cast("object", message.wire)
+    return isinstance(message, UserMessage) and isinstance(notes, dict) and JOINED in notes
+
+
+def opaque_part(key: str, block: Json, text: str = "") -> TextPart:
+    """A text part for a block that only its own codec can write; `text` is for other codecs."""
     return TextPart(text=text, metadata={key: {BLOCK: block}})
 
 
-def unknown_role(key: str, message: Json) -> Read:
-    """A message of a role that a codec does not know: it is kept whole, in its place."""
-    own = {key: {BLOCK: message, _WHOLE: True}}
-    return Read(role="other", parts=(TextPart(text=_words(message), synthetic=True, metadata=own),))
+def read_unknown_role(key: str, message: Json) -> ReadMessage:
+    """Read a message with an unknown role into a text part that holds the whole message."""
+    part = opaque_part(key, message, _readable_text(message))
+    metadata = {key: {BLOCK: message, _WHOLE: True}}
+    return ReadMessage(role="other", parts=(replace(part, synthetic=True, metadata=metadata),))
 
 
-def _words(message: Json) -> str:
-    """What a message of any form says in words."""
+def _readable_text(message: Json) -> str:
+    """The text in a message of any form."""
     content = message.get("content", message.get("parts"))
     if isinstance(content, str):
         return content
@@ -253,135 +259,135 @@ def _words(message: Json) -> str:
 
 
 def whole_message(block: Block, key: str) -> Json | None:
-    """The message of an unknown role that a shown text stands for, if it does."""
-    own = options(block.provider_options, key)
-    return dict(options(own, BLOCK)) if own.get(_WHOLE) is True and BLOCK in own else None
+    """The original message of unknown role that a text block stands for, if any."""
+    notes = subobject(block.provider_options, key)
+    return dict(subobject(notes, BLOCK)) if notes.get(_WHOLE) is True and BLOCK in notes else None
 
 
 def with_whole_messages(
-    shown: Sequence[PromptMessage], whole: Callable[[Block], Json | None]
+    messages: Sequence[PromptMessage], whole: Callable[[Block], Json | None]
 ) -> Iterator[PromptMessage | Json]:
-    """Shown messages, and as JSON those that pass through whole, which stand among their texts."""
-    for message in shown:
+    """Prompt messages, with blocks that stand for whole messages replaced by these, as JSON."""
+    for message in messages:
         if not isinstance(message, UserMessage):
             yield message
             continue
-        found = [whole(block) for block in message.content]
-        if not any(found):
+        raw_messages = [whole(block) for block in message.content]
+        if not any(raw_messages):
             yield message
             continue
-        for is_whole, group in groupby(zip(found, message.content, strict=True), _is_whole):
-            held = list(group)
+        for is_whole, group in groupby(zip(raw_messages, message.content, strict=True), _is_whole):
+            pairs = list(group)
             if is_whole:
-                yield from (json for json, _ in held if json is not None)
+                yield from (raw for raw, _ in pairs if raw is not None)
             else:
-                yield replace(message, content=tuple(block for _, block in held))
+                yield replace(message, content=tuple(block for _, block in pairs))
 
 
-def _is_whole(held: tuple[Json | None, Block]) -> bool:
-    return held[0] is not None
+def _is_whole(pair: tuple[Json | None, Block]) -> bool:
+    return pair[0] is not None
 
 
-def as_number(value: object) -> int:
-    """A count of tokens; 0 where it is none."""
+def positive_int(value: object) -> int:
+    """The value if it is a positive integer, else 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 class UsageFields(Frozen):
-    """Where an API tells what was measured: names of fields, `a.b` for one within another."""
+    """Names of an API's usage fields; `a.b` is field b within object a."""
 
-    given: str
-    made: str
-    read: str  # from the cache
-    written: str = ""  # to the cache
-    thought: str = ""
+    input: str
+    output: str
+    cache_read: str
+    cache_write: str = ""
+    reasoning: str = ""
     total: str = ""
-    is_cached_apart: bool = False  # what is given does not include what was cached
-    is_thought_apart: bool = False  # what was made does not include what was thought
+    is_cache_separate: bool = False  # input does not include cached tokens
+    is_reasoning_separate: bool = False  # output does not include reasoning
 
 
-def measured(fields: UsageFields, usage: object) -> Tokens | None:
-    """What was measured; None where nothing is told."""
+def read_usage(fields: UsageFields, usage: object) -> Tokens | None:
+    """The token usage that a response states; None if it states none."""
     if not isinstance(usage, dict):
         return None
 
     def count(name: str) -> int:
         outer, _, inner = name.rpartition(".")
-        told = options(cast("object", usage), outer) if outer else cast("Json", usage)
-        return as_number(either(told, inner)) if name else 0
+        counts = subobject(cast("object", usage), outer) if outer else cast("Json", usage)
+        return positive_int(any_case(counts, inner)) if name else 0
 
-    given, read, written = count(fields.given), count(fields.read), count(fields.written)
-    thought = count(fields.thought)
-    made = count(fields.made) + (thought if fields.is_thought_apart else 0)
-    cached = read + written
-    fresh = given if fields.is_cached_apart else max(given - cached, 0)
+    prompt, reasoning = count(fields.input), count(fields.reasoning)
+    cache_read, cache_write = count(fields.cache_read), count(fields.cache_write)
+    cached = cache_read + cache_write
+    output = count(fields.output) + (reasoning if fields.is_reasoning_separate else 0)
+    fresh = prompt if fields.is_cache_separate else max(prompt - cached, 0)
     return Tokens(
         input=fresh,
-        output=made,
-        reasoning=thought,
-        total=count(fields.total) or given + made + (cached if fields.is_cached_apart else 0),
-        cache=Cache(read=read, write=written),
+        output=output,
+        reasoning=reasoning,
+        total=count(fields.total) or prompt + output + (cached if fields.is_cache_separate else 0),
+        cache=Cache(read=cache_read, write=cache_write),
     )
 
 
-def either(data: Json, name: str) -> Any:
-    """A field by its name in JSON or in Python's SDKs."""
-    return data[name] if name in data else data.get(in_snake_case(name))
+def any_case(data: Json, name: str) -> Any:
+    """A field by its camelCase name, or by its snake_case name as in Python SDKs."""
+    return data[name] if name in data else data.get(snake_case(name))
 
 
-def in_snake_case(name: str) -> str:
-    """A name of a field as Python's SDKs have it."""
+def snake_case(name: str) -> str:
+    """A camelCase name in snake_case."""
     return _CAPITAL.sub(r"_\1", name).lower()
 
 
-# --- names that every provider takes ------------------------------------------------------------
-# A session may have come from another provider, whose ids are longer or hold other letters.
+# --- names that every provider accepts -----------------------------------------------------
+# A session may come from another provider, whose ids are longer or have other characters.
 
 NOTHING_TO_READ = "[Content that only another provider can read.]"
 
 
-class Names:
-    """Makes names fit, the same one each time."""
+class NameFitter:
+    """Makes names acceptable to a provider; the same name always gives the same result."""
 
-    def __init__(self, longest: int, also: str = "") -> None:
-        """Say how long a name may be, and what it may hold beside letters, digits, _ and -."""
-        self._longest = longest
-        self._refused = re.compile(f"[^a-zA-Z0-9_{re.escape(also)}-]")
+    def __init__(self, max_length: int, extra: str = "") -> None:
+        """Take the length limit, and characters allowed beside letters, digits, _ and -."""
+        self._max_length = max_length
+        self._refused = re.compile(f"[^a-zA-Z0-9_{re.escape(extra)}-]")
 
     def fit(self, name: str) -> str:
-        """The id of a call or the name of a tool, as it is taken."""
+        """The call id or tool name in a form that the provider accepts."""
         fitting = self._refused.sub("_", name)
-        if name and fitting == name and len(name) <= self._longest:
+        if name and fitting == name and len(name) <= self._max_length:
             return name
-        # What was changed is told apart by a digest: two names must not become one.
+        # A hash keeps changed names distinct: two names must not become one.
         mark = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
-        return f"{fitting[: self._longest - 9]}_{mark}"
+        return f"{fitting[: self._max_length - 9]}_{mark}"
 
 
-# --- files inside messages: data URLs, taken apart and put together ---------------------------
+# --- inline files: data URLs ---------------------------------------------------------------
 
 
 def data_url(mime: str, data: str) -> str:
-    """A file that is inline, as an address."""
+    """The data URL of an inline file."""
     return f"data:{mime};base64,{data}"
 
 
 def url_parts(url: str) -> tuple[str, str | None]:
-    """The kind and the base64 text of an inline file; no text where the address is elsewhere."""
-    head, found, data = url.partition(";base64,")
-    if not found or not head.startswith("data:"):
+    """The MIME type and base64 text of a data URL; no text for any other URL."""
+    head, separator, data = url.partition(";base64,")
+    if not separator or not head.startswith("data:"):
         return "", None
     return head.removeprefix("data:"), data
 
 
-# --- arguments of calls: JSON inside a text, as models write it --------------------------------
+# --- arguments of tool calls: JSON in a string, as models write it -------------------------
 
-ARGUMENTS = "arguments"  # as they came, where compact JSON would not give the same
-_MOST_BRACKETS = 100  # a text with fewer cannot be nested too deeply
+ARGUMENTS = "arguments"  # the original string, if compact JSON would differ from it
+_MAX_BRACKETS = 100  # a string with fewer brackets cannot be nested too deeply
 
 
-def compact(value: object, *, is_sorted: bool = False) -> str:
-    """JSON as models write arguments."""
+def compact_json(value: object, *, is_sorted: bool = False) -> str:
+    """The compact JSON of a value, as models write arguments."""
     try:
         return msgspec.json.encode(value, order="deterministic" if is_sorted else None).decode()
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
@@ -389,46 +395,46 @@ def compact(value: object, *, is_sorted: bool = False) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=is_sorted)
     except (ValueError, RecursionError):
-        raise BadInput("nested too deeply, or a number too long") from None
+        raise BadInput("JSON is nested too deeply or contains too long a number") from None
 
 
 def arguments_object(arguments: str) -> Json | None:
-    """The object that arguments hold; None where a model wrote no such JSON."""
+    """The object in an arguments string; None if the string is not valid JSON of an object."""
     try:
-        found: object = msgspec.json.decode(arguments)
-        if not isinstance(found, dict):
+        value: object = msgspec.json.decode(arguments)
+        if not isinstance(value, dict):
             return None
-        if arguments.count("{") + arguments.count("[") < _MOST_BRACKETS:
-            return cast("Json", found)
-        return plain_object(cast("object", found))
+        if arguments.count("{") + arguments.count("[") < _MAX_BRACKETS:
+            return cast("Json", value)
+        return plain_object(cast("object", value))
     except (ValueError, RecursionError, BadInput):
         return None
 
 
 def arguments_input(arguments: str) -> Json:
-    """The input that arguments say."""
-    found = arguments_object(arguments)
-    if found is not None:
-        return found
-    # Where there are no arguments some write nothing; models write JSON that is broken.
+    """The tool input for an arguments string, valid JSON or not."""
+    value = arguments_object(arguments)
+    if value is not None:
+        return value
+    # Some models write nothing if there are no arguments, and some write broken JSON.
     return {ARGUMENTS: arguments} if arguments.strip() else {}
 
 
-# --- a tool's output that came in several pieces -----------------------------------------------
+# --- tool output in several blocks ---------------------------------------------------------
 
 
 def read_output(
-    content: object, texts: Container[object], read_file: Callable[[Json], FilePart | None]
+    content: object, text_types: Container[object], read_file: Callable[[Json], FilePart | None]
 ) -> tuple[str, tuple[FilePart, ...]]:
-    """What a tool gave back: a text, or texts among blocks, and the files among these."""
+    """The text and the files of a tool's output, which is a string or a list of blocks."""
     if content is None or isinstance(content, str):
         return content or "", ()
-    said: list[str] = []
+    texts: list[str] = []
     files: list[FilePart] = []
     for block in objects(content, "'content' of a tool_result"):
         text, kind = block.get("text"), block.get("type")
-        if isinstance(kind, str) and kind in texts and isinstance(text, str):
-            said.append(text)
+        if isinstance(kind, str) and kind in text_types and isinstance(text, str):
+            texts.append(text)
         elif (file := read_file(block)) is not None:
             files.append(file)
-    return "\n".join(said), tuple(files)
+    return "\n".join(texts), tuple(files)

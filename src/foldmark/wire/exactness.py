@@ -1,8 +1,8 @@
-"""What came, kept as a difference to what would be written: so it is written back just as it was.
+"""Keep the difference between a received message and the form we would write (canonical form).
 
-What we read of a message may not tell how it was written. There is one rule for that, on every
-wire: where the message would be written otherwise, the difference is kept, with a mark of what
-would be written. As long as that is still the same, what came goes back instead.
+Parsing loses details such as spacing or the order of blocks. If the canonical form of a message
+differs from the original, the difference is stored with a checksum of the canonical form. While
+the canonical form still has that checksum, the original is restored and written instead.
 """
 
 import json
@@ -19,134 +19,135 @@ from foldmark.log.render import media
 from foldmark.model.prompt_messages import RAW, Output, Result
 from foldmark.model.values import Json
 
-from .codec import RESULT, Answer, arguments_object, compact, without
+from .codec import RESULT, ReadResult, arguments_object, compact_json, without
 
-_LEAST = 32  # characters of a text that is not kept a second time
-_SEARCHED = 64  # texts in which pieces are looked for: a long list has thousands
+_MIN_SHARED = 32  # characters from which on a text is referred to instead of stored again
+_MAX_SEARCHED = 64  # texts searched for a piece: a long list has thousands
 
 
-def raw_unless(usual: Any, came: Any, named: str = "") -> Json:
-    """The note that keeps what came; none where it is as usual. `named` is the field of its id."""
-    if usual == came:
+def difference_note(canonical: Any, original: Any, id_field: str = "") -> Json:
+    """A note from which `restore` rebuilds the original, whatever the id; {} if none is needed."""
+    if canonical == original:
         return {}
-    usual, came = _unnamed(usual, named), _unnamed(came, named)
-    texts = {text: number for number, text in enumerate(_texts(usual))}
-    return {RAW: [_mark(usual), _difference(came, usual, texts)]}
+    canonical, original = _without_id(canonical, id_field), _without_id(original, id_field)
+    texts = {text: number for number, text in enumerate(_texts(canonical))}
+    return {RAW: [_checksum(canonical), _difference(original, canonical, texts)]}
 
 
-def as_it_came(usual: Any, own: Json, named: str = "") -> Any:
-    """What came, if what is usual now is what it was then, but for its id; else the usual."""
-    if RAW not in own:
-        return usual
-    unnamed = _unnamed(usual, named)
+def restore(canonical: Any, notes: Json, id_field: str = "") -> Any:
+    """The original if the canonical form, except its id, is unchanged; else the canonical form."""
+    if RAW not in notes:
+        return canonical
+    anonymous = _without_id(canonical, id_field)
     with suppress(LookupError, TypeError, ValueError, AttributeError):
-        mark, difference = own[RAW]
-        if mark == _mark(unnamed):
-            came = _reapplied(difference, unnamed)
-            return {**came, named: usual[named]} if named and named in came else came
-    return usual
+        checksum, difference = notes[RAW]
+        if checksum == _checksum(anonymous):
+            original = _apply_note(difference, anonymous)
+            has_id = id_field and id_field in original
+            return {**original, id_field: canonical[id_field]} if has_id else original
+    return canonical
 
 
-def _unnamed(block: Any, named: str) -> Any:
-    return {**block, named: ""} if named and named in block else block
+def _without_id(block: Any, id_field: str) -> Any:
+    return {**block, id_field: ""} if id_field and id_field in block else block
 
 
-def exact(
-    answer: Answer, write: Callable[[Result], Json], key: str, of_call: Json, named: str = ""
-) -> Answer:
-    """A result with the note that it needs to be written back, if it needs any."""
-    note = raw_unless(write(as_result(answer, key, of_call)), answer.raw, named)
-    return replace(answer, rest=answer.rest | note) if note else answer
+def with_difference(
+    result: ReadResult, write: Callable[[Result], Json], key: str, call: Json, id_field: str = ""
+) -> ReadResult:
+    """The result with a difference note, if its canonical form is not the original."""
+    note = difference_note(write(prompt_result(result, key, call)), result.raw, id_field)
+    return replace(result, rest=result.rest | note) if note else result
 
 
-def as_result(answer: Answer, key: str, of_call: Json) -> Result:
-    """A result as it is shown; `of_call` is what is kept of its call."""
-    own = of_call | ({RESULT: answer.rest} if answer.rest else {})
+def prompt_result(result: ReadResult, key: str, call: Json) -> Result:
+    """The result as a prompt block; `call` has the notes stored with its call."""
+    notes = call | ({RESULT: result.rest} if result.rest else {})
     return Result(
-        tool_call_id=answer.call_id,
-        tool_name=answer.tool,
-        output=Output(type="error-text" if answer.is_error else "text", value=answer.output),
-        attachments=tuple(map(media, answer.files)),
-        provider_options={key: own} if own else None,
+        tool_call_id=result.call_id,
+        tool_name=result.tool,
+        output=Output(type="error-text" if result.is_error else "text", value=result.output),
+        attachments=tuple(map(media, result.files)),
+        provider_options={key: notes} if notes else None,
     )
 
 
-def _mark(usual: object) -> str:
-    text = compact(usual, is_sorted=True)
+def _checksum(canonical: object) -> str:
+    text = compact_json(canonical, is_sorted=True)
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
-def _texts(usual: object) -> list[str]:
-    """The texts in JSON that are long enough, each once; the order of fields does not matter."""
-    found: dict[str, None] = {}
-    waiting = [usual]
-    while waiting:
-        held = waiting.pop()
-        if isinstance(held, str):
-            if len(held) >= _LEAST:
-                found[held] = None
-        elif isinstance(held, dict):
-            fields = cast("Json", held)
-            waiting += [fields[name] for name in sorted(fields)]
-        elif isinstance(held, list):
-            waiting += cast("list[object]", held)
-    return list(found)
+def _texts(canonical: object) -> list[str]:
+    """The distinct long texts in a JSON value, whatever the order of its fields."""
+    texts: dict[str, None] = {}
+    stack = [canonical]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            if len(value) >= _MIN_SHARED:
+                texts[value] = None
+        elif isinstance(value, dict):
+            fields = cast("Json", value)
+            stack += [fields[name] for name in sorted(fields)]
+        elif isinstance(value, list):
+            stack += cast("list[object]", value)
+    return list(texts)
 
 
-def _difference(came: Any, usual: Any, texts: Mapping[str, int]) -> list[Any]:
-    """What came, without what the usual says, too: a kind of difference, and what it is."""
-    if usual is None and not _texts(came):
-        return ["value", came]
-    if isinstance(came, str) and len(came) >= _LEAST:
-        return _text_difference(came, texts)
-    if isinstance(came, list | dict) and any(text[0] in "[{" for text in texts):
-        text = compact(cast("object", came))
-        if text in texts and msgspec.json.decode(text) == came:
+def _difference(original: Any, canonical: Any, texts: Mapping[str, int]) -> list[Any]:
+    """The difference of the original from the canonical form: its kind, then its data."""
+    if canonical is None and not _texts(original):
+        return ["value", original]
+    if isinstance(original, str) and len(original) >= _MIN_SHARED:
+        return _text_difference(original, texts)
+    if isinstance(original, list | dict) and any(text[0] in "[{" for text in texts):
+        text = compact_json(cast("object", original))
+        if text in texts and msgspec.json.decode(text) == original:
             return ["parsed", texts[text]]
-    if isinstance(came, list):
-        return ["list", [_difference(held, None, texts) for held in cast("list[Any]", came)]]
-    if isinstance(came, dict):
-        old, fields = _object(usual), cast("Json", came)
+    if isinstance(original, list):
+        return ["list", [_difference(item, None, texts) for item in cast("list[Any]", original)]]
+    if isinstance(original, dict):
+        old, fields = _object(canonical), cast("Json", original)
         changed = {
-            name: _difference(held, old.get(name), texts)
-            for name, held in fields.items()
-            if name not in old or old[name] != held
+            name: _difference(item, old.get(name), texts)
+            for name, item in fields.items()
+            if name not in old or old[name] != item
         }
         return ["fields", changed, *(name for name in old if name not in fields)]
-    return ["value", came]
+    return ["value", original]
 
 
-def _text_difference(came: str, texts: Mapping[str, int]) -> list[Any]:
-    if came in texts:
-        return ["piece", texts[came], 0, len(came)]
-    if (read := arguments_object(came)) is not None:
-        text = compact(read)
-        if text in texts and _spaced(text) == came:
+def _text_difference(original: str, texts: Mapping[str, int]) -> list[Any]:
+    if original in texts:
+        return ["piece", texts[original], 0, len(original)]
+    if (value := arguments_object(original)) is not None:
+        text = compact_json(value)
+        if text in texts and _spaced(text) == original:
             return ["spaced", texts[text]]
-    for text, number in islice(texts.items(), _SEARCHED):
-        if (start := text.find(came)) >= 0:
-            return ["piece", number, start, start + len(came)]
-    return ["value", came]
+    for text, number in islice(texts.items(), _MAX_SEARCHED):
+        if (start := text.find(original)) >= 0:
+            return ["piece", number, start, start + len(original)]
+    return ["value", original]
 
 
-def _reapplied(difference: Any, usual: Any) -> Any:
+def _apply_note(difference: Any, canonical: Any) -> Any:
     try:
-        return _applied(difference, usual, ())
-    except IndexError:  # few differences refer to a text, and to list them takes long
-        return _applied(difference, usual, _texts(usual))
+        return _rebuild(difference, canonical, ())
+    except IndexError:  # few differences refer to texts, and listing them is slow
+        return _rebuild(difference, canonical, _texts(canonical))
 
 
-def _applied(difference: Any, usual: Any, texts: Sequence[str]) -> Any:
-    """What came, of a difference and the usual."""
+def _rebuild(difference: Any, canonical: Any, texts: Sequence[str]) -> Any:
+    """The original, from a difference and the canonical form."""
     kind, value, *more = difference
     if kind == "value":
         return value
     if kind == "fields":
-        old = _object(usual)
-        newer = {name: _applied(held, old.get(name), texts) for name, held in value.items()}
+        old = _object(canonical)
+        newer = {name: _rebuild(item, old.get(name), texts) for name, item in value.items()}
         return {**(without(old, *more) if more else old), **newer}
     if kind == "list":
-        return [_applied(held, None, texts) for held in value]
+        return [_rebuild(item, None, texts) for item in value]
     if kind == "piece":
         return texts[int(value)][slice(*more)]
     text = texts[int(value)]
@@ -158,7 +159,7 @@ def _applied(difference: Any, usual: Any, texts: Sequence[str]) -> Any:
 
 
 def _spaced(text: str) -> str:
-    """The JSON of a text with spaces, as Python's own encoder writes it."""
+    """The JSON string with spaces, as Python's json module writes it."""
     return json.dumps(json.loads(text), ensure_ascii=False)
 
 

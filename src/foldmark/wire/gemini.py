@@ -1,9 +1,9 @@
 """Gemini's contents.
 
-Facts of this wire: the field that a part has says what it is; calls mostly have no ids, and their
-results are told by the name of the tool; what the model thought is signed on whichever part
-followed; the system prompt stands beside the contents. Fields are in camelCase in JSON and in
-snake_case in the dicts of the Python SDK: each goes back as it came.
+The name of a part's field is its type; most calls have no ids, and results are matched by the name
+of the tool; the signature of a thought is on whichever part follows it; the system prompt is a
+separate field of the request. Fields are in camelCase in JSON and in snake_case in dicts of the
+Python SDK; each is written back as it was received.
 """
 
 import json
@@ -36,7 +36,6 @@ from foldmark.model.prompt_messages import (
     Result,
     Text,
     ToolMessage,
-    UserMessage,
 )
 from foldmark.model.values import Json
 from foldmark.tokens.media import media_text
@@ -44,38 +43,38 @@ from foldmark.tokens.media import media_text
 from .codec import (
     NOTHING_TO_READ,
     RESULT,
-    Answer,
-    Names,
-    Read,
-    Reply,
+    Codec,
+    NameFitter,
+    ReadMessage,
+    ReadReply,
+    ReadResult,
     UsageFields,
-    Wire,
-    as_number,
+    any_case,
+    codec_metadata,
     data_url,
-    either,
-    in_snake_case,
     is_joined,
-    kept,
-    kind_words,
-    measured,
+    json_type,
     object_at,
     objects,
-    opaque,
-    options,
+    opaque_part,
+    positive_int,
+    read_unknown_role,
+    read_usage,
+    snake_case,
+    subobject,
     text_at,
-    unknown_role,
     url_parts,
     whole_message,
     with_whole_messages,
     without,
 )
-from .exactness import as_it_came, exact, raw_unless
+from .exactness import difference_note, restore, with_difference
 
 KEY = "google"
-UNNAMED = "unnamed"  # noted of a call that has no id: the one that we made is not sent
-_WITHIN = "within"  # noted of a result: how many of its files stand inside of it
-_TEXTS = ("output", "result", "content")
-# Fields that say what a part is; one that has another, or several, stays as it is.
+UNNAMED = "unnamed"  # marks a call without an id: the id that we generated is not sent
+_WITHIN = "within"  # in the notes of a result: how many of its files are inside it
+_OUTPUT_FIELDS = ("output", "result", "content")
+# Types of parts by their fields; a part with another field or with several is kept unchanged.
 _KINDS = {
     "text": "text",
     "functionCall": "call",
@@ -85,206 +84,206 @@ _KINDS = {
     "executableCode": "other",
     "codeExecutionResult": "other",
 }
-KINDS = {form: kind for name, kind in _KINDS.items() for form in (name, in_snake_case(name))}
+KINDS = {form: kind for name, kind in _KINDS.items() for form in (name, snake_case(name))}
 usage_tokens = partial(
-    measured,
+    read_usage,
     UsageFields(
-        given="promptTokenCount",
-        made="candidatesTokenCount",
-        read="cachedContentTokenCount",
-        thought="thoughtsTokenCount",
+        input="promptTokenCount",
+        output="candidatesTokenCount",
+        cache_read="cachedContentTokenCount",
+        reasoning="thoughtsTokenCount",
         total="totalTokenCount",
-        is_thought_apart=True,
+        is_reasoning_separate=True,
     ),
 )
 _ROLES = ("user", "model", "function", None)
 _SIGNATURES = ("thoughtSignature", "thought_signature")
-_ANY_KIND = "application/octet-stream"
-_DIGITS = str.maketrans("-_", "+/")
-# Addresses that Google can reach.
-_REACHED = ("https://", "http://", "gs://")
+_UNKNOWN_MIME = "application/octet-stream"
+_TO_STANDARD = str.maketrans("-_", "+/")
+# URLs that Google can fetch.
+_REACHABLE = ("https://", "http://", "gs://")
 _REFUSALS = frozenset({
     "SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR",
     "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION",
 })  # fmt: skip
 
 
-class Gemini(Wire):
-    """The codec."""
+class Gemini(Codec):
+    """Codec for Gemini's API."""
 
     name = "gemini"
     key = KEY
     provider = "google"
 
-    # --- recognising ---
-
-    def recognises(self, messages: Sequence[Json]) -> bool:
-        """Whether this list can be of this wire."""
+    def recognizes(self, messages: Sequence[Json]) -> bool:
+        """Whether a list can have this API format."""
         return all(
             isinstance(message.get("parts"), list) and message.get("role") in _ROLES
             for message in messages
         )
 
-    def recognises_reply(self, response: Json) -> bool:
-        """Whether this is a response of this wire; where the prompt was refused, it is empty."""
+    def recognizes_reply(self, response: Json) -> bool:
+        """Whether a response has this API format; one to a refused prompt has no candidates."""
         if isinstance(response.get("candidates"), list):
             return True
-        return isinstance(either(response, "promptFeedback"), dict)
+        return isinstance(any_case(response, "promptFeedback"), dict)
 
-    # --- reading ---
-
-    def read(self, message: Json) -> Read:
-        """One content."""
+    def read(self, message: Json) -> ReadMessage:
+        """Read one content."""
         role = message.get("role")
         if role not in _ROLES:
             if isinstance(role, str):
-                return unknown_role(KEY, message)
-            raise BadInput(f"{kind_words(role)} is no role of a Gemini content")
-        given = message.get("parts")
-        reader = _PartsReader(by_model=role == "model")
-        for part in [] if given is None else objects(given, "'parts'"):
-            reader.take(part)
-        return Read(
+                return read_unknown_role(KEY, message)
+            raise BadInput(f"'role' of a Gemini content is {json_type(role)}, not a string")
+        parts = message.get("parts")
+        reader = _PartsReader(is_model=role == "model")
+        for part in [] if parts is None else objects(parts, "'parts'"):
+            reader.add(part)
+        return ReadMessage(
             role="assistant" if role == "model" else "user",
             parts=tuple(reader.parts),
-            answers=tuple(reader.answers),
+            results=tuple(reader.results),
         )
 
-    def read_reply(self, response: Json) -> Reply:
-        """A whole response, of which the first candidate is the answer."""
-        if not self.recognises_reply(response):
-            raise BadInput("this is no response of Gemini")
-        first = _first(response)
+    def read_reply(self, response: Json) -> ReadReply:
+        """Read a complete response; its first candidate is the reply."""
+        if not self.recognizes_reply(response):
+            raise BadInput("this is not a response of Gemini's API")
+        first = _first_candidate(response)
         content = {} if first.get("content") is None else object_at(first, "content")
-        read = self.read({**content, "role": "model"})
-        return Reply(
-            read=read,
-            tokens=usage_tokens(either(response, "usageMetadata")),
-            finish=_finish(response, first, read.parts),
-            model=str(either(response, "modelVersion") or ""),
-            rest=_with_first(response, without(first, "content")),
+        message = self.read({**content, "role": "model"})
+        return ReadReply(
+            message=message,
+            tokens=usage_tokens(any_case(response, "usageMetadata")),
+            finish=_finish(response, first, message.parts),
+            model=str(any_case(response, "modelVersion") or ""),
+            rest=_with_first_candidate(response, without(first, "content")),
         )
 
-    # --- writing ---
-
-    def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
-        """Shown messages on this wire."""
-        names = None if as_is else Names(longest=64, also=".:")
-        written: list[Json] = []
+    def write(self, messages: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
+        """Write prompt messages, unchanged if `as_is`, else as the API accepts them."""
+        names = None if as_is else NameFitter(max_length=64, extra=".:")
+        output: list[Json] = []
         last: PromptMessage | None = None
-        for message in with_whole_messages(shown, lambda block: whole_message(block, KEY)):
+        for message in with_whole_messages(messages, lambda block: whole_message(block, KEY)):
             if isinstance(message, dict):
-                written.append(message)
+                output.append(message)
                 last = None
                 continue
-            wrote = _content(message, names)
+            content = _content(message, names)
             if as_is:
-                along = isinstance(last, ToolMessage) and _is_joined(message)
+                is_continued = isinstance(last, ToolMessage) and is_joined(message)
             else:
-                along = bool(written) and written[-1]["role"] == wrote["role"]
-                wrote["parts"] = wrote["parts"] or ([] if along else [{"text": NOTHING_TO_READ}])
-            if along:
-                written[-1]["parts"] += wrote["parts"]
+                is_continued = bool(output) and output[-1]["role"] == content["role"]
+                if not content["parts"] and not is_continued:
+                    content["parts"] = [{"text": NOTHING_TO_READ}]
+            if is_continued:
+                output[-1]["parts"] += content["parts"]
             else:
-                written.append(wrote)
+                output.append(content)
             last = message
-        return written
+        return output
 
-    def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
-        """A response again."""
-        content = self.write(shown[:1], as_is=True)[0]
-        return _with_first(rest, {**_first(rest), "content": content})
+    def write_reply(self, messages: Sequence[PromptMessage], rest: Json) -> Json:
+        """Rebuild a response from its content and its other fields."""
+        content = self.write(messages[:1], as_is=True)[0]
+        return _with_first_candidate(rest, {**_first_candidate(rest), "content": content})
 
 
 # --- responses -----------------------------------------------------------------------------
 
 
-def _first(response: Json) -> Json:
-    """The first candidate."""
-    given = response.get("candidates")
-    found = [] if given is None else objects(given, "'candidates'")
-    return found[0] if found else {}
+def _first_candidate(response: Json) -> Json:
+    """The first candidate, or {} if there is none."""
+    value = response.get("candidates")
+    candidates = [] if value is None else objects(value, "'candidates'")
+    return candidates[0] if candidates else {}
 
 
-def _with_first(response: Json, candidate: Json) -> Json:
-    """The response with another first candidate, where it has any."""
+def _with_first_candidate(response: Json, candidate: Json) -> Json:
+    """The response with another first candidate, if it has any."""
     if not response.get("candidates"):
         return dict(response)
     return {**response, "candidates": [candidate, *response["candidates"][1:]]}
 
 
 def _finish(response: Json, first: Json, parts: Sequence[AnyPart]) -> str:
-    reason = either(first, "finishReason")
+    reason = any_case(first, "finishReason")
     if reason == "STOP":
         return finish_of(parts)
     if reason == "MAX_TOKENS":
         return "length"
-    feedback = either(response, "promptFeedback")
-    is_refused = isinstance(feedback, dict) and either(cast("Json", feedback), "blockReason")
-    return "content-filter" if is_refused or str(reason) in _REFUSALS else "other"
+    is_filtered = is_prompt_refused(response) or str(reason) in _REFUSALS
+    return "content-filter" if is_filtered else "other"
+
+
+def is_prompt_refused(response: Json) -> bool:
+    """Whether the prompt of a response was blocked."""
+    feedback = any_case(response, "promptFeedback")
+    return isinstance(feedback, dict) and bool(any_case(cast("Json", feedback), "blockReason"))
 
 
 # --- reading -------------------------------------------------------------------------------
 
 
 class _PartsReader:
-    """Takes the parts of one content; calls and results without ids are counted by their names."""
+    """Reads the parts of one content; numbers calls and results without ids by their names."""
 
-    def __init__(self, *, by_model: bool) -> None:
-        """Say whose content it is: only the model calls, only others answer."""
+    def __init__(self, *, is_model: bool) -> None:
+        """Take whether the content is the model's: only it has calls, only others have results."""
         self.parts: list[AnyPart] = []
-        self.answers: list[Answer] = []
-        self._by_model = by_model
+        self.results: list[ReadResult] = []
+        self._is_model = is_model
         self._counts: Counter[str] = Counter()
         self._after_result = False
 
-    def take(self, part: Json) -> None:
-        """The next part."""
-        field = _field(part)
-        if KINDS.get(field) == "result" and not self._by_model and _is_named(part, field):
-            self.answers.append(self._answer(part, field))
+    def add(self, part: Json) -> None:
+        """Read the next part."""
+        field = _kind_field(part)
+        if KINDS.get(field) == "result" and not self._is_model and _has_name(part, field):
+            self.results.append(self._read_result(part, field))
             self._after_result = True
             return
-        read = self._read(part, field)
-        if self._after_result and isinstance(read, FilePart):
-            # What a tool shows beside its words follows its result.
-            last = self.answers[-1]
-            self.answers[-1] = replace(last, files=(*last.files, read))
+        piece = self._read_part(part, field)
+        if self._after_result and isinstance(piece, FilePart):
+            # Files after a result belong to the tool's output.
+            last = self.results[-1]
+            self.results[-1] = replace(last, files=(*last.files, piece))
             return
         self._after_result = False
-        self.parts.append(read)
+        self.parts.append(piece)
 
-    def _read(self, part: Json, field: str) -> AnyPart:
+    def _read_part(self, part: Json, field: str) -> AnyPart:
         match KINDS.get(field):
-            # A signature may come with no words at all; it must go back all the same.
+            # A signature may come with an empty text and must be sent back all the same.
             case "text" if text_at(part, "text").strip() or not _is_signed(part):
-                return _words(part)
-            case "call" if self._by_model and _is_named(part, field):
-                return self._call(part, field)
+                return _text_part(part)
+            case "call" if self._is_model and _has_name(part, field):
+                return self._read_call(part, field)
             case "inline" | "address" if (file := _file(part, field)) is not None:
                 return file
             case _:
-                return opaque(KEY, part, _readable(part, field))
+                return opaque_part(KEY, part, _readable(part, field))
 
-    def _call(self, part: Json, field: str) -> ToolPart:
+    def _read_call(self, part: Json, field: str) -> ToolPart:
         inner = object_at(part, field)
-        given: Json = {} if inner.get("args") is None else object_at(inner, "args")
-        name, call_id, named = self._named(inner)
-        own = without(part, field) | ({} if "id" in named else {UNNAMED: True})
-        usual = {"functionCall": {**named, "args": given}, **without(own, UNNAMED)}
+        arguments: Json = {} if inner.get("args") is None else object_at(inner, "args")
+        name, call_id, identity = self._identity(inner)
+        notes = without(part, field) | ({} if "id" in identity else {UNNAMED: True})
+        canonical = {"functionCall": {**identity, "args": arguments}, **without(notes, UNNAMED)}
         return ToolPart(
             tool=name,
             call_id=call_id,
-            state=Pending(input=given),
-            metadata=kept(KEY, own | raw_unless(usual, part)),
+            state=Pending(input=arguments),
+            metadata=codec_metadata(KEY, notes | difference_note(canonical, part)),
         )
 
-    def _answer(self, part: Json, field: str) -> Answer:
+    def _read_result(self, part: Json, field: str) -> ReadResult:
         inner = object_at(part, field)
-        name, call_id, named = self._named(inner)
+        name, call_id, identity = self._identity(inner)
         output = _output(inner)
         files = _files_within(inner)
-        answer = Answer(
+        read_result = ReadResult(
             call_id=call_id,
             output=output.value,
             tool=name,
@@ -293,13 +292,13 @@ class _PartsReader:
             rest={_WITHIN: len(files)} if files else {},
             raw=part,
         )
-        of_call = {} if "id" in named else {UNNAMED: True}
-        return exact(answer, lambda result: _result(result, None)[0], KEY, of_call)
+        call_notes = {} if "id" in identity else {UNNAMED: True}
+        return with_difference(read_result, lambda item: _result(item, None)[0], KEY, call_notes)
 
-    def _named(self, inner: Json) -> tuple[str, str, Json]:
-        """The name and the id of a call or a result, and the fields that tell them.
+    def _identity(self, inner: Json) -> tuple[str, str, Json]:
+        """The name, the id and the identifying fields of a call or a result.
 
-        Where there is no id, one is made of the name and its number.
+        A missing id is generated from the name and its number.
         """
         name = text_at(inner, "name")
         if inner.get("id"):
@@ -309,14 +308,14 @@ class _PartsReader:
         return name, f"call_{name}_{self._counts[name]}", {"name": name}
 
 
-def _field(part: Json) -> str:
-    """The field that says what a part is; empty where none or several do."""
-    found = [name for name, held in part.items() if held is not None and name in KINDS]
-    return found[0] if len(found) == 1 else ""
+def _kind_field(part: Json) -> str:
+    """The field that gives the type of a part; "" if none or several do."""
+    kinds = [name for name, value in part.items() if value is not None and name in KINDS]
+    return kinds[0] if len(kinds) == 1 else ""
 
 
-def _is_named(part: Json, field: str) -> bool:
-    """Whether it is a whole call or result: where one is streamed, what follows has no name."""
+def _has_name(part: Json, field: str) -> bool:
+    """Whether a call or result is complete: later pieces of a streamed one have no name."""
     return object_at(part, field).get("name") is not None
 
 
@@ -324,16 +323,17 @@ def _is_signed(part: Json) -> bool:
     return any(part.get(name) for name in _SIGNATURES)
 
 
-def _words(part: Json) -> TextPart | ReasoningPart:
+def _text_part(part: Json) -> TextPart | ReasoningPart:
     text = text_at(part, "text")
     if part.get("thought") is True:
-        return ReasoningPart(text=text, metadata=kept(KEY, without(part, "text", "thought")))
-    return TextPart(text=text, metadata=kept(KEY, without(part, "text")))
+        metadata = codec_metadata(KEY, without(part, "text", "thought"))
+        return ReasoningPart(text=text, metadata=metadata)
+    return TextPart(text=text, metadata=codec_metadata(KEY, without(part, "text")))
 
 
 def _readable(part: Json, field: str) -> str:
-    """What others may read of code that Gemini ran, of what came of it, of half a call."""
-    inner = options(part, field)
+    """The text for other codecs of code that Gemini ran, or of its output."""
+    inner = subobject(part, field)
     for name in ("code", "output"):
         if isinstance(inner.get(name), str):
             return inner[name]
@@ -341,12 +341,12 @@ def _readable(part: Json, field: str) -> str:
 
 
 def _output(inner: Json) -> Output:
-    """What a result says."""
+    """The output of a result."""
     if inner.get("response") is None:
         return Output(type="text", value="")
     response = object_at(inner, "response")
     name, text = next(iter(response.items()), ("", None))
-    if len(response) == 1 and isinstance(text, str) and name in (*_TEXTS, "error"):
+    if len(response) == 1 and isinstance(text, str) and name in (*_OUTPUT_FIELDS, "error"):
         return Output(type="error-text" if name == "error" else "text", value=text)
     try:
         text = json.dumps(response, ensure_ascii=False, separators=(",", ":"))
@@ -356,11 +356,11 @@ def _output(inner: Json) -> Output:
 
 
 def _files_within(inner: Json) -> tuple[FilePart, ...]:
-    """The files inside of a result; none where anything else is among them."""
-    given = inner.get("parts")
+    """The files inside a result; none if anything else is among them."""
+    parts = inner.get("parts")
     files: list[FilePart] = []
-    for part in [] if given is None else objects(given, "'parts' of a functionResponse"):
-        field = _field(part)
+    for part in [] if parts is None else objects(parts, "'parts' of a functionResponse"):
+        field = _kind_field(part)
         is_file = KINDS.get(field) in ("inline", "address")
         file = _file(part, field) if is_file else None
         if file is None:
@@ -370,113 +370,110 @@ def _files_within(inner: Json) -> tuple[FilePart, ...]:
 
 
 def _file(part: Json, field: str) -> FilePart | None:
-    """A file that is inline or has an address; None where it lacks what makes it one."""
+    """Read a file that is inline or has a URL; None if it is incomplete."""
     inner = object_at(part, field)
     is_inline = KINDS[field] == "inline"
-    mime = either(inner, "mimeType")
-    data = inner.get("data") if is_inline else either(inner, "fileUri")
-    mime = _ANY_KIND if mime is None and not is_inline else mime
+    mime = any_case(inner, "mimeType")
+    data = inner.get("data") if is_inline else any_case(inner, "fileUri")
+    mime = _UNKNOWN_MIME if mime is None and not is_inline else mime
     if not isinstance(data, str) or not isinstance(mime, str):
         return None
     rest = without(part, field)
     if is_inline:
-        usual: Json = {"inlineData": {"mimeType": mime, "data": _usual_digits(data)}, **rest}
-        data = data_url(mime, _usual_digits(data))
+        canonical: Json = {"inlineData": {"mimeType": mime, "data": _standard_base64(data)}, **rest}
+        data = data_url(mime, _standard_base64(data))
     else:
-        usual = {"fileData": {"mimeType": mime, "fileUri": data}, **rest}
-    return FilePart(mime=mime, url=data, metadata=kept(KEY, rest | raw_unless(usual, part)))
+        canonical = {"fileData": {"mimeType": mime, "fileUri": data}, **rest}
+    metadata = codec_metadata(KEY, rest | difference_note(canonical, part))
+    return FilePart(mime=mime, url=data, metadata=metadata)
 
 
-def _usual_digits(data: str) -> str:
-    """Base64, not in the digits that the Python SDK writes and other providers refuse."""
+def _standard_base64(data: str) -> str:
+    """Base64 in the standard alphabet: the Python SDK writes another that providers refuse."""
     is_url_safe = ("-" in data or "_" in data) and "+" not in data and "/" not in data
-    return data.translate(_DIGITS) if is_url_safe else data
+    return data.translate(_TO_STANDARD) if is_url_safe else data
 
 
 # --- writing -------------------------------------------------------------------------------
 
 
-def _is_joined(message: PromptMessage) -> bool:
-    return isinstance(message, UserMessage) and is_joined(message)
-
-
-def _content(message: PromptMessage, names: Names | None) -> Json:
+def _content(message: PromptMessage, names: NameFitter | None) -> Json:
     if isinstance(message, ToolMessage):
-        parts = [part for held in message.content for part in _result(held, names)]
+        parts = [part for block in message.content for part in _result(block, names)]
     else:
-        found = (_part(held, names) for held in message.content)
-        parts = [part for part in found if part is not None]
+        candidates = (_part(block, names) for block in message.content)
+        parts = [part for part in candidates if part is not None]
     return {"role": "model" if isinstance(message, AssistantMessage) else "user", "parts": parts}
 
 
-def _part(block: Text | Media | Reasoning | Call, names: Names | None) -> Json | None:
-    own = options(block.provider_options, KEY)
+def _part(block: Text | Media | Reasoning | Call, names: NameFitter | None) -> Json | None:
+    notes = subobject(block.provider_options, KEY)
     match block:
-        case Text() if isinstance(own.get(BLOCK), dict):
-            return _block(block.text, own[BLOCK], as_is=names is None)
+        case Text() if isinstance(notes.get(BLOCK), dict):
+            return _block(block.text, notes[BLOCK], as_is=names is None)
         case Text():
-            is_shown = names is None or block.text.strip()
-            return {"text": block.text, **own} if is_shown else None
+            is_visible = names is None or block.text.strip()
+            return {"text": block.text, **notes} if is_visible else None
         case Reasoning():
-            is_shown = names is None or own
-            return {"text": block.text, "thought": True, **own} if is_shown else None
+            is_visible = names is None or notes
+            return {"text": block.text, "thought": True, **notes} if is_visible else None
         case Media():
-            return _media(block, own, as_is=names is None)
+            return _media(block, notes, as_is=names is None)
         case Call():
-            named = _named(block.tool_name, block.tool_call_id, own, names)
-            call = {"functionCall": {**named, "args": block.input}, **_fields(own)}
-            return as_it_came(call, own)
+            identity = _identity(block.tool_name, block.tool_call_id, notes, names)
+            call = {"functionCall": {**identity, "args": block.input}, **_fields(notes)}
+            return restore(call, notes)
 
 
-def _fields(own: Json) -> Json:
-    """The fields of a part beside what it is."""
-    return without(own, RESULT, RAW, UNNAMED)
+def _fields(notes: Json) -> Json:
+    """The fields of a part beside the one that gives its type."""
+    return without(notes, RESULT, RAW, UNNAMED)
 
 
 def _block(text: str, block: Json, *, as_is: bool) -> Json | None:
-    """What was kept as it came; half of a call is refused, and becomes words if it has any."""
+    """An opaque part; a call or result without its counterpart is refused and becomes a text."""
     if as_is:
         return dict(block)
     is_half = any(KINDS.get(name) in ("call", "result") and block[name] for name in block)
-    if is_half or all(held is None for held in block.values()):
+    if is_half or all(value is None for value in block.values()):
         return {"text": text} if text.strip() else None
     return dict(block)
 
 
-def _named(tool: str, call_id: str, call: Json, names: Names | None) -> Json:
-    """The name of a tool and, where its call had one, the id."""
+def _identity(tool: str, call_id: str, call: Json, names: NameFitter | None) -> Json:
+    """The name of a tool, and the id of its call if that had one."""
     if names is not None:
         tool, call_id = names.fit(tool), names.fit(call_id)
-    is_named = call_id and not call.get(UNNAMED)
-    return {"id": call_id, "name": tool} if is_named else {"name": tool}
+    has_id = call_id and not call.get(UNNAMED)
+    return {"id": call_id, "name": tool} if has_id else {"name": tool}
 
 
-def _result(result: Result, names: Names | None) -> list[Json]:
-    """A result, and after it the files that do not stand inside of it."""
-    own = options(result.provider_options, KEY)
-    notes = options(own, RESULT)
-    named = _named(result.tool_name, result.tool_call_id, own, names)
-    name = "error" if result.output.type == "error-text" else _TEXTS[0]
-    inner = {**named, "response": {name: result.output.value}}
+def _result(result: Result, names: NameFitter | None) -> list[Json]:
+    """A result, followed by the files that are not inside it."""
+    call_notes = subobject(result.provider_options, KEY)
+    notes = subobject(call_notes, RESULT)
+    identity = _identity(result.tool_name, result.tool_call_id, call_notes, names)
+    name = "error" if result.output.type == "error-text" else _OUTPUT_FIELDS[0]
+    inner = {**identity, "response": {name: result.output.value}}
     files = [
-        _media(file, options(file.provider_options, KEY), as_is=names is None)
+        _media(file, subobject(file.provider_options, KEY), as_is=names is None)
         for file in result.attachments
     ]
-    within = files[: as_number(notes.get(_WITHIN))]
+    within = files[: positive_int(notes.get(_WITHIN))]
     if within and not any("text" in file for file in within):
         inner["parts"], files = within, files[len(within) :]
-    return [as_it_came({"functionResponse": inner}, notes), *files]
+    return [restore({"functionResponse": inner}, notes), *files]
 
 
-def _media(block: Media, own: Json, *, as_is: bool) -> Json:
+def _media(block: Media, notes: Json, *, as_is: bool) -> Json:
     mime, data = url_parts(block.data)
-    if not as_is and data is None and not block.data.startswith(_REACHED):
+    if not as_is and data is None and not block.data.startswith(_REACHABLE):
         text = media_text(block.data, block.media_type) or ""
         return {"text": text if text.strip() else NOTHING_TO_READ}
     mime = mime or block.media_type
-    told = {"mimeType": mime} if as_is or "*" not in mime else {}
+    mime_field = {"mimeType": mime} if as_is or "*" not in mime else {}
     if data is None:
-        written: Json = {"fileData": {**told, "fileUri": block.data}}
+        block_json: Json = {"fileData": {**mime_field, "fileUri": block.data}}
     else:
-        written = {"inlineData": {**told, "data": data}}
-    return as_it_came(written | _fields(own), own)
+        block_json = {"inlineData": {**mime_field, "data": data}}
+    return restore(block_json | _fields(notes), notes)

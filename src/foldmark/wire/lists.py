@@ -1,9 +1,8 @@
-"""A list of a wire's messages, read as a whole and written back as it was.
+"""Read a whole list of API messages, and write it back unchanged.
 
-Most of what a list says is told by the messages and what the codec keeps of each. What is odd
-beyond that (results in other messages than they belong, ids used twice) is read as well as it can
-be, and what came is noted beside the first message of the stretch: so whatever was read is written
-back the same.
+Most lists can be rebuilt from our messages and the data that the codec stores with each. Irregular
+stretches (results in the wrong message, ids used twice) are read as well as possible, and the
+original is noted on the first message of the stretch, so that any list is written back unchanged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +26,7 @@ from foldmark.model.messages import (
     TextPart,
     ToolPart,
     UserInfo,
-    told_error,
+    is_error_output,
 )
 from foldmark.model.prompt_messages import (
     AssistantMessage,
@@ -43,75 +42,77 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.model.values import Frozen, Json
 
-from .codec import JOINED, Answer, Read, Reader, Wire, opaque, options
-from .exactness import as_it_came, raw_unless
-from .pairing import Weaver
+from .codec import JOINED, Codec, MessageReader, ReadMessage, ReadResult, opaque_part, subobject
+from .exactness import difference_note, restore
+from .pairing import CallPairing
 
 M = TypeVar("M")
-COVERS = "covers"  # beside what came: how many of our messages that was
+COVERS = "covers"  # beside a difference note: how many of our messages it covers
 
 
-class Decoded(Frozen):
-    """A list of a wire's messages as ours."""
+class DecodedList(Frozen):
+    """A list of API messages converted to ours."""
 
     wire: str
     messages: tuple[Message, ...]
-    origin: Origin  # with the system prompt that led the list, if one was told apart
-    answers: tuple[Answer, ...] = ()  # results of calls that were made elsewhere
+    origin: Origin  # with the system prompt at the start of the list, if separated
+    results: tuple[ReadResult, ...] = ()  # results whose calls are not in the list
 
 
-def read_list(wire: Wire, messages: Iterable[Json]) -> Decoded:
-    """Our messages for a wire's; BadInput names the message that is none."""
-    return _taken(_ListReader(wire), messages).decoded(wire)
+def read_list(codec: Codec, messages: Iterable[Json]) -> DecodedList:
+    """Convert API messages to ours. Raises BadInput, naming the message that is malformed."""
+    return _read_all(_ListReader(codec), messages).decoded(codec)
 
 
-def take_list(wire: Reader[M], messages: Iterable[M], *, prompts: bool) -> Decoded:
-    """What a list adds to a session, in which its results may have their calls."""
-    reader = _taken(_ListReader(wire, prompts=prompts, orphans=False), messages)
-    return Decoded(
-        wire=wire.name,
+def read_addition(codec: MessageReader[M], messages: Iterable[M], *, prompts: bool) -> DecodedList:
+    """Convert messages to add to a session, whose log may have the calls of their results."""
+    reader = _read_all(_ListReader(codec, prompts=prompts, keep_orphans=False), messages)
+    return DecodedList(
+        wire=codec.name,
         messages=tuple(reader.messages()),
         origin=reader.origin(),
-        answers=tuple(reader.lost),
+        results=tuple(reader.orphans),
     )
 
 
-def _taken(reader: "_ListReader[M]", messages: Iterable[M]) -> "_ListReader[M]":
+def _read_all(reader: "_ListReader[M]", messages: Iterable[M]) -> "_ListReader[M]":
     for number, message in enumerate(messages):
         try:
-            reader.take(message)
+            reader.add(message)
         except BadInput as error:
-            place = f"message {number + 1}" + (f", {error.place}" if error.place else "")
-            raise BadInput(error.cause, place=place) from None
+            location = f"message {number + 1}" + (f", {error.location}" if error.location else "")
+            raise BadInput(error.cause, location=location) from None
     return reader
 
 
-def write_list(wire: Wire, messages: Iterable[Message], origin: Origin | None = None) -> list[Json]:
-    """A wire's messages for ours, just as they came from it."""
-    written = _system(wire, origin)
-    given = tuple(messages)
-    shown: list[PromptMessage] = []
-    place = 0
-    while place < len(given):
-        odd = _verbatim(wire, given, place)
-        if odd is None:
-            shown += as_shown(given[place])
-            place += 1
+def write_list(
+    codec: Codec, messages: Iterable[Message], origin: Origin | None = None
+) -> list[Json]:
+    """Convert our messages to API messages, exactly as they were read."""
+    output = _system(codec, origin)
+    all_messages = tuple(messages)
+    prompt: list[PromptMessage] = []
+    index = 0
+    while index < len(all_messages):
+        stretch = _original_stretch(codec, all_messages, index)
+        if stretch is None:
+            prompt += to_prompt(all_messages[index])
+            index += 1
             continue
-        written += wire.write(shown, as_is=True)
-        shown = []
-        written += odd[0]
-        place += odd[1]
-    return written + wire.write(shown, as_is=True)
+        output += codec.write(prompt, as_is=True)
+        prompt = []
+        output += stretch[0]
+        index += stretch[1]
+    return output + codec.write(prompt, as_is=True)
 
 
-def _system(wire: Wire, origin: Origin | None) -> list[Json]:
+def _system(codec: Codec, origin: Origin | None) -> list[Json]:
     if origin is None:
         return []
-    kept = (origin.wire or {}).get(wire.name)
-    if isinstance(kept, list):
-        return list(cast("list[Json]", kept))
-    return wire.system(origin.system) if origin.system else []
+    originals = (origin.wire or {}).get(codec.name)
+    if isinstance(originals, list):
+        return list(cast("list[Json]", originals))
+    return codec.system(origin.system) if origin.system else []
 
 
 # --- reading -------------------------------------------------------------------------------
@@ -120,166 +121,172 @@ def _system(wire: Wire, origin: Origin | None) -> list[Json]:
 class _ListReader(Generic[M]):
     """Reads messages one by one.
 
-    With `prompts`, system prompts that lead the list are told apart from its messages; with
-    `orphans`, a result without a call becomes a text.
+    With `prompts`, system prompts at the start are separated from the messages; with
+    `keep_orphans`, a result without a call becomes a text.
     """
 
-    def __init__(self, wire: Reader[M], *, prompts: bool = True, orphans: bool = True) -> None:
-        self.lost: list[Answer] = []
-        self._wire = wire
+    def __init__(
+        self, codec: MessageReader[M], *, prompts: bool = True, keep_orphans: bool = True
+    ) -> None:
+        self.orphans: list[ReadResult] = []
+        self._reader = codec
         self._prompts = prompts
-        self._orphans = orphans
+        self._keep_orphans = keep_orphans
         self._system: list[M] = []
         self._texts: list[str] = []
-        self._given: list[M] = []
-        self._weaver = Weaver(wire.key)
-        # Where a stretch may begin: its first message as given, as ours, and the answers so far.
+        self._received: list[M] = []
+        self._pairs = CallPairing(codec.key)
+        # Where a stretch may start: counts of received messages, our messages and settled calls.
         self._starts: list[tuple[int, int, int]] = [(0, 0, 0)]
         self._count = 0
-        self._answering = False  # whether the last that was read is an answer of the model
+        self._is_after_assistant = False  # whether the last message is the assistant's
 
-    def take(self, message: M) -> None:
-        read = self._wire.read(message)
-        if read.role == "system" and self._prompts and not self._given:
+    def add(self, message: M) -> None:
+        read_message = self._reader.read(message)
+        if read_message.role == "system" and self._prompts and not self._received:
             self._system.append(message)
-            self._texts += [part.text for part in read.parts if isinstance(part, TextPart)]
+            self._texts += [part.text for part in read_message.parts if isinstance(part, TextPart)]
             return
-        joins = read.joins and self._answering
-        self._answering = read.role == "assistant"
-        if not joins and not read.answers and self._given:
-            self._starts.append((len(self._given), self._count, len(self._weaver.answered)))
-        self._given.append(message)
-        parts = read.parts
-        if read.answers:
-            parts = (*self._answered(read.answers), *parts)
+        joins = read_message.joins and self._is_after_assistant
+        self._is_after_assistant = read_message.role == "assistant"
+        if not joins and not read_message.results and self._received:
+            self._starts.append((len(self._received), self._count, len(self._pairs.settled_calls)))
+        self._received.append(message)
+        parts = read_message.parts
+        if read_message.results:
+            parts = (*self._settle(read_message.results), *parts)
         if joins:
-            self._weaver.join(parts)
-        elif parts or not read.answers:
-            self._add(read, parts)
+            self._pairs.join(parts)
+        elif parts or not read_message.results:
+            self._add(read_message, parts)
 
-    def _answered(self, answers: Sequence[Answer]) -> list[TextPart]:
-        """Give calls their results; those without a call as texts, or apart."""
-        lost = [answer for answer in answers if not self._weaver.answer(answer)]
-        if self._orphans:
-            return [orphan(answer, self._wire.key) for answer in lost]
-        self.lost += lost
+    def _settle(self, results: Sequence[ReadResult]) -> list[TextPart]:
+        """Give calls their results; the texts of results without a call, unless set aside."""
+        orphans = [result for result in results if not self._pairs.settle(result)]
+        if self._keep_orphans:
+            return [orphan_text(result, self._reader.key) for result in orphans]
+        self.orphans += orphans
         return []
 
-    def _add(self, read: Read, parts: tuple[AnyPart, ...]) -> None:
-        own: Json = {self._wire.key: read.rest} if read.rest else {}
-        if read.answers:
-            own[JOINED] = True
+    def _add(self, message: ReadMessage, parts: tuple[AnyPart, ...]) -> None:
+        notes: Json = {self._reader.key: message.rest} if message.rest else {}
+        if message.results:
+            notes[JOINED] = True
         self._count += 1
-        name = read.id or f"msg_{self._count:06d}"
-        info = UserInfo(id=name, wire=own or UNSET)
-        if read.role == "assistant":
-            info = AssistantInfo(id=name, wire=own or UNSET, tokens=read.tokens or UNSET)
-        self._weaver.add(Message(info=info, parts=parts))
+        name = message.id or f"msg_{self._count:06d}"
+        info = UserInfo(id=name, wire=notes or UNSET)
+        if message.role == "assistant":
+            info = AssistantInfo(id=name, wire=notes or UNSET, tokens=message.tokens or UNSET)
+        self._pairs.add(Message(info=info, parts=parts))
 
     def messages(self) -> list[Message]:
-        """Our messages, results with their calls."""
-        return self._weaver.rest()
+        """Our messages, with results joined to their calls."""
+        return self._pairs.flush()
 
-    def decoded(self, wire: Wire) -> Decoded:
-        """The list as it is kept: what it would be written back as is compared with what it was."""
+    def decoded(self, codec: Codec) -> DecodedList:
+        """The converted list, with notes where writing it would not give the received list."""
         messages = self.messages()
-        written = _written(wire, messages)
-        if written != self._given:
-            messages = self._kept(wire, messages, written)
-        return Decoded(wire=wire.name, messages=tuple(messages), origin=self.origin())
+        output = _write_messages(codec, messages)
+        if output != self._received:
+            messages = self._with_originals(codec, messages, output)
+        return DecodedList(wire=codec.name, messages=tuple(messages), origin=self.origin())
 
     def origin(self) -> Origin:
-        """The system prompt that led the list."""
+        """The system prompt at the start of the list."""
         if not self._system:
             return Origin()
-        return Origin(system="\n\n".join(self._texts), wire={self._wire.name: self._system})
+        return Origin(system="\n\n".join(self._texts), wire={self._reader.name: self._system})
 
-    def _kept(self, wire: Wire, messages: list[Message], written: list[Json]) -> list[Message]:
-        """Keep stretches as they came that would not be written back so; if need be, all."""
-        all_given = cast("list[Json]", self._given)
-        key, kept, place = wire.key, list(messages), 0
+    def _with_originals(
+        self, codec: Codec, messages: list[Message], output: list[Json]
+    ) -> list[Message]:
+        """Note the original of each stretch that would be written differently; else of all."""
+        received = cast("list[Json]", self._received)
+        noted, index = list(messages), 0
         starts = self._stretches()
-        ends = [*starts[1:], (len(self._given), len(messages))]
+        ends = [*starts[1:], (len(received), len(messages))]
         for (start, first), (end, last) in zip(starts, ends, strict=True):
-            given = all_given[start:end]
-            if written[place : place + len(given)] == given:
-                place += len(given)
+            originals = received[start:end]
+            if output[index : index + len(originals)] == originals:
+                index += len(originals)
                 continue
-            alone = _written(wire, messages[first:last])
-            place += len(alone)
-            if alone != given:
-                note = raw_unless(alone, given)
-                kept[first] = _with_verbatim(messages[first], key, note, last - first)
-        if write_list(wire, kept) != all_given:
-            note = raw_unless(_written(wire, messages), all_given)
-            kept = [_with_verbatim(messages[0], key, note, len(messages)), *messages[1:]]
-        return kept
+            canonical = _write_messages(codec, messages[first:last])
+            index += len(canonical)
+            if canonical != originals:
+                note = difference_note(canonical, originals)
+                noted[first] = _with_original(messages[first], codec.key, note, last - first)
+        if write_list(codec, noted) != received:
+            note = difference_note(_write_messages(codec, messages), received)
+            noted = [_with_original(messages[0], codec.key, note, len(messages)), *messages[1:]]
+        return noted
 
     def _stretches(self) -> list[tuple[int, int]]:
-        """Where stretches begin, as given and as ours: no result after it has its call before."""
-        answered = [number for number, _ in self._weaver.answered]
-        oldest = list(accumulate(reversed([*answered, len(self._given)]), min))[::-1]
-        return [(place, number) for place, number, told in self._starts if oldest[told] >= number]
+        """The starts of stretches, received and ours: no result has its call in an earlier one."""
+        called = [number for number, _ in self._pairs.settled_calls]
+        oldest = list(accumulate(reversed([*called, len(self._received)]), min))[::-1]
+        return [(start, first) for start, first, count in self._starts if oldest[count] >= first]
 
 
-def _written(wire: Wire, messages: Iterable[Message]) -> list[Json]:
-    shown: list[PromptMessage] = []
+def _write_messages(codec: Codec, messages: Iterable[Message]) -> list[Json]:
+    prompt: list[PromptMessage] = []
     for message in messages:
-        shown += as_shown(message)
-    return wire.write(shown, as_is=True)
+        prompt += to_prompt(message)
+    return codec.write(prompt, as_is=True)
 
 
-def _with_verbatim(message: Message, key: str, note: Json, covers: int) -> Message:
-    own = {**options(message.info.wire, key), **note, COVERS: covers}
-    wire = {**(message.info.wire or {}), key: own}
+def _with_original(message: Message, key: str, note: Json, covers: int) -> Message:
+    notes = {**subobject(message.info.wire, key), **note, COVERS: covers}
+    wire = {**(message.info.wire or {}), key: notes}
     return replace(message, info=replace(message.info, wire=wire))
 
 
-def orphan(answer: Answer, key: str) -> TextPart:
-    """A result without a call: a text that the program wrote."""
-    text = opaque(key, answer.raw, answer.output)
+def orphan_text(result: ReadResult, key: str) -> TextPart:
+    """A synthetic text part for a result without a call."""
+    text = opaque_part(key, result.raw, result.output)
     return replace(text, synthetic=True)
 
 
-def _verbatim(wire: Wire, messages: Sequence[Message], place: int) -> tuple[list[Json], int] | None:
-    """An odd stretch as it came, if it would still be written as it was; and how many it covers."""
-    own = options(messages[place].info.wire, wire.key)
-    covers = own.get(COVERS)
+def _original_stretch(
+    codec: Codec, messages: Sequence[Message], index: int
+) -> tuple[list[Json], int] | None:
+    """The original of an irregular stretch, if unchanged, and how many messages it covers."""
+    notes = subobject(messages[index].info.wire, codec.key)
+    covers = notes.get(COVERS)
     if not isinstance(covers, int) or covers < 1:
         return None
-    usual = _written(wire, messages[place : place + covers])
-    came = as_it_came(usual, own)
-    return None if came is usual else (came, covers)
+    canonical = _write_messages(codec, messages[index : index + covers])
+    original = restore(canonical, notes)
+    return None if original is canonical else (original, covers)
 
 
 # --- writing -------------------------------------------------------------------------------
 
 
-def as_shown(message: Message) -> list[PromptMessage]:
-    """A message just as it is: nothing hidden, nothing mended, nothing left out."""
+def to_prompt(message: Message) -> list[PromptMessage]:
+    """The prompt messages of a message as it is: nothing hidden, repaired or left out."""
     wire = message.info.wire or None
     if isinstance(message.info, UserInfo):
-        said = [held for part in message.parts if (held := _said(part)) is not None]
-        if message.parts and not said:
-            return []  # a marker, or another task of the program's own
-        words = tuple(held for held in said if not isinstance(held, Reasoning))
-        return [UserMessage(content=words, wire=wire)]
+        blocks = [block for part in message.parts if (block := _prompt_block(part)) is not None]
+        if message.parts and not blocks:
+            return []  # a marker, or another queued task
+        user_blocks = tuple(block for block in blocks if not isinstance(block, Reasoning))
+        return [UserMessage(content=user_blocks, wire=wire)]
     content: list[Text | Media | Reasoning | Call] = []
     results: list[Result] = []
     for part in message.parts:
         if isinstance(part, ToolPart):
-            call, result = _called(part)
+            call, result = _call_and_result(part)
             content.append(call)
             results += result
-        elif (said := _said(part)) is not None:
-            content.append(said)
-    shown: list[PromptMessage] = [AssistantMessage(content=tuple(content), wire=wire)]
+        elif (block := _prompt_block(part)) is not None:
+            content.append(block)
+    prompt: list[PromptMessage] = [AssistantMessage(content=tuple(content), wire=wire)]
     if results:
-        shown.append(ToolMessage(content=tuple(results)))
-    return shown
+        prompt.append(ToolMessage(content=tuple(results)))
+    return prompt
 
 
-def _said(part: object) -> Text | Media | Reasoning | None:
+def _prompt_block(part: object) -> Text | Media | Reasoning | None:
     match part:
         case TextPart():
             return Text(text=part.text, provider_options=part.metadata or None)
@@ -291,20 +298,20 @@ def _said(part: object) -> Text | Media | Reasoning | None:
             return None
 
 
-def _called(part: ToolPart) -> tuple[Call, list[Result]]:
-    given = part.metadata or None
+def _call_and_result(part: ToolPart) -> tuple[Call, list[Result]]:
+    options = part.metadata or None
     name, call_id = part.tool, part.call_id or ""
     call = Call(
         tool_call_id=call_id,
         tool_name=name,
         input=part.state.input or {},
-        provider_options=given,
+        provider_options=options,
     )
     match part.state:
         case Completed() as state:
-            kind = "error-text" if told_error(state) else "text"
+            kind = "error-text" if is_error_output(state) else "text"
             output = Output(type=kind, value=state.output)
-            files = tuple(media(held) for held in state.attachments or ())
+            files = tuple(media(file) for file in state.attachments or ())
         case Failed() as state:
             output, files = Output(type="error-text", value=state.error), ()
         case _:
@@ -314,6 +321,6 @@ def _called(part: ToolPart) -> tuple[Call, list[Result]]:
         tool_name=name,
         output=output,
         attachments=files,
-        provider_options=given,
+        provider_options=options,
     )
     return call, [result]

@@ -1,10 +1,9 @@
 """OpenAI's Chat Completions API, and the many servers that speak it.
 
-Facts of this wire: each result is a message of its own, of text alone; arguments are JSON inside
-a text; reasoning has no place in it, so vendors add fields of their own for it and want them back;
-a system prompt is a message and may stand anywhere.
-Fields that we do not know are kept one level down, under `fields`: a vendor's field is then never
-taken for one of our own notes.
+Each tool result is a message of its own with text only; arguments are JSON in a string; there is no
+field for reasoning, so vendors add their own and expect them back; a system prompt is a message
+and may be anywhere. Unknown fields are stored one level down, under `fields`, so that a vendor's
+field is never taken for one of our notes.
 """
 
 import re
@@ -43,48 +42,48 @@ from foldmark.model.values import Json
 from .breakpoints import with_breakpoints
 from .codec import (
     NOTHING_TO_READ,
-    RESULT,
-    Answer,
-    Names,
-    Read,
-    Reply,
+    Codec,
+    NameFitter,
+    ReadMessage,
+    ReadReply,
+    ReadResult,
     UsageFields,
-    Wire,
     arguments_input,
     arguments_object,
-    compact,
-    kept,
-    measured,
+    codec_metadata,
+    compact_json,
     object_at,
     objects,
-    opaque,
-    options,
+    opaque_part,
     read_output,
+    read_unknown_role,
+    read_usage,
+    result_notes,
+    subobject,
     text_at,
-    unknown_role,
     whole_message,
     with_whole_messages,
     without,
 )
-from .exactness import as_it_came, exact, raw_unless
+from .exactness import difference_note, restore, with_difference
 from .openai_chat_files import (
     KEY,
     MARKS,
     can_be_sent,
+    file_block,
     file_note,
-    known_fields,
     read_file,
-    written_file,
+    select_fields,
 )
 
-FIELDS = "fields"  # what the wire says beside what we read
-UNDER = "under"  # the fields in which a text stood that is no content
-_FORM = "form"  # of the content, where it is not the usual: "list" or "absent"
+FIELDS = "fields"  # unknown fields
+SOURCES = "under"  # fields beside the content that a text was read from
+_FORM = "form"  # of the content, if unusual: "list" or "absent"
 _ROLE = "role"
-# A call of the kind that came before `tool_calls`: one to a message, and without an id.
-_OLD = "function_call"
+# The predecessor of `tool_calls`: one call in a message, and without an id.
+_LEGACY = "function_call"
 
-_PROMPTS = ("system", "developer")
+_PROMPT_ROLES = ("system", "developer")
 _FINISH = {
     "stop": "stop",
     "tool_calls": "tool-calls",
@@ -93,31 +92,31 @@ _FINISH = {
     "content_filter": "content-filter",
 }
 usage_tokens = partial(
-    measured,
+    read_usage,
     UsageFields(
-        given="prompt_tokens",
-        made="completion_tokens",
-        read="prompt_tokens_details.cached_tokens",
-        written="cache_creation_input_tokens",  # as LiteLLM tells it
-        thought="completion_tokens_details.reasoning_tokens",
+        input="prompt_tokens",
+        output="completion_tokens",
+        cache_read="prompt_tokens_details.cached_tokens",
+        cache_write="cache_creation_input_tokens",  # LiteLLM's field
+        reasoning="completion_tokens_details.reasoning_tokens",
         total="total_tokens",
     ),
 )
-# Thinking that can be read, by the fields that vendors have for it.
-THOUGHTS = ("reasoning_content", "reasoning", "reasoning_text")
-# What else of a message or call its own server wants back; other fields are none of a request.
+# Vendors' fields for readable reasoning.
+REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
+# Fields of a message or call that servers expect back; others do not belong in a request.
 _RETURNED = frozenset(
     {
-        *THOUGHTS,
+        *REASONING_FIELDS,
         *("name", "reasoning_details", "reasoning_opaque", "thinking_blocks"),
         *("extra_content", "provider_specific_fields"),
     }
 )
-# Ids of any letters are taken, and some servers want theirs back as they were: `functions.ls:0`.
-_FITTING_ID = re.compile(r"[!-~]{1,40}")
-_IDS, _TOOLS = Names(longest=40), Names(longest=64)
-# Blocks by which a list is known to be of another wire.
-_FOREIGN = frozenset(
+# Any characters are accepted in ids, and some servers expect theirs unchanged: `functions.ls:0`.
+_VALID_ID = re.compile(r"[!-~]{1,40}")
+_CALL_IDS, _TOOL_NAMES = NameFitter(max_length=40), NameFitter(max_length=64)
+# Blocks that only other API formats have.
+_FOREIGN_BLOCKS = frozenset(
     {
         *("tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"),
         *("server_tool_use", "input_text", "output_text", "input_image", "input_file"),
@@ -127,20 +126,18 @@ _FILES_BELOW = "[Files that the tools gave back:]"
 _SEE_BELOW = "[The file follows below.]"
 
 
-class OpenAIChat(Wire):
-    """The codec."""
+class OpenAIChat(Codec):
+    """Codec for OpenAI's Chat Completions API."""
 
     name = "openai-chat"
     key = KEY
     provider = "openai"
 
-    # --- recognising ---
+    def recognizes(self, messages: Sequence[Json]) -> bool:
+        """Whether a list can have this API format."""
+        return all(self._is_possible(message) for message in messages)
 
-    def recognises(self, messages: Sequence[Json]) -> bool:
-        """Whether this list can be of this wire."""
-        return all(self._can_be(message) for message in messages)
-
-    def _can_be(self, message: Json) -> bool:
+    def _is_possible(self, message: Json) -> bool:
         content = message.get("content")
         if "type" in message or "parts" in message:
             return False
@@ -150,82 +147,79 @@ class OpenAIChat(Wire):
             return self.read(message).role != "other"
         return False
 
-    def recognises_reply(self, response: Json) -> bool:
-        """Whether this is a response of this wire."""
+    def recognizes_reply(self, response: Json) -> bool:
+        """Whether a response has this API format."""
         if response.get("object") == "chat.completion":
             return True
         choices = response.get("choices")
         first = cast("list[object]", choices)[0] if isinstance(choices, list) and choices else None
-        return bool(options(first, "message"))
+        return bool(subobject(first, "message"))
 
-    # --- reading ---
-
-    def read(self, message: Json) -> Read:
-        """One message."""
+    def read(self, message: Json) -> ReadMessage:
+        """Read one message."""
         role = text_at(message, "role")
         match role:
             case "assistant":
-                return _said_by_model(message)
+                return _read_assistant(message)
             case "tool" | "function":
-                return Read(role="user", answers=(_answer(message),))
+                return ReadMessage(role="user", results=(_read_result(message),))
             case "user" | "system" | "developer":
-                parts, rest = _content_parts(message)
+                parts, rest = _read_content(message)
                 fields = without(message, "role", "content")
-                rest |= {FIELDS: fields} if fields else {}
+                rest |= _field_notes(fields)
                 if role == "user":
-                    return Read(role="user", parts=tuple(parts), rest=rest)
-                return Read(role="system", parts=_by_program(parts), rest={_ROLE: role, **rest})
+                    return ReadMessage(role="user", parts=tuple(parts), rest=rest)
+                rest = {_ROLE: role, **rest}
+                return ReadMessage(role="system", parts=_as_synthetic(parts), rest=rest)
             case _:
-                return unknown_role(KEY, message)
+                return read_unknown_role(KEY, message)
 
-    def read_reply(self, response: Json) -> Reply:
-        """A whole response, of which the first choice is the answer."""
+    def read_reply(self, response: Json) -> ReadReply:
+        """Read a complete response; its first choice is the reply."""
         choices = objects(response.get("choices"), "'choices'")
         if not choices:
             raise BadInput("'choices' is empty")
-        read = self.read(object_at(choices[0], "message"))
-        if read.role != "assistant":
-            raise BadInput("the message of a response is not of the assistant")
+        message = self.read(object_at(choices[0], "message"))
+        if message.role != "assistant":
+            raise BadInput("the message of a response does not have the role 'assistant'")
         stop, model = choices[0].get("finish_reason"), response.get("model")
-        return Reply(
-            read=read,
+        return ReadReply(
+            message=message,
             tokens=usage_tokens(response.get("usage")),
             finish=_FINISH.get(stop, "other") if isinstance(stop, str) else "other",
             model=model if isinstance(model, str) else "",
             rest={**response, "choices": [without(choices[0], "message"), *choices[1:]]},
         )
 
-    # --- writing ---
-
-    def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
-        """Shown messages on this wire."""
-        written: list[Json] = []
-        passed: set[int] = set()  # places of those that came whole
-        for message in with_whole_messages(shown, partial(_whole, as_is=as_is)):
+    def write(self, messages: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
+        """Write prompt messages, unchanged if `as_is`, else as servers accept them."""
+        output: list[Json] = []
+        raw_indexes: set[int] = set()  # messages that pass through unchanged
+        for message in with_whole_messages(messages, partial(_raw_message, as_is=as_is)):
             match message:
                 case dict():
-                    passed.add(len(written))
-                    written.append(message)
+                    raw_indexes.add(len(output))
+                    output.append(message)
                 case UserMessage():
-                    written.append(_from_user(message, as_is=as_is))
+                    output.append(_user_message(message, as_is=as_is))
                 case AssistantMessage():
-                    written.append(_from_assistant(message, as_is=as_is))
+                    output.append(_assistant_message(message, as_is=as_is))
                 case ToolMessage():
-                    written += [_result(held, as_is=as_is) for held in message.content]
-                    written += [] if as_is else _files_of(message)
+                    output += [_write_result(item, as_is=as_is) for item in message.content]
+                    output += [] if as_is else _file_message(message)
         if not as_is:
-            # Servers that pass requests on to Anthropic take its breakpoints.
-            ours = [held for place, held in enumerate(written) if place not in passed]
+            # Servers that forward requests to Anthropic accept its breakpoints.
+            ours = [item for index, item in enumerate(output) if index not in raw_indexes]
             with_breakpoints([message for message in ours if message.get("content")])
-        return written
+        return output
 
     def system(self, text: str) -> list[Json]:
-        """One message."""
+        """The message for a system prompt."""
         return [{"role": "system", "content": text}]
 
-    def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
-        """A response again."""
-        message = self.write(shown[:1], as_is=True)[0]
+    def write_reply(self, messages: Sequence[PromptMessage], rest: Json) -> Json:
+        """Rebuild a response from its content and its other fields."""
+        message = self.write(messages[:1], as_is=True)[0]
         choices = objects(rest.get("choices"), "'choices'")
         return {**rest, "choices": [{**choices[0], "message": message}, *choices[1:]]}
 
@@ -234,14 +228,14 @@ def _is_foreign(block: object) -> bool:
     if not isinstance(block, dict):
         return True
     kind = cast("Json", block).get("type")
-    return not isinstance(kind, str) or kind in _FOREIGN or "source" in block
+    return not isinstance(kind, str) or kind in _FOREIGN_BLOCKS or "source" in block
 
 
 # --- reading -------------------------------------------------------------------------------
 
 
-def _content_parts(message: Json) -> tuple[list[TextPart | FilePart], Json]:
-    """What a message says, and what is to be noted of the form in which it does."""
+def _read_content(message: Json) -> tuple[list[TextPart | FilePart], Json]:
+    """The parts of a message's content, and a note if its form is unusual."""
     content = message.get("content", UNSET)
     if isinstance(content, str):
         return [TextPart(text=content)], {}
@@ -250,133 +244,134 @@ def _content_parts(message: Json) -> tuple[list[TextPart | FilePart], Json]:
     if content is None:
         return [], {}
     parts = [_read_part(block) for block in objects(content, "'content'")]
-    # One bare text would be written as such, and nothing as null.
+    # A single plain text would be written as a string, and no parts as null.
     is_bare = len(parts) == 1 and isinstance(parts[0], TextPart) and not parts[0].metadata
     return parts, {_FORM: "list"} if is_bare or not parts else {}
 
 
 def _read_part(block: Json) -> TextPart | FilePart:
-    """One part of the content."""
+    """Read one part of the content."""
     match block.get("type"):
         case "text":
-            own = _noted(without(block, "type", "text"))
-            return TextPart(text=text_at(block, "text"), metadata=kept(KEY, own))
+            notes = _field_notes(without(block, "type", "text"))
+            return TextPart(text=text_at(block, "text"), metadata=codec_metadata(KEY, notes))
         case "image_url" | "input_audio" | "file" if (file := read_file(block)) is not None:
             return file
         case kind:
-            said = block.get("refusal" if kind == "refusal" else "text")
-            return opaque(KEY, block, said if isinstance(said, str) else "")
+            text = block.get("refusal" if kind == "refusal" else "text")
+            return opaque_part(KEY, block, text if isinstance(text, str) else "")
 
 
-def _noted(fields: Json) -> Json:
-    """What is kept; nothing where there is nothing."""
+def _field_notes(fields: Json) -> Json:
+    """The note for unknown fields; {} if there are none."""
     return {FIELDS: fields} if fields else {}
 
 
-def _by_program(parts: Sequence[TextPart | FilePart]) -> tuple[AnyPart, ...]:
-    """A prompt amid the messages is nothing that the user asks for."""
+def _as_synthetic(parts: Sequence[TextPart | FilePart]) -> tuple[AnyPart, ...]:
+    """The parts of a system prompt, marked as not written by the user."""
     return tuple(
         replace(part, synthetic=True) if isinstance(part, TextPart) else part for part in parts
     )
 
 
-def _said_by_model(message: Json) -> Read:
-    said, rest = _content_parts(message)
+def _read_assistant(message: Json) -> ReadMessage:
+    content, rest = _read_content(message)
     fields = without(message, "role", "content")
-    # What these read they take out of the fields.
-    parts = (*_thoughts(fields), *said, *_words_beside(fields), *_calls(fields))
-    return Read(role="assistant", parts=parts, rest=rest | _noted(fields))
+    # Each of these removes what it reads from the fields.
+    parts = (*_read_reasoning(fields), *content, *_read_text_fields(fields), *_read_calls(fields))
+    return ReadMessage(role="assistant", parts=parts, rest=rest | _field_notes(fields))
 
 
-def _thoughts(fields: Json) -> list[ReasoningPart]:
-    """Thinking; what stands in two fields alike, as some servers write it, is read once."""
-    found: dict[str, list[str]] = {}
-    for name in THOUGHTS:
+def _read_reasoning(fields: Json) -> list[ReasoningPart]:
+    """Read reasoning; the same text in two fields, as some servers write it, is read once."""
+    sources: dict[str, list[str]] = {}
+    for name in REASONING_FIELDS:
         if isinstance(fields.get(name), str) and fields[name]:
-            found.setdefault(fields.pop(name), []).append(name)
+            sources.setdefault(fields.pop(name), []).append(name)
     return [
-        ReasoningPart(text=text, metadata={KEY: {UNDER: names}}) for text, names in found.items()
+        ReasoningPart(text=text, metadata={KEY: {SOURCES: names}})
+        for text, names in sources.items()
     ]
 
 
-def _words_beside(fields: Json) -> list[TextPart]:
-    """A refusal, and the transcript of what was spoken."""
-    found: list[TextPart] = []
+def _read_text_fields(fields: Json) -> list[TextPart]:
+    """Read a refusal and the transcript of audio."""
+    parts: list[TextPart] = []
     if isinstance(fields.get("refusal"), str) and fields["refusal"]:
-        own: Json = {UNDER: ["refusal"]}
-        found.append(TextPart(text=fields.pop("refusal"), metadata={KEY: own}))
-    transcript = options(fields, "audio").get("transcript")
+        notes: Json = {SOURCES: ["refusal"]}
+        parts.append(TextPart(text=fields.pop("refusal"), metadata={KEY: notes}))
+    transcript = subobject(fields, "audio").get("transcript")
     if isinstance(transcript, str) and transcript:
-        own = {UNDER: ["audio"], **_noted(without(fields.pop("audio"), "transcript"))}
-        found.append(TextPart(text=transcript, metadata={KEY: own}))
-    return found
+        audio = without(fields.pop("audio"), "transcript")
+        notes = {SOURCES: ["audio"], **_field_notes(audio)}
+        parts.append(TextPart(text=transcript, metadata={KEY: notes}))
+    return parts
 
 
-def _calls(fields: Json) -> list[ToolPart]:
+def _read_calls(fields: Json) -> list[ToolPart]:
     parts: list[ToolPart] = []
     if fields.get("tool_calls") not in (None, []):
-        parts = [read_call(held) for held in objects(fields.pop("tool_calls"), "'tool_calls'")]
-    if fields.get(_OLD) is not None:
-        parts.append(_read_old_call(object_at(fields, _OLD)))
-        del fields[_OLD]
+        parts = [read_call(call) for call in objects(fields.pop("tool_calls"), "'tool_calls'")]
+    if fields.get(_LEGACY) is not None:
+        parts.append(_read_legacy_call(object_at(fields, _LEGACY)))
+        del fields[_LEGACY]
     return parts
 
 
 def read_call(call: Json) -> ToolPart:
-    """A call: of a function, whose arguments are JSON, or of a tool that takes any text."""
+    """Read a call of a function, whose arguments are JSON, or of a tool that takes any text."""
     kind, call_id = call.get("type"), text_at(call, "id")
     if kind == "custom":
         body = object_at(call, "custom")
-        name, given = text_at(body, "name"), {"input": text_at(body, "input")}
+        name, arguments = text_at(body, "name"), {"input": text_at(body, "input")}
     elif isinstance(kind, str) and kind != "function" and "function" not in call:
-        given = options(call, kind)  # of a kind that we do not know
-        name = str(given.get("name") or kind)
+        arguments = subobject(call, kind)  # of an unknown type
+        name = str(arguments.get("name") or kind)
     else:
         body = object_at(call, "function")
-        name, given = text_at(body, "name"), arguments_input(text_at(body, "arguments"))
+        name, arguments = text_at(body, "name"), arguments_input(text_at(body, "arguments"))
+    notes = difference_note(_canonical_call(name, call_id, arguments), call, "id")
+    state = Pending(input=arguments)
+    return ToolPart(tool=name, call_id=call_id, state=state, metadata=codec_metadata(KEY, notes))
+
+
+def _read_legacy_call(call: Json) -> ToolPart:
+    """Read a call in the `function_call` field."""
+    name, arguments = text_at(call, "name"), arguments_input(text_at(call, "arguments"))
+    canonical = {"name": name, "arguments": compact_json(arguments)}
+    notes = {_LEGACY: True, **difference_note(canonical, call)}
     return ToolPart(
-        tool=name,
-        call_id=call_id,
-        state=Pending(input=given),
-        metadata=kept(KEY, raw_unless(_usual_call(name, call_id, given), call, "id")),
+        tool=name, call_id=_legacy_id(name), state=Pending(input=arguments), metadata={KEY: notes}
     )
 
 
-def _read_old_call(call: Json) -> ToolPart:
-    """A call of the old kind."""
-    name, given = text_at(call, "name"), arguments_input(text_at(call, "arguments"))
-    own = {_OLD: True, **raw_unless({"name": name, "arguments": compact(given)}, call)}
-    return ToolPart(
-        tool=name, call_id=_old_id(name), state=Pending(input=given), metadata={KEY: own}
-    )
-
-
-def _old_id(name: str) -> str:
-    """Calls of the old kind have no ids: a result belongs to the last call of its function."""
+def _legacy_id(name: str) -> str:
+    """An id for a call without one: its result belongs to the last call of the function."""
     return f"function_{name}"
 
 
-def _answer(message: Json) -> Answer:
+def _read_result(message: Json) -> ReadResult:
     name = message.get("name")
-    is_old = message["role"] == "function"
-    if is_old:
-        call_id = _old_id(text_at(message, "name"))
+    is_legacy = message["role"] == "function"
+    if is_legacy:
+        call_id = _legacy_id(text_at(message, "name"))
     else:
-        call_id = _noted_id(message) or text_at(message, "tool_call_id")
+        call_id = _listed_id(message) or text_at(message, "tool_call_id")
     output, files = read_output(message.get("content"), ("text",), read_file)
-    answer = Answer(
+    result = ReadResult(
         call_id=call_id,
         output=output,
         tool=name if isinstance(name, str) else "",
         files=files,
-        rest=_noted(without(message, "role", "content", "tool_call_id")),
+        rest=_field_notes(without(message, "role", "content", "tool_call_id")),
         raw=message,
     )
-    return exact(answer, _usual_result, KEY, {_OLD: True} if is_old else {}, "tool_call_id")
+    call_notes: Json = {_LEGACY: True} if is_legacy else {}
+    return with_difference(result, _canonical_result, KEY, call_notes, "tool_call_id")
 
 
-def _noted_id(message: Json) -> str:
-    """The id as SWE-agent notes it, in a list of its own."""
+def _listed_id(message: Json) -> str:
+    """The call id that SWE-agent writes in a list; "" if there is none."""
     ids = message.get("tool_call_ids")
     if "tool_call_id" in message or not isinstance(ids, list) or not ids:
         return ""
@@ -387,32 +382,32 @@ def _noted_id(message: Json) -> str:
 # --- writing -------------------------------------------------------------------------------
 
 
-def _whole(block: Block, *, as_is: bool) -> Json | None:
-    """A message that passes through: of an unknown role, or a result without a call."""
-    found = whole_message(block, KEY)
-    return _lone_result(block) if found is None and as_is else found
+def _raw_message(block: Block, *, as_is: bool) -> Json | None:
+    """The message that passes through: one of unknown role, or a result without a call."""
+    message = whole_message(block, KEY)
+    return _orphan_result(block) if message is None and as_is else message
 
 
-def _lone_result(block: Block) -> Json | None:
-    """The message that a result without a call was, if it is one."""
-    held = options(options(block.provider_options, KEY), BLOCK)
-    return dict(held) if held.get("role") in ("tool", "function") else None
+def _orphan_result(block: Block) -> Json | None:
+    """The original message if a block stands for a result without a call."""
+    original = subobject(subobject(block.provider_options, KEY), BLOCK)
+    return dict(original) if original.get("role") in ("tool", "function") else None
 
 
-def _from_user(message: UserMessage, *, as_is: bool) -> Json:
-    own = options(message.wire, KEY)
-    role = own[_ROLE] if own.get(_ROLE) in _PROMPTS else "user"
-    parts = _written_parts(message.content, as_is=as_is, files=as_is or role == "user")
-    content = _content(parts, own) if parts or as_is else NOTHING_TO_READ
-    return _message(role, content) | _returned(own, as_is=as_is)
+def _user_message(message: UserMessage, *, as_is: bool) -> Json:
+    notes = subobject(message.wire, KEY)
+    role = notes[_ROLE] if notes.get(_ROLE) in _PROMPT_ROLES else "user"
+    parts = _write_parts(message.content, as_is=as_is, files=as_is or role == "user")
+    content = _content(parts, notes) if parts or as_is else NOTHING_TO_READ
+    return _message(role, content) | _returned_fields(notes, as_is=as_is)
 
 
 def _message(role: str, content: Any) -> Json:
     return {"role": role} if content is UNSET else {"role": role, "content": content}
 
 
-def _content(parts: list[Json], own: Json) -> Any:
-    form = own.get(_FORM)
+def _content(parts: list[Json], notes: Json) -> Any:
+    form = notes.get(_FORM)
     if not parts and form != "list":
         return UNSET if form == "absent" else None
     text = parts[0].get("text") if len(parts) == 1 else None
@@ -421,143 +416,146 @@ def _content(parts: list[Json], own: Json) -> Any:
     return parts
 
 
-def _from_assistant(message: AssistantMessage, *, as_is: bool) -> Json:
-    own = options(message.wire, KEY)
-    beside = _returned(own, as_is=as_is)
-    said: list[Text | Media] = []
+def _assistant_message(message: AssistantMessage, *, as_is: bool) -> Json:
+    notes = subobject(message.wire, KEY)
+    fields = _returned_fields(notes, as_is=as_is)
+    blocks: list[Text | Media] = []
     calls: list[Call] = []
-    for held in message.content:
-        match held:
+    for block in message.content:
+        match block:
             case Call():
-                calls.append(held)
+                calls.append(block)
             case Reasoning():
-                _put_beside(beside, held, others="reasoning_content" if as_is else "")
-            case Text() if as_is and UNDER in options(held.provider_options, KEY):
-                _put_beside(beside, held)
+                _add_field_text(fields, block, default="reasoning_content" if as_is else "")
+            case Text() if as_is and SOURCES in subobject(block.provider_options, KEY):
+                _add_field_text(fields, block)
             case _:
-                said.append(held)
-    parts = _written_parts(said, as_is=as_is, files=as_is)
-    content = _content(parts, own)
+                blocks.append(block)
+    parts = _write_parts(blocks, as_is=as_is, files=as_is)
+    content = _content(parts, notes)
     if not as_is and not parts and (not calls or content is not UNSET):
         content = None if calls else NOTHING_TO_READ  # a list must not be empty
-    return _message("assistant", content) | beside | _written_calls(calls, as_is=as_is)
+    return _message("assistant", content) | fields | _call_fields(calls, as_is=as_is)
 
 
-def _put_beside(beside: Json, held: Text | Reasoning, others: str = "") -> None:
-    """Write a text into the fields it came from; another wire's into this one, if any."""
-    own = options(held.provider_options, KEY)
-    named = own.get(UNDER)
-    names = cast("list[str]", named) if isinstance(named, list) else [others]
+def _add_field_text(fields: Json, block: Text | Reasoning, default: str = "") -> None:
+    """Write a text into the fields it was read from; one of another format into `default`."""
+    notes = subobject(block.provider_options, KEY)
+    sources = notes.get(SOURCES)
+    names = cast("list[str]", sources) if isinstance(sources, list) else [default]
     for name in names:
         if name == "audio":
-            beside[name] = {**options(own, FIELDS), "transcript": held.text}
-        elif name and held.text:
-            before = beside.get(name)
-            beside[name] = f"{before}\n\n{held.text}" if isinstance(before, str) else held.text
+            fields[name] = {**subobject(notes, FIELDS), "transcript": block.text}
+        elif name and block.text:
+            text = fields.get(name)
+            fields[name] = f"{text}\n\n{block.text}" if isinstance(text, str) else block.text
 
 
-def _written_parts(said: Sequence[Text | Media], *, as_is: bool, files: bool) -> list[Json]:
-    """Parts of a content; where files may not stand, a note of each."""
-    written: list[Json] = []
-    for held in said:
-        own = options(held.provider_options, KEY)
-        if isinstance(held, Media):
-            file = written_file(held, as_is=as_is)
-            is_sent = files and (as_is or can_be_sent(file["type"], held.data))
-            written.append(file if is_sent else file_note(held))
-        elif isinstance(own.get(BLOCK), dict) and not _lone_result(held):
-            written.append(dict(own[BLOCK]))
-        elif as_is or held.text.strip():
-            fields = {} if UNDER in own else _returned(own, as_is=as_is, known=MARKS)
-            written.append({"type": "text", "text": held.text, **fields})
-    return written
+def _write_parts(blocks: Sequence[Text | Media], *, as_is: bool, files: bool) -> list[Json]:
+    """The parts of a content; without `files`, a note in place of each file."""
+    parts: list[Json] = []
+    for block in blocks:
+        notes = subobject(block.provider_options, KEY)
+        if isinstance(block, Media):
+            file = file_block(block, as_is=as_is)
+            is_sent = files and (as_is or can_be_sent(file["type"], block.data))
+            parts.append(file if is_sent else file_note(block))
+        elif isinstance(notes.get(BLOCK), dict) and not _orphan_result(block):
+            parts.append(dict(notes[BLOCK]))
+        elif as_is or block.text.strip():
+            own = {} if SOURCES in notes else notes
+            fields = _returned_fields(own, as_is=as_is, allowed=MARKS)
+            parts.append({"type": "text", "text": block.text, **fields})
+    return parts
 
 
-def _returned(own: Json, *, as_is: bool, known: frozenset[str] = _RETURNED) -> Json:
-    """The fields that go back: all, or those that a server knows."""
-    fields = options(own, FIELDS)
-    return dict(fields) if as_is else known_fields(fields, known)
+def _returned_fields(notes: Json, *, as_is: bool, allowed: frozenset[str] = _RETURNED) -> Json:
+    """The stored fields to send back: all if `as_is`, else the allowed ones."""
+    fields = subobject(notes, FIELDS)
+    return dict(fields) if as_is else select_fields(fields, allowed)
 
 
-def _written_calls(calls: Sequence[Call], *, as_is: bool) -> Json:
-    """The fields of a message that hold its calls."""
-    old = [call for call in calls if as_is and _is_old(call)]
-    old = old if len(old) == 1 else []
+def _call_fields(calls: Sequence[Call], *, as_is: bool) -> Json:
+    """The fields of a message for its calls."""
+    legacy = [call for call in calls if as_is and _is_legacy(call)]
+    legacy = legacy if len(legacy) == 1 else []
     fields: Json = {}
-    for call in old:
-        usual = {"name": call.tool_name, "arguments": compact(call.input)}
-        fields[_OLD] = as_it_came(usual, options(call.provider_options, KEY))
-    written = [_written_call(call, as_is=as_is) for call in calls if call not in old]
-    return fields | ({"tool_calls": written} if written else {})
+    for call in legacy:
+        canonical = {"name": call.tool_name, "arguments": compact_json(call.input)}
+        fields[_LEGACY] = restore(canonical, subobject(call.provider_options, KEY))
+    others = [_write_call(call, as_is=as_is) for call in calls if call not in legacy]
+    return fields | ({"tool_calls": others} if others else {})
 
 
-def _is_old(block: Call | Result) -> bool:
-    """Whether it is of the old kind."""
-    return options(block.provider_options, KEY).get(_OLD) is True
+def _is_legacy(block: Call | Result) -> bool:
+    """Whether a call was in the `function_call` field."""
+    return subobject(block.provider_options, KEY).get(_LEGACY) is True
 
 
-def _usual_call(name: str, call_id: str, given: Json) -> Json:
-    function = {"name": name, "arguments": compact(given)}
+def _canonical_call(name: str, call_id: str, arguments: Json) -> Json:
+    function = {"name": name, "arguments": compact_json(arguments)}
     return {"id": call_id, "type": "function", "function": function}
 
 
-def _written_call(call: Call, *, as_is: bool) -> Json:
-    usual = _usual_call(call.tool_name, call.tool_call_id, call.input)
-    own = options(call.provider_options, KEY)
-    came: Json = usual if _OLD in own else as_it_came(usual, own, "id")
+def _write_call(call: Call, *, as_is: bool) -> Json:
+    canonical = _canonical_call(call.tool_name, call.tool_call_id, call.input)
+    notes = subobject(call.provider_options, KEY)
+    original: Json = canonical if _LEGACY in notes else restore(canonical, notes, "id")
     if as_is:
-        return came
-    name, call_id = _TOOLS.fit(call.tool_name), _fitting_id(call.tool_call_id)
-    if came is usual or name != call.tool_name:
-        usual["id"], usual["function"]["name"] = call_id, name
-        return usual
-    came["id"] = usual["id"] = call_id
-    fields = known_fields(came, _RETURNED)
-    function = options(came, "function")
-    if came.get("type") == "custom":
-        body = {name: came["custom"][name] for name in ("name", "input")}
+        return original
+    name, call_id = _TOOL_NAMES.fit(call.tool_name), _fit_id(call.tool_call_id)
+    if original is canonical or name != call.tool_name:
+        canonical["id"], canonical["function"]["name"] = call_id, name
+        return canonical
+    original["id"] = canonical["id"] = call_id
+    fields = select_fields(original, _RETURNED)
+    function = subobject(original, "function")
+    if original.get("type") == "custom":
+        body = {name: original["custom"][name] for name in ("name", "input")}
         return {"id": call_id, "type": "custom", "custom": body, **fields}
     if not function:
-        return came
-    # Servers refuse arguments that are no object in JSON.
+        return original
+    # Servers refuse arguments that are not a JSON object.
     if arguments_object(function["arguments"]) is not None:
-        usual["function"]["arguments"] = function["arguments"]
-    return usual | fields
+        canonical["function"]["arguments"] = function["arguments"]
+    return canonical | fields
 
 
-def _fitting_id(call_id: str) -> str:
-    """An id that is taken."""
-    return call_id if _FITTING_ID.fullmatch(call_id) else _IDS.fit(call_id)
+def _fit_id(call_id: str) -> str:
+    """The call id in a form that servers accept."""
+    return call_id if _VALID_ID.fullmatch(call_id) else _CALL_IDS.fit(call_id)
 
 
-def _usual_result(result: Result) -> Json:
-    fields = options(options(options(result.provider_options, KEY), RESULT), FIELDS)
-    text = result.output.value
-    usual: Json = {"role": "tool", "content": text, "tool_call_id": result.tool_call_id, **fields}
+def _canonical_result(result: Result) -> Json:
+    text, call_id = result.output.value, result.tool_call_id
+    canonical: Json = {"role": "tool", "content": text, "tool_call_id": call_id}
+    canonical |= subobject(result_notes(result, KEY), FIELDS)
     if result.attachments:
-        files = [written_file(held, as_is=True) for held in result.attachments]
-        usual["content"] = [{"type": "text", "text": text}, *files]
-    if _is_old(result):
-        usual = {**without(usual, "tool_call_id"), "role": "function", "name": result.tool_name}
-    return usual
+        files = [file_block(file, as_is=True) for file in result.attachments]
+        canonical["content"] = [{"type": "text", "text": text}, *files]
+    if _is_legacy(result):
+        del canonical["tool_call_id"]
+        canonical |= {"role": "function", "name": result.tool_name}
+    return canonical
 
 
-def _result(result: Result, *, as_is: bool) -> Json:
-    own = options(options(result.provider_options, KEY), RESULT)
+def _write_result(result: Result, *, as_is: bool) -> Json:
+    notes = result_notes(result, KEY)
     text = result.output.value
-    came: Json = as_it_came(_usual_result(result), own, "tool_call_id")
+    original: Json = restore(_canonical_result(result), notes, "tool_call_id")
     if as_is:
-        return came
-    content = None if result.attachments else came.get("content")
+        return original
+    content = None if result.attachments else original.get("content")
     parts = cast("list[Json]", content) if isinstance(content, list) and text.strip() else []
-    found = [known_fields(part, MARKS | {"type", "text"}) for part in parts if _says(part)]
-    shown = text if text.strip() or not result.attachments else _SEE_BELOW
-    written = {"role": "tool", "content": found or shown, **_returned(own, as_is=False)}
-    return {**written, "tool_call_id": _fitting_id(result.tool_call_id)}
+    texts = [select_fields(part, MARKS | {"type", "text"}) for part in parts if _has_text(part)]
+    visible_text = text if text.strip() or not result.attachments else _SEE_BELOW
+    fields = _returned_fields(notes, as_is=False)
+    message = {"role": "tool", "content": texts or visible_text, **fields}
+    return {**message, "tool_call_id": _fit_id(result.tool_call_id)}
 
 
-def _says(part: object) -> bool:
-    """Whether it is a block of text that says something."""
+def _has_text(part: object) -> bool:
+    """Whether a part is a text that is not blank."""
     match part:
         case {"type": "text", "text": str(text)}:
             return bool(text.strip())
@@ -565,10 +563,10 @@ def _says(part: object) -> bool:
             return False
 
 
-def _files_of(message: ToolMessage) -> list[Json]:
-    """What cannot stand in a tool's message: the user hands it over."""
+def _file_message(message: ToolMessage) -> list[Json]:
+    """The user message with the files of results, which cannot be in tool messages."""
     files = [file for result in message.content for file in result.attachments]
     if not files:
         return []
-    parts = _written_parts(files, as_is=False, files=True)
+    parts = _write_parts(files, as_is=False, files=True)
     return [{"role": "user", "content": [{"type": "text", "text": _FILES_BELOW}, *parts]}]

@@ -1,8 +1,8 @@
-"""The items of OpenAI's Responses API, read: what each says, and what is kept beside it.
+"""Read the items of OpenAI's Responses API.
 
-Kept under `openai` in a part's metadata: `item`, the fields of the item that begins with the part;
-`rest`, those of a block inside a message; `kind`, what it was where that is not the usual; `block`,
-a whole item that only this wire can write, or with `inside` a whole block of a message.
+Stored under `openai` in a part's metadata: `item`, the fields of the item that starts with the
+part; `rest`, those of a block inside a message; `kind`, an unusual type; `block`, a whole item that
+only this codec can write, or with `inside` a whole block of a message.
 """
 
 from collections.abc import Sequence
@@ -26,76 +26,76 @@ from foldmark.model.values import Json
 
 from .codec import (
     ARGUMENTS,
-    Answer,
-    Read,
+    ReadMessage,
+    ReadResult,
     arguments_input,
-    compact,
-    kept,
-    kind_words,
+    codec_metadata,
+    compact_json,
+    json_type,
     objects,
-    opaque,
-    options,
+    opaque_part,
     read_output,
+    read_unknown_role,
+    subobject,
     text_at,
-    unknown_role,
     url_parts,
     without,
 )
-from .exactness import exact, raw_unless
+from .exactness import difference_note, with_difference
 
 KEY = "openai"
 ITEM, REST, KIND, INSIDE, ROLE = "item", "rest", "kind", "inside", "role"
-FIELD = "field"  # which field of an item holds the input of a call
+FIELD = "field"  # the field of an item that contains the input of a call
 
 CUSTOM = "custom_tool_call"
-ABOVE = ("system", "developer")  # roles above the user's
-ROLES = ("user", "assistant", *ABOVE)
+PROMPT_ROLES = ("system", "developer")
+ROLES = ("user", "assistant", *PROMPT_ROLES)
 TEXT_BLOCKS = frozenset(
     {"input_text", "output_text", "refusal", "text", "summary_text", "reasoning_text"}
 )
 _FILE_BLOCKS = frozenset({"input_image", "input_file", "computer_screenshot"})
-# Items that the program sends, not the model.
+# Items that come from the program, not from the model.
 _FROM_PROGRAM = frozenset(
     {"additional_tools", "mcp_approval_response", "compaction_trigger", "configuration_update"}
 )
-# Where a call that is neither a function's nor a custom tool's has its input.
+# Input fields of calls that are neither a function's nor a custom tool's.
 _INPUTS = ("arguments", "action", "operation", "input")
 
 
-def read_item(item: Json) -> Read:
-    """One item; BadInput where it is none."""
-    kind = kind_of(item)
+def read_item(item: Json) -> ReadMessage:
+    """Read one item. Raises BadInput if it is malformed."""
+    kind = item_type(item)
     if kind == "message":
-        return _message(item)
+        return _read_message(item)
     if kind in _FROM_PROGRAM:
-        return Read(role="user", parts=(opaque(KEY, item),))
-    if is_answer(item):
-        return Read(role="user", answers=(read_answer(item),))
+        return ReadMessage(role="user", parts=(opaque_part(KEY, item),))
+    if is_result(item):
+        return ReadMessage(role="user", results=(read_result(item),))
     part: AnyPart
     if kind == "reasoning":
-        part = _reasoning(item)
+        part = _read_reasoning(item)
     elif kind in ("function_call", CUSTOM):
-        part = _call(item, kind)
+        part = _read_call(item, kind)
     elif kind.endswith("_call") and isinstance(item.get("call_id"), str):
-        part = _other_call(item, kind)
+        part = _read_other_call(item, kind)
     else:
-        part = whole(item)
-    return Read(role="assistant", parts=(part,), joins=True)
+        part = opaque_item(item)
+    return ReadMessage(role="assistant", parts=(part,), joins=True)
 
 
-def whole(item: Json) -> TextPart:
-    """An item of the model's side that only this wire can write, with what others may read."""
+def opaque_item(item: Json) -> TextPart:
+    """A text part for an assistant item that only this codec can write."""
     output = item.get("output")
-    return opaque(KEY, item, output if isinstance(output, str) else "")
+    return opaque_part(KEY, item, output if isinstance(output, str) else "")
 
 
-def kind_of(item: Json) -> str:
-    """The type of an item, told or not."""
+def item_type(item: Json) -> str:
+    """The type of an item, stated or implied. Raises BadInput if there is none."""
     kind = item.get("type")
     if isinstance(kind, str):
         return kind
     if kind is not None:
-        raise BadInput(f"'type' is {kind_words(kind)}, not a text")
+        raise BadInput(f"'type' is {json_type(kind)}, not a string")
     if "role" in item:
         return "message"
     if set(item) <= {"id", "type"} and isinstance(item.get("id"), str):
@@ -103,106 +103,104 @@ def kind_of(item: Json) -> str:
     raise BadInput("an item has neither a type nor a role")
 
 
-def is_answer(item: Json) -> bool:
-    """Whether an item is the result of a call that it names."""
+def is_result(item: Json) -> bool:
+    """Whether an item is a tool result with the id of its call."""
     kind = item.get("type")
-    is_output = isinstance(kind, str) and (
-        kind.endswith("_call_output") or kind == "tool_search_output"
-    )
-    return is_output and isinstance(item.get("call_id"), str)
+    if not isinstance(kind, str) or not isinstance(item.get("call_id"), str):
+        return False
+    return kind.endswith("_call_output") or kind == "tool_search_output"
 
 
 # --- messages ------------------------------------------------------------------------------
 
 
-def _message(item: Json) -> Read:
+def _read_message(item: Json) -> ReadMessage:
     role, content = text_at(item, "role"), item.get("content")
     if role not in ROLES:
-        return unknown_role(KEY, item)
-    by_model = role == "assistant"
-    usual = "output_text" if by_model else "input_text"
+        return read_unknown_role(KEY, item)
+    is_assistant = role == "assistant"
+    text_type = "output_text" if is_assistant else "input_text"
     if isinstance(content, str):
-        blocks: list[Json] = [{"type": usual, "text": content}]
+        blocks: list[Json] = [{"type": text_type, "text": content}]
     else:
         blocks = objects(content, "'content'")
-    parts = tuple(_block(block, usual) for block in blocks)
+    parts = tuple(_read_block(block, text_type) for block in blocks)
     fields = without(item, "type", "role", "content")
-    written = {"type": "message", "role": role, "content": blocks, **fields}
-    own: Json = {ITEM: fields, **raw_unless(written, item)}
-    if by_model and not parts:
-        return Read(role="assistant", parts=(whole(item),), joins=True)
-    if by_model:
-        return Read(role="assistant", parts=(_marked(parts[0], own), *parts[1:]), joins=True)
-    if not own[ITEM]:
-        del own[ITEM]
+    canonical = {"type": "message", "role": role, "content": blocks, **fields}
+    notes: Json = {ITEM: fields, **difference_note(canonical, item)}
+    if is_assistant:
+        first = _with_notes(parts[0], notes) if parts else opaque_item(item)
+        return ReadMessage(role="assistant", parts=(first, *parts[1:]), joins=True)
+    if not notes[ITEM]:
+        del notes[ITEM]
     if role == "user":
-        return Read(role="user", parts=parts, rest=own)
-    # The role stands on each part too: a view may put several messages into one.
-    marked = tuple(_marked(part, {ROLE: role}) for part in parts)
-    return Read(role="system", parts=marked, rest={ROLE: role, **own})
+        return ReadMessage(role="user", parts=parts, rest=notes)
+    # Each part has the role too, since a view may merge several messages.
+    system_parts = tuple(_with_notes(part, {ROLE: role}) for part in parts)
+    return ReadMessage(role="system", parts=system_parts, rest={ROLE: role, **notes})
 
 
-def _block(block: Json, usual: str) -> TextPart | FilePart:
-    """One block of a message; `usual` is the kind of text that its role speaks in."""
+def _read_block(block: Json, text_type: str) -> TextPart | FilePart:
+    """Read one block of a message; `text_type` is the usual type of text for its role."""
     kind = block.get("type")
     if isinstance(kind, str) and kind in TEXT_BLOCKS:
         name = "refusal" if kind == "refusal" else "text"
-        own = _noted(without(block, "type", name), kind if kind != usual else "")
-        return TextPart(text=text_at(block, name), metadata=kept(KEY, own))
+        notes = _block_notes(without(block, "type", name), kind if kind != text_type else "")
+        return TextPart(text=text_at(block, name), metadata=codec_metadata(KEY, notes))
     file = read_file(block)
     return file or TextPart(text="", metadata={KEY: {BLOCK: block, INSIDE: True}})
 
 
 def read_file(block: Json) -> FilePart | None:
-    """A file that is inline or has an address; None where the provider keeps it."""
+    """Read a file that is inline or has a URL; None if the provider stores it."""
     match block:
         case {"type": "input_image" | "computer_screenshot" as kind, "image_url": str(url)} if (
             block.get("file_id") is None
         ):
-            own = _noted(without(block, "type", "image_url"))
+            notes = _block_notes(without(block, "type", "image_url"))
             mime = url_parts(url)[0] or "image/*"
         case {"type": "input_file" as kind, "file_data": str(url)} if url_parts(url)[
             1
         ] is not None and not {"file_url", "file_id"} & set(block):
-            own = _noted(without(block, "type", "file_data", "filename"))
+            notes = _block_notes(without(block, "type", "file_data", "filename"))
             mime = url_parts(url)[0] or "application/octet-stream"
         case {"type": "input_file" as kind, "file_url": str(url)} if url_parts(url)[
             1
         ] is None and not {"file_data", "file_id"} & set(block):
-            own = _noted(without(block, "type", "file_url", "filename"))
+            notes = _block_notes(without(block, "type", "file_url", "filename"))
             mime = "application/pdf"
         case _:
             return None
-    if kind != _usual_file(mime):
-        own[KIND] = kind
+    if kind != _file_block_type(mime):
+        notes[KIND] = kind
     name = block.get("filename") if kind == "input_file" else None
     if name is not None and not isinstance(name, str):
         return None
-    return FilePart(mime=mime, url=url, filename=name or UNSET, metadata=kept(KEY, own))
+    return FilePart(mime=mime, url=url, filename=name or UNSET, metadata=codec_metadata(KEY, notes))
 
 
-def written_file(file: Media) -> Json:
-    """A file as a block."""
-    own = options(file.provider_options, KEY)
+def file_block(file: Media) -> Json:
+    """The block for a file."""
+    notes = subobject(file.provider_options, KEY)
     mime, data = url_parts(file.data)
-    kind = own.get(KIND) or _usual_file(mime or file.media_type)
+    kind = notes.get(KIND) or _file_block_type(mime or file.media_type)
     if kind != "input_file":
-        return {"type": kind, "image_url": file.data, **options(own, REST)}
-    place = "file_url" if data is None else "file_data"
-    named = {"filename": file.filename} if file.filename else {}
-    return {"type": kind, place: file.data, **named, **options(own, REST)}
+        return {"type": kind, "image_url": file.data, **subobject(notes, REST)}
+    field = "file_url" if data is None else "file_data"
+    name_field = {"filename": file.filename} if file.filename else {}
+    return {"type": kind, field: file.data, **name_field, **subobject(notes, REST)}
 
 
-def _usual_file(mime: str) -> str:
-    """The kind of block that holds a file."""
+def _file_block_type(mime: str) -> str:
+    """The type of block for a file."""
     return "input_image" if mime.startswith("image/") else "input_file"
 
 
-def _noted(rest: Json, kind: str = "") -> Json:
+def _block_notes(rest: Json, kind: str = "") -> Json:
     return {**({REST: rest} if rest else {}), **({KIND: kind} if kind else {})}
 
 
-def _marked(part: TextPart | FilePart, more: Json) -> TextPart | FilePart:
+def _with_notes(part: TextPart | FilePart, more: Json) -> TextPart | FilePart:
     metadata = part.metadata or {}
     return replace(part, metadata={**metadata, KEY: {**metadata.get(KEY, {}), **more}})
 
@@ -210,92 +208,93 @@ def _marked(part: TextPart | FilePart, more: Json) -> TextPart | FilePart:
 # --- reasoning -----------------------------------------------------------------------------
 
 
-def _reasoning(item: Json) -> ReasoningPart:
+def _read_reasoning(item: Json) -> ReasoningPart:
     summary = objects(item.get("summary") or [], "'summary'")
-    own: Json = {ITEM: without(item, "type", "summary")}
+    notes: Json = {ITEM: without(item, "type", "summary")}
     texts = _texts(summary)
     is_plain = all(set(block) == {"type", "text"} for block in summary)
     content = item.get("content")
     thoughts = _texts(cast("list[object]", content)) if isinstance(content, list) else []
-    is_told = len(texts) == len(summary) < 2 and "" not in texts and is_plain
-    if not is_told or (thoughts and not texts):
-        # The text does not tell the summary: it is kept.
-        own[ITEM]["summary"] = summary
-    return ReasoningPart(text="\n\n".join(texts or thoughts), metadata={KEY: own})
+    is_derivable = len(texts) == len(summary) < 2 and "" not in texts and is_plain
+    if not is_derivable or (thoughts and not texts):
+        # The summary cannot be derived from the text.
+        notes[ITEM]["summary"] = summary
+    return ReasoningPart(text="\n\n".join(texts or thoughts), metadata={KEY: notes})
 
 
 def _texts(blocks: Sequence[object]) -> list[str]:
-    """The texts of a summary or of the thinking itself, where a model shows it."""
-    found: list[str] = []
+    """The texts of a summary, or of the reasoning itself if the model shows it."""
+    texts: list[str] = []
     for block in blocks:
         match block:
             case {"type": "summary_text" | "reasoning_text", "text": str(text)}:
-                found.append(text)
+                texts.append(text)
             case _:
                 pass
-    return found
+    return texts
 
 
 # --- calls and results ---------------------------------------------------------------------
 
 
-def _call(item: Json, kind: str) -> ToolPart:
-    """A call of a function or of a custom tool, whose input is a text."""
+def _read_call(item: Json, kind: str) -> ToolPart:
+    """Read a call of a function, or of a custom tool, whose input is a text."""
     field = "input" if kind == CUSTOM else "arguments"
     raw = text_at(item, field)
-    own = _fields(item, "name", field)
+    notes = _item_notes(item, "name", field)
     if kind == CUSTOM:
-        own[KIND] = kind
-        given: Json = {"input": raw}
+        notes[KIND] = kind
+        arguments: Json = {"input": raw}
     else:
-        given = arguments_input(raw)
-        if compact(given) != raw:
-            own[ARGUMENTS] = raw
+        arguments = arguments_input(raw)
+        if compact_json(arguments) != raw:
+            notes[ARGUMENTS] = raw
     return ToolPart(
         tool=text_at(item, "name"),
         call_id=text_at(item, "call_id"),
-        state=Pending(input=given),
-        metadata=kept(KEY, own),
+        state=Pending(input=arguments),
+        metadata=codec_metadata(KEY, notes),
     )
 
 
-def _other_call(item: Json, kind: str) -> ToolPart:
-    """A call of a tool of OpenAI's own that the program runs: a shell, a patch, a search."""
+def _read_other_call(item: Json, kind: str) -> ToolPart:
+    """Read a call of an OpenAI tool that the program runs: a shell, a patch, a search."""
     field = next((name for name in _INPUTS if isinstance(item.get(name), dict)), "")
     name = item.get("name")
-    own = {**_fields(item, field), KIND: kind, FIELD: field}
+    notes = {**_item_notes(item, field), KIND: kind, FIELD: field}
     return ToolPart(
         tool=name if isinstance(name, str) else kind.removesuffix("_call"),
         call_id=item["call_id"],
         state=Pending(input=item[field] if field else {}),
-        metadata={KEY: own},
+        metadata={KEY: notes},
     )
 
 
-def _fields(item: Json, *taken: str) -> Json:
-    fields = without(item, "type", "call_id", *taken)
+def _item_notes(item: Json, *excluded: str) -> Json:
+    fields = without(item, "type", "call_id", *excluded)
     return {ITEM: fields} if fields else {}
 
 
-def read_answer(item: Json) -> Answer:
-    """The result of a call."""
-    carried = item.get("output", item.get("tools"))
-    blocks = answer_blocks(carried)
-    if blocks is None and not isinstance(carried, str) and {"output", "tools"} & set(item):
-        carried = compact(carried)
-    text, files = read_output(carried if blocks is None else blocks, TEXT_BLOCKS, read_file)
-    answer = Answer(call_id=item["call_id"], output=text, files=files, raw=item)
+def read_result(item: Json) -> ReadResult:
+    """Read the result of a call."""
+    output = item.get("output", item.get("tools"))
+    blocks = output_blocks(output)
+    if blocks is None and not isinstance(output, str) and {"output", "tools"} & set(item):
+        output = compact_json(output)
+    text, files = read_output(output if blocks is None else blocks, TEXT_BLOCKS, read_file)
+    result = ReadResult(call_id=item["call_id"], output=text, files=files, raw=item)
     is_custom = item["type"] == "custom_tool_call_output"
-    return exact(answer, usual_result, KEY, {KIND: CUSTOM} if is_custom else {}, "call_id")
+    call_notes: Json = {KIND: CUSTOM} if is_custom else {}
+    return with_difference(result, canonical_result, KEY, call_notes, "call_id")
 
 
-def usual_result(result: Result) -> Json:
-    """A result with what it carries: a text, or blocks where there are files."""
-    is_custom = options(result.provider_options, KEY).get(KIND) == CUSTOM
+def canonical_result(result: Result) -> Json:
+    """The item for a result; its output is a text, or blocks if there are files."""
+    is_custom = subobject(result.provider_options, KEY).get(KIND) == CUSTOM
     text = result.output.value
     output: Any = text
     if result.attachments:
-        output = [written_file(file) for file in result.attachments]
+        output = [file_block(file) for file in result.attachments]
         output = [{"type": "input_text", "text": text}, *output] if text.strip() else output
     return {
         "type": "custom_tool_call_output" if is_custom else "function_call_output",
@@ -304,13 +303,13 @@ def usual_result(result: Result) -> Json:
     }
 
 
-def answer_blocks(carried: object) -> list[Json] | None:
-    """The blocks that an output is made of, or the one that it is; None where it is other JSON."""
-    if isinstance(carried, dict) and read_file(cast("Json", carried)) is not None:
-        return [cast("Json", carried)]
-    if not isinstance(carried, list):
+def output_blocks(output: object) -> list[Json] | None:
+    """The blocks of an output that is a list of blocks or a file; None for other JSON."""
+    if isinstance(output, dict) and read_file(cast("Json", output)) is not None:
+        return [cast("Json", output)]
+    if not isinstance(output, list):
         return None
-    found = cast("list[Any]", carried)
-    kinds = [cast("Json", held).get("type") if isinstance(held, dict) else None for held in found]
+    items = cast("list[Any]", output)
+    kinds = [cast("Json", item).get("type") if isinstance(item, dict) else None for item in items]
     are_blocks = all(isinstance(kind, str) for kind in kinds)
-    return found if are_blocks and (TEXT_BLOCKS | _FILE_BLOCKS) & set(kinds) else None
+    return items if are_blocks and (TEXT_BLOCKS | _FILE_BLOCKS) & set(kinds) else None

@@ -1,8 +1,8 @@
 """OpenAI's Responses API.
 
-Facts of this wire: a list is made of items, of which several are one answer of the model; results
-are items of their own after their calls; arguments are JSON inside a text; thinking goes back only
-encrypted and before the item it led to; the system prompt stands beside the items.
+A list consists of items, and several items form one reply; tool results are items after their
+calls; arguments are JSON in a string; reasoning is accepted only encrypted and before the item it
+led to; the system prompt is a separate field of the request.
 """
 
 from collections.abc import Sequence
@@ -25,45 +25,45 @@ from foldmark.model.values import Json
 
 from .codec import (
     ARGUMENTS,
-    RESULT,
-    Names,
-    Read,
-    Reply,
+    Codec,
+    NameFitter,
+    ReadMessage,
+    ReadReply,
     UsageFields,
-    Wire,
     arguments_input,
     arguments_object,
-    compact,
-    measured,
+    compact_json,
     objects,
-    opaque,
-    options,
+    opaque_part,
+    read_usage,
+    result_notes,
+    subobject,
     without,
 )
-from .exactness import as_it_came
+from .exactness import restore
 from .openai_items import (
-    ABOVE,
     CUSTOM,
     FIELD,
     INSIDE,
     ITEM,
     KEY,
     KIND,
+    PROMPT_ROLES,
     REST,
     ROLE,
     ROLES,
     TEXT_BLOCKS,
-    answer_blocks,
-    is_answer,
+    canonical_result,
+    file_block,
+    is_result,
+    opaque_item,
+    output_blocks,
     read_item,
-    usual_result,
-    whole,
-    written_file,
 )
-from .openai_request import Request
+from .openai_request import RequestItems
 
 _BLOCKS = TEXT_BLOCKS - {"text"} | {"input_image", "input_file", "input_audio"}
-# Items beside messages, calls and their results by which a list is known to be of this wire.
+# Items that only this format has, beside messages, calls and their results.
 _KINDS = frozenset(
     {
         "reasoning",
@@ -82,83 +82,77 @@ _KINDS = frozenset(
 )
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content-filter"}
 usage_tokens = partial(
-    measured,
+    read_usage,
     UsageFields(
-        given="input_tokens",
-        made="output_tokens",
-        read="input_tokens_details.cached_tokens",
-        written="input_tokens_details.cache_write_tokens",
-        thought="output_tokens_details.reasoning_tokens",
+        input="input_tokens",
+        output="output_tokens",
+        cache_read="input_tokens_details.cached_tokens",
+        cache_write="input_tokens_details.cache_write_tokens",
+        reasoning="output_tokens_details.reasoning_tokens",
         total="total_tokens",
     ),
 )
-# How OpenCode names fields of an item in the metadata of a part.
+# OpenCode's names for fields of an item in the metadata of a part.
 _OPENCODE = {"itemId": "id", "reasoningEncryptedContent": "encrypted_content", "phase": "phase"}
 
 
-class OpenAIResponses(Wire):
-    """The codec."""
+class OpenAIResponses(Codec):
+    """Codec for OpenAI's Responses API."""
 
     name = "openai-responses"
     key = KEY
     provider = "openai"
 
-    # --- recognising ---
+    def recognizes(self, messages: Sequence[Json]) -> bool:
+        """Whether a list can have this API format; messages without a type are not enough."""
+        has_type = any(isinstance(item.get("type"), str) for item in messages)
+        return has_type and all(_is_possible(item) for item in messages)
 
-    def recognises(self, messages: Sequence[Json]) -> bool:
-        """Whether this list can be of this wire; bare messages alone do not tell."""
-        is_told = any(isinstance(item.get("type"), str) for item in messages)
-        return is_told and all(_can_be(item) for item in messages)
-
-    def recognises_reply(self, response: Json) -> bool:
-        """Whether this is a response of this wire."""
+    def recognizes_reply(self, response: Json) -> bool:
+        """Whether a response has this API format."""
         return response.get("object") == "response" and isinstance(response.get("output"), list)
 
-    # --- reading ---
-
-    def read(self, message: Json) -> Read:
-        """One item."""
+    def read(self, message: Json) -> ReadMessage:
+        """Read one item."""
         return read_item(message)
 
-    def read_reply(self, response: Json) -> Reply:
-        """A whole response."""
+    def read_reply(self, response: Json) -> ReadReply:
+        """Read a complete response."""
         items = objects(response.get("output"), "'output'")
         parts: list[AnyPart] = []
-        answered = {item["call_id"] for item in items if is_answer(item)}
+        answered_calls = {item["call_id"] for item in items if is_result(item)}
         for item in items:
-            read = read_item(item)
+            message = read_item(item)
             call_id = item.get("call_id")
-            if isinstance(call_id, str) and call_id in answered:
-                parts.append(opaque(KEY, item))  # the provider ran this itself
+            if isinstance(call_id, str) and call_id in answered_calls:
+                parts.append(opaque_part(KEY, item))  # the provider ran this call itself
             else:
-                parts += read.parts if read.role == "assistant" else (whole(item),)
-        return Reply(
-            read=Read(role="assistant", parts=tuple(parts)),
+                parts += message.parts if message.role == "assistant" else (opaque_item(item),)
+        return ReadReply(
+            message=ReadMessage(role="assistant", parts=tuple(parts)),
             tokens=usage_tokens(response.get("usage")),
             finish=_finish(response, parts),
             model=str(response.get("model") or ""),
             rest=without(response, "output"),
         )
 
-    # --- writing ---
+    def write(self, messages: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
+        """Write prompt messages, unchanged if `as_is`, else as the API accepts them."""
+        writer = _ItemWriter(None if as_is else NameFitter(max_length=64))
+        request = RequestItems()
+        output: list[Json] = []
+        for index, message in enumerate(messages):
+            after = messages[index + 1] if index + 1 < len(messages) else None
+            items = writer.write(message, after.content if isinstance(after, ToolMessage) else ())
+            output += items if as_is else request.fit(items, message.role)
+        return output
 
-    def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
-        """Shown messages on this wire."""
-        items = _Items(None if as_is else Names(longest=64))
-        request = Request()
-        written: list[Json] = []
-        for place, message in enumerate(shown):
-            after = shown[place + 1] if place + 1 < len(shown) else None
-            found = items.of(message, after.content if isinstance(after, ToolMessage) else ())
-            written += found if as_is else request.taken(found, message.role)
-        return written
-
-    def write_reply(self, shown: Sequence[PromptMessage], rest: Json) -> Json:
-        """A response again."""
-        return {**rest, "output": self.write(shown[:1], as_is=True)}
+    def write_reply(self, messages: Sequence[PromptMessage], rest: Json) -> Json:
+        """Rebuild a response from its content and its other fields."""
+        return {**rest, "output": self.write(messages[:1], as_is=True)}
 
 
-def _can_be(item: Json) -> bool:
+def _is_possible(item: Json) -> bool:
     kind = item.get("type")
     if isinstance(kind, str) and kind != "message":
         return kind in _KINDS or kind.endswith(("_call", "_call_output"))
@@ -178,7 +172,7 @@ def _finish(response: Json, parts: Sequence[AnyPart]) -> str:
         case "completed":
             return finish_of(parts)
         case "incomplete":
-            reason = options(response, "incomplete_details").get("reason")
+            reason = subobject(response, "incomplete_details").get("reason")
             return _INCOMPLETE.get(reason, "other") if isinstance(reason, str) else "other"
         case _:
             return "other"
@@ -187,91 +181,95 @@ def _finish(response: Json, parts: Sequence[AnyPart]) -> str:
 # --- writing -------------------------------------------------------------------------------
 
 
-class _Items:
-    """Writes the items of messages, one after the other; with names, for a provider to take."""
+class _ItemWriter:
+    """Writes the items of consecutive messages: with `names` as the API accepts them."""
 
-    def __init__(self, names: Names | None) -> None:
+    def __init__(self, names: NameFitter | None) -> None:
         self._names = names
-        self._results: dict[str, Result] = {}  # of the last calls
-        self._written: list[Json] = []
-        self._open: Json | None = None  # the message that blocks go into
-        self._begun: list[tuple[int, Json]] = []  # places of messages, and what is kept of them
+        self._results: dict[str, Result] = {}  # results of the last calls by id
+        self._items: list[Json] = []
+        self._current: Json | None = None  # the message that blocks are added to
+        self._notes: list[tuple[int, Json]] = []  # indexes and notes of messages
 
-    def of(self, message: PromptMessage, results: Sequence[Result]) -> list[Json]:
-        """The items of a message; `results` are those that come after it."""
+    def write(self, message: PromptMessage, results: Sequence[Result]) -> list[Json]:
+        """The items of a message; `results` are those in the message after it."""
         if isinstance(message, ToolMessage):
-            return [self._result(result) for result in message.content]
+            return [self._write_result(result) for result in message.content]
         self._results = {result.tool_call_id: result for result in results}
-        self._written, self._open, self._begun = [], None, []
+        self._items, self._current, self._notes = [], None, []
         match message:
             case UserMessage():
-                self._user(message)
+                self._write_user(message)
             case AssistantMessage():
-                self._assistant(message)
+                self._write_assistant(message)
         if self._names is None:
-            for place, own in self._begun:
-                self._written[place] = as_it_came(self._written[place], own)
-        return self._written
+            for index, notes in self._notes:
+                self._items[index] = restore(self._items[index], notes)
+        return self._items
 
-    def _user(self, message: UserMessage) -> None:
-        own = options(message.wire, KEY)
-        usual = own.get(ROLE)
+    def _write_user(self, message: UserMessage) -> None:
+        notes = subobject(message.wire, KEY)
+        default_role = notes.get(ROLE)
         for block in message.content:
-            marks = options(block.provider_options, KEY)
-            role = marks.get(ROLE, usual)
-            role = role if role in ABOVE else "user"
-            if _is_item(block, marks):
-                self._add(dict(marks[BLOCK]))
+            block_notes = subobject(block.provider_options, KEY)
+            role = block_notes.get(ROLE, default_role)
+            role = role if role in PROMPT_ROLES else "user"
+            if _is_item(block, block_notes):
+                self._add(dict(block_notes[BLOCK]))
                 continue
-            if self._open is None or self._open["role"] != role:
-                self._begin(role, own)
-            self._say(block, marks, "input_text")
+            if self._current is None or self._current["role"] != role:
+                self._start_message(role, notes)
+            self._add_block(block, block_notes, "input_text")
         if not message.content:
-            self._begin(usual if usual in ABOVE else "user", own)
+            self._start_message(default_role if default_role in PROMPT_ROLES else "user", notes)
 
-    def _assistant(self, message: AssistantMessage) -> None:
+    def _write_assistant(self, message: AssistantMessage) -> None:
         for block in message.content:
-            own = options(block.provider_options, KEY)
+            notes = subobject(block.provider_options, KEY)
             match block:
                 case Reasoning():
-                    self._think(block, own)
+                    self._add_reasoning(block, notes)
                 case Call():
-                    self._add(self._call(block, own))
-                case Text() if _is_item(block, own):
-                    self._add(dict(own[BLOCK]))
+                    self._add(self._write_call(block, notes))
+                case Text() if _is_item(block, notes):
+                    self._add(dict(notes[BLOCK]))
                 case _:
-                    fields = _fields(own)
-                    if self._open is None or ITEM in own or _other_id(self._open, fields):
-                        self._begin("assistant", {**own, ITEM: fields})
-                    self._say(block, own, "output_text")
+                    fields = _fields(notes)
+                    if ITEM in notes or self._is_other_message(fields):
+                        self._start_message("assistant", {**notes, ITEM: fields})
+                    self._add_block(block, notes, "output_text")
+
+    def _is_other_message(self, fields: Json) -> bool:
+        """Whether a block with these item fields does not belong to the current message."""
+        return self._current is None or ("id" in fields and self._current.get("id") != fields["id"])
 
     def _add(self, item: Json) -> None:
-        self._written.append(item)
-        self._open = None
+        self._items.append(item)
+        self._current = None
 
-    def _begin(self, role: str, own: Json) -> None:
-        item: Json = {"type": "message", "role": role, "content": [], **options(own, ITEM)}
-        self._begun.append((len(self._written), own))
+    def _start_message(self, role: str, notes: Json) -> None:
+        item: Json = {"type": "message", "role": role, "content": [], **subobject(notes, ITEM)}
+        self._notes.append((len(self._items), notes))
         self._add(item)
-        self._open = item
+        self._current = item
 
-    def _say(self, block: Text | Media, own: Json, usual: str) -> None:
-        if self._open is not None:
-            self._open["content"].append(_block(block, own, usual))
+    def _add_block(self, block: Text | Media, notes: Json, text_type: str) -> None:
+        if self._current is not None:
+            self._current["content"].append(_block(block, notes, text_type))
 
-    def _think(self, block: Reasoning, own: Json) -> None:
-        item = {"type": "reasoning", "summary": _summary(block.text), **_fields(own)}
-        last = self._written[-1] if self._written else {}
+    def _add_reasoning(self, block: Reasoning, notes: Json) -> None:
+        item = {"type": "reasoning", "summary": _summary(block.text), **_fields(notes)}
+        last = self._items[-1] if self._items else {}
         is_same = last.get("type") == "reasoning" and last.get("id") == item.get("id")
-        if is_same and isinstance(own.get("itemId"), str):
+        if is_same and isinstance(notes.get("itemId"), str):
             # OpenCode has a part for each text of a summary.
             last["summary"] = [*last["summary"], *item["summary"]]
             last.update(without(item, "type", "summary"))
         else:
             self._add(item)
 
-    def _call(self, call: Call, own: Json) -> Json:
-        kind = own.get(KIND)
+    def _write_call(self, call: Call, notes: Json) -> Json:
+        kind = notes.get(KIND)
         call_id, name = call.tool_call_id, call.tool_name
         if self._names is not None:
             call_id, name = self._names.fit(call_id), self._names.fit(name)
@@ -280,96 +278,85 @@ class _Items:
             item["input"] = _text_input(call)
         elif isinstance(kind, str) and self._keeps_kind(call.tool_call_id, kind):
             item = {"type": kind, "call_id": call_id}
-            if own.get(FIELD):
-                item[own[FIELD]] = call.input
+            if notes.get(FIELD):
+                item[notes[FIELD]] = call.input
         else:
-            arguments = _arguments(call, own, as_is=self._names is None)
-            fields = {} if isinstance(kind, str) else _fields(own)
-            return {
-                "type": "function_call",
-                "call_id": call_id,
-                "name": name,
-                "arguments": arguments,
-                **fields,
-            }
-        return item | _fields(own)
+            arguments = _arguments(call, notes, as_is=self._names is None)
+            fields = {} if isinstance(kind, str) else _fields(notes)
+            item = {"type": "function_call", "call_id": call_id, "name": name}
+            return {**item, "arguments": arguments, **fields}
+        return item | _fields(notes)
 
     def _keeps_kind(self, call_id: str, kind: str) -> bool:
-        """Whether a call of OpenAI's own tools and its result are written as they came.
+        """Whether a call of an OpenAI tool and its result keep their types.
 
-        They cannot be made to fit: where a result is not what these tools give, or has changed,
-        the call becomes one of a function.
+        If the result has changed or is not of the tool's type, the call is written as a function's.
         """
         if self._names is None:
             return True
         result = self._results.get(call_id)
         if result is None or kind == CUSTOM:
             return False
-        usual = "tool_search_output" if kind == "tool_search_call" else f"{kind}_output"
-        return _result_as_it_came(result)["type"] == usual
+        result_type = "tool_search_output" if kind == "tool_search_call" else f"{kind}_output"
+        return _restore_result(result)["type"] == result_type
 
-    def _result(self, result: Result) -> Json:
-        item = _result_as_it_came(result)
+    def _write_result(self, result: Result) -> Json:
+        item = _restore_result(result)
         if self._names is None:
             return item
         call_id = self._names.fit(result.tool_call_id)
-        kind = options(result.provider_options, KEY).get(KIND)
+        kind = subobject(result.provider_options, KEY).get(KIND)
         if isinstance(kind, str) and self._keeps_kind(result.tool_call_id, kind):
             return {**item, "call_id": call_id}
-        blocks = answer_blocks(item.get("output"))
+        blocks = output_blocks(item.get("output"))
         output = {} if blocks is None else {"output": blocks}
-        return {**usual_result(result), "call_id": call_id, **output}
+        return {**canonical_result(result), "call_id": call_id, **output}
 
 
-def _result_as_it_came(result: Result) -> Json:
-    kept = options(options(result.provider_options, KEY), RESULT)
-    return as_it_came(usual_result(result), kept, "call_id")
+def _restore_result(result: Result) -> Json:
+    return restore(canonical_result(result), result_notes(result, KEY), "call_id")
 
 
-def _is_item(block: Text | Media, own: Json) -> bool:
-    """Whether a text stands for a whole item."""
-    return isinstance(block, Text) and isinstance(own.get(BLOCK), dict) and INSIDE not in own
+def _is_item(block: Text | Media, notes: Json) -> bool:
+    """Whether a text block stands for a whole item."""
+    return isinstance(block, Text) and isinstance(notes.get(BLOCK), dict) and INSIDE not in notes
 
 
-def _fields(own: Json) -> Json:
-    """The fields of an item, as we keep them or as OpenCode does."""
-    if ITEM in own:
-        return options(own, ITEM)
-    named = {ours: own.get(theirs) for theirs, ours in _OPENCODE.items()}
-    return {name: held for name, held in named.items() if isinstance(held, str)}
+def _fields(notes: Json) -> Json:
+    """The fields of an item, as stored by us or by OpenCode."""
+    if ITEM in notes:
+        return subobject(notes, ITEM)
+    values = {ours: notes.get(theirs) for theirs, ours in _OPENCODE.items()}
+    return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
-def _other_id(item: Json, fields: Json) -> bool:
-    return "id" in fields and item.get("id") != fields["id"]
-
-
-def _block(block: Text | Media, own: Json, usual: str) -> Json:
-    """A block of a message."""
+def _block(block: Text | Media, notes: Json, text_type: str) -> Json:
+    """The block of a message."""
     if isinstance(block, Media):
-        return written_file(block)
-    if isinstance(own.get(BLOCK), dict):
-        return dict(own[BLOCK])
-    kind = own.get(KIND, usual)
+        return file_block(block)
+    if isinstance(notes.get(BLOCK), dict):
+        return dict(notes[BLOCK])
+    kind = notes.get(KIND, text_type)
     name = "refusal" if kind == "refusal" else "text"
-    return {"type": kind, name: block.text, **options(own, REST)}
+    return {"type": kind, name: block.text, **subobject(notes, REST)}
 
 
 def _summary(text: str) -> list[Json]:
     return [{"type": "summary_text", "text": text}] if text else []
 
 
-def _arguments(call: Call, own: Json, *, as_is: bool) -> str:
-    raw = own.get(ARGUMENTS)
+def _arguments(call: Call, notes: Json, *, as_is: bool) -> str:
+    raw = notes.get(ARGUMENTS)
     if not isinstance(raw, str) or arguments_input(raw) != call.input:
-        return compact(call.input)
-    is_taken = as_is or arguments_object(raw) is not None
-    return raw if is_taken else compact(call.input)
+        return compact_json(call.input)
+    is_accepted = as_is or arguments_object(raw) is not None
+    return raw if is_accepted else compact_json(call.input)
 
 
 def _text_input(call: Call) -> str:
-    """The input of a custom tool."""
+    """The input text of a custom tool."""
     match call.input:
         case {"input": str(text), **rest} if not rest:
             return text
         case _:
-            return compact(call.input)
+            return compact_json(call.input)

@@ -1,4 +1,4 @@
-"""Plain JSON of what a program has at hand: dicts, or the objects of the providers' SDKs."""
+"""Convert dicts and objects of the providers' SDKs to plain JSON values."""
 
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
@@ -7,24 +7,24 @@ from typing import Any, cast
 from foldmark.errors import BadInput
 from foldmark.model.values import Json
 
-_DEEPEST = 200
+_MAX_DEPTH = 200
 
 
 def plain(value: object) -> Any:
-    """Plain JSON of a value; BadInput where it is none."""
+    """The plain JSON of a value. Raises BadInput if it has none."""
     return _plain(value, 0)
 
 
 def plain_object(value: object) -> Json:
-    """The same of what must be an object."""
-    found = plain(value)
-    if not isinstance(found, dict):
+    """The plain JSON of a value that must be an object."""
+    result = plain(value)
+    if not isinstance(result, dict):
         raise BadInput(f"an object is expected, not {type(value).__name__}")
-    return cast("Json", found)
+    return cast("Json", result)
 
 
 def plain_objects(values: object) -> list[Json]:
-    """The same of a list of them."""
+    """The plain JSON of a list of objects."""
     is_one = isinstance(values, str | bytes | Mapping) or is_sdk_object(values)
     if is_one or not isinstance(values, Iterable):
         kind = type(cast("object", values)).__name__
@@ -33,49 +33,49 @@ def plain_objects(values: object) -> list[Json]:
 
 
 def is_sdk_object(value: object) -> bool:
-    """Whether this is an object of one of the official SDKs, which are pydantic models."""
+    """Whether a value is an object of an official SDK, that is a pydantic model."""
     return hasattr(value, "model_dump")
 
 
 def _plain(value: object, depth: int) -> Any:
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         raise BadInput("nested too deeply")
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
-        return str.__str__(value)  # an SDK's enumerations are texts, and more
+        return str.__str__(value)  # enumerations of SDKs are subclasses of str
     if isinstance(value, bytes):
-        # Dicts of Gemini's SDK hold signatures so; its objects write them in these digits.
+        # Signatures in dicts of Gemini's SDK; its objects dump them in the same alphabet.
         return urlsafe_b64encode(value).decode()
     if isinstance(value, dict):
         return _plain_dict(cast("dict[object, object]", value), depth)
     if isinstance(value, list | tuple):
-        return [_plain(held, depth + 1) for held in cast("list[object]", value)]
-    return _of_object(value, depth)
+        return [_plain(item, depth + 1) for item in cast("list[object]", value)]
+    return _plain_sdk_object(value, depth)
 
 
 def _plain_dict(value: dict[object, object], depth: int) -> Json:
-    found: Json = {}
-    for name, held in value.items():
+    fields: Json = {}
+    for name, item in value.items():
         if not isinstance(name, str):
-            raise BadInput(f"the name of a field is a text, not {type(name).__name__}")
-        found[name] = _plain(held, depth + 1)
-    return found
+            raise BadInput(f"the name of a field must be a string, not {type(name).__name__}")
+        fields[name] = _plain(item, depth + 1)
+    return fields
 
 
-def _of_object(value: object, depth: int) -> Any:
-    """The official SDKs' objects are pydantic models; fields that were not given stay absent."""
+def _plain_sdk_object(value: object, depth: int) -> Any:
+    """The plain JSON of an SDK object, a pydantic model; fields that are unset stay absent."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
-        raise BadInput(f"{type(value).__name__} is neither JSON nor an SDK's object")
+        raise BadInput(f"{type(value).__name__} is neither JSON nor an SDK object")
     try:
-        # An API may answer in shapes that its SDK does not know yet: no reason to warn.
-        found = dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
+        # An API may reply in shapes that its SDK does not know yet: no reason to warn.
+        fields = dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
     except (TypeError, ValueError) as error:
         raise BadInput(f"{type(value).__name__} cannot be written as JSON: {error}") from None
-    # A role that follows from the kind of object is not among the fields that were given.
+    # A role that is a class default counts as unset, but is needed.
     role = getattr(value, "role", None)
-    read: object = _plain(found, depth + 1)
-    if isinstance(role, str) and isinstance(read, dict):
-        return {"role": str.__str__(role), **cast("Json", read)}
-    return read
+    result: object = _plain(fields, depth + 1)
+    if isinstance(role, str) and isinstance(result, dict):
+        return {"role": str.__str__(role), **cast("Json", result)}
+    return result

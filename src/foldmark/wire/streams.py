@@ -1,8 +1,8 @@
-"""A streamed answer, put together: the response that its API would have given without streaming.
+"""Join a streamed reply into the response that its API would have given without streaming.
 
-Chunks are an SDK's objects or their JSON; their wire is recognised by the first that tells it. What
-an SDK adds of its own between them is passed over. Nothing is sent or awaited here: who listens
-to a stream gives what comes, and asks at any moment what was said so far.
+Chunks are SDK objects or their JSON; the API format is recognized by the first distinctive chunk.
+Events that SDKs add are ignored. Nothing is sent or awaited here: the caller adds chunks as they
+arrive and may ask for the result so far at any time.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import cast
 from foldmark.errors import BadInput
 from foldmark.model.values import Frozen, Json
 
-from .codec import WIRES, options, wire_named
+from .codec import WIRES, codec_named, subobject
 from .joiners import EVENTS, AnthropicJoiner, ChatJoiner, GeminiJoiner, Joiner, ResponsesJoiner
 from .plain import plain_object
 
@@ -22,65 +22,69 @@ _JOINERS: dict[str, Callable[[], Joiner]] = {
     "gemini": GeminiJoiner,
 }
 _GEMINI = ("candidates", "promptFeedback", "prompt_feedback", "usageMetadata", "usage_metadata")
-_TOLD = 300  # characters of a provider's error
-# What the SDKs' own helpers tell beside the API's events, with all that was said so far in each.
-_ADDED = frozenset({"text", "thinking", "signature", "citation", "input_json", "compaction"})
+_MAX_ERROR_TEXT = 300  # characters of a provider's error that are quoted
+# Events that SDK helpers add to the API's, each with all the text so far.
+_SDK_EVENTS = frozenset({"text", "thinking", "signature", "citation", "input_json", "compaction"})
 
 
-class Streamed(Frozen):
-    """What a stream said."""
+class StreamResult(Frozen):
+    """The response of a stream, complete or cut short."""
 
     wire: str
     response: Json
-    ended: bool  # else it broke off
-    failure: str = ""  # what its provider said went wrong
+    is_complete: bool  # else the stream broke off
+    failure: str = ""  # the provider's error message
 
 
 class Stream:
-    """Takes the chunks of one answer as they come."""
+    """Collects the chunks of one reply as they arrive."""
 
     def __init__(self, wire: str | None = None) -> None:
-        """Take the name of the wire, if it is known."""
-        self.wire = None if wire is None else wire_named(wire).name
+        """Take the name of the API format, if it is known."""
+        self.wire = None if wire is None else codec_named(wire).name
         self._joiner = None if self.wire is None else _JOINERS[self.wire]()
-        self._count = 0  # of chunks that tell no wire
-        self._failure = ""  # what a chunk says that is an error
+        self._count = 0  # of chunks without a recognized format
+        self._failure = ""  # the error in a chunk
 
-    def take(self, chunk: object) -> None:
-        """The next chunk, an SDK's object or its JSON; BadInput where it is neither."""
-        if getattr(chunk, "type", None) in _ADDED:
+    def add(self, chunk: object) -> None:
+        """Add a chunk: an SDK object or its JSON. Raises BadInput if it is neither."""
+        if getattr(chunk, "type", None) in _SDK_EVENTS:
             self._count += self._joiner is None
             return
-        if getattr(chunk, "type", None) == "chunk":  # as OpenAI's helper wraps them
+        if getattr(chunk, "type", None) == "chunk":  # the wrapper of OpenAI's helper
             chunk = getattr(chunk, "chunk", chunk)
-        given = plain_object(chunk)
-        if failure := _failure(given):
+        received = plain_object(chunk)
+        if failure := _failure(received):
             self._failure = failure
-            if chunk_wire(given) is None:  # it may be all that comes, on any wire
+            if chunk_wire(received) is None:  # an error may be the only chunk, in any format
                 return
         if self._joiner is None:
-            self.wire = chunk_wire(given)
+            self.wire = chunk_wire(received)
             if self.wire is None:
-                self._count += given.get("type") != "ping"
+                self._count += received.get("type") != "ping"
                 return
             self._joiner = _JOINERS[self.wire]()
-        self._joiner.take(given)
+        self._joiner.add(received)
 
-    def streamed(self) -> Streamed | None:
-        """What was said so far; None where that is nothing, but perhaps an error."""
+    def result(self) -> StreamResult | None:
+        """The response so far; None if there is none, except perhaps an error."""
         if self._joiner is None or self.wire is None:
             if self._count:
-                raise BadInput(_no_wire(self._failure))
+                raise BadInput(_unknown_format(self._failure))
             return None
         response = self._joiner.response()
         if response is None:
             return None
-        ended = self._joiner.ended
-        return Streamed(wire=self.wire, response=response, ended=ended, failure=self._failure)
+        return StreamResult(
+            wire=self.wire,
+            response=response,
+            is_complete=self._joiner.is_complete,
+            failure=self._failure,
+        )
 
 
 def chunk_wire(chunk: Json) -> str | None:
-    """The wire that a chunk is of; None where it does not tell."""
+    """The API format of a chunk; None if the chunk is not distinctive."""
     kind = chunk.get("type")
     if isinstance(kind, str) and kind.startswith("response."):
         return "openai-responses"
@@ -92,18 +96,18 @@ def chunk_wire(chunk: Json) -> str | None:
 
 
 def _failure(chunk: Json) -> str:
-    """What a provider says went wrong, in the forms that all wires have; empty where nothing."""
-    told = chunk.get("error")
+    """The provider's error in a chunk, in the form of any API; "" if there is none."""
+    error = chunk.get("error")
     if chunk.get("type") == "response.failed":
-        told = options(chunk, "response").get("error") or chunk["type"]
-    if chunk.get("type") != "error" and not told:
+        error = subobject(chunk, "response").get("error") or chunk["type"]
+    if chunk.get("type") != "error" and not error:
         return ""
-    if isinstance(told, str) and told:
-        return told
-    found = cast("Json", told) if isinstance(told, dict) else chunk
-    return str(found.get("message") or found.get("code") or "an error")
+    if isinstance(error, str) and error:
+        return error
+    details = cast("Json", error) if isinstance(error, dict) else chunk
+    return str(details.get("message") or details.get("code") or "an error")
 
 
-def _no_wire(failure: str) -> str:
-    told = f"; its provider says: {failure[:_TOLD]}" if failure else ""
-    return f"this stream is of no wire that is known ({', '.join(WIRES)}); give wire=…{told}"
+def _unknown_format(failure: str) -> str:
+    cause = f"; the provider reports: {failure[:_MAX_ERROR_TEXT]}" if failure else ""
+    return f"this stream has no known API format ({', '.join(WIRES)}); pass api=…{cause}"
