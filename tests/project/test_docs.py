@@ -1,4 +1,4 @@
-"""What the documentation says is true: its code runs, its commands exist, its tables are whole."""
+"""The documentation is true: its code runs, its commands exist, its tables are complete."""
 
 import json
 import re
@@ -14,6 +14,7 @@ from msgspec.structs import fields
 from scripts.cli_docs import PAGE, cli_page
 
 from foldmark.files import write_private
+from foldmark.model.events import KINDS
 from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK, PRESETS, Policy
 from foldmark.session.settings import Settings, load_settings
@@ -26,16 +27,16 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 # Pages that need more than a folder, with the test that runs their Python.
 ELSEWHERE = {
-    "README.md": "test_readme.py",
-    "own-loops.md": "test_docs_own_loops.py",
-    "langchain.md": "test_langchain_pages.py",
-    "pydantic-ai.md": "test_pydantic_ai_pages.py",
-    "openai-agents.md": "test_openai_agents.py",
-    "adk.md": "test_adk_pages.py",
+    "README.md": "project/test_readme.py",
+    "own-loops.md": "project/test_own_loops_page.py",
+    "langchain.md": "adapters/langchain/test_docs_page.py",
+    "pydantic-ai.md": "adapters/pydantic_ai/test_docs_page.py",
+    "openai-agents.md": "adapters/openai_agents/test_agents.py",
+    "adk.md": "adapters/adk/test_docs_page.py",
 }
-# Its commands are examples of other people's files.
+# Its commands name files of the reader.
 CLI = "cli.md"
-# What blocks are written in; `text` and nothing are for pictures and outputs.
+# Languages of blocks; `text` and none are for pictures and outputs.
 LANGUAGES = {"python", "sh", "toml", "json", "text", ""}
 GROUPS = ("window", "prune", "tail", "view", "compact")
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -46,16 +47,16 @@ EVERY_PAGE = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of its own, with a transcript of OpenCode's and one of Claude Code's."""
+    """A folder with a transcript of OpenCode and one of Claude Code."""
     monkeypatch.setenv("HOME", str(tmp_path))
     write_private(tmp_path / "session.json", encode(generate(messages=200)))
     lines = Lines()
-    lines.user("Why is the wheel slow? Never touch the main branch.")
+    lines.user("Why is the build slow? Never touch the main branch.")
     for day in range(9):
-        lines.step(str(day), f"day {day}: tooth {day} of the wheel is worn\n" * 60)
-    lines.compact("The wheel is slow, as some of its teeth are worn.")
-    lines.answer("m99", "I mend the worn teeth.")
-    lines.user("Which tooth was it?")
+        lines.step(str(day), f"day {day}: target {day} was compiled twice\n" * 60)
+    lines.compact("The build is slow because some targets are compiled twice.")
+    lines.answer("m99", "I fix the duplicate targets.")
+    lines.user("Which target was it?")
     write(tmp_path / "claude.jsonl", lines.all)
     return tmp_path
 
@@ -132,7 +133,7 @@ def rows(page: str) -> list[list[str]]:
 
 
 def cell(value: Any) -> str:
-    """A value of a policy or a setting, as a table tells it."""
+    """A value of a policy or a setting, as the tables write it."""
     match value:
         case bool():
             return "yes" if value else "no"
@@ -146,74 +147,83 @@ def cell(value: Any) -> str:
             return ""
 
 
-def told(value: Any) -> str:
-    """The same, with a dash for nothing."""
+def cell_or_dash(value: Any) -> str:
+    """The same, with a dash for no value."""
     return cell(value) or "\N{EN DASH}"
 
 
 def rules() -> dict[str, list[Any]]:
     """Every rule, with its value in each preset."""
-    found = {"estimate": [policy.estimate for policy in PRESETS.values()]}
+    values = {"estimate": [policy.estimate for policy in PRESETS.values()]}
     for group in GROUPS:
         for field in fields(getattr(FOLDMARK, group)):
-            held = [getattr(getattr(policy, group), field.name) for policy in PRESETS.values()]
-            found[f"{group}.{field.name}"] = held
-    return found
+            values[f"{group}.{field.name}"] = [
+                getattr(getattr(policy, group), field.name) for policy in PRESETS.values()
+            ]
+    return values
 
 
-def test_every_setting_is_told_with_its_default() -> None:
-    usual = Settings()
-    table = [row for row in rows("policies.md") if len(row) == 3]
-    settings = [row for row in table if hasattr(usual, row[0].strip("`"))]
-    held = {row[0].strip("`"): row[1] for row in settings}
-    assert held == {field.name: told(getattr(usual, field.name)) for field in fields(Settings)}
-    assert all(row[2].endswith(".") for row in settings)
+def test_every_setting_is_listed_with_its_default() -> None:
+    defaults = Settings()
+    table = [row for row in rows("settings.md") if len(row) == 3 and row[0] != "setting"]
+    listed = {row[0].strip("`"): row[1] for row in table}
+    assert listed == {
+        field.name: cell_or_dash(getattr(defaults, field.name)) for field in fields(Settings)
+    }
+    assert all(row[2].endswith(".") for row in table)
 
 
-def test_every_rule_is_told_with_its_value() -> None:
+def test_every_rule_is_listed_with_its_value() -> None:
     groups = {field.name for field in fields(Policy)} - {"name", "auto", "estimate"}
     assert groups == set(GROUPS)
-    held = {row[0].strip("`"): row[1] for row in rows("policies.md") if len(row) == 3}
-    wanted = {name: told(values[0]) for name, values in rules().items() if "." in name}
-    assert {name: value for name, value in held.items() if "." in name} == wanted
+    listed = {row[0].strip("`"): row[1] for row in rows("policies.md") if len(row) == 3}
+    expected = {name: cell_or_dash(values[0]) for name, values in rules().items() if "." in name}
+    assert {name: value for name, value in listed.items() if "." in name} == expected
 
 
-def test_what_differs_between_presets_is_told() -> None:
+def test_every_difference_between_presets_is_listed() -> None:
     table = [row for row in rows("policies.md") if len(row) == 1 + len(PRESETS)]
     assert table[0] == ["rule", *(f"`{name}`" for name in PRESETS)]
-    wanted = [
-        [f"`{name}`", *map(told, values)]
+    expected = [
+        [f"`{name}`", *map(cell_or_dash, values)]
         for name, values in rules().items()
         if any(value != values[0] for value in values)
     ]
-    assert table[1:] == wanted
-    named = [row[0].strip("`") for row in rows("policies.md") if len(row) == 2]
-    assert named == ["preset", *PRESETS]
+    assert table[1:] == expected
+    presets = [row[0].strip("`") for row in rows("policies.md") if len(row) == 2]
+    assert presets == ["preset", *PRESETS]
 
 
-def test_every_class_of_an_adapter_that_is_told_of_exists() -> None:
+def test_every_event_is_listed() -> None:
+    listed = [row[0].strip("`") for row in rows("events.md") if row[0] != "kind"]
+    assert sorted(listed) == sorted(KINDS)
+
+
+def test_every_adapter_class_in_the_pages_exists() -> None:
     adapters = (ROOT / "src" / "foldmark" / "adapters").rglob("*.py")
-    made = {
+    classes = {
         name
         for path in adapters
         for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE)
     }
-    told = {name for path in PAGES for name in re.findall(r"\bFoldmark[A-Z]\w+", path.read_text())}
-    assert len(told) >= 3
-    assert told - {"FoldmarkError"} <= made
+    mentioned = {
+        name for path in PAGES for name in re.findall(r"\bFoldmark[A-Z]\w+", path.read_text())
+    }
+    assert len(mentioned) >= 3
+    assert mentioned - {"FoldmarkError"} <= classes
 
 
-def test_every_extra_that_is_told_of_exists() -> None:
+def test_every_extra_in_the_pages_exists() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = set(project["optional-dependencies"])
     texts = [path.read_text() for path in [*PAGES, ROOT / "README.md"]]
-    asked = {
+    mentioned = {
         name
         for text in texts
-        for held in re.findall(r"foldmark\[([\w,-]+)\]", text)
-        for name in held.split(",")
+        for names in re.findall(r"(?:foldmark|\.)\[([\w,-]+)\]", text)
+        for name in names.split(",")
     }
-    assert asked <= extras
+    assert mentioned <= extras
     listed = {
         name
         for row in rows("index.md")
@@ -230,7 +240,7 @@ def test_the_page_of_the_command_line_is_up_to_date() -> None:
     assert PAGE.read_text() == cli_page(), "run: .venv/bin/python scripts/cli_docs.py"
 
 
-def test_the_page_of_the_command_line_has_every_option_that_help_tells() -> None:
+def test_the_page_of_the_command_line_has_every_option_of_the_help() -> None:
     page = cli_page()
     sections = dict(
         re.findall(r"^### ([\w-]+) \{.*?\}\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
@@ -243,20 +253,20 @@ def test_the_page_of_the_command_line_has_every_option_that_help_tells() -> None
 
 
 def test_the_site_builds_and_has_every_page(tmp_path: Path) -> None:
-    """Strictly: a link or an anchor that leads nowhere, or a page outside the menu, fails."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]  # quietly, it would not fail
-    done = subprocess.run(
+    """A broken link or anchor, or a page outside the menu, fails the strict build."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]  # --quiet would not fail
+    build = subprocess.run(
         [*command, "--site-dir", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert build.returncode == 0, build.stdout + build.stderr
     for path in PAGES:
         page = (tmp_path / f"{path.stem}.html").read_text()
         assert not re.findall(r"<p>(?:(?!</p>).)*<div", page, re.DOTALL), "a block in a paragraph"
     assert "\ndocs: $(READY)" in MAKEFILE
-    # Nothing is fetched from elsewhere when a page is read.
+    # Pages load nothing from other hosts.
     index = (tmp_path / "index.html").read_text()
     assert not re.findall(r'(?:src|href)="(?:https?:)?//[^"]*\.(?:css|js|woff2?)', index)

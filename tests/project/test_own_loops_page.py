@@ -86,7 +86,7 @@ def test_after_it_is_not(
     assert server.answers == STEPS + 1
     assert "All of it is done" in capsys.readouterr().out
     with foldmark.open("agent.db", session="latest") as session:
-        assert session.acts()
+        assert session.operations()
 
 
 @pytest.mark.parametrize("block", OTHERS)
