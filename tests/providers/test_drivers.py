@@ -124,7 +124,7 @@ def test_a_flow_that_asks_nothing_just_returns(driven: Driven) -> None:
 @both
 def test_without_a_model_every_ask_is_refused(driven: Driven) -> None:
     outcomes = driven(once(ask(), ask()), None)
-    assert outcomes == (ModelFailure(cause="unavailable", message="no model is configured"),) * 2
+    assert outcomes == (ModelFailure(cause="unavailable", message="no model is set"),) * 2
 
 
 @both

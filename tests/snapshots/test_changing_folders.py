@@ -135,7 +135,7 @@ Deed = Callable[[Random, Path], None]
 def test_at_any_moment_a_kept_index_gives_the_tree_that_a_new_one_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr("foldmark.snapshots.rules.MOST_BYTES", 100)
+    monkeypatch.setattr("foldmark.snapshots.rules.MAX_BYTES", 100)
     chance = Random(seed)  # noqa: S311 - the same edits each time
     folder, shots = made(tmp_path)
     for name in NAMES:
@@ -197,7 +197,7 @@ def test_what_another_process_took_out_of_the_index_comes_back_with_its_file(
 def test_what_one_leaves_out_is_not_in_the_snapshots_of_another(tmp_path: Path) -> None:
     folder, shots = made(tmp_path)
     (folder / "a").write_text("1\n")
-    other = Snapshots(folder, home=shots.home, leave_out=[folder / "b"])
+    other = Snapshots(folder, home=shots.home, exclude=[folder / "b"])
     tree = other.take()
     (folder / "b").write_text("1\n")
     whole = shots.take()

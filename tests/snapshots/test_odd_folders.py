@@ -270,7 +270,7 @@ def test_what_git_refuses_to_read_does_not_stop_the_rest(tmp_path: Path) -> None
     tree = shots.take()
     (folder / "b").write_text("c\n")
     index = shots._index  # pyright: ignore[reportPrivateUsage]
-    with index.locked():
+    with index.hold_lock():
         index.put([b"a folder", b"b"])
         now = index.tree()
     assert changed(shots, tree, now) == ("b",)

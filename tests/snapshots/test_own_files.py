@@ -11,10 +11,10 @@ import pytest
 
 import foldmark
 from foldmark.agent.agent import Agent
-from foldmark.agent.recorder import MOST_TOLD
+from foldmark.agent.recorder import MAX_LISTED_FILES
 from foldmark.errors import StoreError
 from foldmark.snapshots.git import Git
-from foldmark.snapshots.snapshots import GitEnded, Snapshots, stopped_by
+from foldmark.snapshots.snapshots import GitEnded, Snapshots, stop_on
 from foldmark.testing import ScriptedModel, call
 from tests.support.snapshot_folders import changed, made
 
@@ -78,15 +78,15 @@ def test_what_is_to_be_left_out_may_be_told_later(tmp_path: Path) -> None:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("1\n")
     old = shots.take()
-    shots.leave_out([folder / "keep"])
-    shots.leave_out([folder / "keep"])
+    shots.exclude([folder / "keep"])
+    shots.exclude([folder / "keep"])
     assert held(shots, empty) == ("a",)
     (folder / "keep/b").write_text("2\n")
     (folder / "a").write_text("2\n")
     assert shots.restore(old).written == ("a",)
     assert (folder / "keep/b").read_text() == "2\n"
     # Another holder begins with an index that knew no better.
-    other = Snapshots(folder, home=shots.home, leave_out=[folder / "a"])
+    other = Snapshots(folder, home=shots.home, exclude=[folder / "a"])
     assert held(other, empty) == ("keep/b", "keep/c")
 
 
@@ -134,7 +134,7 @@ def test_a_call_of_git_ends_when_it_is_to_stop(
     stop = threading.Event()
     timer = threading.Timer(0.2, stop.set)
     timer.start()
-    with stopped_by(stop), pytest.raises(GitEnded, match="git was stopped"):
+    with stop_on(stop), pytest.raises(GitEnded, match="git was stopped"):
         shots.take()
     timer.join()
 
@@ -145,7 +145,7 @@ def test_what_is_quick_is_done_though_it_is_to_stop(tmp_path: Path) -> None:
     tree = shots.take()
     stop = threading.Event()
     stop.set()
-    with stopped_by(stop):
+    with stop_on(stop):
         (folder / "b").write_text("1\n")
         assert changed(shots, tree, shots.take()) == ("b",)
 
@@ -156,7 +156,7 @@ def test_a_scan_that_hangs_is_ended_and_told(
     monkeypatch.setattr("foldmark.snapshots.index.SCAN_SECONDS", 0.3)
     folder, shots = made(tmp_path)
     os.mkfifo(folder / ".gitignore")
-    with pytest.raises(GitEnded, match="no answer"):
+    with pytest.raises(GitEnded, match="took longer"):
         shots.take()
 
 
@@ -182,7 +182,7 @@ def test_a_folder_of_many_files_is_taken_the_first_time(
 
 
 def test_a_git_that_lies_in_the_folder_is_told_as_that() -> None:
-    with pytest.raises(StoreError, match="lies in the working folder"):
+    with pytest.raises(StoreError, match="is in the working folder"):
         Snapshots(Path("/"))
 
 
@@ -213,13 +213,13 @@ def test_a_turn_that_changes_very_many_files_notes_the_first_and_how_many_more(
     folder, _ = made(tmp_path)
 
     def write() -> None:
-        for number in range(MOST_TOLD + 7):
+        for number in range(MAX_LISTED_FILES + 7):
             (folder / f"{number:04}").write_text("1\n")
 
     with foldmark.open(tmp_path / "s.db", window=8_000) as session:
         agent = Agent(ScriptedModel(call("write"), "Done."), tools=[write], folder=folder)
         files = agent.run("Write much", session).files
         noted: Any = session.export().messages[0].info.summary
-    assert len(files) == MOST_TOLD + 7
-    assert len(noted["diffs"]) == MOST_TOLD
+    assert len(files) == MAX_LISTED_FILES + 7
+    assert len(noted["diffs"]) == MAX_LISTED_FILES
     assert noted["more"] == 7

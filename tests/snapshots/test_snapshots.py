@@ -108,7 +108,7 @@ def test_files_with_the_time_of_the_index_are_read_until_it_is_settled(
 @pytest.fixture
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """New files of more than 100 bytes are left out, and longer texts not shown."""
-    monkeypatch.setattr("foldmark.snapshots.rules.MOST_BYTES", 100)
+    monkeypatch.setattr("foldmark.snapshots.rules.MAX_BYTES", 100)
 
 
 # --- what is left out ------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_the_store_and_the_home_are_left_out_where_they_lie_in_the_folder(tmp_pa
     folder = tmp_path / "work [1]"
     folder.mkdir()
     store = folder / "a*b.db"
-    shots = Snapshots(folder, home=folder / ".shots", leave_out=[store])
+    shots = Snapshots(folder, home=folder / ".shots", exclude=[store])
     for name in ("a*b.db", "a*b.db-wal", "a*b.db-shm", "axb.db"):
         (folder / name).write_text("x")
     old = shots.take()
@@ -282,12 +282,12 @@ def test_a_snapshot_of_another_machine_is_refused_in_one_line(tmp_path: Path) ->
     _, shots = made(tmp_path)
     tree = shots.take()
     for name in ("1" * 40, "--output=x", "HEAD", ""):
-        with pytest.raises(BadInput, match="not kept here") as error:
+        with pytest.raises(BadInput, match="not on this machine") as error:
             shots.diff(tree, name)
         assert "\n" not in str(error.value)
-        with pytest.raises(BadInput, match="not kept here"):
+        with pytest.raises(BadInput, match="not on this machine"):
             changed(shots, name, tree)
-        with pytest.raises(BadInput, match="not kept here"):
+        with pytest.raises(BadInput, match="not on this machine"):
             shots.restore(name)
 
 
@@ -295,7 +295,7 @@ def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     folder, shots = made(tmp_path)
     shots.take()
     folder.rmdir()
-    with pytest.raises(StoreError, match="the working folder is gone"):
+    with pytest.raises(StoreError, match="the working folder does not exist"):
         shots.take()
 
 
@@ -312,9 +312,7 @@ def test_without_git_there_are_no_snapshots_but_a_warning(
         changes = FolderSnapshots(tmp_path)
         assert changes.of(session) is None
         assert changes.of(session) is None
-    told = [
-        record.message for record in caplog.records if "no snapshots are taken" in record.message
-    ]
+    told = [record.message for record in caplog.records if "no snapshots" in record.message]
     assert len(told) == 1
     assert f"{tmp_path}/git is not run" in told[0]
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))

@@ -178,7 +178,7 @@ def test_a_server_that_was_stopped_is_used_again_when_it_is_back(server: tuple[s
     session.subscribe(told.append)
     machine.stop()
     view = bytes_of(session.view())  # it holds the lease, so it knows
-    for asked in (lambda: session.user("Two"), session.export, session.acts):
+    for asked in (lambda: session.user("Two"), session.export, session.operations):
         with pytest.raises(StoreError, match=r"cannot be reached|was lost"):
             asked()
     assert told == []

@@ -169,7 +169,7 @@ def everything(where: Path) -> list[Exception]:
             tried(session.view)
             tried(session.export)
             tried(session.plan)
-            tried(session.acts)
+            tried(session.operations)
             tried(session.events)
             tried(lambda: session.search("wheel"))
             tried(lambda: session.view(before=2))
@@ -367,7 +367,10 @@ def test_a_file_that_may_only_be_read_can_be_read(shared_file: Path) -> None:
 def test_a_folder_that_may_not_be_written_to_is_told(shared_file: Path) -> None:
     shared_file.parent.chmod(0o555)
     told = as_anyone(lambda: opened(str(shared_file.parent / "new" / "x.db"), "s").close())
-    assert told == f"StoreError: {shared_file.parent}/new/x.db: cannot be opened or written: Permission denied"
+    assert (
+        told
+        == f"StoreError: {shared_file.parent}/new/x.db: cannot be opened or written: Permission denied"
+    )
 
 
 def test_without_psycopg_the_extra_is_named() -> None:

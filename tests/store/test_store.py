@@ -246,7 +246,10 @@ def shows_the_same(where: str, messages: list[Message], policy: Policy, name: st
         log = Log(counter(policy.estimate), messages)
         expected = Viewer(log, policy, usable=session.usable).view()
         assert bytes_of(session.view()) == bytes_of(expected)
-        assert (session.view().indexes, session.view().tokens) == (expected.indexes, expected.tokens)
+        assert (session.view().indexes, session.view().tokens) == (
+            expected.indexes,
+            expected.tokens,
+        )
         assert plain(session.export())["messages"] == as_json(messages)["messages"]
 
 

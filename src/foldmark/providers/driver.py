@@ -97,13 +97,10 @@ async def send_requests(
     if aborted is not None and aborted.is_set():
         raise Aborted
     if summarizer is None:
-        return (ModelFailure(cause="unavailable", message="no model is configured"),) * len(
-            requests
-        )
+        return tuple(ModelFailure(cause="unavailable", message="no model is set") for _ in requests)
     slots = asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
     handler = _guarded_handler(on_text)
-    calls = (_send_request(request, summarizer, handler, slots) for request in requests)
-    tasks = [asyncio.create_task(call) for call in calls]
+    tasks = [asyncio.create_task(_send(each, summarizer, handler, slots)) for each in requests]
     waiting = set(tasks)
     try:
         while waiting:  # a threading event must be polled
@@ -115,7 +112,7 @@ async def send_requests(
     return tuple(task.result() for task in tasks)
 
 
-async def _send_request(
+async def _send(
     request: ModelRequest, summarizer: Summarizer, on_text: TextHandler, slots: asyncio.Semaphore
 ) -> Outcome:
     if request.delay > 0:

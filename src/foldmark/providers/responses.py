@@ -46,7 +46,7 @@ from foldmark.summary.protocol import (
 )
 from foldmark.wire.codec import ARGUMENTS, arguments_object, codec_metadata, compact_json
 from foldmark.wire.exactness import difference_note
-from foldmark.wire.openai_chat import REASONING_FIELDS, SOURCE_FIELDS
+from foldmark.wire.openai_chat import REASONING_FIELDS, SOURCES
 from foldmark.wire.openai_items import read_item
 
 from .driver import error_line
@@ -148,7 +148,7 @@ def _metadata(part: _Part, wire: str) -> Json | UnsetType:
         case "anthropic", theirs.ThinkingPart():
             own = {"redactedData" if part.id in _REDACTED else "signature": part.signature}
         case "openai-chat", theirs.ThinkingPart():
-            own = {SOURCE_FIELDS: [part.id] if part.id in REASONING_FIELDS else None}
+            own = {SOURCES: [part.id] if part.id in REASONING_FIELDS else None}
         case "openai-chat", theirs.ToolCallPart():
             own = _chat_call(part)
         case "google", _:

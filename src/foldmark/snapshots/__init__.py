@@ -1,1 +1,1 @@
-"""The working folder's files, kept in a git repository of our own."""
+"""Snapshots of the working folder's files, in a git repository of our own."""

@@ -1,7 +1,7 @@
-"""The git that snapshots are kept with: a repository of its own, and how it is called.
+"""Call git on a private repository that holds the snapshots.
 
-Nothing of the project's or the user's own settings is read or run: no hook, no filter, no pager.
-The repository is written by hand, as few files suffice. What is kept in it is told elsewhere.
+The settings of the project and the user are neither read nor run: no hooks, filters or pagers. The
+repository's few files are written directly. This module does not know what the repository holds.
 """
 
 import os
@@ -18,11 +18,11 @@ from threading import Event
 from time import monotonic
 
 from foldmark.errors import StoreError
-from foldmark.files import UNFINISHED, harmless, write_private
+from foldmark.files import UNFINISHED, printable, write_private
 
-SECONDS = 600.0  # that one call may take
-SCAN_SECONDS = 60.0  # that a look through the folder may take; a pipe can hang git for ever
-GRACE = 1.0  # seconds that a call still has when it is to stop: most need less
+SECONDS = 600.0  # limit for one call
+SCAN_SECONDS = 60.0  # limit for a scan of the folder; a pipe can block git forever
+STOP_SECONDS = 1.0  # seconds that a call may still take after a stop; most need less
 
 _CONFIG = """\
 [core]
@@ -50,15 +50,15 @@ _CONFIG = """\
 [diff]
 \trenames = false
 """
-# Blobs are the files' very bytes, whatever .gitattributes says.
+# Blobs are the exact bytes of files, whatever .gitattributes says.
 _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -whitespace !diff !merge\n"
 _FILES = {
     "config": _CONFIG,
     "info/attributes": _ATTRIBUTES,
     "info/exclude": f"{UNFINISHED}*\n",
-    "HEAD": "ref: refs/heads/none\n",  # the last: where it is, all of them are
+    "HEAD": "ref: refs/heads/none\n",  # written last: if it exists, the others do too
 }
-_OURS = {
+_ENVIRONMENT = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_ATTR_NOSYSTEM": "1",
@@ -67,14 +67,14 @@ _OURS = {
     "GIT_NO_REPLACE_OBJECTS": "1",
     "LC_ALL": "C",
 }
-_GRAVE = re.compile(r"^(fatal|error): ")
-_LOOK = 0.1  # seconds after which a call looks whether it is to stop
+_ERROR_PREFIX = re.compile(r"^(fatal|error): ")
+_POLL = 0.1  # seconds between checks for a stop
 _STOP: ContextVar[Event | None] = ContextVar("foldmark_git_stop", default=None)
 
 
 @contextmanager
-def stopped_by(event: Event) -> Generator[None]:
-    """End calls of git that are made inside, by this thread, soon after the event is set."""
+def stop_on(event: Event) -> Generator[None]:
+    """Stop git calls made inside by this thread soon after the event is set."""
     token = _STOP.set(event)
     try:
         yield
@@ -83,143 +83,143 @@ def stopped_by(event: Event) -> Generator[None]:
 
 
 class NoGit(StoreError):
-    """There is no git to take snapshots with; the cause says what to do."""
+    """No git to take snapshots with; the message says what to do."""
 
 
 class GitEnded(StoreError):
-    """A call of git that was ended before it was done: to try again would take as long."""
+    """A git call that was stopped before it finished; a retry would take as long."""
 
 
 class GitFailed(StoreError):
-    """A call of git that failed, with all that git said."""
+    """A git call that failed, with git's error output."""
 
-    def __init__(self, store: str, told: str) -> None:
-        """Take what git said; its first line is what people are told."""
-        lines = [line.strip() for line in told.splitlines() if line.strip()]
-        grave = [line for line in lines if _GRAVE.match(line)]
-        first = next(iter(grave or lines), "it gave no reason")
-        super().__init__(store, f"git failed: {harmless(_GRAVE.sub('', first))}")
-        self.told = told
+    def __init__(self, store: str, stderr: str) -> None:
+        """Use the first error line of git's output as the message."""
+        lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if _ERROR_PREFIX.match(line)]
+        first = next(iter(errors or lines), "no reason given")
+        super().__init__(store, f"git failed: {printable(_ERROR_PREFIX.sub('', first))}")
+        self.stderr = stderr
 
 
 class Deadline:
-    """How long something is waited for: until its time is up, or it is to stop."""
+    """The end of a wait: its time limit, or soon after a stop."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
-        """Begin to wait."""
+        """Start the wait."""
         self._stop, self._stopping = _STOP.get(), False
         self._seconds, self._end = seconds, monotonic() + seconds
 
     def cause(self) -> str | None:
-        """Why to wait no longer; None where there is time left."""
+        """Why the wait is over, or None if there is time left."""
         if not self._stopping and self._stop is not None and self._stop.is_set():
-            self._stopping, self._end = True, min(self._end, monotonic() + GRACE)
+            self._stopping, self._end = True, min(self._end, monotonic() + STOP_SECONDS)
         if monotonic() <= self._end:
             return None
-        return "was stopped" if self._stopping else f"gave no answer in {self._seconds:.0f} s"
+        return "was stopped" if self._stopping else f"took longer than {self._seconds:.0f} s"
 
 
 class Git:
-    """Calls of git on one repository and one working folder."""
+    """Git calls on one repository and one working folder."""
 
     def __init__(self, program: str, repository: Path, folder: Path) -> None:
-        """Take where git, the repository and the folder are."""
+        """Use this git program, repository and folder."""
         self.repository = repository
         self.folder = folder
         self._program = program
-        kept = {name: held for name, held in os.environ.items() if not name.startswith("GIT_")}
-        kept["PATH"] = _trusted_path(folder)
-        self._environment = {**kept, **_OURS, "GIT_DIR": str(repository)}
+        own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        own["PATH"] = _trusted_path(folder)
+        self._environment = {**own, **_ENVIRONMENT, "GIT_DIR": str(repository)}
 
     def output(
         self,
         *arguments: str,
-        given: bytes = b"",
+        payload: bytes = b"",
         lock: int | None = None,
         folder: Path | None = None,
-        fine: tuple[int, ...] = (0,),
+        ok_codes: tuple[int, ...] = (0,),
         seconds: float = SECONDS,
     ) -> bytes:
-        """What git prints; GitFailed, with git's first line, where it fails.
+        """The output of a git call. Raises GitFailed with git's first error line.
 
-        It is given the lock that is held on its index: who dies leaves that to the call.
+        The call inherits the lock on its index, so that the lock lasts if our process dies.
         """
-        place = folder or self.folder
+        work_tree = folder or self.folder
         try:
-            with tempfile.TemporaryFile() if given else Path(os.devnull).open("r+b") as stdin:
-                # Into a pipe, Python 3.11 sends no more once `communicate` has timed out: git
-                # would wait for ever for a list of more than 64 kB that it does not read at once.
-                stdin.write(given)
+            with tempfile.TemporaryFile() if payload else Path(os.devnull).open("r+b") as stdin:
+                # Not a pipe: after a timeout in `communicate`, Python 3.11 stops writing to it, and
+                # git would wait forever for input of more than 64 kB.
+                stdin.write(payload)
                 stdin.seek(0)
-                process = subprocess.Popen(  # noqa: S603 - a program found by its full path
+                process = subprocess.Popen(  # noqa: S603 - an absolute path
                     [self._program, *arguments],
-                    cwd=place,
-                    env={**self._environment, "GIT_WORK_TREE": str(place)},
+                    cwd=work_tree,
+                    env={**self._environment, "GIT_WORK_TREE": str(work_tree)},
                     pass_fds=() if lock is None else (lock,),
                     stdin=stdin,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     umask=0o077,
-                    process_group=0,  # a Ctrl-C is for us: a call is ended whole, or not at all
+                    process_group=0,  # Ctrl-C must reach only us: a call ends whole or not at all
                 )
         except OSError as error:
             raise GitFailed(str(self.repository), error.strerror or repr(error)) from None
         with process:
             try:
-                out, err = self._communicated(process, seconds)
-            except BaseException:  # it is killed, with what it has started itself
+                out, err = self._wait_for_output(process, seconds)
+            except BaseException:  # kill it with its child processes
                 with suppress(OSError):
                     os.killpg(process.pid, signal.SIGKILL)
                 raise
-        if process.returncode not in fine:
+        if process.returncode not in ok_codes:
             raise GitFailed(str(self.repository), os.fsdecode(err))
         return out
 
     def has_tree(self, tree: str) -> bool:
-        """Whether a tree is kept; most are files of their own, which is seen without a process."""
+        """Whether a tree is stored; most are loose files, which need no process to check."""
         if (self.repository / "objects" / tree[:2] / tree[2:]).exists():
             return True
         with suppress(GitFailed):
             return self.output("cat-file", "-t", tree).strip() == b"tree"
         return False
 
-    def _communicated(
+    def _wait_for_output(
         self, process: subprocess.Popen[bytes], seconds: float
     ) -> tuple[bytes, bytes]:
-        """What a call prints; GitEnded where it takes too long, or is to stop."""
+        """The output of a call. Raises GitEnded if it takes too long or is stopped."""
         deadline = Deadline(seconds)
         while True:
             with suppress(subprocess.TimeoutExpired):
-                return process.communicate(timeout=_LOOK)
+                return process.communicate(timeout=_POLL)
             if cause := deadline.cause():
                 raise GitEnded(str(self.repository), f"git {cause}; no snapshot of {self.folder}")
 
 
 def git_program(folder: Path) -> str:
-    """Where git is installed; NoGit where it is not, or lies in the working folder itself."""
+    """The path of git. Raises NoGit if it is missing or lies in the working folder."""
     if program := shutil.which("git", path=_trusted_path(folder)):
         return program
     cause = "git is not installed; install it"
-    if found := shutil.which("git"):
+    if untrusted := shutil.which("git"):
         cause = (
-            f"{harmless(found)} is not run, as it lies in the working folder, or is found from "
-            "wherever one is; give a folder that does not hold it"
+            f"{printable(untrusted)} is not run: it is in the working folder or on a "
+            "relative PATH; use a working folder without it"
         )
     raise NoGit(str(folder), f"snapshots need git: {cause}")
 
 
 def _trusted_path(folder: Path) -> str:
-    """The places in which programs are looked for, but for the project's; one may be empty."""
+    """PATH without relative entries and folders of the project; it may be empty."""
     entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    own = (entry for entry in entries if os.path.isabs(entry))  # noqa: PTH117
-    real = ((entry, Path(os.path.realpath(entry))) for entry in own)
-    return os.pathsep.join(entry for entry, place in real if not place.is_relative_to(folder))
+    absolute = (entry for entry in entries if os.path.isabs(entry))  # noqa: PTH117
+    real = ((entry, Path(os.path.realpath(entry))) for entry in absolute)
+    return os.pathsep.join(entry for entry, path in real if not path.is_relative_to(folder))
 
 
 def shadow_repository(home: Path) -> Path:
-    """The repository in a home of snapshots, made if there is none.
+    """The repository in a snapshot home, created if it is missing.
 
-    Another folder's snapshots see a repository in which there are no files.
+    Snapshots of an outer folder see it as an empty repository.
     """
     repository = home / ".git"
     try:
@@ -230,11 +230,11 @@ def shadow_repository(home: Path) -> Path:
             for name, text in _FILES.items():
                 write_private(repository / name, text.encode())
     except OSError as error:
-        cause = f"snapshots cannot be kept here: {error.strerror}"
+        cause = f"snapshots cannot be stored here: {error.strerror}"
         raise StoreError(str(home), cause) from None
     return repository
 
 
-def zero_ended(paths: Iterable[bytes]) -> bytes:
-    """Paths as git's `-z --stdin` takes them."""
+def nul_terminated(paths: Iterable[bytes]) -> bytes:
+    """Paths in the form of git's `-z --stdin`."""
     return b"".join(path + b"\0" for path in paths)

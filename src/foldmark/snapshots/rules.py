@@ -1,9 +1,8 @@
-"""Which files are remembered, of those that git finds to have changed.
+"""Which of the files that git reports as changed are tracked.
 
-Ignored files, large new ones and what was named to be left out are not; nor is what git cannot
-hold, and what is Foldmark's own: to take a store of sessions or a home of snapshots back to an
-earlier moment would be to lose what was kept since. Files that tools wrote are remembered in any
-case; their names are kept in a file beside the snapshots, to which each process appends.
+Ignored, large new and excluded files are not, nor what git cannot store, nor Foldmark's own files:
+restoring a session store or a snapshot home would lose everything written since. Files that tools
+wrote are always tracked; their names are in a file to which each process appends.
 """
 
 import os
@@ -16,193 +15,195 @@ from typing import Literal, NamedTuple
 
 from foldmark.errors import StoreError
 from foldmark.files import open_regular
-from foldmark.store.sqlite import BESIDE, MAGIC, OURS
+from foldmark.store.sqlite import APPLICATION_ID, COMPANION_SUFFIXES, MAGIC
 
-from .git import zero_ended
+from .git import nul_terminated
 
-MOST_BYTES = 2 * 2**20  # of a new file that is remembered, and of a text that a diff shows
-_SPECIAL = re.compile(rb"[\\*?[!# ]")  # in patterns of what is ignored
-_BESIDE = tuple(map(os.fsencode, BESIDE))  # how the names of a database's other files end
-_BORN, _FOUND = b"-", b"+"  # before the name of a file: it was not there, or was
-# A store of sessions, by its first bytes.
-_OURS = OURS.to_bytes(4, "big")
-_ID = slice(68, 72)
-_SECTOR = 512  # bytes; the size of a database is a multiple of it
-Kind = Literal["file", "large", "missing", "other", "unknown"]  # other: git cannot hold it
+MAX_BYTES = 2 * 2**20  # limit for a new file, and for a text in a diff
+_PATTERN_CHARACTERS = re.compile(rb"[\\*?[!# ]")  # special characters of ignore patterns
+_SUFFIXES = tuple(map(os.fsencode, COMPANION_SUFFIXES))
+_NEW, _EXISTING = b"-", b"+"  # prefix of a listed path: did the file exist?
+# A session store, recognized by its first bytes.
+_APPLICATION_ID = APPLICATION_ID.to_bytes(4, "big")
+_APPLICATION_ID_BYTES = slice(68, 72)
+_SECTOR = 512  # bytes; a database's size is a multiple
+Kind = Literal["file", "large", "missing", "other", "unknown"]  # other: git cannot store it
 
 
 class ScanResult(NamedTuple):
-    """Paths from the folder on, by what is to be done with them."""
+    """Paths relative to the folder, by what to do with them."""
 
-    put: list[bytes]
-    gone: list[bytes]  # to be forgotten, though something may be there
-    missing: list[bytes]  # of `put`, those that are not there any more
-    nested: list[bytes]  # repositories inside the folder, ended by a slash
+    update: list[bytes]
+    remove: list[bytes]  # to remove from the index, though something may exist
+    missing: list[bytes]  # those of `update` that no longer exist
+    nested: list[bytes]  # repositories inside the folder, with a trailing slash
 
 
 class Rules:
-    """Which files of a folder are remembered."""
+    """Which files of a folder are tracked."""
 
-    def __init__(self, folder: Path, leave_out: Iterable[Path]) -> None:
-        """Take the folder by its real path, and what is left out in any case."""
+    def __init__(self, folder: Path, exclude: Iterable[Path]) -> None:
+        """Use the folder's real path and the paths to exclude."""
         self.folder = folder
-        self.most_bytes = MOST_BYTES
+        self.max_bytes = MAX_BYTES
         self._folder = os.fsencode(folder)
-        self._told: set[Path] = set()
-        self._left: set[bytes] = set()
-        self.growth = 0  # how often there came more of what is left out
-        self.leave_out(leave_out)
+        self._excluded_paths: set[Path] = set()
+        self._excluded: set[bytes] = set()
+        self.revision = 0  # incremented when more is excluded
+        self.exclude(exclude)
 
-    def leave_out(self, paths: Iterable[Path]) -> None:
-        """Leave these out, too: folders, or files with those of their database beside them."""
-        new = set(paths) - self._told
-        self._told |= new
-        places = (place for path in new if (place := within(self.folder, path)))
-        left = {place + more for place in places for more in (b"", *_BESIDE)}
-        if not left <= self._left:
-            self._left |= left
-            self.growth += 1
+    def exclude(self, paths: Iterable[Path]) -> None:
+        """Exclude more paths: folders, or files with their companion database files."""
+        new = set(paths) - self._excluded_paths
+        self._excluded_paths |= new
+        locations = (location for path in new if (location := relative_path(self.folder, path)))
+        excluded = {location + suffix for location in locations for suffix in (b"", *_SUFFIXES)}
+        if not excluded <= self._excluded:
+            self._excluded |= excluded
+            self.revision += 1
 
     def is_store(self, path: bytes) -> bool:
-        """Whether a file is a store of sessions, or lies beside one as a part of it."""
-        for end in _BESIDE:
-            if path.endswith(end) and self.is_store(path.removesuffix(end)):
+        """Whether a file is a session store or one of its companion files."""
+        for suffix in _SUFFIXES:
+            if path.endswith(suffix) and self.is_store(path.removesuffix(suffix)):
                 return True
-        place = self._folder + b"/" + path
+        location = self._folder + b"/" + path
         try:
-            if os.lstat(place).st_size % _SECTOR:
+            if os.lstat(location).st_size % _SECTOR:
                 return False
-            with open_regular(place) as file:
-                return is_store_data(file.read(_ID.stop))
+            with open_regular(location) as file:
+                return is_store_data(file.read(_APPLICATION_ID_BYTES.stop))
         except OSError:
             return False
 
     def options(self) -> tuple[str, ...]:
-        """How a scan is told of what is left out, so that it need not look there."""
-        exact = (_SPECIAL.sub(rb"\\\g<0>", place) for place in self._left)
-        patterns = sorted(b"--exclude=/" + place for place in exact)
-        own = os.fsdecode(self._folder) + "/.git/info/exclude"  # what the project ignores here
-        excluded = (f"--exclude-from={own}",) if os.path.isfile(own) else ()  # noqa: PTH113
-        return (*(os.fsdecode(pattern) for pattern in patterns), *excluded)
+        """The scan options that exclude paths, so that git does not look there."""
+        exact = (_PATTERN_CHARACTERS.sub(rb"\\\g<0>", path) for path in self._excluded)
+        patterns = sorted(b"--exclude=/" + path for path in exact)
+        exclude_file = os.fsdecode(self._folder) + "/.git/info/exclude"  # of the project
+        from_file = (f"--exclude-from={exclude_file}",) if os.path.isfile(exclude_file) else ()  # noqa: PTH113
+        return (*(os.fsdecode(pattern) for pattern in patterns), *from_file)
 
-    def may_hold(self, path: bytes) -> bool:
-        """Whether a file of this name may be remembered at all."""
+    def may_track(self, path: bytes) -> bool:
+        """Whether a path may be tracked at all."""
         parts = path.rstrip(b"/").split(b"/")
         if any(part.lower() == b".git" or part in {b"", b".", b".."} for part in parts):
             return False
-        return all(b"/".join(parts[: n + 1]) not in self._left for n in range(len(parts)))
+        return all(b"/".join(parts[: n + 1]) not in self._excluded for n in range(len(parts)))
 
-    def sort(self, listed: bytes, included: set[bytes]) -> ScanResult:
-        """What a scan listed, by what is to be done with it."""
+    def classify(self, listing: bytes, included: set[bytes]) -> ScanResult:
+        """Sort the paths of a scan by what to do with them."""
         result = ScanResult([], [], [], [])
         folders: dict[bytes, bool] = {b"": True}
-        tracked = {line[2:]: not line.startswith(b"? ") for line in listed.split(b"\0") if line}
-        for path, known in tracked.items():
-            allowed = self.may_hold(path)
+        entries = {line[2:]: not line.startswith(b"? ") for line in listing.split(b"\0") if line}
+        for path, is_tracked in entries.items():
+            allowed = self.may_track(path)
             if allowed and path.endswith(b"/"):
                 result.nested.append(path)
                 continue
             kind = self.kind(path, folders) if allowed else "other"
             if kind == "missing":
                 result.missing.append(path)
-            if kind in ("file", "missing") or (kind == "large" and (known or path in included)):
-                result.put.append(path)
-            elif kind == "other" and known:
-                result.gone.append(path)
+            is_large = kind == "large" and (is_tracked or path in included)
+            if is_large or kind in ("file", "missing"):
+                result.update.append(path)
+            elif kind == "other" and is_tracked:
+                result.remove.append(path)
         return result
 
-    def there(self, path: bytes) -> bool:
-        """Whether a file that can be remembered is there, and not through a link."""
+    def is_present(self, path: bytes) -> bool:
+        """Whether a trackable file exists, not reached through a link."""
         return self.kind(path) in ("file", "large")
 
     def kind(self, path: bytes, folders: dict[bytes, bool] | None = None) -> Kind:
-        """What stands at a path; of what may not be read, nothing is known."""
-        known = {b"": True} if folders is None else folders
-        if not self._is_folder(path.rpartition(b"/")[0], known):
-            return "other"  # it would be reached through a link
-        place = self._folder + b"/" + path
+        """The kind of what is at a path; `unknown` if it cannot be read."""
+        known_folders = {b"": True} if folders is None else folders
+        if not self._is_folder(path.rpartition(b"/")[0], known_folders):
+            return "other"  # reached through a link
+        location = self._folder + b"/" + path
         try:
-            status = os.lstat(place)
+            status = os.lstat(location)
         except OSError as error:
-            gone = isinstance(error, FileNotFoundError | NotADirectoryError)
-            return "missing" if gone else "unknown"
-        if stat.S_ISLNK(status.st_mode):  # git refuses one of this name
+            remove = isinstance(error, FileNotFoundError | NotADirectoryError)
+            return "missing" if remove else "unknown"
+        if stat.S_ISLNK(status.st_mode):  # git refuses a link of this name
             return "other" if path.rpartition(b"/")[2].lower() == b".gitmodules" else "file"
         if not stat.S_ISREG(status.st_mode) or self.is_store(path):
             return "other"
-        if not os.access(place, os.R_OK):
+        if not os.access(location, os.R_OK):
             return "unknown"
-        return "large" if status.st_size > self.most_bytes else "file"
+        return "large" if status.st_size > self.max_bytes else "file"
 
     def status(self, path: bytes) -> os.stat_result | None:
-        """What stands at a path; links are not followed."""
+        """The status of a path without following links, or None."""
         try:
             return os.lstat(self._folder + b"/" + path)
         except OSError:
             return None
 
-    def _is_folder(self, path: bytes, known: dict[bytes, bool]) -> bool:
-        """Whether no link leads to a path; true where nothing is there any more."""
-        if path not in known:
+    def _is_folder(self, path: bytes, known_folders: dict[bytes, bool]) -> bool:
+        """Whether no link leads to a path; also true if it does not exist."""
+        if path not in known_folders:
             status = self.status(path)
-            solid = status is None or not stat.S_ISLNK(status.st_mode)
-            known[path] = solid and self._is_folder(path.rpartition(b"/")[0], known)
-        return known[path]
+            is_real = status is None or not stat.S_ISLNK(status.st_mode)
+            parent = path.rpartition(b"/")[0]
+            known_folders[path] = is_real and self._is_folder(parent, known_folders)
+        return known_folders[path]
 
 
 # --- files that tools wrote ---
 
 
-class Included:
-    """The files of one folder that are to be remembered in any case."""
+class IncludeList:
+    """The files of one folder that are always tracked."""
 
     def __init__(self, home: Path, rules: Rules) -> None:
-        """Take where the names are kept, and which may be held at all."""
+        """Use the list in this folder and the tracking rules."""
         self._list = home / "included"
         self._rules = rules
         self._size = 0
         self.paths: set[bytes] = set()
-        self.born: set[bytes] = set()  # of these, what was not there when it was included
+        self.new_paths: set[bytes] = set()  # those that did not exist when they were included
 
     def read(self) -> None:
-        """Learn what other processes include."""
+        """Read what other processes have included."""
         with suppress(OSError):
             size = self._list.stat().st_size
             if size != self._size:
                 names = self._list.read_bytes().rpartition(b"\0")[0].split(b"\0")
-                held = [name for name in names if self._rules.may_hold(name[1:])]
-                self.paths = {name[1:] for name in held}
-                self.born = {name[1:] for name in held if name.startswith(_BORN)}
+                tracked = [name for name in names if self._rules.may_track(name[1:])]
+                self.paths = {name[1:] for name in tracked}
+                self.new_paths = {name[1:] for name in tracked if name.startswith(_NEW)}
                 self._size = size
 
-    def add(self, places: set[bytes]) -> None:
-        """Include files, and note which of them are not there yet."""
-        new = sorted(place for place in places if self._rules.may_hold(place))
+    def add(self, paths: set[bytes]) -> None:
+        """Include files, and record which of them do not exist yet."""
+        new = sorted(path for path in paths if self._rules.may_track(path))
         if not new:
             return
-        born = {place for place in new if self._rules.status(place) is None}
-        # A zero before it, too: a process may have been killed within a name.
-        marked = (_BORN + place if place in born else _FOUND + place for place in new)
+        new_paths = {path for path in new if self._rules.status(path) is None}
+        # A leading NUL: a process may have been killed while writing a name.
+        lines = (_NEW + path if path in new_paths else _EXISTING + path for path in new)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
             with os.fdopen(os.open(self._list, flags, 0o600), "ab") as file:
-                file.write(b"\0" + zero_ended(marked))
+                file.write(b"\0" + nul_terminated(lines))
         except OSError as error:
             raise StoreError(str(self._list), f"cannot be written: {error.strerror}") from None
         self.read()
 
 
-def within(folder: Path, path: str | Path) -> bytes | None:
-    """A path from the folder on, links on the way to it resolved; None where it is outside."""
+def relative_path(folder: Path, path: str | Path) -> bytes | None:
+    """The path relative to the folder with its links resolved, or None if it is outside."""
     try:
-        whole = Path(os.path.normpath(folder / path))
-        real = Path(os.path.realpath(whole.parent)) / whole.name
-        place = os.fsencode(real.relative_to(folder))
+        absolute = Path(os.path.normpath(folder / path))
+        real = Path(os.path.realpath(absolute.parent)) / absolute.name
+        relative = os.fsencode(real.relative_to(folder))
     except (ValueError, OSError):
         return None
-    return None if place == b"." or b"\0" in place else place
+    return None if relative == b"." or b"\0" in relative else relative
 
 
 def is_store_data(data: bytes) -> bool:
-    """Whether these are the first bytes of a store of sessions."""
-    return data.startswith(MAGIC) and data[_ID] == _OURS
+    """Whether these are the first bytes of a session store."""
+    return data.startswith(MAGIC) and data[_APPLICATION_ID_BYTES] == _APPLICATION_ID

@@ -92,7 +92,7 @@ class SessionImport:
                 self._markers[message.id] = (index, part)
             elif not self.first_request:
                 first = Requests()
-                first.take(0, 0, message)
+                first.add_message(0, 0, message)
                 self.first_request = first.all[0].text if first.all else ""
         elif isinstance(message.info, AssistantInfo) and message.info.summary:
             self._add_summary(index, message.info)
@@ -231,9 +231,7 @@ class SessionImport:
     def _prune_marked(self) -> None:
         """Prune what messages mark. Their time is unknown, so `settled` does not change."""
         settled = self._change.settled
-        self._prune(
-            {ordinal: at for ordinal, at in self._marks.items() if ordinal not in self._marked}
-        )
+        self._prune({key: at for key, at in self._marks.items() if key not in self._marked})
         self._change.settled = settled
 
     def _prune(self, marks: dict[int, Number]) -> None:

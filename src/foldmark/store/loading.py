@@ -137,7 +137,7 @@ def request_memory(engine: Engine, row: SessionRow, marker: int, before: int) ->
         for chunk in range(indexes.start, indexes.stop, _CHUNK):
             end = min(chunk + _CHUNK, indexes.stop)
             for entry in read_messages(engine, row.key, chunk, end, sized=False):
-                requests.take(entry.index, entry.ordinal, entry.message)
+                requests.add_message(entry.index, entry.ordinal, entry.message)
                 if entry.index < before:
                     del requests.all[1:-1]  # bounds memory use
     return requests.memory(before)

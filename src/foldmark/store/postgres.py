@@ -19,9 +19,7 @@ try:
     from psycopg import errors, sql
     from psycopg.conninfo import conninfo_to_dict
 except ModuleNotFoundError as missing:
-    raise StoreError(
-        "PostgreSQL", "psycopg is missing; pip install 'foldmark[postgres]'"
-    ) from missing
+    raise StoreError("PostgreSQL", "needs psycopg: pip install 'foldmark[postgres]'") from missing
 
 _CREATION_LOCK = 0x464F4C44  # key of the advisory lock
 # A document's words are stored in pieces: PostgreSQL accepts about 1 MB at once.
@@ -162,10 +160,7 @@ class _Cursor(psycopg.Cursor[Row]):
 
 
 _ADVICE: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
-    (
-        (errors.DiskFull,),
-        "the server's disk is full; free some space and try again, nothing was lost",
-    ),
+    ((errors.DiskFull,), "the server's disk is full; free space and try again, nothing was lost"),
     ((errors.ReadOnlySqlTransaction,), "the server is read-only; use the primary server"),
     ((errors.InsufficientPrivilege,), "permission denied; grant the user CREATE on this database"),
     (

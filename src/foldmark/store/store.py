@@ -235,11 +235,10 @@ class Store(AbstractContextManager["Store"]):
             end = old.places if index is None else index + 1
             source, target = (self.engine, key), (self.engine, new.key)
             copy_messages(source, target, visible_ranges(0, end, read_gaps(self.engine, key)))
-            if index is None:
-                copy_rows(source, target, "acts", OPERATION_ROW, _COPIED_OPERATIONS)
-            else:
-                where = f"{_COPIED_OPERATIONS} AND {_UP_TO_INDEX}"
-                copy_rows(source, target, "acts", OPERATION_ROW, where, index, end)
+            where, limits = _COPIED_OPERATIONS, ()
+            if index is not None:
+                where, limits = f"{where} AND {_UP_TO_INDEX}", (index, end)
+            copy_rows(source, target, "acts", OPERATION_ROW, where, *limits)
             change = Change(self.engine, self._with_totals(old, new, end))
             change.add_event(FORKED, origin=old.id, messages=end)
             change.finish()

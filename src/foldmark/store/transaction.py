@@ -119,20 +119,19 @@ class Change:
         if self._count:
             old = replace(old, sizes=message_sizes(old.message, self._count))
             new = replace(new, sizes=message_sizes(new.message, self._count))
-        old_parts, new_parts = old.message.parts, new.message.parts
+        before, after = old.message.parts, new.message.parts
         for offset, size in enumerate(old.sizes):
-            if offset >= len(new_parts) or new_parts[offset] is not old_parts[offset]:
+            if offset >= len(after) or after[offset] is not before[offset]:
                 self._tokens -= size.fixed + size.body + size.attached
-        same = [now is was for now, was in zip(new_parts, old_parts, strict=False)]
-        changed = [at for at in range(len(new_parts)) if at >= len(same) or not same[at]]
+        changed = [at for at, now in enumerate(after) if at >= len(before) or now is not before[at]]
         rows = self._part_rows(new, changed, with_events=with_events)
         self._size += len(data) - len(encode(old.message))
         key = key_at(self._key, new.index)
         self._engine.run("UPDATE messages SET data = ? WHERE key = ?", (pack(data), key))
         self._engine.run_many(_PUT_PART, rows)
         if new.index == self.places - 1:
-            self.parts = new.ordinal + len(new_parts)
-            if len(new_parts) < len(old_parts):
+            self.parts = new.ordinal + len(after)
+            if len(after) < len(before):
                 sql = "DELETE FROM parts WHERE session = ? AND ordinal >= ?"
                 self._engine.run(sql, (self._key, self.parts))
         if new.index < self._indexed:
