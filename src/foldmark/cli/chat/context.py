@@ -80,7 +80,9 @@ class RunOptions:
         "Continue the newest session that `run` created in this directory, with its model unless "
         "--model is given. Add --session ID to continue another one.",
     )
-    folder: Path = option("--dir DIR", "Directory that tools cannot leave.", default=Path())
+    folder: Path = option(
+        "--dir DIR", "Working directory, which tools cannot leave.", default=Path()
+    )
     allow: list[str] = option(
         "--allow RULE",
         "Tools to call without asking: shell, 'shell:git *'. --ask and --deny take precedence.",
@@ -97,13 +99,13 @@ class RunOptions:
     max_steps: int = option(
         "--max-steps N", "Limit of model calls per turn.", min=1, default=MAX_STEPS
     )
-    max_cost: float | None = option("--max-cost DOLLARS", "Limit of cost per turn, if known.")
+    max_cost: float | None = option("--max-cost DOLLARS", "Cost limit per turn, for known prices.")
     summarizer: str | None = option(
         "--summarizer NAME",
         "Summarizer: `digest` or PROVIDER:MODEL (default: the session's model).",
     )
     policy: str | None = option("--policy NAME", "Policy that decides when to prune and compact.")
-    prompt: Path | None = option("--prompt FILE", "File with a system prompt to use instead.")
+    prompt: Path | None = option("--prompt FILE", "File that replaces the default system prompt.")
     store: str | None = option(*STORE, show_default=False)
 
 
