@@ -268,9 +268,8 @@ def _switch_settings(
     # The limits and the server of the old model do not apply to the new one.
     same_provider = (settings.model or "").partition(":")[0] == model.partition(":")[0]
     base_url = settings.base_url if same_provider or settings.summarizer else None
-    return replace(
-        settings, model=model, window=window, output=output, input=None, base_url=base_url
-    )
+    limits = {"window": window, "output": output, "input": None}
+    return replace(settings, model=model, base_url=base_url, **limits)
 
 
 # --- one compaction, from its marker to its summary ---
@@ -289,10 +288,8 @@ class _CompactionRun(NamedTuple):
 def _compact(state: SessionState, request: CompactionRequest) -> Operation | None:
     if state.is_compacting_here:
         # Called by a subscriber or another task of the event loop: waiting would deadlock.
-        raise BadInput(
-            f"this thread is already compacting session {state.id}; "
-            "wait until it is finished, or use the async form"
-        )
+        hint = "wait until it is finished, or use the async form"
+        raise BadInput(f"this thread is already compacting session {state.id}; {hint}")
     with state.compaction_lock, state.compacting_here(), _cancel_on_error(state):
         run = _claim_next(state, request)
         if not isinstance(run, _CompactionRun):
@@ -401,7 +398,7 @@ def _prepare(state: SessionState, request: CompactionRequest) -> Situation:
         state.log,
         state.policy.compact,
         fixed=state.fixed_tokens,
-        foreseen=situation.min_freed_share,
+        expected=situation.min_freed_share,
         read_message=lambda index: _folded_message(state, index),
     )
     if reason:

@@ -77,7 +77,7 @@ def fit_view(
         else:
             summary = drive(summarize(prepare(step), limits), summarizer, on_text=delta)
             tail, budget = summary.fold.tail_start, summary.words
-            append_pivot(log, summary.text, tail_start=tail, user_text_budget=budget)
+            append_pivot(log, summary.text, tail_start=tail, user_text=budget)
             summaries.append(summary)
     if is_full(*look()):
         budget = request.target or request.budget

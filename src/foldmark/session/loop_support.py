@@ -61,12 +61,8 @@ class LoopSupport:
 
     def cost_of(self, operation: Operation) -> float:
         """The cost of a pivot's summary in dollars, or 0 for other operations."""
-        state = self._state
-        entry = (
-            None
-            if operation.summary is None
-            else state.store.message_at(state.key, operation.summary)
-        )
+        state, index = self._state, operation.summary
+        entry = None if index is None else state.store.message_at(state.key, index)
         info = entry.message.info if entry else None
         return float(info.cost or 0) if isinstance(info, AssistantInfo) else 0.0
 
@@ -82,22 +78,22 @@ class LoopSupport:
     def finish_step(self, message: str, snapshot: str) -> Message:
         """Store the snapshot at the end of a message's step."""
 
-        def with_snapshot(message_before: Message) -> Message:
+        def with_snapshot(old: Message) -> Message:
             parts = tuple(
                 replace(part, snapshot=snapshot) if isinstance(part, StepFinishPart) else part
-                for part in message_before.parts
+                for part in old.parts
             )
-            return replace(message_before, parts=parts)
+            return replace(old, parts=parts)
 
         return writer.amend(self._state, message, with_snapshot)
 
     def summarize_turn(self, message: str, summary: Json) -> Message:
         """Store the outcome of a user message: its title and the files that changed."""
 
-        def with_summary(message_before: Message) -> Message:
-            if not isinstance(message_before.info, UserInfo):
+        def with_summary(old: Message) -> Message:
+            if not isinstance(old.info, UserInfo):
                 raise BadInput(f"message {message!r} is not a user message")
-            return replace(message_before, info=replace(message_before.info, summary=summary))
+            return replace(old, info=replace(old.info, summary=summary))
 
         return writer.amend(self._state, message, with_summary)
 

@@ -91,11 +91,8 @@ class Session(Closing, AsyncClosing):
     def files(self) -> tuple[Path, ...]:
         """The files of the store, or () if the store is a server."""
         location = str(self._state.setup.where)
-        return (
-            ()
-            if "://" in location
-            else tuple(Path(location + end) for end in ("", *COMPANION_SUFFIXES))
-        )
+        suffixes = () if "://" in location else ("", *COMPANION_SUFFIXES)
+        return tuple(Path(location + suffix) for suffix in suffixes)
 
     @property
     def policy(self) -> Policy:
@@ -322,15 +319,9 @@ class Session(Closing, AsyncClosing):
         tokens. `operation` completes only the queued compaction of that number. Returns None if
         a hook forbids it, or if `auto` is true and the policy allows no automatic compaction.
         """
+        options = {"auto": auto, "overflow": overflow, "operation": operation, "target": target}
         steps = compactor.compact(
-            self._state,
-            summary,
-            tokens,
-            auto=auto,
-            overflow=overflow,
-            instructions=instructions,
-            operation=operation,
-            target=target,
+            self._state, summary, tokens, instructions=instructions, **options
         )
         return compactor.run(self._state, steps)
 
@@ -499,15 +490,9 @@ class Session(Closing, AsyncClosing):
         target: int | None = None,
     ) -> Operation | None:
         """Async form of `compact`; models are called in the caller's event loop."""
+        options = {"auto": auto, "overflow": overflow, "operation": operation, "target": target}
         steps = compactor.compact(
-            self._state,
-            summary,
-            tokens,
-            auto=auto,
-            overflow=overflow,
-            instructions=instructions,
-            operation=operation,
-            target=target,
+            self._state, summary, tokens, instructions=instructions, **options
         )
         return await compactor.arun(self._state, steps)
 

@@ -176,10 +176,7 @@ class SessionState:
         return matches[0]
 
     def message_index(self, message: str, *, hidden: bool = False) -> int:
-        """The index of a message given by id or handle.
-
-        With `hidden`, a handle may also name a message that a revert hides.
-        """
+        """The index of a message given by id or handle; `hidden` allows reverted messages."""
         index = self.store.message_index(self.key, message)
         if index is None:
             ordinal = ordinal_of(message)

@@ -81,12 +81,12 @@ class StreamRecording(AsyncClosing, AsyncIterator[C], Generic[C]):
         """Pass each chunk of the stream to `take`, and call `record` at the end."""
         self._stream = stream
         self._take = take
-        self._heard = record
-        self._over = False
+        self._record = record
+        self._closed = False
 
     async def __anext__(self) -> C:
         """The next chunk."""
-        if self._over:
+        if self._closed:
             raise StopAsyncIteration
         try:
             chunk = await anext(self._stream)
@@ -95,24 +95,24 @@ class StreamRecording(AsyncClosing, AsyncIterator[C], Generic[C]):
             await self.aclose()
             raise
         except BaseException as error:
-            self._over = True
+            self._closed = True
             # Not awaited: a cancelled task must not be interrupted again while it cleans up.
-            _record_partial(self._heard, error)
+            _record_partial(self._record, error)
             raise
         return chunk
 
     async def aclose(self) -> None:
         """Stop reading, and record the reply so far."""
-        if not self._over:
-            self._over = True
-            await run_uninterrupted(self._heard)
+        if not self._closed:
+            self._closed = True
+            await run_uninterrupted(self._record)
 
     def __del__(self) -> None:
         """Record the reply if a loop ended early."""
-        if not self._over:
-            self._over = True
+        if not self._closed:
+            self._closed = True
             with suppress(FoldmarkError):  # there is no caller to raise to
-                self._heard()
+                self._record()
 
 
 def _record_partial(record: Callable[[], object], error: BaseException) -> None:

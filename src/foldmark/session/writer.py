@@ -63,9 +63,8 @@ def write_message(
 
 def append(state: SessionState, message: Message) -> Message:
     """Append a message, with an event."""
-    return state.write(
-        lambda change: write_message(state, change, message, with_events=True)
-    ).message
+    entry = state.write(lambda change: write_message(state, change, message, with_events=True))
+    return entry.message
 
 
 # --- replies ---
@@ -161,20 +160,20 @@ def extend_read(state: SessionState, reads: Sequence[ReadMessage], key: str) -> 
 
 
 def _extend(
-    state: SessionState, codec: MessageReader[M], given: Sequence[M], *, prompts: bool
+    state: SessionState, codec: MessageReader[M], items: Sequence[M], *, prompts: bool
 ) -> list[Message]:
     """Append messages; with `prompts`, an empty session adopts a leading system prompt."""
 
     def job(change: Change) -> list[Message]:
         is_new = change.places == 0 and not change.row.info.origin
-        batch = read_addition(codec, given, prompts=prompts and is_new)
+        batch = read_addition(codec, items, prompts=prompts and is_new)
         messages = [_with_new_ids(state, message) for message in batch.messages]
         for answer in batch.results:
             settle(
                 state,
                 change,
                 answer.call_id,
-                lambda part, at, given=answer: settle_call(part, given, codec.key, at),
+                lambda part, at, answer=answer: settle_call(part, answer, codec.key, at),
             )
         for message in messages:
             write_message(state, change, message, with_events=True)
