@@ -3,7 +3,7 @@
     pip install 'foldmark[adk]'
     python examples/adk_agent.py
 
-It runs offline, with a model by a script. For a real one, set GOOGLE_API_KEY and say which:
+It runs offline with a scripted model. For a real one, set GOOGLE_API_KEY and pass its name:
 
     python examples/adk_agent.py gemini-2.5-flash
 """
@@ -29,22 +29,22 @@ TASK = f"Read file-1.txt to file-{FILES}.txt, two at a time, and say how many th
 
 
 class Scripted(BaseLlm):
-    """Reads two files in each step, and keeps the longest request that it was sent."""
+    """Reads two files per step, and records the size of the longest request."""
 
     model: str = "scripted"
-    asked: int = 0
+    steps: int = 0
     longest: int = 0
 
     async def generate_content_async(
         self,
         llm_request: LlmRequest,
-        stream: bool = False,  # noqa: ARG002, FBT001, FBT002 - ADK's own
+        stream: bool = False,  # noqa: ARG002, FBT001, FBT002 - ADK's signature
     ) -> AsyncGenerator[LlmResponse, None]:
         """The next step."""
-        sent = sum(len(held.model_dump_json(exclude_none=True)) for held in llm_request.contents)
-        self.longest = max(self.longest, sent)
-        first = 2 * self.asked + 1
-        self.asked += 1
+        size = sum(len(one.model_dump_json(exclude_none=True)) for one in llm_request.contents)
+        self.longest = max(self.longest, size)
+        first = 2 * self.steps + 1
+        self.steps += 1
         if first > FILES:
             parts = [types.Part(text=f"There were {FILES} files.")]
         else:
@@ -59,31 +59,33 @@ def read(path: str) -> str:
 
 
 async def main(model: str | BaseLlm, folder: Path) -> None:
-    """Run the agent, and tell what was folded."""
+    """Run the agent, and print what was summarized and hidden."""
     agent = LlmAgent(name="reader", model=model, tools=[read], instruction="Be brief.")
     plugin = FoldmarkPlugin(folder / "agent.db", window=6_000, output=500)
     app = App(name="files", root_agent=agent, plugins=[plugin])
     async with InMemoryRunner(app=app) as runner:
-        talk = await runner.session_service.create_session(app_name="files", user_id="ada")
+        adk_session = await runner.session_service.create_session(app_name="files", user_id="ada")
         task = types.Content(role="user", parts=[types.Part(text=TASK)])
-        said = ""
-        async for event in runner.run_async(user_id="ada", session_id=talk.id, new_message=task):
+        answer = ""
+        async for event in runner.run_async(
+            user_id="ada", session_id=adk_session.id, new_message=task
+        ):
             for part in (event.content and event.content.parts) or ():
-                said = part.text or said
-        kept = await runner.session_service.get_session(
-            app_name="files", user_id="ada", session_id=talk.id
+                answer = part.text or answer
+        final = await runner.session_service.get_session(
+            app_name="files", user_id="ada", session_id=adk_session.id
         )
         (session,) = plugin.sessions.values()
-        kinds = [act.kind for act in session.acts()]
-        found = len(session.search("file-1.txt"))
-    print("the agent:", said)
-    print("events in ADK's session:", len(kept.events) if kept else 0)
-    print("pivots:", kinds.count("pivot"), "· prunes:", kinds.count("prune"))
-    print("file-1.txt is still found in the store:", found > 0)
+        kinds = [operation.kind for operation in session.operations()]
+        hits = session.search("file-1.txt")
+    print("the agent:", answer)
+    print("events in ADK's session:", len(final.events) if final else 0)
+    print("compactions:", kinds.count("pivot"), "· prunes:", kinds.count("prune"))
+    print("file-1.txt is still found in the store:", len(hits) > 0)
     if isinstance(model, Scripted):
         print("longest request:", model.longest, "characters")
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else Scripted(), Path(made)))
+    with tempfile.TemporaryDirectory() as name:
+        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else Scripted(), Path(name)))

@@ -1,4 +1,4 @@
-"""An agent of OpenAI's Agents SDK that works for longer than its window.
+"""An agent of OpenAI's Agents SDK whose run outgrows its context window.
 
 pip install 'foldmark[openai-agents]'
 python examples/openai_agents_agent.py                     # a scripted model, offline
@@ -33,21 +33,21 @@ def read_log(day: int) -> str:
 
 
 class Scripted(Model):
-    """Reads the log of each day, then says that it is done."""
+    """Reads the log of each day, then answers."""
 
     def __init__(self) -> None:
-        """Begin with the first day."""
-        self.asked = 0
+        """Start with the first day."""
+        self.calls = 0
 
-    async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
-        """The next call, or the last word."""
-        items = named["input"] if "input" in named else args[1]
-        self.asked += 1
-        if self.asked % 10 == 0:
+    async def get_response(self, *args: Any, **keywords: Any) -> ModelResponse:
+        """The next tool call, or the final answer."""
+        items = keywords["input"] if "input" in keywords else args[1]
+        self.calls += 1
+        if self.calls % 10 == 0:
             size = len(str(items))
-            print(f"request {self.asked}: the model is shown {len(items)} items, {size} characters")
-        day, name = self.asked, uuid4().hex
-        said: Any = ResponseFunctionToolCall(
+            print(f"request {self.calls}: the model receives {len(items)} items, {size} characters")
+        day, name = self.calls, uuid4().hex
+        output: Any = ResponseFunctionToolCall(
             type="function_call",
             id=f"fc_{name}",
             call_id=f"call_{name}",
@@ -56,22 +56,22 @@ class Scripted(Model):
         )
         if day == STEPS:
             text = ResponseOutputText(type="output_text", text="All is well.", annotations=[])
-            said = ResponseOutputMessage(
+            output = ResponseOutputMessage(
                 type="message",
                 id=f"msg_{name}",
                 role="assistant",
                 status="completed",
                 content=[text],
             )
-        return ModelResponse(output=[said], usage=Usage(), response_id=None)
+        return ModelResponse(output=[output], usage=Usage(), response_id=None)
 
-    def stream_response(self, *args: Any, **named: Any) -> AsyncIterator[Any]:
+    def stream_response(self, *args: Any, **keywords: Any) -> AsyncIterator[Any]:
         """Not needed here."""
         raise NotImplementedError
 
 
 async def main(model: str | None, folder: Path) -> None:
-    """Work, and tell what was folded."""
+    """Run the agent, and print what was summarized."""
     async with FoldmarkSession("logs", folder / "agent.db", window=4_000, output=400) as session:
         agent = Agent(
             name="watch",
@@ -87,16 +87,16 @@ async def main(model: str | None, folder: Path) -> None:
             max_turns=STEPS + 10,
         )
         print(result.final_output)
-        print(f"{len(await session.get_items())} items are kept")
-        for act in session.session.acts():
-            if act.kind == "pivot":
-                print(f"folded: {act.before} tokens became {act.after}")
-        found = session.session.search("day 7, 11:00")
-        print(f"the log of day 7 is {found[0].state}, and recalled by {found[0].handle}")
+        print(f"{len(await session.get_items())} items are stored")
+        for operation in session.session.operations():
+            if operation.kind == "pivot":
+                print(f"compaction: {operation.before} tokens became {operation.after}")
+        hit = session.session.search("day 7, 11:00")[0]
+        print(f"the log of day 7 is {hit.state}; recall it as {hit.handle}")
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 1:
         set_tracing_disabled(disabled=True)
-    with tempfile.TemporaryDirectory() as made:
-        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else None, Path(made)))
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else None, Path(folder)))

@@ -9,7 +9,7 @@ import pytest
 from google.genai import types
 
 import foldmark
-from foldmark.adapters.wrapping import fitting
+from foldmark.adapters.wrapping import fit_calls
 from tests.support.api_server import WireServer, wire_server, working
 from tests.support.client_loops import async_client_of, client_of, close_async
 from tests.support.list_checks import check_pairs, size
@@ -50,7 +50,7 @@ def test_a_loop_of_the_openai_client_never_overflows() -> None:
         wire_server(window=WINDOW, script=working()) as server,
         client_of("openai-chat", server) as client,
     ):
-        messages = worked(fitting(client.chat.completions.create, window=WINDOW))
+        messages = worked(fit_calls(client.chat.completions.create, window=WINDOW))
         check(server)
         assert size(messages, "openai-chat") > 4 * WINDOW
 
@@ -64,7 +64,7 @@ def test_with_a_session_nothing_is_lost_and_a_restart_goes_on(tmp_path: Path) ->
             with foldmark.open(
                 tmp_path / "agent.db", session="one", window=WINDOW, output=500
             ) as session:
-                create = fitting(client.chat.completions.create, session=session)
+                create = fit_calls(client.chat.completions.create, session=session)
                 worked(create, 25)
                 assert session.search("wheel")
         check(server, steps=50)
@@ -74,7 +74,7 @@ def test_with_a_session_nothing_is_lost_and_a_restart_goes_on(tmp_path: Path) ->
 def test_async_clients_stay_async(tmp_path: Path) -> None:
     async def run(server: WireServer, **more: Any) -> None:
         client = async_client_of("openai-chat", server)
-        create = fitting(client.chat.completions.create, **more)
+        create = fit_calls(client.chat.completions.create, **more)
         messages: list[Any] = [{"role": "user", "content": "Mend the mill."}]
         for _ in range(STEPS):
             reply = await create(model="m", messages=messages, tools=CHAT_TOOLS)
@@ -100,7 +100,7 @@ def test_a_refusal_for_length_is_followed_by_a_shorter_list(tmp_path: Path) -> N
         wire_server(window=5_000, script=working()) as server,
         client_of("openai-chat", server) as client,
     ):
-        worked(fitting(client.chat.completions.create, window=100_000))
+        worked(fit_calls(client.chat.completions.create, window=100_000))
         assert [request.overflow for request in server.requests].count(True) == 1
         assert len(server.requests) == STEPS + 1
     with (
@@ -108,7 +108,7 @@ def test_a_refusal_for_length_is_followed_by_a_shorter_list(tmp_path: Path) -> N
         client_of("openai-chat", server) as client,
         foldmark.open(tmp_path / "agent.db", window=100_000, output=500) as session,
     ):
-        worked(fitting(client.chat.completions.create, session=session))
+        worked(fit_calls(client.chat.completions.create, session=session))
         assert [request.overflow for request in server.requests].count(True) == 1
         assert len(server.requests) == STEPS + 1
 
@@ -118,7 +118,7 @@ def test_a_loop_of_the_anthropic_client_never_overflows() -> None:
         wire_server(window=WINDOW, script=working()) as server,
         client_of("anthropic", server) as client,
     ):
-        anthropic_loop(fitting(client.messages.create, window=WINDOW), STEPS)
+        anthropic_loop(fit_calls(client.messages.create, window=WINDOW), STEPS)
         check(server, "anthropic")
 
 
@@ -131,7 +131,7 @@ def test_a_loop_of_the_gemini_client_never_overflows() -> None:
         wire_server(window=WINDOW, script=working()) as server,
         client_of("gemini", server) as client,
     ):
-        generate = fitting(client.models.generate_content, window=WINDOW)
+        generate = fit_calls(client.models.generate_content, window=WINDOW)
         contents: list[Any] = [types.Content(role="user", parts=[types.Part(text="Mend it.")])]
         for _ in range(STEPS):
             reply = generate(model="m", contents=contents, config=config)
@@ -151,16 +151,16 @@ def test_what_is_no_list_or_another_error_goes_through() -> None:
             raise ValueError("more")
         return messages
 
-    assert fitting(echo, window=1_000)("a bare text") == "a bare text"
+    assert fit_calls(echo, window=1_000)("a bare text") == "a bare text"
     held = [{"role": "user", "content": "short"}]
-    assert fitting(echo, window=1_000)(held) is held
-    assert fitting(echo, window=1_000)(messages=held) is held
+    assert fit_calls(echo, window=1_000)(held) is held
+    assert fit_calls(echo, window=1_000)(messages=held) is held
     with pytest.raises(ValueError, match="more"):
-        fitting(echo, window=1_000)(held, more=1)
-    with pytest.raises(foldmark.BadInput, match="how much fits"):
-        fitting(echo)
-    with pytest.raises(foldmark.BadInput, match="no messages were given"):
-        fitting(echo, window=1_000)()
+        fit_calls(echo, window=1_000)(held, more=1)
+    with pytest.raises(foldmark.BadInput, match="no context window is known"):
+        fit_calls(echo)
+    with pytest.raises(foldmark.BadInput, match="no messages in the call"):
+        fit_calls(echo, window=1_000)()
 
 
 def test_the_list_may_have_any_name() -> None:
@@ -168,7 +168,7 @@ def test_the_list_may_have_any_name() -> None:
         return talk
 
     long = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": TEXT}] * 20
-    made = fitting(ask, window=4_000, at="talk")(talk=long)
+    made = fit_calls(ask, window=4_000, argument="talk")(talk=long)
     assert size(made, "openai-chat") < 3_000
 
 
@@ -182,7 +182,7 @@ def sent_by(**more: Any) -> tuple[Any, list[int]]:
             raise TooLong("Your input exceeds the context window of this model.")
         return "well"
 
-    return fitting(ask, **more), sizes
+    return fit_calls(ask, **more), sizes
 
 
 class TooLong(Exception):
@@ -208,7 +208,7 @@ def test_messages_by_place_are_found_by_the_name_they_have() -> None:
         return messages
 
     long = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": TEXT}] * 20
-    assert size(fitting(ask, window=4_000)("m", long), "openai-chat") < 3_000
+    assert size(fit_calls(ask, window=4_000)("m", long), "openai-chat") < 3_000
 
 
 def test_what_clients_say_for_not_given_is_no_system_prompt() -> None:
@@ -217,11 +217,11 @@ def test_what_clients_say_for_not_given_is_no_system_prompt() -> None:
 
     held = [{"role": "user", "content": "short"}]
     tools = (tool for tool in CHAT_TOOLS)
-    told = fitting(ask, window=4_000)(messages=held, system=object(), tools=tools)
+    told = fit_calls(ask, window=4_000)(messages=held, system=object(), tools=tools)
     assert told["messages"] is held
     assert list(told["tools"]) == CHAT_TOOLS
-    assert fitting(ask, window=4_000)(contents=["hello", "you"])["contents"] == ["hello", "you"]
-    assert fitting(ask, window=4_000)(messages=None)["messages"] is None
+    assert fit_calls(ask, window=4_000)(contents=["hello", "you"])["contents"] == ["hello", "you"]
+    assert fit_calls(ask, window=4_000)(messages=None)["messages"] is None
 
 
 def test_an_object_that_is_called_async_stays_async() -> None:
@@ -230,7 +230,7 @@ def test_an_object_that_is_called_async_stays_async() -> None:
             return messages
 
     long = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": TEXT}] * 20
-    made = asyncio.run(cast("Any", fitting(Model(), window=4_000)(long)))
+    made = asyncio.run(cast("Any", fit_calls(Model(), window=4_000)(long)))
     assert size(made, "openai-chat") < 3_000
 
 
@@ -242,11 +242,11 @@ def test_a_session_knows_the_wire_of_the_client(tmp_path: Path, wire: str) -> No
         foldmark.open(tmp_path / "agent.db", session="one", window=WINDOW, output=500) as session,
     ):
         if wire == "anthropic":
-            anthropic_loop(fitting(client.messages.create, session=session), 30)
+            anthropic_loop(fit_calls(client.messages.create, session=session), 30)
         else:
-            responses_loop(fitting(client.responses.create, session=session), 30)
+            responses_loop(fit_calls(client.responses.create, session=session), 30)
         check(server, wire, 30)
-        assert session.acts()
+        assert session.operations()
 
 
 def fields(value: object) -> set[str]:
@@ -319,11 +319,11 @@ def test_nothing_that_a_session_notes_is_sent(tmp_path: Path, wire: str) -> None
     talk: list[Any] = [first]
     sent: list[Any] = []
     with foldmark.open(tmp_path / "a.db", window=WINDOW, output=500) as session:
-        ask = fitting(sent.extend, session=session, wire=wire)
+        ask = fit_calls(sent.extend, session=session, api=wire)
         for step in range(40):
             talk += WORKING[wire](step)
             ask(talk)
-        assert session.acts()
+        assert session.operations()
     theirs = {"content", "type", "text"}  # of summaries, as their wire writes them
     assert fields(sent) <= fields(talk) | theirs
 
@@ -358,13 +358,13 @@ def echoed(messages: list[Any]) -> list[Any]:
 
 def test_a_wire_that_shows_only_later_is_asked_for(tmp_path: Path) -> None:
     with foldmark.open(tmp_path / "agent.db", window=WINDOW) as session:
-        ask = fitting(echoed, session=session)
+        ask = fit_calls(echoed, session=session)
         talk: list[Any] = [{"role": "user", "content": "Go."}]
         ask(talk)
         call: dict[str, Any] = {"type": "tool_use", "id": "t1", "name": "read", "input": {}}
         talk += [{"role": "assistant", "content": [call]}]
         talk += [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1"}]}]
-        with pytest.raises(foldmark.BadInput, match="give wire='anthropic'"):
+        with pytest.raises(foldmark.BadInput, match="pass api='anthropic'"):
             ask(talk)
-    with pytest.raises(foldmark.BadInput, match="a function is expected"):
-        fitting("client", window=100)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(foldmark.BadInput, match="expected a function"):
+        fit_calls("client", window=100)  # pyright: ignore[reportArgumentType]

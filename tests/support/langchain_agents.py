@@ -149,7 +149,7 @@ def steps(count: int, seed: int = 1, *, crashes: bool = False) -> Any:
 
 def check_requests(seen: list[Talk], middleware: FoldmarkMiddleware, thread: str) -> None:
     with middleware.session(thread) as session:
-        room = session.room
+        room = session.usable
     for messages in seen:
         check_pairs(messages)
         assert tokens_of(messages) <= room
@@ -158,7 +158,7 @@ def check_requests(seen: list[Talk], middleware: FoldmarkMiddleware, thread: str
 
 def pivots(middleware: FoldmarkMiddleware, thread: str) -> int:
     with middleware.session(thread) as session:
-        return sum(act.kind == "pivot" for act in session.acts())
+        return sum(act.kind == "pivot" for act in session.operations())
 
 
 def check_whole(state: list[BaseMessage], model: Scripted) -> None:
@@ -213,10 +213,10 @@ def tokens_of(messages: Sequence[BaseMessage]) -> int:
     total = 0
     for message in messages:
         read = _dialect.read(message)
-        total += MESSAGE_OVERHEAD * (not read.answers)
+        total += MESSAGE_OVERHEAD * (not read.results)
         for part in read.parts:
             # A call that waits is counted with room for its result, which is told by itself here.
             spare = 16 if isinstance(part, ToolPart) else 0
             total += part_size(part, _count).total - spare
-        total += sum(_count(answer.output) for answer in read.answers)
+        total += sum(_count(answer.output) for answer in read.results)
     return total

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from mcp.types import CallToolResult, TextContent
 
-from foldmark.adapters.mcp.server import Answering
+from foldmark.adapters.mcp.server import ToolDispatcher
 from foldmark.adapters.mcp.sources import SessionSource
 from foldmark.cli.commands.mcp import filler
 from foldmark.policy import FOLDMARK
@@ -46,7 +46,7 @@ def text_of(answer: CallToolResult) -> str:
 
 def answered(shelf: SessionSource, name: str, **arguments: Any) -> str:
     """What a tool answers."""
-    return text_of(Answering(shelf).answer(name, arguments))
+    return text_of(ToolDispatcher(shelf).answer(name, arguments))
 
 
 def quoted(text: str) -> str:

@@ -172,7 +172,7 @@ def works(steps: int) -> Script:
 
 
 def kinds(session: FoldmarkSession) -> list[str]:
-    return [act.kind for act in session.session.acts()]
+    return [act.kind for act in session.session.operations()]
 
 
 def bare(item: Any) -> Json:

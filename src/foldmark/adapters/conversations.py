@@ -1,9 +1,8 @@
-"""A framework's conversations: each mirrored in a session, and the pool of those that are open.
+"""Conversations of a framework, each mirrored in a session, and the pool of open ones.
 
-Several objects or processes may write to one session: each has it only for a turn. Nobody else
-writes between the first look and the last write of a turn, and what others wrote before it is
-learnt first; no lease is held while a model is asked. How a framework names its conversations, and
-what it does in a turn, this module does not know.
+Several objects or processes may write to one session, each during its own turn. A turn holds the
+session's lease and starts by loading what others have written; no lease is held while a model
+answers. This module does not know how a framework names conversations or what it does in a turn.
 """
 
 import logging
@@ -15,300 +14,302 @@ from typing import Any, Generic, TypeVar
 
 from foldmark.errors import BadInput, FoldmarkError
 from foldmark.model.messages import ToolPart
-from foldmark.model.prompt_messages import Declared
-from foldmark.providers.background import uncut
+from foldmark.model.prompt_messages import ToolDeclaration
+from foldmark.providers.background import run_uninterrupted
 from foldmark.providers.models import provider_and_model
 from foldmark.session.history_mirror import HistoryMirror, MessageDialect
-from foldmark.session.hooks import useful_hooks
+from foldmark.session.hooks import check_hooks
 from foldmark.session.loop_support import LoopSupport
-from foldmark.session.opening import chosen_settings
+from foldmark.session.opening import resolve_settings
 from foldmark.session.session import Session
 from foldmark.session.settings import DIGEST
 from foldmark.summary.protocol import Summarizer
 from foldmark.tokens.counters import Counter, counter
 from foldmark.tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD, part_size
-from foldmark.wire.codec import Read
+from foldmark.wire.codec import ReadMessage
 
 M = TypeVar("M")
-_OPENING = 16  # sessions that may be opened at the same time
+_OPENING = 16  # locks: at most this many sessions open at the same time
 _log = logging.getLogger("foldmark")
 
-# What `foldmark.open` takes beside the settings.
-_BESIDE = frozenset({"fixed", "hooks", "policy", "summarizer", "system", "tools"})
+# Arguments of `foldmark.open` that are not settings.
+_OTHER_ARGUMENTS = frozenset({"fixed_tokens", "hooks", "policy", "summarizer", "system", "tools"})
 
 
 def check_settings(where: str | Path | None, settings: Mapping[str, Any]) -> None:
-    """Refuse what `foldmark.open` would refuse, as far as it can be told before it is called."""
+    """Raise the errors of `foldmark.open` early, as far as they can be known before the call."""
     if "store" in settings:
-        raise BadInput("the store is the first argument, and is not given as store=")
-    useful_hooks(settings.get("hooks", ()))
-    given = {name: held for name, held in settings.items() if name not in _BESIDE}
+        raise BadInput("store= is not accepted here: pass the store as the first argument")
+    check_hooks(settings.get("hooks", ()))
+    plain = {name: value for name, value in settings.items() if name not in _OTHER_ARGUMENTS}
     summarizer = settings.get("summarizer")
-    chosen, _ = chosen_settings(where, settings.get("policy"), summarizer, given)
-    chosen.limit()
-    is_named = summarizer is None or isinstance(summarizer, str)  # else an object answers
-    if is_named and chosen.summarizer not in {None, DIGEST}:
-        provider_and_model(str(chosen.summarizer))
+    effective, _ = resolve_settings(where, settings.get("policy"), summarizer, plain)
+    effective.limit()
+    is_name = summarizer is None or isinstance(summarizer, str)  # else it is an object
+    if is_name and effective.summarizer not in {None, DIGEST}:
+        provider_and_model(str(effective.summarizer))
 
 
 class SharedSession:
-    """A session that others write to as well, and the version of it that is known."""
+    """A session with several writers, and the version of it that was loaded last."""
 
     def __init__(
-        self, session: Session, learn: Callable[[], object], version: int | None = None
+        self, session: Session, reload: Callable[[], object], version: int | None = None
     ) -> None:
-        """Take the session, what reads it anew, and the version that was read already."""
+        """Use this session; `reload` reads it again, `version` is the one already read."""
         self.session = session
         self.lock = threading.RLock()  # between the threads of this process
-        self._learn = learn
+        self._reload = reload
         self._version = version
 
-    def look(self) -> None:
-        """Learn what others have written, if they have."""
+    def refresh(self) -> None:
+        """Reload the session if others have written to it."""
         version = self.session.info.version
         if version != self._version:
-            self._learn()
+            self._reload()
             self._version = version
 
     @contextmanager
     def turn(self) -> Generator[None]:
-        """Time in which nobody else writes; after a turn that failed, all is learnt anew."""
+        """Hold the lease so that nobody else writes; a failed turn makes the next one reload."""
         with self.lock:
             try:
-                # One that is taken with the first write comes too late.
+                # Acquiring with the first write would be too late: others may write before it.
                 LoopSupport(self.session).acquire()
-                self.look()
+                self.refresh()
                 self._version = None
                 yield
                 self._version = self.session.info.version
             finally:
                 try:
                     self.session.release()
-                except FoldmarkError as error:  # it ends by itself
-                    _log.warning("session %s was not given back: %s", self.session.id, error)
+                except FoldmarkError as error:  # the lease expires by itself
+                    _log.warning("session %s was not released: %s", self.session.id, error)
 
 
 class Conversation(SharedSession, Generic[M]):
     """A session that mirrors the history of one conversation."""
 
     def __init__(self, name: str, session: Session, dialect: MessageDialect[M]) -> None:
-        """Take the session, under the name by which it is asked for."""
-        version = session.info.version  # before it is read
-        super().__init__(session, self._mirror_anew, version)
+        """Mirror into this session; `name` is its key in the pool."""
+        version = session.info.version  # before the mirror reads it
+        super().__init__(session, self._reload_mirror, version)
         self.name = name
         self._dialect = dialect
         self.mirror = HistoryMirror(session, dialect)
-        self.users = 0  # who have it right now
-        self.is_lent = False  # to one of them alone
-        self.ends = False  # whether it is closed when nobody has it
-        self._beside: tuple[str, Sequence[Declared], Summarizer | None] | None = None
-        self._fixed = 0  # tokens of what is beside the history
+        self.users = 0  # callers that use it right now
+        self.is_exclusive = False  # whether one of them has it exclusively
+        self.closes_when_idle = False  # whether to close it once it has no users
+        self._fixed_inputs: tuple[str, Sequence[ToolDeclaration], Summarizer | None] | None = None
+        self._fixed_tokens = 0  # tokens of the system prompt and the tools
         self._window: tuple[int, int | None] | None = None
 
-    def _mirror_anew(self) -> None:
+    def _reload_mirror(self) -> None:
         self.mirror = HistoryMirror(self.session, self._dialect)
 
-    def count_beside(
+    def count_fixed(
         self,
         system: str,
-        tools: Sequence[Declared],
+        tools: Sequence[ToolDeclaration],
         *,
-        passing: Iterable[Read] = (),
+        transient: Iterable[ReadMessage] = (),
         summarizer: Summarizer | None = None,
     ) -> None:
-        """Count what a request holds beside the history, and messages of this request alone."""
-        beside = (system, tools, summarizer)
-        if beside != self._beside:
+        """Count the system prompt, the tools, and messages that only this request contains."""
+        fixed_inputs = (system, tools, summarizer)
+        if fixed_inputs != self._fixed_inputs:
             self.session.configure(system=system, tools=tools, summarizer=summarizer)
-            self._beside, self._fixed = beside, self.session.fixed
+            self._fixed_inputs, self._fixed_tokens = fixed_inputs, self.session.fixed_tokens
         count = counter(self.session.policy.estimate)
-        self.session.fixed = self._fixed + sum(_tokens(read, count) for read in passing)
+        self.session.fixed_tokens = self._fixed_tokens + sum(
+            _tokens(one, count) for one in transient
+        )
 
     def set_window(self, window: int | None, output: int | None = None) -> None:
-        """Go on with the window of the model that is asked, if that is known and another."""
+        """Use this context window from now on, if it is known and differs from the current one."""
         if window is not None and (window, output) != self._window:
-            self.session.switch(window=window, output=output)
+            self.session.switch_model(window=window, output=output)
             self._window = (window, output)
 
     def take(self, history: Sequence[M], *, whole: bool) -> None:
-        """Bring the session up to date with the history, in a turn."""
+        """Bring the session up to date with the history; call it inside a turn."""
         self.mirror.take(history, whole=whole)
 
     def record(self, history: Sequence[M], *, whole: bool) -> None:
-        """Take an answer at once: who goes on from the store alone has no other way to it."""
+        """Store a reply at once: readers of the store may never see the framework's history."""
         try:
             with self.turn():
                 self.take(history, whole=whole)
-        except FoldmarkError as error:  # the answer is there, and is taken with the next request
-            _log.warning("what came last is not in session %s yet: %s", self.session.id, error)
+        except FoldmarkError as error:  # the next request stores it
+            _log.warning("session %s lacks the newest messages: %s", self.session.id, error)
 
-    def shrunk(self, error: Exception, history: Sequence[M], *, whole: bool) -> list[M]:
-        """A view that is shorter than the one that was refused with this error."""
+    def shorter_view(self, error: Exception, history: Sequence[M], *, whole: bool) -> list[M]:
+        """Return a shorter view after a refusal for length; raises `error` if there is none."""
         try:
             with self.turn():
-                self.take(history, whole=whole)  # another may have written meanwhile
-                return self.mirror.shrunk(error)
-        except FoldmarkError as stopped:
-            raise error from stopped
+                self.take(history, whole=whole)  # others may have written meanwhile
+                return self.mirror.shorter_view(error)
+        except FoldmarkError as failure:
+            raise error from failure
 
 
 C = TypeVar("C", bound=Conversation[Any])
 
 
 class Conversations(Generic[C]):
-    """The conversations that are open; too many are closed, the one used longest ago first."""
+    """Pool of open conversations; beyond its limit, the least recently used ones are closed."""
 
-    def __init__(self, make: Callable[[str], C], most: int) -> None:
-        """Take what opens a conversation by its name, and how many may be open at a time."""
-        self._make = make
-        self._most = most
-        self._lock = threading.Lock()  # held for no work of a store: others would wait for it
-        self._open: dict[str, C] = {}  # the one that was used last is the last
+    def __init__(self, create: Callable[[str], C], limit: int) -> None:
+        """Open conversations with `create`, by name; keep at most `limit` idle ones open."""
+        self._create = create
+        self._limit = limit
+        self._lock = threading.Lock()  # never held during store access, or others would wait
+        self._open: dict[str, C] = {}  # ordered by last use
         self._opening = [threading.Lock() for _ in range(_OPENING)]
 
     def all(self) -> list[C]:
-        """All that are open."""
+        """All open conversations."""
         with self._lock:
             return list(self._open.values())
 
     def find(self, name: str) -> C | None:
-        """The one of this name, if it is open."""
+        """The conversation with this name if it is open."""
         return self._open.get(name)
 
     @contextmanager
-    def used(self, name: str, make: Callable[[str], C] | None = None) -> Generator[C]:
-        """The conversation of this name, whoever else uses it."""
-        held = self._use(name, make)
+    def shared(self, name: str, create: Callable[[str], C] | None = None) -> Generator[C]:
+        """Use the conversation with this name; others may use it at the same time."""
+        conversation = self._use(name, create)
         try:
-            yield held
+            yield conversation
         finally:
-            self._leave(held)
+            self._leave(conversation)
 
-    # --- for one caller alone ---
+    # --- exclusive use ---
 
-    def lend(self, names: Iterable[str]) -> C | None:
-        """The first of these conversations that is lent to nobody; it must be given back."""
+    def acquire_exclusive(self, names: Iterable[str]) -> C | None:
+        """The first of these conversations that no other caller has exclusively, if any."""
         for name in names:
-            held = self._use(name)
+            conversation = self._use(name)
             with self._lock:
-                if not held.is_lent:
-                    held.is_lent = True
-                    return held
-            self._leave(held)
+                if not conversation.is_exclusive:
+                    conversation.is_exclusive = True
+                    return conversation
+            self._leave(conversation)
         return None
 
-    def give_back(self, held: C) -> None:
-        """End the loan of a conversation."""
-        held.is_lent = False
-        self._leave(held)
+    def release_exclusive(self, conversation: C) -> None:
+        """End the exclusive use of a conversation."""
+        conversation.is_exclusive = False
+        self._leave(conversation)
 
     @contextmanager
-    def lent(self, names: Iterable[str]) -> Generator[C]:
-        """A loan for one call, of names of which one is always free."""
-        held = self.lend(names)
-        if held is None:
-            raise RuntimeError("all of these conversations are lent")
+    def exclusive(self, names: Iterable[str]) -> Generator[C]:
+        """Exclusive use during one call; one of the names must always be free."""
+        conversation = self.acquire_exclusive(names)
+        if conversation is None:
+            raise RuntimeError("all of these conversations are in exclusive use")
         try:
-            yield held
+            yield conversation
         finally:
-            self.give_back(held)
+            self.release_exclusive(conversation)
 
     @asynccontextmanager
-    async def alent(self, names: Iterable[str]) -> AsyncGenerator[C]:
-        """`lent`, async."""
-        loan, held = self.lent(names), list[C]()
+    async def aexclusive(self, names: Iterable[str]) -> AsyncGenerator[C]:
+        """Async form of `exclusive`."""
+        loan, result = self.exclusive(names), list[C]()
         try:
-            await uncut(lambda: held.append(loan.__enter__()))
-            yield held[0]
+            await run_uninterrupted(lambda: result.append(loan.__enter__()))
+            yield result[0]
         finally:
-            if held:  # also of a call whose end nobody has heard
-                await uncut(loan.__exit__, None, None, None)
+            if result:  # also if the wait for it was cancelled
+                await run_uninterrupted(loan.__exit__, None, None, None)
 
     # --- opening and closing ---
 
-    def _use(self, name: str, make: Callable[[str], C] | None = None) -> C:
-        """The conversation of this name, which is not closed before it is left."""
-        with self._opening[hash(name) % _OPENING]:  # others go on: a session may be long
+    def _use(self, name: str, create: Callable[[str], C] | None = None) -> C:
+        """The conversation with this name, kept open until `_leave`."""
+        with self._opening[hash(name) % _OPENING]:  # not one lock: opening may be slow
             with self._lock:
-                held = self._open.pop(name, None)
-                if held is not None:
-                    held.users += 1
-                    self._open[name] = held
-                    return held
-            held = (make or self._make)(name)
-            held.users = 1
+                conversation = self._open.pop(name, None)
+                if conversation is not None:
+                    conversation.users += 1
+                    self._open[name] = conversation
+                    return conversation
+            conversation = (create or self._create)(name)
+            conversation.users = 1
             with self._lock:
-                self._open[name] = held
-            return held
+                self._open[name] = conversation
+            return conversation
 
-    def _leave(self, held: C) -> None:
+    def _leave(self, conversation: C) -> None:
         with self._lock:
-            held.users -= 1
+            conversation.users -= 1
             idle = [one for one in self._open.values() if not one.users]
-            spare = max(len(self._open) - self._most, 0)
-            ended = [one for number, one in enumerate(idle) if one.ends or number < spare]
-            for one in ended:
+            spare = max(len(self._open) - self._limit, 0)
+            surplus = [one for n, one in enumerate(idle) if one.closes_when_idle or n < spare]
+            for one in surplus:
                 del self._open[one.name]
-        for one in ended:
+        for one in surplus:
             one.session.close()
 
     def close(self) -> None:
-        """Close all sessions, those that are in use when they are left; they can open again."""
+        """Close all sessions, busy ones once they are idle; they can be opened again."""
         with self._lock:
-            idle = [held for held in self._open.values() if not held.users]
-            for held in self._open.values():
-                held.ends = True
-            for held in idle:
-                del self._open[held.name]
-        for held in idle:
-            held.session.close()
+            idle = [one for one in self._open.values() if not one.users]
+            for conversation in self._open.values():
+                conversation.closes_when_idle = True
+            for conversation in idle:
+                del self._open[conversation.name]
+        for conversation in idle:
+            conversation.session.close()
 
 
-# --- messages of one request alone ---
-# Plugins put them among its history: the time, files at hand. They are shown where they stood and
-# counted; no session follows them, as the next request has others. Each is told with how many
-# messages of the history stand before it.
+# --- transient messages: present in one request only ---
+# Plugins insert them into the history: the time, open files. They are sent at their position and
+# counted, but not stored, as the next request has others. Each is paired with the number of
+# history messages before it.
 
 
-def split_passing(
+def split_transient(
     messages: Iterable[M], is_followed: Callable[[M], bool]
 ) -> tuple[list[M], list[tuple[M, int]]]:
-    """The history in a request, and the messages of that request alone."""
-    history, passing = list[M](), list[tuple[M, int]]()
+    """Split a request into its history and its transient messages."""
+    history, transient = list[M](), list[tuple[M, int]]()
     for message in messages:
         if is_followed(message):
             history.append(message)
         else:
-            passing.append((message, len(history)))
-    return history, passing
+            transient.append((message, len(history)))
+    return history, transient
 
 
-def with_passing(
+def insert_transient(
     view: Sequence[M],
-    places: Sequence[int | None],
-    passing: Sequence[tuple[M, int]],
+    indexes: Sequence[int | None],
+    transient: Sequence[tuple[M, int]],
     is_result: Callable[[M], bool],
 ) -> list[M]:
-    """A view with the passing messages where they stood, but not between a call and its result.
+    """A view with the transient messages in position, but never between a call and its result.
 
-    `places` tells where in the view each message of the history is, if it is shown.
+    `indexes` has the index in the view of each history message, or None if it is hidden.
     """
-    made = list(view)
-    for message, before in reversed(passing):
-        later = (place for place in places[before:] if place is not None)
-        leads = not before and places[:1] == [None]
-        place = 0 if leads else next(later, len(view))
-        while place < len(view) and is_result(view[place]):
-            place += 1
-        made.insert(place, message)
-    return made
+    result = list(view)
+    for message, before in reversed(transient):
+        later = (index for index in indexes[before:] if index is not None)
+        leads = not before and indexes[:1] == [None]
+        index = 0 if leads else next(later, len(view))
+        while index < len(view) and is_result(view[index]):
+            index += 1
+        result.insert(index, message)
+    return result
 
 
-def _tokens(read: Read, count: Counter) -> int:
-    """The tokens of a message that passes."""
-    # A call that waits is counted with room for its result, which is a message by itself here.
-    spare = sum(CALL_OVERHEAD for part in read.parts if isinstance(part, ToolPart))
-    parts = sum(part_size(part, count).total for part in read.parts) - spare
-    for answer in read.answers:
+def _tokens(message: ReadMessage, count: Counter) -> int:
+    """The tokens of a transient message."""
+    # A pending call is counted with space for its result, which is a message of its own here.
+    spare = sum(CALL_OVERHEAD for part in message.parts if isinstance(part, ToolPart))
+    parts = sum(part_size(part, count).total for part in message.parts) - spare
+    for answer in message.results:
         parts += count(answer.output) + sum(part_size(file, count).total for file in answer.files)
     return MESSAGE_OVERHEAD + parts

@@ -1,12 +1,12 @@
-"""Any function that takes a list of messages, made to be given one that fits.
+"""Wraps any function that takes a list of messages so that each call passes a list that fits.
 
-    create = fitting(client.chat.completions.create, window=200_000)
-    create = fitting(client.messages.create, session=foldmark.open("agent.db", session="one"))
+    create = fit_calls(client.chat.completions.create, window=200_000)
+    create = fit_calls(client.messages.create, session=foldmark.open("agent.db", session="one"))
 
-Without a session each list is fitted by itself (`foldmark.fit`); with one, the session follows the
-list, which is one conversation: what is folded is kept, can be searched and undone, and the next
-run goes on with it. It does not know what the function does, nor what it returns; a refusal for
-length is recovered from where the function raises it, not where a stream does later.
+Without a session each list is shortened on its own (`foldmark.fit`). With one, all lists are one
+conversation that the session stores: summarized messages can be searched and restored, and the
+next run continues. The wrapper does not know what the function does or returns. It recovers from a
+refusal for length that the function raises, but not from one that a stream raises later.
 """
 
 import functools
@@ -18,324 +18,325 @@ from typing import Any, NamedTuple, TypeVar, cast
 from foldmark.errors import BadInput, FoldmarkError
 from foldmark.fitting.fit import fit, list_tokens
 from foldmark.model.messages import AssistantInfo, Tokens
-from foldmark.model.prompt_messages import Declared, PromptMessage
+from foldmark.model.prompt_messages import PromptMessage, ToolDeclaration
 from foldmark.model.values import encode
-from foldmark.providers.background import uncut
+from foldmark.providers.background import run_uninterrupted
 from foldmark.refusals import is_context_overflow, stated_window
-from foldmark.session.history_mirror import HistoryMirror, aborting
+from foldmark.session.history_mirror import HistoryMirror, run_abortable
 from foldmark.session.session import Session
-from foldmark.summary.ladder import declared_tokens
+from foldmark.summary.fallback import declared_tokens
 from foldmark.tokens.counters import counter
 from foldmark.tokens.limits import model_limits
-from foldmark.wire.codec import Read, wire_named
-from foldmark.wire.detect import wire_of, wires_of
+from foldmark.wire.codec import ReadMessage, codec_named
+from foldmark.wire.detect import likely_codec, likely_codecs
 from foldmark.wire.formats import decode_reply
 from foldmark.wire.plain import is_sdk_object, plain, plain_object
-from foldmark.wire.tools import declared
+from foldmark.wire.tools import tool_declarations
 
 R = TypeVar("R")
 Messages = list[Any]
-_NAMES = ("messages", "input", "contents")  # as the official clients call it
-_OUTPUTS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-# The wires of the official clients, by where their functions are, and by the argument's name.
-_CLIENTS = {
+_ARGUMENT_NAMES = ("messages", "input", "contents")  # in the official clients
+_OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+# API formats of the official clients, by the module of the function and by the argument's name.
+_APIS_BY_MODULE = {
     "openai.resources.chat": "openai-chat",
     "openai.resources.responses": "openai-responses",
     "anthropic.": "anthropic",
     "google.genai": "gemini",
 }
-_ARGUMENTS = {"input": "openai-responses", "contents": "gemini"}
-_SHORTER = 0.7  # of what was refused, where the refusal does not say how much is allowed
+_APIS_BY_ARGUMENT = {"input": "openai-responses", "contents": "gemini"}
+_RETRY_SHARE = 0.7  # share of a refused list to try next if the refusal states no limit
 
 
-def fitting(
+def fit_calls(
     call: Callable[..., R],
     *,
     window: int | None = None,
     model: str = "",
     session: Session | None = None,
-    wire: str | None = None,
-    at: str | None = None,
+    api: str | None = None,
+    argument: str | None = None,
 ) -> Callable[..., R]:
-    """The same function; the messages it is given fit, and after a refusal for length are shorter.
+    """Wrap a function so that its messages fit, and retry once with fewer if it refuses for length.
 
-    `at` is the name of its argument, if that is none of messages, input and contents. `window` and
-    `model` are as for `foldmark.fit`; with a session its own count, and it is of one conversation
-    alone. The wire is known for the official clients; for others it is recognised, if it is not
-    given. Async functions stay async.
+    `argument` names the argument with the messages (default: messages, input or contents).
+    `window` and `model` are those of `foldmark.fit`; a session uses its own and stores a single
+    conversation. `api` is the API format; by default it is that of the official client, or is
+    detected from the messages. Async functions stay async.
     """
     if not callable(call):
-        raise BadInput(f"a function is expected, such as client.messages.create, not {call!r:.60}")
+        raise BadInput(f"expected a function such as client.messages.create, not {call!r:.60}")
     if session is None and window is None and not model:
-        raise BadInput("how much fits? give window=… in tokens, model=… by its name, or session=…")
-    home = getattr(call, "__module__", None) or ""
-    spoken = wire or next((its for start, its in _CLIENTS.items() if home.startswith(start)), None)
-    find = _Finder(call, _NAMES if at is None else (at,))
-    views = _ListViews(window, model, spoken) if session is None else _SessionViews(session, spoken)
+        raise BadInput("no context window is known: pass window=… (tokens), model=… or session=…")
+    module = getattr(call, "__module__", None) or ""
+    api = api or next((its for key, its in _APIS_BY_MODULE.items() if module.startswith(key)), None)
+    find = _MessageFinder(call, _ARGUMENT_NAMES if argument is None else (argument,))
+    views = _ListViews(window, model, api) if session is None else _SessionViews(session, api)
     if _is_async(call):
-        return cast("Callable[..., R]", _asking(cast("Any", call), views, find))
+        return cast("Callable[..., R]", _wrap_async(cast("Any", call), views, find))
 
     @functools.wraps(call)
-    def asked(*args: Any, **named: Any) -> R:
-        given = find(args, named)
-        if given is None:
-            return call(*args, **named)
-        view = views.first(given)
+    def wrapper(*args: Any, **keywords: Any) -> R:
+        arguments = find(args, keywords)
+        if arguments is None:
+            return call(*args, **keywords)
+        view = views.view_for(arguments)
         try:
-            reply = given.called(call, view)
+            reply = arguments.call_with(call, view)
         except Exception as error:  # noqa: BLE001 - raised again, unless it is a refusal
-            reply = given.called(call, views.shorter(given, view, error))
-        views.note(reply)
+            reply = arguments.call_with(call, views.shorter(arguments, view, error))
+        views.record_usage(reply)
         return reply
 
-    return asked
+    return wrapper
 
 
-def _asking(
-    call: Callable[..., Awaitable[R]], views: "_ListViews | _SessionViews", find: "_Finder"
+def _wrap_async(
+    call: Callable[..., Awaitable[R]], views: "_ListViews | _SessionViews", find: "_MessageFinder"
 ) -> Callable[..., Awaitable[R]]:
     @functools.wraps(call)
-    async def asked(*args: Any, **named: Any) -> R:
-        given = find(args, named)
-        if given is None:
-            return await call(*args, **named)
-        view = await views.in_thread(lambda: views.first(given))
+    async def wrapper(*args: Any, **keywords: Any) -> R:
+        arguments = find(args, keywords)
+        if arguments is None:
+            return await call(*args, **keywords)
+        view = await views.in_thread(lambda: views.view_for(arguments))
         try:
-            reply = await given.called(call, view)
+            reply = await arguments.call_with(call, view)
         except Exception as error:  # noqa: BLE001 - raised again, unless it is a refusal
-            again = functools.partial(views.shorter, given, view, error)
-            reply = await given.called(call, await views.in_thread(again))
-        views.note(reply)
+            again = functools.partial(views.shorter, arguments, view, error)
+            reply = await arguments.call_with(call, await views.in_thread(again))
+        views.record_usage(reply)
         return reply
 
-    return asked
+    return wrapper
 
 
 def _is_async(call: Callable[..., object]) -> bool:
-    inner = getattr(call, "__call__", None)  # noqa: B004 - of an object that is called
+    inner = getattr(call, "__call__", None)  # noqa: B004 - of a callable object
     return any(map(inspect.iscoroutinefunction, (inspect.unwrap(call), inner)))
 
 
 # --- the messages among the arguments ---
 
 
-class Given(NamedTuple):
-    """The arguments of a call, and the messages among them."""
+class CallArguments(NamedTuple):
+    """The arguments of a call, and where its messages are."""
 
     args: tuple[Any, ...]
-    named: Mapping[str, Any]
-    at: str | int  # their name, or their place
+    keywords: Mapping[str, Any]
+    position: str | int  # keyword or index of the messages
     messages: Messages
 
-    def called(self, call: Callable[..., R], held: Messages) -> R:
-        """What the function gives for other messages."""
-        if isinstance(self.at, str):
-            return call(*self.args, **{**self.named, self.at: held})
-        return call(*self.args[: self.at], held, *self.args[self.at + 1 :], **self.named)
+    def call_with(self, call: Callable[..., R], messages: Messages) -> R:
+        """Call the function with other messages."""
+        if isinstance(self.position, str):
+            return call(*self.args, **{**self.keywords, self.position: messages})
+        before, after = self.args[: self.position], self.args[self.position + 1 :]
+        return call(*before, messages, *after, **self.keywords)
 
 
-class _Finder:
-    """Finds the messages of a call."""
+class _MessageFinder:
+    """Finds the messages among the arguments of a call."""
 
     def __init__(self, call: Callable[..., object], names: Sequence[str]) -> None:
         self._names = names
-        self._place = 0  # where the messages stand among arguments without names
-        with suppress(TypeError, ValueError):  # of a builtin nothing is known
-            known = list(inspect.signature(call).parameters)
-            self._place = next((known.index(name) for name in names if name in known), 0)
+        self._index = 0  # of the messages among the positional arguments
+        with suppress(TypeError, ValueError):  # a builtin may have no signature
+            parameters = list(inspect.signature(call).parameters)
+            self._index = next((parameters.index(name) for name in names if name in parameters), 0)
 
-    def __call__(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Given | None:
-        """The messages; None for what is no list of them, which goes through as it is."""
-        at: str | int | None = next((name for name in self._names if name in named), None)
-        if at is None:
-            if len(args) <= self._place:
-                told = " or ".join(self._names)
-                raise BadInput(f"no messages were given: neither by place nor as {told}")
-            at = self._place
-        held = named[at] if isinstance(at, str) else args[at]
-        if not isinstance(held, list | tuple):
+    def __call__(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> CallArguments | None:
+        """The arguments with their messages; None if those are no list (they stay unchanged)."""
+        position: str | int | None = next((name for name in self._names if name in keywords), None)
+        if position is None:
+            if len(args) <= self._index:
+                names = " or ".join(self._names)
+                raise BadInput(f"no messages in the call: pass them as {names}, or by position")
+            position = self._index
+        value = keywords[position] if isinstance(position, str) else args[position]
+        if not isinstance(value, list | tuple):
             return None
-        items = cast("Sequence[Any]", held)
-        messages = cast("Messages", held) if isinstance(held, list) else list(items)
+        items = cast("Sequence[Any]", value)
+        messages = cast("Messages", value) if isinstance(value, list) else list(items)
         if not all(isinstance(one, Mapping) or is_sdk_object(one) for one in messages):
             return None
-        return Given(args, named, at, messages)
+        return CallArguments(args, keywords, position, messages)
 
 
-def _beside(given: Given) -> tuple[str, tuple[Declared, ...]]:
-    """The system prompt and the tools that a request holds beside its messages, as far as known."""
-    config = given.named.get("config")  # where Gemini's client has both
-    inside: Mapping[str, Any] = {}
+def _system_and_tools(arguments: CallArguments) -> tuple[str, tuple[ToolDeclaration, ...]]:
+    """The system prompt and the tools among the arguments, as far as they are recognized."""
+    config = arguments.keywords.get("config")  # Gemini's client has both in here
+    nested: Mapping[str, Any] = {}
     if config is not None:
-        inside = cast("Mapping[str, Any]", config if isinstance(config, Mapping) else vars(config))
+        nested = cast("Mapping[str, Any]", config if isinstance(config, Mapping) else vars(config))
     names = ("system", "instructions", "system_instruction")
-    told = [held.get(name) for held in (given.named, inside) for name in names]
-    system = next((held for held in told if held), "")
-    tools = given.named.get("tools") or inside.get("tools")
+    prompts = (where.get(name) for where in (arguments.keywords, nested) for name in names)
+    system = next(filter(None, prompts), "")
+    tools = arguments.keywords.get("tools") or nested.get("tools")
     return _text(system), _tools(tools)
 
 
 def _text(system: object) -> str:
     if isinstance(system, str):
         return system
-    with suppress(BadInput):  # a client's word for "not given" is no text
+    with suppress(BadInput):  # a client's marker for "not given" is no text
         return encode(plain(system)).decode()
     return ""
 
 
-def _tools(tools: object) -> tuple[Declared, ...]:
-    """The tools that can be counted: no functions, nothing that can be looked through only once."""
+def _tools(tools: object) -> tuple[ToolDeclaration, ...]:
+    """The tools that can be counted: no Python functions, no one-shot iterators."""
     if not isinstance(tools, list | tuple):
         return ()
-    found: list[Declared] = []
+    result: list[ToolDeclaration] = []
     for tool in cast("Iterable[object]", tools):
         with suppress(BadInput):
-            found += declared([tool])
-    return tuple(found)
+            result += tool_declarations([tool])
+    return tuple(result)
 
 
-# --- what is shown ---
+# --- views ---
 
 
 class _ListViews:
-    """Fits each list by itself."""
+    """Fits each list on its own."""
 
-    def __init__(self, window: int | None, model: str, wire: str | None) -> None:
+    def __init__(self, window: int | None, model: str, api: str | None) -> None:
         self._window = window or model_limits(model).context
         self._model = model
-        self._wire = wire
+        self._api = api
 
     async def in_thread(self, call: Callable[[], Messages]) -> Messages:
-        return await uncut(call)
+        return await run_uninterrupted(call)
 
-    def first(self, given: Given) -> Messages:
-        return self._fit(given, self._window)
+    def view_for(self, arguments: CallArguments) -> Messages:
+        return self._fit(arguments, self._window)
 
-    def note(self, reply: object) -> None:
-        """Nothing: the next list is fitted by itself."""
+    def record_usage(self, reply: object) -> None:
+        """Do nothing: the next list is fitted on its own."""
 
-    def _fit(self, given: Given, window: int) -> Messages:
-        system, tools = _beside(given)
-        named = (given.named.get(name) for name in _OUTPUTS)
-        output = next((held for held in named if type(held) is int), 0)
-        usual = min(window // 4, 32_000)  # also leaves room for what estimates miss
+    def _fit(self, arguments: CallArguments, window: int) -> Messages:
+        system, tools = _system_and_tools(arguments)
+        limits = (arguments.keywords.get(name) for name in _OUTPUT_LIMITS)
+        output = next((limit for limit in limits if type(limit) is int), 0)
+        usual = min(window // 4, 32_000)  # also a margin for estimation errors
         return fit(
-            given.messages,
+            arguments.messages,
             window,
             model=self._model,
             output=output if usual < output < window else None,
-            wire=self._wire or _argument_wire(given),
+            api=self._api or _argument_api(arguments),
             system=system,
             tools=tools,
         )
 
-    def shorter(self, given: Given, refused: Messages, error: Exception) -> Messages:
-        """Messages for the window that the refusal tells of; the error, where none are shorter."""
+    def shorter(self, arguments: CallArguments, refused: Messages, error: Exception) -> Messages:
+        """Messages for the limit that the refusal states; raises `error` if none are shorter."""
         if not is_context_overflow(error):
             raise error
-        stated = stated_window(error)
+        stated_limit = stated_window(error)
         try:
-            if stated and stated < self._window:
-                self._window = stated  # it holds from now on
-                held = self._fit(given, stated)
-                if list_length(held) < list_length(refused):
-                    return held
-            room = self._tokens(given, refused) * _SHORTER
-            held = self._fit(given, int(room + min(room / 3, 32_000)) + 1)
-        except FoldmarkError as stopped:
-            raise error from stopped
-        if list_length(held) >= list_length(refused):
+            if stated_limit and stated_limit < self._window:
+                self._window = stated_limit  # also for later calls
+                messages = self._fit(arguments, stated_limit)
+                if json_size(messages) < json_size(refused):
+                    return messages
+            target = self._tokens(arguments, refused) * _RETRY_SHARE
+            messages = self._fit(arguments, int(target + min(target / 3, 32_000)) + 1)
+        except FoldmarkError as failure:
+            raise error from failure
+        if json_size(messages) >= json_size(refused):
             raise error
-        return held
+        return messages
 
-    def _tokens(self, given: Given, messages: Messages) -> int:
-        wire = self._wire or _argument_wire(given)
-        system, tools = _beside(given)
+    def _tokens(self, arguments: CallArguments, messages: Messages) -> int:
+        api = self._api or _argument_api(arguments)
+        system, tools = _system_and_tools(arguments)
         fixed = declared_tokens(system, tools, counter("classes"))
-        return fixed + list_tokens(messages, wire_named(wire) if wire else wire_of(messages))
+        return fixed + list_tokens(messages, codec_named(api) if api else likely_codec(messages))
 
 
-def list_length(messages: Messages) -> int:
-    """How long a list is, in characters of its JSON."""
+def json_size(messages: Messages) -> int:
+    """The size of a list in bytes of its JSON."""
     return len(encode(plain(messages)))
 
 
-def _argument_wire(given: Given) -> str | None:
-    return _ARGUMENTS.get(given.at) if isinstance(given.at, str) else None
+def _argument_api(arguments: CallArguments) -> str | None:
+    return _APIS_BY_ARGUMENT.get(str(arguments.position))
 
 
 class _SessionViews:
-    """Follows the lists with a session."""
+    """Stores the lists in a session and returns its views."""
 
-    def __init__(self, session: Session, wire: str | None) -> None:
+    def __init__(self, session: Session, api: str | None) -> None:
         self._session = session
-        self._wire = wire
+        self._api = api
         self._mirror: tuple[str, HistoryMirror[Any]] | None = None
 
     async def in_thread(self, call: Callable[[], Messages]) -> Messages:
-        return await aborting(self._session, call)
+        return await run_abortable(self._session, call)
 
-    def first(self, given: Given) -> Messages:
-        mirror = self._ready(given)
-        mirror.take(given.messages)
+    def view_for(self, arguments: CallArguments) -> Messages:
+        mirror = self._mirror_for(arguments)
+        mirror.take(arguments.messages)
         return mirror.view()
 
-    def shorter(self, given: Given, _refused: Messages, error: Exception) -> Messages:
-        mirror = self._ready(given)
+    def shorter(self, arguments: CallArguments, _refused: Messages, error: Exception) -> Messages:
+        mirror = self._mirror_for(arguments)
         if not mirror.can_shrink(error):
             raise error
-        return mirror.shrunk(error)
+        return mirror.shorter_view(error)
 
-    def note(self, reply: object) -> None:
+    def record_usage(self, reply: object) -> None:
         if self._mirror is not None:
             self._mirror[1].measured = _measured(reply)
 
-    def _ready(self, given: Given) -> HistoryMirror[Any]:
-        """What follows, made once a wire is known."""
-        system, tools = _beside(given)
+    def _mirror_for(self, arguments: CallArguments) -> HistoryMirror[Any]:
+        """The mirror for these messages, created once their API format is known."""
+        system, tools = _system_and_tools(arguments)
         if system or tools:
             count = counter(self._session.policy.estimate)
-            self._session.fixed = declared_tokens(system, tools, count)
-        wire = self._wire or _argument_wire(given)
-        if wire is None:
-            can_be = [found.name for found in wires_of(given.messages)]
-            known = self._mirror[0] if self._mirror else can_be[0]
-            if known not in can_be:
+            self._session.fixed_tokens = declared_tokens(system, tools, count)
+        api = self._api or _argument_api(arguments)
+        if api is None:
+            possible = [codec.name for codec in likely_codecs(arguments.messages)]
+            name = self._mirror[0] if self._mirror else possible[0]
+            if name not in possible:
                 raise BadInput(
-                    f"the messages are of {can_be[0]}, which could not be told before; "
-                    f"give wire={can_be[0]!r}"
+                    f"earlier messages were read as {name}, but these are {possible[0]}: "
+                    f"pass api={possible[0]!r}"
                 )
-            wire = known
+            api = name
         if self._mirror is None:
-            self._mirror = wire, HistoryMirror(self._session, WireDialect(wire))
+            self._mirror = api, HistoryMirror(self._session, WireDialect(api))
         return self._mirror[1]
 
 
 class WireDialect:
-    """Reads and writes messages of one wire."""
+    """Reads and writes messages of one API format."""
 
     unique = False
 
-    def __init__(self, wire: str) -> None:
-        """Take the wire's name."""
-        self._codec = wire_named(wire)
+    def __init__(self, api: str) -> None:
+        """Use the codec of this API format."""
+        self._codec = codec_named(api)
         self.key = self._codec.key
 
-    def read(self, message: object, /) -> Read:
-        """What a message says."""
+    def read(self, message: object, /) -> ReadMessage:
+        """The content of a message."""
         return self._codec.read(plain_object(message))
 
-    def write(self, shown: Sequence[PromptMessage], _original: object, /) -> list[Any]:
-        """Messages that say this."""
-        return list[Any](self._codec.write(tuple(shown), as_is=False))
+    def write(self, messages: Sequence[PromptMessage], _original: object, /) -> list[Any]:
+        """Messages with this content."""
+        return list[Any](self._codec.write(tuple(messages), as_is=False))
 
     def prompt(self, message: object, /) -> object | None:
-        """The message, where it is a system prompt."""
+        """The message if it is a system prompt, else None."""
         return message if self.read(message).role == "system" else None
 
 
 def _measured(reply: object) -> Tokens | None:
-    """What a response says of its tokens; nothing, where it is none, or a stream."""
+    """The usage in a response; None for streams and for anything else."""
     with suppress(BadInput):
         info = decode_reply(reply).info
         return (info.tokens or None) if isinstance(info, AssistantInfo) else None

@@ -64,7 +64,7 @@ async def kept(run: Runner, session: str = "s1") -> list[Event]:
 
 def check_fits(held: FoldmarkPlugin, view: Contents, window: int = WINDOW) -> None:
     for session in held.sessions.values():
-        assert session.plan().tokens <= session.room
+        assert session.plan().tokens <= session.usable
         count = counter(session.policy.estimate)
         assert sum(count(words) for words in map(str, spoken(view))) <= window
 
@@ -91,7 +91,7 @@ async def test_two_hundred_steps_never_overflow_and_lose_nothing(tmp_path: Path)
         events += await ran(run, f"Request {turn}: go on.", stop=turn % 4 == 0)
         check_fits(held, model.seen[-1])
     (session,) = held.sessions.values()
-    assert [act.kind for act in session.acts()].count("pivot") >= 2
+    assert [act.kind for act in session.operations()].count("pivot") >= 2
     # ADK's own session has every event as it was told, and every request.
     own = await kept(run)
     assert [event.id for event in own if event.author != "user"] == [event.id for event in events]
@@ -129,7 +129,7 @@ async def test_a_restart_goes_on_from_the_store(tmp_path: Path, *, forgets: bool
         requests = [message for message in session.export().messages if message.is_user]
         said_first = [m for m in requests if "Request" in str(m.parts) and "Digest" not in str(m)]
         assert len(said_first) == turn + 1, "a request was taken twice, or not at all"
-        folds = [act.kind for act in session.acts()].count("pivot")
+        folds = [act.kind for act in session.operations()].count("pivot")
         shown = texts(model.seen[-1])
         await run.close()
     assert folds >= 2
@@ -197,7 +197,7 @@ async def test_other_errors_go_through_untouched(tmp_path: Path) -> None:
     assert caught.value is error
     assert not hasattr(error, "__notes__")
     assert len(model.seen) == 1
-    assert not next(iter(held.sessions.values())).acts()
+    assert not next(iter(held.sessions.values())).operations()
     await run.close()
 
 
@@ -222,7 +222,7 @@ def test_a_blocking_run_is_folded_too(tmp_path: Path) -> None:
     run = runner(agent(model), held)
     events = list(run.run(user_id="u", session_id="s1", new_message=said("Go.", "user")))
     assert "is done" in str(events[-1].content)
-    assert any(act.kind == "pivot" for act in next(iter(held.sessions.values())).acts())
+    assert any(act.kind == "pivot" for act in next(iter(held.sessions.values())).operations())
     asyncio.run(run.close())
 
 
@@ -233,7 +233,7 @@ async def test_a_stream_comes_in_pieces_and_is_folded(tmp_path: Path) -> None:
     events = await ran(run, "Go.", run_config=RunConfig(streaming_mode=StreamingMode.SSE))
     assert any(event.partial for event in events)
     assert len([event for event in await kept(run) if event.partial]) == 0
-    assert any(act.kind == "pivot" for act in next(iter(held.sessions.values())).acts())
+    assert any(act.kind == "pivot" for act in next(iter(held.sessions.values())).operations())
     check_fits(held, model.seen[-1])
     await run.close()
 

@@ -32,7 +32,7 @@ def test_the_example_tells_what_was_folded() -> None:
     told = dict(line.split(": ", 1) for line in done.stdout.splitlines())
     assert told["the agent"] == "There were 100 files."
     assert told["events in ADK's session"] == "102"
-    assert int(told["pivots"].split()[0]) >= 1
+    assert int(told["compactions"].split()[0]) >= 1
     assert told["file-1.txt is still found in the store"] == "True"
     assert int(told["longest request"].split()[0]) < 30_000
 

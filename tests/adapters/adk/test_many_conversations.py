@@ -67,7 +67,7 @@ async def test_names_with_slashes_are_told_apart(tmp_path: Path) -> None:
 async def test_few_sessions_stay_open_and_the_others_go_on_when_they_are_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adk, "_MOST_OPEN", 2)
+    monkeypatch.setattr(adk, "_MAX_OPEN", 2)
     held = plugin(tmp_path)
     model = Scripted(script=steps(chance(6), 3))
     run = runner(agent(model), held)
@@ -104,5 +104,5 @@ async def test_agents_side_by_side_have_sessions_of_their_own(tmp_path: Path) ->
     await ran(run, "Go.")
     assert len(held.sessions) == 3
     for session in held.sessions.values():
-        assert session.plan().tokens <= session.room
+        assert session.plan().tokens <= session.usable
     await run.close()

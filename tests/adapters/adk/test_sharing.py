@@ -94,7 +94,7 @@ async def test_an_answer_that_cannot_be_kept_harms_no_run(
     run = runner(agent(Scripted(script=script)), plugin(tmp_path, wait_seconds=0.1))
     events = await ran(run, "request")
     assert words([events[-1].content or said("")]) == ["answer 1"]
-    assert "was not kept" in caplog.text
+    assert "was not stored" in caplog.text
     other.close()
     await run.close()
 
@@ -144,7 +144,7 @@ async def test_an_answer_is_kept_once_though_the_next_request_tells_it_again(
         await ran(run, f"request {turn}")
     (session,) = held.sessions.values()
     assert [message.is_user for message in session.export().messages][1:] == [True, False] * 3
-    assert not session.acts()
+    assert not session.operations()
     await run.close()
 
 
@@ -176,7 +176,7 @@ async def test_nothing_of_a_deleted_session_is_shown_again(
 async def test_a_conversation_that_went_on_from_the_store_goes_on_after_others_wrote(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adk, "_MOST_OPEN", 1)
+    monkeypatch.setattr(adk, "_MAX_OPEN", 1)
     model = answering()
     run = runner(agent(model), plugin(tmp_path))
     await ran(run, "the number is 17")

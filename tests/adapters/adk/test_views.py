@@ -14,7 +14,7 @@ import foldmark
 from foldmark.adapters.adk.contents import AdkDialect, ContentReader, has_results
 from foldmark.adapters.adk.conversation import AgentConversation
 from foldmark.adapters.adk.requests import AgentRequest
-from foldmark.adapters.conversations import with_passing
+from foldmark.adapters.conversations import insert_transient
 from foldmark.session.history_mirror import HistoryMirror
 from tests.support.adk_agents import called, chance, check_pairs, refusal, said, texts
 from tests.support.effort import examples
@@ -28,13 +28,13 @@ def request(
 ) -> AgentRequest:
     return AgentRequest(
         contents=tuple(contents),
-        passing=passing,
+        transient=passing,
         measured=(),
         system="",
         tools=(),
         run="run",
         events=0,
-        goes_on=False,
+        continues=False,
     )
 
 
@@ -129,13 +129,13 @@ def test_calls_without_ids_find_their_results_by_order() -> None:
     turns = ContentReader()
     reads = [turn.read for turn in turns.read(contents, ())]
     names = [getattr(part, "call_id", "") for read in reads for part in read.parts if read.parts]
-    answers = [answer.call_id for read in reads for answer in read.answers]
+    answers = [answer.call_id for read in reads for answer in read.results]
     assert answers == [name for name in names if name]
     assert len(set(answers)) == 3
     grown = [*(content.model_copy() for content in contents), called("d", "e"), gave("4")]
     later = [turn.read for turn in turns.read(grown, ())]
     assert later[: len(reads)] == reads
-    assert later[-1].answers[0].call_id not in answers
+    assert later[-1].results[0].call_id not in answers
 
 
 def test_a_result_of_nobodys_call_is_told_in_words(tmp_path: Path) -> None:
@@ -152,11 +152,11 @@ def test_what_is_there_for_one_request_is_counted_and_stands_where_it_stood(tmp_
     history = [said("Go.", "user"), called("a"), gave("one"), said("Well."), said("On.", "user")]
     view = made.view(request(history, ((noon, 4),)))
     assert view == [*history[:-1], noon, history[-1]]
-    assert made.session.fixed > 0
+    assert made.session.fixed_tokens > 0
     assert "noon" not in str(made.session.export().messages)
     places = [0, 1, 2, None, None]
     for before in (2, 4):  # never between a call and its result
-        shown = with_passing(history[:3], places, [(noon, before)], has_results)
+        shown = insert_transient(history[:3], places, [(noon, before)], has_results)
         assert shown == [*history[:3], noon]
     made.session.close()
 
@@ -222,5 +222,5 @@ def test_random_sessions_keep_their_pairs_and_their_budgets(tmp_path: Path) -> N
             talk = [content.model_copy() for content in talk] + random_step(rng, step)
             view = made.view(request(talk))
             check_pairs(view)
-            assert made.session.plan().tokens <= made.session.room
+            assert made.session.plan().tokens <= made.session.usable
         made.session.close()

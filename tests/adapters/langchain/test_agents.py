@@ -22,7 +22,7 @@ import foldmark
 from foldmark.adapters.langchain import FoldmarkMiddleware
 from foldmark.policy import FOLDMARK
 from foldmark.summary.protocol import ModelRequest
-from foldmark.testing import plausible
+from foldmark.testing import plausible_reply
 from tests.support.failing_models import GatedModel
 from tests.support.langchain_agents import (
     OUTPUT,
@@ -115,8 +115,8 @@ def test_system_prompt_tools_and_the_form_of_the_answer_are_counted(tmp_path: Pa
         with opened(tmp_path) as middleware:
             model = Scripted(reply=done)
             agent_of(model, middleware, **more).invoke(asked("Go."), config(f"t{number}"))
-            with middleware._conversations.used(f"t{number}") as held:  # pyright: ignore[reportPrivateUsage]
-                fixed.append(held.session.fixed)
+            with middleware._pool.shared(f"t{number}") as held:  # pyright: ignore[reportPrivateUsage]
+                fixed.append(held.session.fixed_tokens)
     assert fixed[0] > 60  # the three tools
     assert fixed[1] > fixed[0] + 300
     assert fixed[2] > fixed[0] + 250
@@ -190,7 +190,7 @@ def test_other_errors_go_through_untouched(middleware: FoldmarkMiddleware) -> No
 def test_streams_go_on_and_show_no_word_of_a_summary(tmp_path: Path) -> None:
     def reply(number: int, talk: Talk) -> Said:
         if talk[0].content != "Be brief.":  # it is not the agent who asks
-            return AIMessage(plausible(ModelRequest(messages=())))
+            return AIMessage(plausible_reply(ModelRequest(messages=())))
         names = ["read", "fail", "fail"]
         return called(number, *names) if number < 50 else AIMessage("All is ground.")
 
@@ -241,7 +241,7 @@ def test_a_cancelled_run_leaves_a_session_that_goes_on(tmp_path: Path) -> None:
         )
         asyncio.run(work(middleware, model))
         check_requests(model.seen, middleware, "t")
-        (held,) = middleware._conversations._open.values()  # pyright: ignore[reportPrivateUsage]
+        (held,) = middleware._pool._open.values()  # pyright: ignore[reportPrivateUsage]
         assert (held.name, held.is_lent, held.users) == ("t", False, 0)
 
 
@@ -251,7 +251,7 @@ def test_a_run_that_is_cancelled_while_a_summary_is_waited_for_gives_that_up(
     async def work(middleware: FoldmarkMiddleware, model: GatedModel) -> None:
         agent = agent_of(Scripted(reply=steps(40)), middleware)
         running = asyncio.create_task(agent.ainvoke(asked("Go."), config("t")))
-        assert await asyncio.to_thread(model.asked.wait, SOON)
+        assert await asyncio.to_thread(model.was_asked.wait, SOON)
         running.cancel()
         async with asyncio.timeout(SOON):  # its model never answers
             await asyncio.gather(running, return_exceptions=True)
@@ -261,7 +261,7 @@ def test_a_run_that_is_cancelled_while_a_summary_is_waited_for_gives_that_up(
         asyncio.run(work(middleware, model))
         with middleware.session("t") as session:
             assert session.pending() is None
-            assert [act.state for act in session.acts() if act.kind == "pivot"] == ["failed"]
+            assert [act.state for act in session.operations() if act.kind == "pivot"] == ["failed"]
             assert session.compact("In short.") is not None
 
 
@@ -342,7 +342,7 @@ def test_settings_that_make_no_sense_are_refused_at_once(
 
 
 def test_settings_of_all_kinds_are_taken(tmp_path: Path) -> None:
-    more: Any = {"hooks": [], "fixed": 5, "tools": [], "system": "x", "summarizer": "agent"}
+    more: Any = {"hooks": [], "fixed_tokens": 5, "tools": [], "system": "x", "summarizer": "agent"}
     opened(tmp_path, policy=FOLDMARK, **more)
     assert not list(tmp_path.iterdir())
 

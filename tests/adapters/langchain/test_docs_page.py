@@ -31,5 +31,5 @@ def test_the_example_tells_what_was_folded(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert "202 messages in the agent's state" in run.stdout
-    assert "The miller is called Ada." in run.stdout
+    assert "ERROR timeout in billing" in run.stdout
     assert not run.stderr

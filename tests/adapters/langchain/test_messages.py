@@ -20,7 +20,7 @@ from langchain_core.messages import (
 
 import foldmark
 from foldmark.adapters.langchain.dialect import LangChainDialect
-from foldmark.adapters.langchain.values import restored, stored
+from foldmark.adapters.langchain.values import from_json, to_json
 from foldmark.session.history_mirror import HistoryMirror
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kg=="
@@ -236,7 +236,7 @@ def test_what_was_measured_is_known(tmp_path: Path) -> None:
 
 def test_blocks_that_nobody_knows_are_counted(tmp_path: Path) -> None:
     long = {"type": "json", "json": {"rows": ["word"] * 5_000}}
-    answer = LangChainDialect().read(ToolMessage([long], tool_call_id="a")).answers[0]
+    answer = LangChainDialect().read(ToolMessage([long], tool_call_id="a")).results[0]
     assert len(answer.output) > 25_000
 
 
@@ -251,5 +251,5 @@ def test_an_artifact_that_is_no_json_stays_with_its_message() -> None:
     [None, 1.5, "x", b"\x00", (1, (b"2",)), {"$bytes": "x"}, {"$dict": {"$tuple": [1]}}, [{}, []]],
 )
 def test_values_come_back_as_they_were(value: object) -> None:
-    assert restored(stored(value)) == value
-    assert json.loads(json.dumps(stored(value))) == stored(value)
+    assert from_json(to_json(value)) == value
+    assert json.loads(json.dumps(to_json(value))) == to_json(value)

@@ -57,9 +57,9 @@ class Run:
 
     def _answered(self, request: ModelRequest[Any]) -> ModelResponse[Any]:
         check_pairs(request.messages)
-        held = self._middleware._conversations._open.values()  # pyright: ignore[reportPrivateUsage]
+        held = self._middleware._pool._open.values()  # pyright: ignore[reportPrivateUsage]
         (session,) = [one.session for one in held if one.is_lent]
-        assert tokens_of(request.messages) + session.fixed <= session.room
+        assert tokens_of(request.messages) + session.fixed_tokens <= session.usable
         calls: Any = [
             {"name": "read", "args": {"path": self._words(5)}, "id": self._id()}
             for _ in range(self._rng.randint(0, 4))
@@ -103,6 +103,6 @@ def test_no_orphan_no_unanswered_call_and_no_view_over_budget(tmp_path: Path) ->
     for number in range(SESSIONS):
         with all_windows[number % len(WINDOWS)] as middleware:
             Run(number, middleware).go(steps=2 + number % 7)
-            held = middleware._conversations._open.values()  # pyright: ignore[reportPrivateUsage]
-            folds += sum(len(one.session.acts()) for one in held)
+            held = middleware._pool._open.values()  # pyright: ignore[reportPrivateUsage]
+            folds += sum(len(one.session.operations()) for one in held)
     assert folds > SESSIONS / 10

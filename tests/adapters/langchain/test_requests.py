@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, Too
 from langchain_core.outputs import ChatGenerationChunk
 
 from foldmark.adapters.langchain import FoldmarkMiddleware
-from foldmark.adapters.langchain.requests import said_in
+from foldmark.adapters.langchain.requests import split_request
 from tests.support.langchain_agents import (
     OUTPUT,
     WINDOW,
@@ -81,7 +81,7 @@ def test_a_message_of_each_request_is_shown_at_its_place_and_followed_nowhere(
         assert texts(messages)[0 if is_first else -1] == FILES
         assert tokens_of(messages) <= WINDOW - OUTPUT
     with middleware.session("t") as session:
-        kinds = [act.kind for act in session.acts()]
+        kinds = [act.kind for act in session.operations()]
         assert "pivot" in kinds
         assert "revert" not in kinds
         assert FILES not in words(session)
@@ -105,14 +105,14 @@ def test_what_passes_stands_where_it_stood_and_never_between_a_call_and_its_resu
     state[1].id = "2"
     extra = [AIMessage("", tool_calls=[{"name": "x", "args": {}, "id": "x"}]), MESSAGE]
     found = ToolMessage("Found.", tool_call_id="x")
-    said = said_in([*state[:3], extra[0], found, MESSAGE, state[3]], state)
+    said = split_request([*state[:3], extra[0], found, MESSAGE, state[3]], state)
     assert said.history == state
-    assert said.shown(state) == [*state[:3], extra[0], found, MESSAGE, state[3]]
-    assert said.shown(state[3:]) == [extra[0], found, MESSAGE, state[3]]
+    assert said.with_view(state) == [*state[:3], extra[0], found, MESSAGE, state[3]]
+    assert said.with_view(state[3:]) == [extra[0], found, MESSAGE, state[3]]
     folded: Talk = [HumanMessage("What was."), *state[1:3]]  # the view ends otherwise
-    assert said.shown(folded) == [*folded, extra[0], found, MESSAGE]
-    said = said_in([*state[:2], MESSAGE, *state[2:]], state)
-    assert said.shown(state) == [*state[:3], MESSAGE, state[3]]
+    assert said.with_view(folded) == [*folded, extra[0], found, MESSAGE]
+    said = split_request([*state[:2], MESSAGE, *state[2:]], state)
+    assert said.with_view(state) == [*state[:3], MESSAGE, state[3]]
 
 
 def test_a_result_that_a_request_adds_for_a_call_of_the_state_is_followed(

@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.messages import HumanMessage
 
 import foldmark
-from foldmark.adapters.langchain.threads import beside, conversation_name, quoted
+from foldmark.adapters.langchain.threads import conversation_name, escape_name, numbered_name
 from tests.support.langchain_agents import (
     Said,
     Scripted,
@@ -44,7 +44,9 @@ def test_a_thread_is_not_shown_what_stands_beside_it(tmp_path: Path) -> None:
     model = Scripted(reply=counting)
     with opened(tmp_path) as middleware:
         agent_of(model, middleware).invoke(asked("Go."), config("a~b"))
-        with foldmark.open(tmp_path / "agent.db", session=beside(quoted("a~b"), 2)) as session:
+        with foldmark.open(
+            tmp_path / "agent.db", session=numbered_name(escape_name("a~b"), 2)
+        ) as session:
             session.user("Beside.")
         agent_of(model, middleware).invoke(asked("On."), config("a~b"))
     assert texts(model.seen[-1]) == ["Go.", "Answer 0.", "On."]
@@ -56,8 +58,8 @@ def test_no_two_names_are_alike() -> None:
     places = ["model:1", "b:1|model:2", "b:1|c:3|model:2"]
     plain = [conversation_name(name, place, first) for name in given for place in places]
     plain += [conversation_name(None, place, first) for place in places]
-    made = [*plain, *(beside(name, 2) for name in plain)]
+    made = [*plain, *(numbered_name(name, 2) for name in plain)]
     assert len(set(made)) == len(made)
     ours = {name for name in made if "~" in name}
-    assert not ours & {quoted(name) for name in made}
-    assert quoted("ada") == conversation_name("ada", "model:1", first) == "ada"
+    assert not ours & {escape_name(name) for name in made}
+    assert escape_name("ada") == conversation_name("ada", "model:1", first) == "ada"

@@ -219,7 +219,7 @@ def test_a_prompt_that_comes_and_goes_takes_nothing_along(middleware: FoldmarkMi
             held.content for held in (*prompts, *talk[:-2])
         ]
     with middleware.session("t") as session:
-        assert not session.acts()
+        assert not session.operations()
 
 
 def test_a_state_that_is_trimmed_in_a_run_is_followed_to_its_end(
@@ -270,8 +270,8 @@ def test_many_threads_leave_few_sessions_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(tmp_path) as middleware:
-        held = middleware._conversations  # pyright: ignore[reportPrivateUsage]
-        monkeypatch.setattr(held, "_most", 3)
+        held = middleware._pool  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(held, "_limit", 3)
         agent = agent_of(Scripted(reply=done), middleware)
         for number in range(8):
             agent.invoke(asked("Go."), config(f"t{number}"))

@@ -144,7 +144,7 @@ def test_a_session_that_another_holds_costs_no_answer_and_no_error(
             return agent.invoke(asked(text), config("t"))
 
         assert asks("One.")["messages"][-1].content == "Well."
-        assert "is not in session t yet" in caplog.text
+        assert "session t lacks the newest messages" in caplog.text
         other.release()
         with pytest.raises(ContextOverflowError) as raised:
             asks("Two.")

@@ -11,13 +11,13 @@ from typing import Any, BinaryIO
 import pytest
 from mcp.types import CallToolResult
 
-from foldmark.adapters.mcp.reader import MOST_CHARACTERS, SessionReader
-from foldmark.adapters.mcp.server import Answering
+from foldmark.adapters.mcp.reader import MAX_CHARACTERS, SessionReader
+from foldmark.adapters.mcp.server import ToolDispatcher
 from foldmark.adapters.mcp.sources import (
     FolderSource,
     SessionSource,
     TranscriptSource,
-    opened_within,
+    open_within,
 )
 from foldmark.cli.commands.mcp import opened_source
 from foldmark.errors import BadInput
@@ -108,7 +108,7 @@ def checked(answer: CallToolResult) -> str:
     if answer.is_error:
         refusal(answer)
     else:
-        assert len(text_of(answer)) <= MOST_CHARACTERS + 1_000
+        assert len(text_of(answer)) <= MAX_CHARACTERS + 1_000
     return sent(answer)
 
 
@@ -119,7 +119,7 @@ def checked(answer: CallToolResult) -> str:
 def test_no_name_leads_out_of_the_folder(shelf: SessionSource, tool: str):
     required = {"search": {"query": SECRET}, "recall": {"handle": "h0"}}.get(tool, {})
     for name in NAMES:
-        answer = Answering(shelf).answer(tool, {**required, "session": name})
+        answer = ToolDispatcher(shelf).answer(tool, {**required, "session": name})
         assert "no session" in refusal(answer), name
         sent(answer)
 
@@ -139,9 +139,9 @@ def test_a_folder_that_becomes_a_link_is_not_followed(tmp_path: Path, folder: Pa
     (folder / "sub").symlink_to(tmp_path)
     for arguments in ({}, {"session": "sub/secret.jsonl"}):
         assert SECRET not in checked(
-            Answering(shelf).answer("recall", {"handle": "h0", **arguments})
+            ToolDispatcher(shelf).answer("recall", {"handle": "h0", **arguments})
         )
-        assert Answering(shelf).answer("inspect", arguments).is_error
+        assert ToolDispatcher(shelf).answer("inspect", arguments).is_error
     shelf.close()
 
 
@@ -149,7 +149,7 @@ def test_a_system_that_cannot_keep_to_a_folder_refuses_it_with_one_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(os, "supports_dir_fd", set[object]())  # as on Windows
-    with pytest.raises(BadInput, match="give the path of one transcript") as refused:
+    with pytest.raises(BadInput, match="pass one transcript") as refused:
         opened_source(str(folder), store=None, session=None, format=None)
     assert "\n" not in str(refused.value)
     opened_source(str(folder / "s.jsonl"), store=None, session=None, format=None).close()
@@ -166,7 +166,7 @@ def test_a_file_that_becomes_a_link_while_it_is_looked_at_is_read_as_it_was(
         return fill(store, file, name)
 
     shelf = FolderSource(folder, Settings(), swapped, lambda: [path])
-    answering = Answering(shelf)
+    answering = ToolDispatcher(shelf)
     assert hits_of(answered(shelf, "search", query="zeppelin"))
     for arguments in ({"query": SECRET}, {"query": SECRET, "session": "s.jsonl"}):
         assert SECRET not in checked(answering.answer("search", arguments))
@@ -179,7 +179,7 @@ def test_only_a_regular_file_without_a_link_on_the_way_is_opened(tmp_path: Path,
     os.mkfifo(folder / "pipe.jsonl")
     (tmp_path / "entry").symlink_to(folder)
     for root in (folder, tmp_path / "entry"):  # that one was pointed at
-        with opened_within(root, root / "sub" / "t.jsonl") as file:
+        with open_within(root, root / "sub" / "t.jsonl") as file:
             assert file.read() == inner.read_bytes()
     (folder / "near.jsonl").symlink_to(inner)
     before = len(list(Path("/dev/fd").iterdir()))
@@ -188,9 +188,9 @@ def test_only_a_regular_file_without_a_link_on_the_way_is_opened(tmp_path: Path,
         *("../secret.jsonl", "sub/../../secret.jsonl", "pipe.jsonl", "sub", "none.jsonl", ""),
         *("s.jsonl/x", "s.jsonl\0", "sub/" + "x" * 300),
     ):
-        with pytest.raises(BadInput), opened_within(folder, folder / name):
+        with pytest.raises(BadInput), open_within(folder, folder / name):
             pytest.fail(name)
-    with pytest.raises(BadInput), opened_within(folder, tmp_path / "secret.jsonl"):
+    with pytest.raises(BadInput), open_within(folder, tmp_path / "secret.jsonl"):
         pass
     assert len(list(Path("/dev/fd").iterdir())) == before
 
@@ -251,13 +251,13 @@ def test_only_a_regular_file_without_a_link_on_the_way_is_opened(tmp_path: Path,
 def test_arguments_that_make_no_sense_get_one_clear_line(
     shelf: SessionSource, tool: str, arguments: dict[str, Any], problem: str
 ):
-    answer = Answering(shelf).answer(tool, arguments)
+    answer = ToolDispatcher(shelf).answer(tool, arguments)
     assert problem in refusal(answer)
     assert sent(answer).isprintable()
 
 
 def test_a_query_is_words_and_never_syntax(shelf: SessionSource):
-    answering = Answering(shelf)
+    answering = ToolDispatcher(shelf)
     before = checked(answering.answer("search", {"query": "wheel", "most": 50}))
     for query in QUERIES:
         checked(answering.answer("search", {"query": query, "most": 50}))
@@ -266,7 +266,7 @@ def test_a_query_is_words_and_never_syntax(shelf: SessionSource):
 
 def test_random_arguments_never_break_it(shelf: SessionSource):
     rng = Random(7)  # noqa: S311 - a seed is wanted here, not a secret
-    answering = Answering(shelf)
+    answering = ToolDispatcher(shelf)
     fields = ("query", "most", "session", "handle", "start", "length", "window", "model", "path")
     odd: tuple[Any, ...] = (
         None,
@@ -306,7 +306,7 @@ def test_random_arguments_never_break_it(shelf: SessionSource):
 
 
 def test_what_a_transcript_says_stays_between_its_fences(shelf: SessionSource):
-    answering = Answering(shelf)
+    answering = ToolDispatcher(shelf)
     (hit, *_) = hits_of(answered(shelf, "search", query="Ignore all that was said"))
     for tool, arguments in (
         ("recall", {"handle": hit.handle}),
@@ -324,7 +324,7 @@ def test_what_a_transcript_says_stays_between_its_fences(shelf: SessionSource):
 
 
 def test_half_characters_and_controls_can_be_sent(shelf: SessionSource):
-    answering = Answering(shelf)
+    answering = ToolDispatcher(shelf)
     hits = hits_of(answered(shelf, "search", query="half wheel"))
     assert hits
     for hit in hits:
@@ -334,12 +334,12 @@ def test_half_characters_and_controls_can_be_sent(shelf: SessionSource):
 
 
 class Broken(TranscriptSource):
-    def look(self, name: str | None = None) -> SessionReader:
+    def find(self, name: str | None = None) -> SessionReader:
         raise RuntimeError(f"{SECRET}\n{name}")
 
 
 def test_what_nobody_foresaw_is_one_line_too(caplog: pytest.LogCaptureFixture, tmp_path: Path):
-    answer = Answering(Broken(tmp_path / "s.jsonl", Settings(), fill)).answer("inspect", {})
+    answer = ToolDispatcher(Broken(tmp_path / "s.jsonl", Settings(), fill)).answer("inspect", {})
     assert "inspect failed: RuntimeError" in refusal(answer)
     assert SECRET not in sent(answer)
     assert SECRET in caplog.text
@@ -349,9 +349,9 @@ def test_a_file_of_nonsense_is_refused_and_can_be_mended(tmp_path: Path):
     path = tmp_path / "s.jsonl"
     path.write_bytes(b"\x00\xff" * 1_000)
     shelf = TranscriptSource(path, Settings(), fill)
-    assert "binary" in refusal(Answering(shelf).answer("inspect", {}))
+    assert "binary" in refusal(ToolDispatcher(shelf).answer("inspect", {}))
     write(path, mill().all)
-    assert not Answering(shelf).answer("inspect", {}).is_error
+    assert not ToolDispatcher(shelf).answer("inspect", {}).is_error
     shelf.close()
 
 

@@ -187,14 +187,14 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path: Path, capsys: Ca
     store = worked(str(tmp_path / "agent.db"), steps=12)
     for arguments, problem in (
         ((tmp_path / "none.jsonl",), "there is no such file"),
-        ((tmp_path / "odd.json",), "not a transcript of a format that is known"),
+        ((tmp_path / "odd.json",), "not a known transcript"),
         ((tmp_path / "empty",), "there is no transcript in this folder"),
         (("-",), "standard input is where the client speaks"),
         ((transcript, "--store", store), "not both"),
         ((transcript, "--format", "nonsense"), "there is no format"),
         (("--store", store, "--format", "codex"), "--format is for a transcript"),
         (("--store", tmp_path / "none.db"), "no store at"),
-        (("--store", tmp_path / "text.db"), "no database"),
+        (("--store", tmp_path / "text.db"), "not a database"),
         (("--store", store, "--session", "ses_gone"), "there is no session"),
     ):
         assert problem in refused(capsys, "mcp", *arguments), arguments

@@ -13,7 +13,7 @@ from mcp import Client
 
 import foldmark
 from foldmark.adapters.mcp import sources as mcp_sources
-from foldmark.adapters.mcp.server import Answering, mcp_server
+from foldmark.adapters.mcp.server import ToolDispatcher, mcp_server
 from foldmark.adapters.mcp.sources import (
     FolderSource,
     StoreSource,
@@ -83,7 +83,7 @@ def test_pages_together_are_the_whole_text(tmp_path: Path):
         text, start = text + page.text, page.next
     assert text == whole
     assert page_of(answered(shelf, "recall", handle=hit.handle, start=len(whole))).text == ""
-    answer = Answering(shelf).answer("recall", {"handle": hit.handle, "start": len(whole) + 1})
+    answer = ToolDispatcher(shelf).answer("recall", {"handle": hit.handle, "start": len(whole) + 1})
     assert "characters" in refusal(answer)
     shelf.close()
 
@@ -114,11 +114,11 @@ def test_a_file_that_grows_during_an_answer_is_read_once_for_it(tmp_path: Path):
     path = write(tmp_path / "s.jsonl", lines.all)
 
     def grown(store: Store, file: BinaryIO, name: str) -> int:
-        left_out = fill(store, file, name)
+        unreadable_lines = fill(store, file, name)
         read.append(len(lines.all))
         lines.step(f"c{len(read)}")
         appended(path, lines, read[-1])
-        return left_out
+        return unreadable_lines
 
     shelf = TranscriptSource(path, Settings(), grown)
     for count in (1, 2, 3):
@@ -141,7 +141,7 @@ def test_calls_at_the_same_time_read_a_file_once(tmp_path: Path):
             under_way.pop()
 
     shelf = TranscriptSource(path, Settings(), counted)
-    answering = Answering(shelf)
+    answering = ToolDispatcher(shelf)
     with ThreadPoolExecutor(8) as pool:
         for count in (1, 2):
             begun = [pool.submit(answering.answer, "inspect", {}) for _ in range(8)]
@@ -170,14 +170,14 @@ def test_of_a_folder_no_file_is_read_twice_that_has_not_changed(tmp_path: Path):
     shelf.close()
 
 
-@pytest.mark.parametrize("bound", ["_MOST_COPIES", "_MOST_BYTES"])
+@pytest.mark.parametrize("bound", ["_MAX_COPIES", "_MAX_BYTES"])
 def test_only_so_many_copies_are_kept_and_always_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
 ):
     names = ("a.jsonl", "b.jsonl", "c.jsonl")
     paths = [write(tmp_path / name, mill().all) for name in names]
     size = paths[0].stat().st_size
-    monkeypatch.setattr(mcp_sources, bound, {"_MOST_COPIES": 2, "_MOST_BYTES": 2 * size}[bound])
+    monkeypatch.setattr(mcp_sources, bound, {"_MAX_COPIES": 2, "_MAX_BYTES": 2 * size}[bound])
     shelf = FolderSource(tmp_path, Settings(), fill, lambda: sorted(tmp_path.iterdir()))
     for name in names:
         answered(shelf, "plan", session=name)
@@ -199,7 +199,7 @@ def test_a_file_that_was_written_anew_vanished_or_is_half_written_is_read_as_it_
     assert hits_of(answered(shelf, "search", query="zeppelin")) == []
     assert hits_of(answered(shelf, "search", query="another"))
     path.unlink()
-    assert "no such file" in refusal(Answering(shelf).answer("inspect", {}))
+    assert "no such file" in refusal(ToolDispatcher(shelf).answer("inspect", {}))
     write(path, mill().all)
     with path.open("a") as file:
         file.write('this is no JSON\n{"type": "user", "mess')
@@ -248,7 +248,7 @@ def test_a_plan_names_its_window_and_what_would_be_hidden(tmp_path: Path):
     assert found
     number = found[2].removeprefix("/mill/wheel_").removesuffix(".py")
     assert f"wheel {number}\n" in page_of(answered(shelf, "recall", handle=found[1])).text
-    answer = Answering(shelf).answer("plan", {"model": "nobody:knows-this"})
+    answer = ToolDispatcher(shelf).answer("plan", {"model": "nobody:knows-this"})
     assert "Give `window`" in refusal(answer)
     shelf.close()
     lines = TranscriptSource(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
@@ -316,7 +316,7 @@ def test_only_the_session_that_was_pointed_at_is_served(tmp_path: Path):
     figures = answered(alone, "inspect")
     assert (session_of(figures), listed(figures, "session")) == ("ses_one", ["ses_one"])
     assert "ses_two" in refusal(
-        Answering(alone).answer("search", {"query": "a", "session": "ses_two"})
+        ToolDispatcher(alone).answer("search", {"query": "a", "session": "ses_two"})
     )
     alone.close()
 
@@ -341,7 +341,7 @@ def test_a_session_of_a_store_is_known_by_a_beginning_too(tmp_path: Path):
 
 def test_a_folder_without_a_transcript_by_now_says_so(tmp_path: Path):
     shelf = FolderSource(tmp_path, Settings(), fill, lambda: sorted(tmp_path.iterdir()))
-    assert "no transcript" in refusal(Answering(shelf).answer("inspect", {}))
+    assert "no transcript" in refusal(ToolDispatcher(shelf).answer("inspect", {}))
     write(tmp_path / "s.jsonl", mill().all)
     assert session_of(answered(shelf, "inspect")) == "s.jsonl"
     shelf.close()

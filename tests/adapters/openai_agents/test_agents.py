@@ -61,7 +61,7 @@ def within(session: FoldmarkSession) -> Callable[[list[Json]], None]:
     count = counter(session.session.policy.estimate)
 
     def check(items: list[Json]) -> None:
-        assert session.session.tokens <= session.session.room
+        assert session.session.tokens <= session.session.usable
         assert sum(count(text_of(item)) for item in items) <= WINDOW
 
     return check
@@ -346,14 +346,14 @@ def test_what_was_measured_is_noted(tmp_path: Path) -> None:
         assert answer.tokens.total == 930
         assert session.session.system == "Be brief."
         assert [tool.name for tool in session.session.tools] == ["look"]
-        assert session.session.fixed > 10
+        assert session.session.fixed_tokens > 10
 
 
 def test_a_history_that_the_provider_keeps_is_another_way(tmp_path: Path) -> None:
     model = Scripted(lambda _: [said("Yes.")])
     with opened(tmp_path) as session:
         worker = agent(session.model(model))
-        with pytest.raises(BadInput, match="leave out previous_response_id"):
+        with pytest.raises(BadInput, match="remove previous_response_id"):
             asyncio.run(
                 Runner.run(
                     worker, "Go", run_config=session.run_config(), previous_response_id="resp_9"
@@ -397,7 +397,7 @@ def test_without_the_sdk_one_line_says_what_to_install() -> None:
     code = "import sys; sys.modules['agents'] = None; import foldmark.adapters.openai_agents"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip().splitlines()[-1] == (
-        "ImportError: the OpenAI Agents SDK is needed: pip install 'foldmark[openai-agents]'"
+        "ImportError: this adapter needs the OpenAI Agents SDK: pip install 'foldmark[openai-agents]'"
     )
 
 
@@ -408,8 +408,8 @@ def test_the_example_runs_and_tells_what_was_folded(
     monkeypatch.setattr(sys, "argv", ["openai_agents_agent.py"])
     runpy.run_path(str(ROOT / "examples" / "openai_agents_agent.py"), run_name="__main__")
     told = capsys.readouterr().out
-    assert "folded" in told
-    assert "items are kept" in told
+    assert "compaction" in told
+    assert "items are stored" in told
     assert not list(tmp_path.iterdir())
 
 

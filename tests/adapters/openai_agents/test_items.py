@@ -290,7 +290,7 @@ def test_a_hidden_output_leaves_the_call_and_its_thinking_alone(tmp_path: Path) 
     with opened(tmp_path, window=6_000) as session:
         asyncio.run(session.add_items(list(items)))
         shown = asyncio.run(view(session, items)).input
-        assert [act.kind for act in session.session.acts()] == ["prune"]
+        assert [act.kind for act in session.session.operations()] == ["prune"]
         assert [item for item in shown if item.get("type") != "function_call_output"] == [
             item for item in items if item.get("type") != "function_call_output"
         ]
@@ -336,7 +336,7 @@ async def once(folder: Path) -> None:
         await session.add_items([asked("Yes")])
         await view(session, [*talk, asked("Yes")])
         assert await session.get_items() == [*talk, asked("Yes")]
-        assert not session.session.acts()
+        assert not session.session.operations()
 
 
 def test_a_list_that_leaves_out_open_calls_is_still_ours(tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ async def fuzzed(rng: random.Random, folder: Path, name: str) -> None:
             told += new
             shown = (await view(session, told)).input
             check_pairs(shown)
-            assert session.session.tokens <= session.session.room
+            assert session.session.tokens <= session.session.usable
         assert await session.get_items() == told
         assert not session._others  # pyright: ignore[reportPrivateUsage]
     finally:

@@ -79,7 +79,7 @@ def answers(held: Session) -> int:
 
 
 def pivots(held: Session) -> int:
-    return sum(act.kind == "pivot" for act in held.acts())
+    return sum(act.kind == "pivot" for act in held.operations())
 
 
 def again(messages: list[ModelMessage]) -> list[ModelMessage]:
@@ -157,7 +157,7 @@ def test_a_restart_with_the_frameworks_own_history_adds_nothing_twice(tmp_path: 
     check_standing(script.requests)
     with session(tmp_path, "ticket") as held:
         assert answers(held) == 60
-        assert all(act.kind in ("prune", "pivot") for act in held.acts())
+        assert all(act.kind in ("prune", "pivot") for act in held.operations())
 
 
 def test_a_history_taken_back_takes_the_session_back(memory: Foldmark, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_run_that_is_cancelled_while_a_summary_is_waited_for_gives_that_up(
         running = asyncio.create_task(
             agent_of(Script(steps=40), memory).run("Go.", conversation_id="t", usage_limits=ENDLESS)
         )
-        assert await asyncio.to_thread(model.asked.wait, SOON)
+        assert await asyncio.to_thread(model.was_asked.wait, SOON)
         running.cancel()
         async with asyncio.timeout(SOON):  # its model never answers
             await asyncio.gather(running, return_exceptions=True)
@@ -224,7 +224,7 @@ def test_a_run_that_is_cancelled_while_a_summary_is_waited_for_gives_that_up(
         asyncio.run(work(memory, model))
     with session(tmp_path, "t") as held:
         assert held.pending() is None
-        assert [act.state for act in held.acts() if act.kind == "pivot"] == ["failed"]
+        assert [act.state for act in held.operations() if act.kind == "pivot"] == ["failed"]
         assert held.compact("In short.") is not None
 
 
@@ -290,7 +290,7 @@ def test_other_errors_go_through_untouched(memory: Foldmark, tmp_path: Path) -> 
     assert len(script.requests) == 2
     memory.close()
     with session(tmp_path, "other") as held:
-        assert not held.acts()
+        assert not held.operations()
         assert answers(held) == 1
         assert len(held.export().messages) == 3  # where it begins, and what was said until then
 
@@ -336,7 +336,7 @@ def test_events_and_nodes_of_a_run_come_as_ever(memory: Foldmark, tmp_path: Path
     memory.close()
     with session(tmp_path, "events") as held:
         assert answers(held) == 12 + 6 + 6
-        assert held.acts()
+        assert held.operations()
 
 
 def test_many_conversations_at_once_have_a_session_each(memory: Foldmark, tmp_path: Path) -> None:

@@ -28,5 +28,5 @@ def test_the_example_runs_and_tells_what_was_folded() -> None:
     run = subprocess.run([sys.executable, example], capture_output=True, text=True, check=True)
     lines = run.stdout.splitlines()
     assert lines[:2] == ["the agent: Page 17 has the error.", "messages of the run: 82"]
-    assert " 0 pivots" not in lines[2]
+    assert " 0 compactions" not in lines[2]
     assert lines[3] == "found again: True"

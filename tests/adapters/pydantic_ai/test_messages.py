@@ -204,7 +204,7 @@ def test_every_message_comes_back_from_the_store_as_it_was(
         assert following.view() == talk
         following.take(again(talk))
         assert following.view() == talk
-        assert not session.acts()  # it was recognised
+        assert not session.operations()  # it was recognised
 
 
 def test_what_the_provider_measured_is_known(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_message_that_changes_beside_what_it_says_stays_the_same(tmp_path: Pat
         newer[0].parts[0].content = "Be quick."  # pyright: ignore
         following = HistoryMirror(session, PydanticDialect())
         following.take(newer)
-        assert not session.acts()
+        assert not session.operations()
         assert following.view()[0] is newer[0]
 
 

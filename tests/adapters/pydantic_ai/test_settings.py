@@ -18,7 +18,7 @@ from foldmark.policy import FOLDMARK
         ({"windw": 5_000}, "did you mean 'window'"),
         ({"model": "nobody:knows-it"}, "no limits are known"),
         ({"summarizer": "gpt"}, "provider:model"),
-        ({"store": "agent.db"}, "the store is the first argument"),
+        ({"store": "agent.db"}, "pass the store as the first argument"),
         ({"hooks": [object()]}, "has none of the methods"),
     ],
 )
@@ -33,6 +33,6 @@ def test_settings_that_make_no_sense_are_refused_at_once(
 
 def test_settings_of_all_kinds_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOLDMARK_SUMMARIZER", "gpt")  # an object is given in its place
-    more: Any = {"hooks": [], "fixed": 5, "tools": [], "system": "x", "summarizer": object()}
+    more: Any = {"hooks": [], "fixed_tokens": 5, "tools": [], "system": "x", "summarizer": object()}
     Foldmark(tmp_path / "agent.db", policy=FOLDMARK, **more)
     assert not list(tmp_path.iterdir())

@@ -1,8 +1,8 @@
 """Foldmark in Google's ADK: a plugin for a runner or an app.
 
-Each request's contents become a view that fits, made of them by a session in a store; ADK's own
-session keeps every event. A refusal for length is answered by a shorter view, once. The plugin
-knows which conversation a request belongs to, and nothing of how contents are read.
+A session in a store replaces the contents of each request by a view that fits; ADK's own session
+keeps every event. After a refusal for length, a shorter view is tried once. The plugin knows which
+conversation a request belongs to, but not how contents are read.
 """
 
 import logging
@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from msgspec.structs import replace
-
 import foldmark
 from foldmark.adapters.conversations import Conversations
 from foldmark.errors import FoldmarkError
-from foldmark.providers.background import uncut
+from foldmark.providers.background import run_uninterrupted
 from foldmark.providers.models import limits_name
 from foldmark.session.session import Session
 from foldmark.tokens.limits import known_limits
@@ -36,54 +34,54 @@ except ImportError as error:
     raise ImportError("this adapter needs Google's ADK: pip install 'foldmark[adk]'") from error
 
 from .conversation import AgentConversation
-from .requests import AgentRequest, Begun, as_sent, measured, request_of, told_since
+from .requests import AgentRequest, InMemoryConversations, read_request, with_reply
 
 __all__ = ["FoldmarkPlugin"]
 
 T = TypeVar("T")
 _log = logging.getLogger("foldmark")
-_MOST_OPEN = 32  # sessions; those that were not used for the longest time are closed
+_MAX_OPEN = 32  # sessions; the least recently used ones are closed
 
 
 class FoldmarkPlugin(BasePlugin):
-    """Keeps what the agents of a runner are shown within their windows."""
+    """Keeps the requests of a runner's agents within their context windows."""
 
     def __init__(self, where: str | Path | None = None, **settings: Any) -> None:
-        """Take the store, and the settings of `foldmark.open`.
+        """Take the store and the settings of `foldmark.open`.
 
-        Where neither a window nor a model is set, the limits are those of the agent's own model.
+        Without a window or model in the settings, the limits are those of the agent's model.
         """
         super().__init__(name="foldmark")
         self._where = where
         self._settings = settings
-        self._conversations = Conversations(partial(self._opened, None), _MOST_OPEN)
-        self._latest: dict[str, AgentRequest] = {}  # by the names of conversations
-        self._begun = Begun()
+        self._pool = Conversations(partial(self._open_conversation, None), _MAX_OPEN)
+        self._latest: dict[str, AgentRequest] = {}  # by name of the conversation
+        self._in_memory = InMemoryConversations()
 
     @property
     def sessions(self) -> dict[str, Session]:
-        """The sessions that are open, by their names."""
-        return {held.name: held.session for held in self._conversations.all()}
+        """The open sessions by name."""
+        return {one.name: one.session for one in self._pool.all()}
 
-    # --- what ADK calls ---
+    # --- ADK's callbacks ---
 
     async def before_model_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest
     ) -> LlmResponse | None:
-        """Show the model a view in place of the contents."""
-        # What a server remembers by itself is not ours to fold.
+        """Replace the contents of a request by a view."""
+        # We cannot shorten a history that the provider stores.
         if not llm_request.contents or llm_request.previous_interaction_id:
             return
         name = _name_of(callback_context)
-        request = request_of(callback_context, llm_request, self._begun)
+        request = read_request(callback_context, llm_request, self._in_memory)
         self._latest[name] = request
-        view = await uncut(self._used, name, llm_request.model, lambda held: held.view(request))
-        llm_request.contents = view
+        model = llm_request.model
+        llm_request.contents = await self._run(name, model, lambda agent: agent.view(request))
 
     async def on_model_error_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
     ) -> LlmResponse | None:
-        """After a refusal for length, the answer to a shorter view; other errors are ADK's."""
+        """After a refusal for length, return the response to a shorter view."""
         invocation = callback_context.get_invocation_context()
         agent = invocation.agent
         if llm_request.previous_interaction_id or not isinstance(agent, LlmAgent):
@@ -91,25 +89,24 @@ class FoldmarkPlugin(BasePlugin):
         try:
             name = _name_of(callback_context)
             request = self._latest[name]
-            view = await uncut(
-                self._used, name, llm_request.model, lambda held: held.shorter(request, error)
-            )
+            model = llm_request.model
+            view = await self._run(name, model, lambda agent: agent.shorter(request, error))
             if view is None:
                 return None
             llm_request.contents = view
             invocation.increment_llm_call_count()
-            asked = agent.canonical_model.generate_content_async(llm_request)
-            async with aclosing(asked) as answers:
+            stream = agent.canonical_model.generate_content_async(llm_request)
+            async with aclosing(stream) as answers:
                 return [answer async for answer in answers][-1]
-        except Exception as second:  # noqa: BLE001 - ADK raises the refusal, which tells more
-            if second is not error:
-                error.add_note(f"A shorter view did not help: {second}")
+        except Exception as failure:  # noqa: BLE001 - ADK raises the original refusal
+            if failure is not error:
+                error.add_note(f"The retry with a shorter view failed: {failure}")
             return None
 
     async def on_event_callback(
         self, *, invocation_context: InvocationContext, event: Event
     ) -> Event | None:
-        """Take an agent's last answer: there may be no request in this process that tells it."""
+        """Store an agent's final response: no later request may contain it."""
         if event.partial or not event.content or not event.is_final_response():
             return
         scopes = (event.author, event.branch, event.isolation_scope)
@@ -117,29 +114,28 @@ class FoldmarkPlugin(BasePlugin):
         latest = self._latest.get(name)
         if latest is None or latest.run != event.invocation_id:
             return
-        events = told_since(invocation_context, event, latest.events)
-        told = replace(
-            latest,
-            contents=(*latest.contents, *map(as_sent, events)),
-            measured=(*latest.measured, *measured(events)),
-        )
+        request = with_reply(latest, invocation_context, event)
         try:
-            await uncut(self._used, name, None, lambda held: held.tell(told))
-        except FoldmarkError as error:  # the answer is there, and told with the next request
-            _log.warning("an answer in %s was not kept: %s", name, error)
+            await self._run(name, None, lambda agent: agent.store_request(request))
+        except FoldmarkError as error:  # the next request stores it
+            _log.warning("a response in %s was not stored: %s", name, error)
 
     async def close(self) -> None:
-        """Close all sessions; one that is used again is opened again."""
-        await uncut(self._conversations.close)
+        """Close all sessions; they are opened again when needed."""
+        await run_uninterrupted(self._pool.close)
 
-    # --- which conversation it is ---
+    # --- conversations ---
 
-    def _used(self, name: str, model: str | None, call: Callable[[AgentConversation], T]) -> T:
-        """What a call gives for a conversation, opened for an agent of this model if it must be."""
-        with self._conversations.used(name, partial(self._opened, model)) as held:
-            return call(held)
+    async def _run(self, name: str, model: str | None, call: Callable[[AgentConversation], T]) -> T:
+        """Call a function with a conversation, opened for an agent of this model if necessary."""
 
-    def _opened(self, model: str | None, name: str) -> AgentConversation:
+        def run() -> T:
+            with self._pool.shared(name, partial(self._open_conversation, model)) as conversation:
+                return call(conversation)
+
+        return await run_uninterrupted(run)
+
+    def _open_conversation(self, model: str | None, name: str) -> AgentConversation:
         settings = dict(self._settings)
         if not settings.keys() & {"window", "model"} and model and known_limits(limits_name(model)):
             settings["model"] = model
@@ -151,6 +147,6 @@ def _name_of(context: CallbackContext) -> str:
 
 
 def _name(session: AdkSession, agent: str, branch: str | None, scope: str | None) -> str:
-    """The name of a session: each part is quoted, so that no two conversations share one."""
+    """The name of a session; each part is quoted, so that names are unique."""
     parts = (session.app_name, session.user_id, session.id, agent, branch or "", scope or "")
     return "/".join(quote(part, safe="") for part in parts).rstrip("/")

@@ -1,8 +1,8 @@
-"""Contents of Google's ADK, as a session reads and writes them.
+"""Reads and writes the contents of Google's ADK for a session.
 
-ADK makes the contents of each request anew and takes its own ids off the calls in them: so each
-content is held with what it says, in which every call has an id again. What is a copy of a content
-that was read before is not read again. Which conversation it is, this module does not know.
+ADK builds the contents anew for each request and removes its own call ids. Each content is
+therefore paired with what was read from it, where every call has an id. Copies of earlier contents
+are not read again. This module does not know conversations.
 """
 
 import json
@@ -17,65 +17,65 @@ from msgspec.structs import replace
 from foldmark.model.messages import AnyPart, Tokens, ToolPart
 from foldmark.model.prompt_messages import PromptMessage, ToolMessage
 from foldmark.model.values import Json, encode
-from foldmark.wire.codec import BLOCK, Answer, Read, options, wire_named
+from foldmark.wire.codec import BLOCK, ReadMessage, ReadResult, codec_named, subobject
 from foldmark.wire.gemini import KINDS, UNNAMED, usage_tokens
 from foldmark.wire.plain import plain, plain_object
 
 
 class MeasuredContent(NamedTuple):
-    """A content of the model as its event has it, and what was measured for it."""
+    """A content of the model from its event, and its measured usage."""
 
     content: types.Content
     usage: object
 
 
 @dataclass(slots=True, eq=False)
-class ContentRead:
-    """A content of the request that is being made, and what it says."""
+class ReadContent:
+    """A content of the current request, and what was read from it."""
 
     content: types.Content
-    read: Read
+    read: ReadMessage
 
 
 class AdkDialect:
-    """Writes contents; what one says is known when it comes."""
+    """Writes contents; `ContentReader` has read them already."""
 
     unique = False
 
     def __init__(self) -> None:
-        """Use Gemini's wire: it is ADK's own, whichever model is asked."""
-        self._codec = wire_named("gemini")
+        """Use the Gemini format: ADK uses it for every model."""
+        self._codec = codec_named("gemini")
         self.key = self._codec.key
 
-    def read(self, turn: ContentRead, /) -> Read:
-        """What a content says."""
-        return turn.read
+    def read(self, content: ReadContent, /) -> ReadMessage:
+        """What was read from a content."""
+        return content.read
 
     def write(
-        self, shown: Sequence[PromptMessage], original: ContentRead | None, /
-    ) -> list[ContentRead]:
-        """Contents that say this."""
+        self, messages: Sequence[PromptMessage], original: ReadContent | None, /
+    ) -> list[ReadContent]:
+        """Contents with these messages."""
         del original
-        # Half a call is refused by every provider: it is told in words.
-        as_is = not any(_is_half(message, self.key) for message in shown)
+        # Every provider refuses a call without its result: such pairs become text.
+        as_is = not any(_is_unpaired(message, self.key) for message in messages)
         return [
-            ContentRead(_content(wrote), self._codec.read(wrote))
-            for wrote in self._codec.write(tuple(shown), as_is=as_is)
+            ReadContent(_content(data), self._codec.read(data))
+            for data in self._codec.write(tuple(messages), as_is=as_is)
         ]
 
-    def prompt(self, turn: ContentRead, /) -> ContentRead | None:
-        """None: the system prompt stands beside the contents."""
-        del turn
+    def prompt(self, content: ReadContent, /) -> ReadContent | None:
+        """Return None: the system prompt is not among the contents."""
+        del content
 
 
-def _content(wrote: Json) -> types.Content:
-    return types.Content.model_validate_json(json.dumps(wrote))
+def _content(data: Json) -> types.Content:
+    return types.Content.model_validate_json(json.dumps(data))
 
 
-def _is_half(message: PromptMessage, key: str) -> bool:
+def _is_unpaired(message: PromptMessage, key: str) -> bool:
     if isinstance(message, ToolMessage):
         return False
-    blocks = (options(block.provider_options, key).get(BLOCK) for block in message.content)
+    blocks = (subobject(block.provider_options, key).get(BLOCK) for block in message.content)
     return any(
         KINDS.get(name) in ("call", "result")
         for block in blocks
@@ -84,137 +84,137 @@ def _is_half(message: PromptMessage, key: str) -> bool:
     )
 
 
-def with_joined_results(contents: Sequence[types.Content]) -> list[types.Content]:
-    """Contents in which all results of a model's calls stand in one: Gemini takes no others."""
-    joined: list[types.Content] = []
+def join_results(contents: Sequence[types.Content]) -> list[types.Content]:
+    """Contents with all results of a model's calls in one content, as Gemini requires."""
+    result: list[types.Content] = []
     for content in contents:
-        if joined and has_results(joined[-1]) and has_results(content):
-            parts = [*(joined[-1].parts or ()), *(content.parts or ())]
-            joined[-1] = types.Content(role="user", parts=parts)
+        if result and has_results(result[-1]) and has_results(content):
+            parts = [*(result[-1].parts or ()), *(content.parts or ())]
+            result[-1] = types.Content(role="user", parts=parts)
         else:
-            joined.append(content)
-    return joined
+            result.append(content)
+    return result
 
 
 def has_results(content: types.Content) -> bool:
-    """Whether it answers a call."""
+    """Whether a content has a function response."""
     return any(part.function_response for part in content.parts or ())
 
 
 class ContentReader:
-    """The contents of one conversation, from request to request."""
+    """Reads the contents of one conversation, request by request."""
 
     def __init__(self) -> None:
-        """Begin with none."""
-        self._codec = wire_named("gemini")
-        self._held: list[ContentRead] = []
+        """Start with no contents."""
+        self._codec = codec_named("gemini")
+        self._contents: list[ReadContent] = []
 
     def read(
         self, contents: Sequence[types.Content], measured: Sequence[MeasuredContent]
-    ) -> list[ContentRead]:
-        """The contents with what they say; `measured` are the model's own, the oldest first."""
-        held = self._kept(contents)
-        new = contents[len(held) :]
+    ) -> list[ReadContent]:
+        """Read all contents; `measured` has the usage of the model's own, the oldest first."""
+        history = self._known_contents(contents)
+        new = contents[len(history) :]
         tokens = _tokens(new, measured)
-        # Ids are made of the content that leads the history: it tells conversations apart.
+        # The first content distinguishes conversations, so ids are derived from it.
         lead = blake2b(encode(plain_object(contents[0])), digest_size=5).hexdigest()
-        naming = _Naming(held, lead)
-        for content, told in zip(new, tokens, strict=True):
-            read = naming.named(self.read_alone(content), len(held))
-            held.append(ContentRead(content, replace(read, tokens=told) if told else read))
-        self._held = held
-        return list(held)
+        call_ids = _CallIds(history, lead)
+        for content, usage in zip(new, tokens, strict=True):
+            message = call_ids.assign(self.read_alone(content), len(history))
+            message = replace(message, tokens=usage) if usage else message
+            history.append(ReadContent(content, message))
+        self._contents = history
+        return list(history)
 
-    def read_alone(self, content: types.Content) -> Read:
-        """What a content says that is in no history."""
+    def read_alone(self, content: types.Content) -> ReadMessage:
+        """Read a content that is not part of the history."""
         return self._codec.read(plain_object(content))
 
-    def _kept(self, contents: Sequence[types.Content]) -> list[ContentRead]:
-        """What was read before of these; each is told to be the one of this request."""
-        kept: list[ContentRead] = []
-        for turn, content in zip(self._held, contents, strict=False):
-            if turn.content != content:
+    def _known_contents(self, contents: Sequence[types.Content]) -> list[ReadContent]:
+        """The contents that were read before, each now with the object of this request."""
+        prefix: list[ReadContent] = []
+        for entry, content in zip(self._contents, contents, strict=False):
+            if entry.content != content:
                 break
-            turn.content = content
-            kept.append(turn)
-        return kept
+            entry.content = content
+            prefix.append(entry)
+        return prefix
 
 
-class _Naming:
-    """Gives ids to calls without one, and to their results: the first result is of the first."""
+class _CallIds:
+    """Assigns ids to calls without one and to their results, in order."""
 
-    def __init__(self, held: Sequence[ContentRead], prefix: str) -> None:
+    def __init__(self, history: Sequence[ReadContent], prefix: str) -> None:
         self._prefix = prefix
-        self._waiting: list[tuple[str, str]] = []  # tools and ids of the latest calls
-        latest = next((n for n in reversed(range(len(held))) if _calls(held[n].read)), len(held))
-        for turn in held[latest:]:
-            self._follow(turn.read)
+        self._waiting: list[tuple[str, str]] = []  # tools and ids of calls without result
+        end = len(history)
+        latest = next((n for n in reversed(range(end)) if _calls(history[n].read)), end)
+        for entry in history[latest:]:
+            self._follow(entry.read)
 
-    def named(self, read: Read, place: int) -> Read:
-        parts = tuple(self._call(part, f"{place}-{n}") for n, part in enumerate(read.parts))
-        read = replace(read, parts=parts)
-        answers: list[Answer] = []
-        for number, answer in enumerate(read.answers):
-            answers.append(self._answer(answer, f"{place}-{number}"))
-            self._answered(answers[-1])
-        self._follow(replace(read, answers=()))
-        return replace(read, answers=tuple(answers))
+    def assign(self, message: ReadMessage, index: int) -> ReadMessage:
+        parts = tuple(self._call(part, f"{index}-{n}") for n, part in enumerate(message.parts))
+        message = replace(message, parts=parts)
+        answers: list[ReadResult] = []
+        for number, answer in enumerate(message.results):
+            answers.append(self._answer(answer, f"{index}-{number}"))
+            self._close_call(answers[-1])
+        self._follow(replace(message, results=()))
+        return replace(message, results=tuple(answers))
 
-    def _call(self, part: AnyPart, place: str) -> AnyPart:
-        if isinstance(part, ToolPart) and options(part.metadata, "google").get(UNNAMED):
-            return replace(part, call_id=f"{self._prefix}-{place}")
+    def _call(self, part: AnyPart, suffix: str) -> AnyPart:
+        if isinstance(part, ToolPart) and subobject(part.metadata, "google").get(UNNAMED):
+            return replace(part, call_id=f"{self._prefix}-{suffix}")
         return part
 
-    def _answer(self, answer: Answer, place: str) -> Answer:
+    def _answer(self, answer: ReadResult, suffix: str) -> ReadResult:
         inner = answer.raw.get("functionResponse") or answer.raw.get("function_response")
         if isinstance(inner, dict) and cast("Json", inner).get("id"):
             return answer
-        found = next((name for tool, name in self._waiting if tool == answer.tool), None)
-        return replace(answer, call_id=found or f"{self._prefix}-lost-{place}")
+        call_id = next((name for tool, name in self._waiting if tool == answer.tool), None)
+        return replace(answer, call_id=call_id or f"{self._prefix}-lost-{suffix}")
 
-    def _follow(self, read: Read) -> None:
-        for answer in read.answers:
-            self._answered(answer)
-        if calls := _calls(read):
+    def _follow(self, message: ReadMessage) -> None:
+        for answer in message.results:
+            self._close_call(answer)
+        if calls := _calls(message):
             self._waiting = [(call.tool, call.call_id or "") for call in calls]
 
-    def _answered(self, answer: Answer) -> None:
-        self._waiting = [held for held in self._waiting if held[1] != answer.call_id]
+    def _close_call(self, answer: ReadResult) -> None:
+        self._waiting = [call for call in self._waiting if call[1] != answer.call_id]
 
 
-def _calls(read: Read) -> list[ToolPart]:
-    return [part for part in read.parts if isinstance(part, ToolPart)]
+def _calls(message: ReadMessage) -> list[ToolPart]:
+    return [part for part in message.parts if isinstance(part, ToolPart)]
 
 
-# --- what was measured -------------------------------------------------------------------------
+# --- measured usage ----------------------------------------------------------------------------
 
 
 def _tokens(
     contents: Sequence[types.Content], measured: Sequence[MeasuredContent]
 ) -> list[Tokens | None]:
-    """The tokens of each content, found from the newest back."""
-    found: list[Tokens | None] = []
+    """The tokens of each content, matched from the newest to the oldest."""
+    result: list[Tokens | None] = []
     end = len(measured)
     for content in reversed(contents):
-        told = None
+        tokens = None
         if content.role == "model":
-            place = next(
-                (n for n in reversed(range(end)) if _is_same(measured[n].content, content)), None
-            )
-            if place is not None:
-                end, told = place, usage_tokens(plain(measured[place].usage))
-        found.append(told)
-    return found[::-1]
+            same = (n for n in reversed(range(end)) if _is_same(measured[n].content, content))
+            if (index := next(same, None)) is not None:
+                end, tokens = index, usage_tokens(plain(measured[index].usage))
+        result.append(tokens)
+    return result[::-1]
 
 
-def _is_same(kept: types.Content, sent: types.Content) -> bool:
-    """Whether one is a copy of the other, ids of calls aside."""
-    ours, theirs = kept.parts or [], sent.parts or []
+def _is_same(original: types.Content, copy: types.Content) -> bool:
+    """Whether one is a copy of the other, except for call ids."""
+    ours, theirs = original.parts or [], copy.parts or []
     return len(ours) == len(theirs) and all(map(_is_same_part, ours, theirs))
 
 
-def _is_same_part(kept: types.Part, sent: types.Part) -> bool:
-    call, other = kept.function_call, sent.function_call
+def _is_same_part(original: types.Part, copy: types.Part) -> bool:
+    call, other = original.function_call, copy.function_call
     if call is None or other is None:
-        return kept == sent
+        return original == copy
     return call.name == other.name and call.args == other.args

@@ -1,61 +1,61 @@
-"""One agent's conversation in ADK, followed by a session; from whichever thread it is called.
+"""One agent's conversation in ADK, mirrored in a session; safe to call from any thread.
 
-What ADK calls a session has one of ours for each agent, branch and scope in it, as each is shown a
-history of its own. How contents are read and written is told in `contents`.
+An ADK session has one of our sessions per agent, branch and scope, as each of them has a history
+of its own. `contents` reads and writes the contents.
 """
 
 from collections.abc import Sequence
 
 from google.genai import types
 
-from foldmark.adapters.conversations import Conversation, with_passing
+from foldmark.adapters.conversations import Conversation, insert_transient
 from foldmark.refusals import is_context_overflow
 from foldmark.session.session import Session
 
-from .contents import AdkDialect, ContentRead, ContentReader, has_results, with_joined_results
+from .contents import AdkDialect, ContentReader, ReadContent, has_results, join_results
 from .requests import AgentRequest
 
 
-class AgentConversation(Conversation[ContentRead]):
-    """What one agent is shown of one conversation."""
+class AgentConversation(Conversation[ReadContent]):
+    """The history of one agent in one conversation."""
 
     def __init__(self, name: str, session: Session) -> None:
-        """Take the session, under the name by which it is asked for."""
+        """Mirror into this session; `name` is its key in the pool."""
         super().__init__(name, session, AdkDialect())
         self._reader = ContentReader()
 
     def view(self, request: AgentRequest) -> list[types.Content]:
-        """What to send in place of the contents."""
+        """The contents to send for a request."""
         with self.turn():
-            self._take_request(request)
+            self._update(request)
             return self._written(self.mirror.view(), request)
 
-    def tell(self, request: AgentRequest) -> None:
-        """Take the contents of a request, with what came after it.
+    def store_request(self, request: AgentRequest) -> None:
+        """Store the contents of a request and the events after it.
 
-        The next request tells it again, if there is one, and if ADK has not forgotten it by then.
+        The next request may not contain them: there may be none, or ADK may have dropped them.
         """
         with self.turn():
-            self._take_request(request)
+            self._update(request)
 
     def shorter(self, request: AgentRequest, error: Exception) -> list[types.Content] | None:
-        """What to send after a refusal for length; None where it is another error."""
+        """The contents to send after a refusal for length; None for other errors."""
         if not is_context_overflow(error):
             return None
         with self.turn():
             if not self.mirror.can_shrink(error):
                 return None
-            self._take_request(request)  # another may have written meanwhile
-            return self._written(self.mirror.shrunk(error), request)
+            self._update(request)  # others may have written meanwhile
+            return self._written(self.mirror.shorter_view(error), request)
 
-    def _take_request(self, request: AgentRequest) -> None:
-        passing = [self._reader.read_alone(content) for content, _ in request.passing]
-        self.count_beside(request.system, request.tools, passing=passing)
+    def _update(self, request: AgentRequest) -> None:
+        transient = [self._reader.read_alone(content) for content, _ in request.transient]
+        self.count_fixed(request.system, request.tools, transient=transient)
         history = self._reader.read(request.contents, request.measured)
-        self.take(history, whole=not request.goes_on)
+        self.take(history, whole=not request.continues)
 
-    def _written(self, view: Sequence[ContentRead], request: AgentRequest) -> list[types.Content]:
-        contents = with_joined_results([turn.content for turn in view])
-        known = {id(content): place for place, content in enumerate(contents)}
-        places = [known.get(id(content)) for content in request.contents]
-        return with_passing(contents, places, request.passing, has_results)
+    def _written(self, view: Sequence[ReadContent], request: AgentRequest) -> list[types.Content]:
+        contents = join_results([entry.content for entry in view])
+        indexes_by_id = {id(content): index for index, content in enumerate(contents)}
+        indexes = [indexes_by_id.get(id(content)) for content in request.contents]
+        return insert_transient(contents, indexes, request.transient, has_results)

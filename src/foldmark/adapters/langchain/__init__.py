@@ -1,6 +1,6 @@
 """Foldmark in LangChain: a middleware for `create_agent`.
 
-The agent's state stays whole; what the model is asked with is a view that fits. Needs LangChain:
+The agent's state keeps every message; the model receives a view that fits. Needs LangChain:
 pip install 'foldmark[langchain]'.
 """
 
@@ -9,7 +9,7 @@ try:
 except ImportError as error:
     if (error.name or "").partition(".")[0] not in {"langchain", "langchain_core", "langgraph"}:
         raise
-    told = "this adapter needs LangChain 1.4 or newer: pip install 'foldmark[langchain]'"
-    raise ImportError(told, name=error.name) from None
+    hint = "this adapter needs LangChain 1.4 or newer: pip install 'foldmark[langchain]'"
+    raise ImportError(hint, name=error.name) from None
 
 __all__ = ["FoldmarkMiddleware"]

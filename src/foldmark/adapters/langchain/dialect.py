@@ -1,9 +1,8 @@
-"""LangChain's messages, read into ours and written back: every kind, with every field.
+"""Reads LangChain's messages into ours and writes them back: every kind, with every field.
 
-What we have no word for is kept beside the message under our key, by the names of LangChain's own
-fields. Content that would not be written back as it came is kept whole, and goes back while it
-says what is shown. An artifact that is no JSON is kept by whoever has the message itself, and not
-in a store.
+Fields that we have no equivalent for are stored as metadata, under LangChain's own names. Content
+that we would write differently is stored whole and is restored unless the view changed it. An
+artifact that is not JSON is not stored; it survives only while the message object is at hand.
 """
 
 import json
@@ -46,20 +45,28 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.model.prompt_messages import ToolMessage as ToolResults
 from foldmark.model.values import Json
-from foldmark.session.fingerprints import gists, said
-from foldmark.wire.codec import RESULT, Answer, Read, Role, as_number, kept, options
-from foldmark.wire.lists import as_shown
+from foldmark.session.fingerprints import content_of, read_content
+from foldmark.wire.codec import (
+    RESULT,
+    ReadMessage,
+    ReadResult,
+    Role,
+    codec_metadata,
+    positive_int,
+    subobject,
+)
+from foldmark.wire.lists import to_prompt
 
 from .blocks import FORM, KEY, is_plain, plain_text, read_block, read_file, write_block
-from .values import restored, stored
+from .values import from_json, to_json
 
 _KINDS = ("AI", "Human", "System", "Tool", "Chat", "Function")
 _TYPES = {*map(str.lower, _KINDS), *(f"{kind}MessageChunk" for kind in _KINDS)}
-_NAME = "langchain-name"  # beside our key in a part: who has said it
+_NAME = "langchain-name"  # in a part's metadata: the speaker
 _TYPE, _LIST, _FIELDS, _RAW = "type", "list", "fields", "raw"
 _CONTENT = ("content", "tool_calls", "invalid_tool_calls")
-_TOLD_ELSEWHERE = frozenset({*_CONTENT, "type", "tool_call_id", "artifact"})
-# Blocks that are calls, and the name of their id.
+_SEPARATE_FIELDS = frozenset({*_CONTENT, "type", "tool_call_id", "artifact"})
+# Kinds of call blocks, and the name of their id field.
 _CALLS = {"tool_use": "id", "tool_call": "id", "function_call": "call_id"}
 _ROLES: dict[str, Role] = {
     "assistant": "assistant",
@@ -73,42 +80,42 @@ class LangChainDialect:
     """Reads and writes LangChain's messages."""
 
     name = key = KEY
-    unique = True  # a state gives each message an id
+    unique = True  # a state assigns an id to each message
 
-    def read(self, message: BaseMessage, /) -> Read:
-        """What a message says."""
+    def read(self, message: BaseMessage, /) -> ReadMessage:
+        """The content of a message."""
         rest = _rest(message)
         if isinstance(message, ToolMessage):
-            return Read(role="user", answers=(_answer(message, rest),), rest=rest)
+            return ReadMessage(role="user", results=(_read_result(message, rest),), rest=rest)
         if isinstance(message, AIMessage):
-            return _read_answer(message, rest)
+            return _read_assistant(message, rest)
         parts = _parts(cast("object", message.content))
         if isinstance(message, HumanMessage) and message.name:
-            parts = [  # each tells by itself who said it
+            parts = [  # each part names its speaker
                 replace(part, metadata={**(part.metadata or {}), _NAME: message.name})
                 if isinstance(part, TextPart | FilePart)
                 else part
                 for part in parts
             ]
-        return Read(role=_role(message), parts=tuple(parts), rest=rest)
+        return ReadMessage(role=_role(message), parts=tuple(parts), rest=rest)
 
     def write(
-        self, shown: Sequence[PromptMessage], original: BaseMessage | None, /
+        self, messages: Sequence[PromptMessage], original: BaseMessage | None, /
     ) -> list[BaseMessage]:
-        """Messages that say this."""
-        written: list[BaseMessage] = []
-        for message in shown:
+        """Messages with this content."""
+        result: list[BaseMessage] = []
+        for message in messages:
             match message:
                 case ToolResults():
-                    written += [_result(held, original) for held in message.content]
+                    result += [_result(block, original) for block in message.content]
                 case AssistantMessage():
-                    written.append(_as_it_came(message) or _assistant(message))
+                    result.append(_restore_original(message) or _assistant(message))
                 case UserMessage():
-                    written += _user(message)
-        return written
+                    result += _user(message)
+        return result
 
     def prompt(self, message: BaseMessage, /) -> BaseMessage | None:
-        """The message, where it is a system prompt."""
+        """The message if it is a system prompt, else None."""
         return message if _role(message) == "system" else None
 
 
@@ -128,18 +135,18 @@ def _role(message: BaseMessage) -> Role:
 
 
 def _rest(message: BaseMessage) -> Json:
-    """All that a message has beside its content and its calls, without what is usual."""
-    usual = type(message).model_fields
-    held = {**message.__dict__, **(message.__pydantic_extra__ or {})}
+    """All fields of a message besides its content and calls, without defaults."""
+    defaults = type(message).model_fields
+    values = {**message.__dict__, **(message.__pydantic_extra__ or {})}
     fields: Json = {}
-    for name, value in held.items():
-        if name in _TOLD_ELSEWHERE or value is None or value in ({}, []):
+    for name, value in values.items():
+        if name in _SEPARATE_FIELDS or value is None or value in ({}, []):
             continue
-        if name not in usual or value != usual[name].default:
-            fields[name] = stored(value)
+        if name not in defaults or value != defaults[name].default:
+            fields[name] = to_json(value)
     if isinstance(message, ToolMessage):
         artifact = cast("object", message.artifact)
-        if artifact is not None and stored(artifact) == artifact:
+        if artifact is not None and to_json(artifact) == artifact:
             fields["artifact"] = artifact
     rest: Json = {_TYPE: message.type}
     if isinstance(message.content, list):
@@ -155,25 +162,25 @@ def _parts(content: object) -> list[AnyPart]:
     return [read_block(block) for block in cast("list[object]", content)]
 
 
-def _read_answer(message: AIMessage, rest: Json) -> Read:
-    parts = _answer_parts(message)
-    shown = as_shown(Message(info=AssistantInfo(id="msg", wire={KEY: rest}), parts=parts))
-    written = _assistant(cast("AssistantMessage", shown[0]))
-    if any(getattr(written, name, None) != getattr(message, name) for name in _CONTENT):
-        rest = {**rest, _RAW: {name: stored(getattr(message, name)) for name in _CONTENT}}
-    return Read(role="assistant", parts=parts, rest=rest, tokens=_tokens(message))
+def _read_assistant(message: AIMessage, rest: Json) -> ReadMessage:
+    parts = _assistant_parts(message)
+    prompt = to_prompt(Message(info=AssistantInfo(id="msg", wire={KEY: rest}), parts=parts))[0]
+    rewritten = _assistant(cast("AssistantMessage", prompt))
+    if any(getattr(rewritten, name, None) != getattr(message, name) for name in _CONTENT):
+        rest = {**rest, _RAW: {name: to_json(getattr(message, name)) for name in _CONTENT}}
+    return ReadMessage(role="assistant", parts=parts, rest=rest, tokens=_tokens(message))
 
 
-def _answer_parts(message: AIMessage) -> tuple[AnyPart, ...]:
-    """The parts of an answer; a call stands where its block is, or behind all.
+def _assistant_parts(message: AIMessage) -> tuple[AnyPart, ...]:
+    """The parts of an assistant message; a call is at the position of its block, or at the end.
 
-    A block of a call and its entry in `tool_calls` are one part. A call that stands among the
-    content alone, and one that LangChain could not parse, want a result as any other does.
+    A call block and its entry in `tool_calls` are one part. Calls that are only in the content, and
+    calls that LangChain could not parse, need a result like any other.
     """
-    left = cast("list[Json]", [*message.tool_calls, *message.invalid_tool_calls])
+    entries = cast("list[Json]", [*message.tool_calls, *message.invalid_tool_calls])
     content = cast("object", message.content)
     if isinstance(content, str):
-        return (*_parts(content), *map(_call, left))
+        return (*_parts(content), *map(_call, entries))
     parts: list[AnyPart] = []
     for block in cast("list[object]", content):
         fields = _object(block)
@@ -181,12 +188,12 @@ def _answer_parts(message: AIMessage) -> tuple[AnyPart, ...]:
         if not isinstance(call_id, str) or not isinstance(fields.get("name"), str):
             parts.append(read_block(block))
             continue
-        entry = next((held for held in left if held.get("id") == call_id), None)
+        entry = next((one for one in entries if one.get("id") == call_id), None)
         if entry is not None:
-            left.remove(entry)
-        given = fields.get("input", fields.get("args"))
-        parts.append(_call(entry or {**fields, "id": call_id, "args": given}, fields))
-    return (*parts, *map(_call, left))
+            entries.remove(entry)
+        arguments = fields.get("input", fields.get("args"))
+        parts.append(_call(entry or {**fields, "id": call_id, "args": arguments}, fields))
+    return (*parts, *map(_call, entries))
 
 
 def _object(block: object) -> Json:
@@ -194,18 +201,18 @@ def _object(block: object) -> Json:
 
 
 def _call(entry: Json, block: Json | None = None) -> ToolPart:
-    call_id, given = entry.get("id"), entry.get("args")
-    own = {} if block is None else {FORM: stored(block, hole=given)}
+    call_id, arguments = entry.get("id"), entry.get("args")
+    own = {} if block is None else {FORM: to_json(block, hole=arguments)}
     return ToolPart(
         tool=str(entry.get("name") or "unknown"),
         call_id=UNSET if call_id is None else str(call_id),
-        state=Pending(input=stored(cast("Json", given)) if isinstance(given, dict) else {}),
-        metadata=kept(KEY, own),
+        state=Pending(input=to_json(_object(arguments))),
+        metadata=codec_metadata(KEY, own),
     )
 
 
-def _answer(message: ToolMessage, rest: Json) -> Answer:
-    """A result; a block that we do not know is text as well, to be counted and hidden."""
+def _read_result(message: ToolMessage, rest: Json) -> ReadResult:
+    """A tool result; unknown blocks become text, so that they are counted and can be hidden."""
     content = cast("object", message.content)
     texts, files = list[str](), list[FilePart]()
     for block in cast("list[object]", content) if isinstance(content, list) else [content]:
@@ -216,34 +223,35 @@ def _answer(message: ToolMessage, rest: Json) -> Answer:
         elif (file := read_file(fields)) is not None:
             files.append(file)
         else:
-            texts.append(json.dumps(stored(block), ensure_ascii=False))
+            texts.append(json.dumps(to_json(block), ensure_ascii=False))
     output = "\n".join(texts)
     if isinstance(content, list):
-        rest = {**rest, _RAW: stored(cast("object", content), hole=output or None)}
-    return Answer(
+        rest = {**rest, _RAW: to_json(cast("object", content), hole=output or None)}
+    return ReadResult(
         call_id=message.tool_call_id,
         output=output,
         tool=message.name or "",
         is_error=message.status == "error",
         files=tuple(files),
         rest=rest,
-        raw={"type": "text", "text": output},  # without its call, it is words
+        raw={"type": "text", "text": output},  # shown as text if its call is missing
     )
 
 
 def _tokens(message: AIMessage) -> Tokens | None:
-    """What was measured; LangChain's input counts what was cached as well."""
+    """The measured usage; LangChain's input tokens include cached ones."""
     usage = cast("Mapping[str, Any] | None", message.usage_metadata)
-    if not usage or not as_number(usage.get("total_tokens")):
+    if not usage or not positive_int(usage.get("total_tokens")):
         return None
-    told = _details(usage, "input_token_details")
-    read, write = as_number(told.get("cache_read")), as_number(told.get("cache_creation"))
+    details = _details(usage, "input_token_details")
+    cache_read = positive_int(details.get("cache_read"))
+    cache_write = positive_int(details.get("cache_creation"))
     return Tokens(
-        input=max(as_number(usage.get("input_tokens")) - read - write, 0),
-        output=as_number(usage.get("output_tokens")),
-        reasoning=as_number(_details(usage, "output_token_details").get("reasoning")),
-        total=as_number(usage.get("total_tokens")),
-        cache=Cache(read=read, write=write),
+        input=max(positive_int(usage.get("input_tokens")) - cache_read - cache_write, 0),
+        output=positive_int(usage.get("output_tokens")),
+        reasoning=positive_int(_details(usage, "output_token_details").get("reasoning")),
+        total=positive_int(usage.get("total_tokens")),
+        cache=Cache(read=cache_read, write=cache_write),
     )
 
 
@@ -254,100 +262,101 @@ def _details(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 # --- writing -------------------------------------------------------------------------------
 
 
-def _kind(own: Json, usual: str) -> str:
-    told = str(own.get(_TYPE))
-    return told if told in _TYPES else usual
+def _kind(own: Json, default: str) -> str:
+    value = str(own.get(_TYPE))
+    return value if value in _TYPES else default
 
 
-def _made(kind: str, /, **fields: Any) -> Any:
-    """A message of this kind."""
+def _new_message(kind: str, /, **fields: Any) -> Any:
+    """Create a message of this kind."""
     return messages_from_dict([{"type": kind, "data": fields}])[0]
 
 
 def _fields(own: Json) -> dict[str, Any]:
-    """What was kept of a message; a store may come from elsewhere, and hold what is not meant."""
-    held = options(own, _FIELDS)
+    """The stored fields of a message; unexpected ones in foreign stores are dropped."""
+    values = subobject(own, _FIELDS)
     return {
-        name: restored(value)
-        for name, value in held.items()
-        if name == "artifact" or name not in _TOLD_ELSEWHERE
+        name: from_json(value)
+        for name, value in values.items()
+        if name == "artifact" or name not in _SEPARATE_FIELDS
     }
 
 
 def _user(message: UserMessage) -> list[BaseMessage]:
-    own = options(message.wire, KEY)
+    own = subobject(message.wire, KEY)
     kind = _kind(own, "human")
     if own and not kind.lower().startswith("tool"):
-        blocks = [write_block(held) for held in message.content]
-        return [_made(kind, content=_content(blocks, own), **_fields(own))]
-    # A view has joined what several may have said; a result without a call is words for a model.
+        blocks = [write_block(block) for block in message.content]
+        return [_new_message(kind, content=_content(blocks, own), **_fields(own))]
+    # A view may have joined messages of several speakers; an orphaned result is text.
     return [
-        HumanMessage(_content([*map(write_block, held)], {}), name=name)
-        for name, held in groupby(message.content, _name)
+        HumanMessage(_content([*map(write_block, group)], {}), name=name)
+        for name, group in groupby(message.content, _name)
     ]
 
 
 def _name(block: Text | Media) -> str | None:
-    told = cast("Json", block.provider_options or {}).get(_NAME)
-    return told if isinstance(told, str) else None
+    name = cast("Json", block.provider_options or {}).get(_NAME)
+    return name if isinstance(name, str) else None
 
 
 def _assistant(message: AssistantMessage) -> BaseMessage:
-    own = options(message.wire, KEY)
+    own = subobject(message.wire, KEY)
     blocks, calls = list[Any](), list[Json]()
-    for held in message.content:
-        if isinstance(held, Call):
-            given, call_id = restored(held.input), held.tool_call_id
+    for part in message.content:
+        if isinstance(part, Call):
+            arguments, call_id = from_json(part.input), part.tool_call_id
             calls.append(
-                {"name": held.tool_name, "args": given, "id": call_id, "type": "tool_call"}
+                {"name": part.tool_name, "args": arguments, "id": call_id, "type": "tool_call"}
             )
-            form = options(held.provider_options, KEY).get(FORM)
-            block = restored(form, given)
+            form = subobject(part.provider_options, KEY).get(FORM)
+            block = from_json(form, arguments)
             if isinstance(block, dict):
                 block[_CALLS[cast("Json", block)["type"]]] = call_id
         else:
-            block = write_block(held)
+            block = write_block(part)
         blocks += [] if block is None else [block]
     kind = _kind(own, "ai")
-    has_calls = kind.lower().startswith("ai")  # a ChatMessage has none
-    called = {"tool_calls": calls} if has_calls else {}
-    return _made(kind, content=_content(blocks, own), **_fields(own), **called)
+    has_calls = kind.lower().startswith("ai")  # a ChatMessage has no calls
+    call_field = {"tool_calls": calls} if has_calls else {}
+    return _new_message(kind, content=_content(blocks, own), **_fields(own), **call_field)
 
 
-def _as_it_came(message: AssistantMessage) -> BaseMessage | None:
-    """The answer that was kept whole, if that says what is shown; calls without ids get theirs."""
-    own = options(message.wire, KEY)
-    raw = cast("dict[str, list[Json]]", restored(options(own, _RAW)))
+def _restore_original(message: AssistantMessage) -> BaseMessage | None:
+    """The message as it was stored whole, unless the view changed it; calls without ids get one."""
+    own = subobject(message.wire, KEY)
+    raw = cast("dict[str, list[Json]]", from_json(subobject(own, _RAW)))
     if not raw:
         return None
     entries = raw["tool_calls"] + raw["invalid_tool_calls"]
-    known = {entry["id"] for entry in entries}
-    made = (held.tool_call_id for held in message.content if isinstance(held, Call))
-    new = (call_id for call_id in made if call_id not in known)
+    entry_ids = {entry["id"] for entry in entries}
+    call_ids = (block.tool_call_id for block in message.content if isinstance(block, Call))
+    missing = (call_id for call_id in call_ids if call_id not in entry_ids)
     for entry in entries:
-        entry["id"] = next(new, "") if entry["id"] is None else entry["id"]
-    answer: AIMessage = _made(_kind(own, "ai"), **raw, **_fields(own))
-    is_same = said(Read(role="assistant", parts=_answer_parts(answer))) == gists((message,))
-    return answer if is_same else None
+        entry["id"] = next(missing, "") if entry["id"] is None else entry["id"]
+    answer: AIMessage = _new_message(_kind(own, "ai"), **raw, **_fields(own))
+    content = read_content(ReadMessage(role="assistant", parts=_assistant_parts(answer)))
+    return answer if content == content_of((message,)) else None
 
 
 def _result(result: Result, original: BaseMessage | None) -> BaseMessage:
-    own = options(options(result.provider_options, KEY), RESULT)
+    own = subobject(subobject(result.provider_options, KEY), RESULT)
     fields = _fields(own) if own else {"name": result.tool_name or None}
     if result.output.type == "error-text":
         fields["status"] = "error"
     if isinstance(original, ToolMessage) and original.artifact is not None:
         fields["artifact"] = original.artifact
-    made = partial(_made, _kind(own, "tool"), tool_call_id=result.tool_call_id, **fields)
+    fields |= {"tool_call_id": result.tool_call_id}
+    new_message = partial(_new_message, _kind(own, "tool"), **fields)
     text = result.output.value
     if _RAW in own:
-        whole = made(content=restored(own[_RAW], text))
-        answer = _answer(whole, {})
+        whole = new_message(content=from_json(own[_RAW], text))
+        answer = _read_result(whole, {})
         if (answer.output, len(answer.files)) == (text, len(result.attachments)):
             return whole
-    files = [write_block(held) for held in result.attachments]
-    words = [{"type": "text", "text": text}] if text else []
-    return made(content=[*words, *files] if files else text)
+    files = [write_block(file) for file in result.attachments]
+    text_blocks = [{"type": "text", "text": text}] if text else []
+    return new_message(content=[*text_blocks, *files] if files else text)
 
 
 def _content(blocks: Sequence[Any], own: Json) -> Any:

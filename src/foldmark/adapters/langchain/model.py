@@ -1,4 +1,4 @@
-"""Chat models of LangChain: one that summarises, and whether one was heard before it failed."""
+"""LangChain chat models: as a summarizer, and whether one streamed output before it failed."""
 
 import asyncio
 from collections.abc import Generator
@@ -14,59 +14,65 @@ from langchain_core.tracers.context import register_configure_hook
 
 from foldmark.providers.driver import error_line
 from foldmark.refusals import THROTTLES, is_context_overflow, matches
-from foldmark.summary.protocol import Delta, Finish, ModelFailure, ModelReply, ModelRequest, Outcome
+from foldmark.summary.protocol import (
+    Finish,
+    ModelFailure,
+    ModelReply,
+    ModelRequest,
+    Outcome,
+    TextHandler,
+)
 
 from .dialect import LangChainDialect
 
-# Its words are no answer to the user: LangGraph's streams leave out what has this tag.
+# LangGraph's streams skip this tag: summaries are no reply to the user.
 _CONFIG: RunnableConfig = {"tags": ["nostream"], "metadata": {"lc_source": "foldmark"}}
 _CUT = {"length", "max_tokens", "MAX_TOKENS"}
 _REASONS = ("finish_reason", "stop_reason")
 
 
 class ChatSummarizer:
-    """Asks a chat model for summaries."""
+    """A summarizer that calls a chat model."""
 
     def __init__(self, model: BaseChatModel) -> None:
-        """Take the model."""
+        """Use this model."""
         self.model = model
         self._dialect = LangChainDialect()
 
     @property
     def name(self) -> str:
-        """Which model it is."""
-        held = getattr(self.model, "model_name", None) or getattr(self.model, "model", None)
+        """The kind and the name of the model."""
+        name = getattr(self.model, "model_name", None) or getattr(self.model, "model", None)
         kind = self.model._llm_type  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - its name for itself
-        return f"{kind}:{held}" if isinstance(held, str) else kind
+        return f"{kind}:{name}" if isinstance(name, str) else kind
 
-    async def ask(self, ask: ModelRequest, delta: Delta) -> Outcome:
-        """The outcome of one ask.
+    async def ask(self, request: ModelRequest, on_text: TextHandler) -> Outcome:
+        """Call the model once, in a thread.
 
-        In a thread: a model's async client belongs to the loop in which it was first used, and
-        that is seldom this one.
+        A model's async client belongs to the event loop that first used it, rarely this one.
         """
-        messages: list[BaseMessage] = [SystemMessage(ask.system)] if ask.system else []
-        messages += self._dialect.write(ask.messages, None)
+        messages: list[BaseMessage] = [SystemMessage(request.system)] if request.system else []
+        messages += self._dialect.write(request.messages, None)
         try:
-            said = await asyncio.to_thread(self.model.invoke, messages, _CONFIG)
-        except Exception as error:  # noqa: BLE001 - whatever it is, there is no answer
-            return _refused(error)
-        delta(text := str(said.text))
+            reply = await asyncio.to_thread(self.model.invoke, messages, _CONFIG)
+        except Exception as error:  # noqa: BLE001 - any error means that there is no reply
+            return _failure(error)
+        on_text(text := str(reply.text))
         return ModelReply(
             text=text,
-            finish=_finish(said),
-            tokens=self._dialect.read(said).tokens,
-            calls=len(said.tool_calls),
+            finish=_finish(reply),
+            tokens=self._dialect.read(reply).tokens,
+            calls=len(reply.tool_calls),
         )
 
 
-def _finish(said: AIMessage) -> Finish:
-    told = cast("dict[str, Any]", said.response_metadata)  # pyright: ignore[reportUnknownMemberType]
-    cut = any(told.get(name) in _CUT for name in _REASONS)
-    return "length" if cut else "tool-calls" if said.tool_calls else "stop"
+def _finish(reply: AIMessage) -> Finish:
+    metadata = cast("dict[str, Any]", reply.response_metadata)  # pyright: ignore[reportUnknownMemberType]
+    is_cut = any(metadata.get(name) in _CUT for name in _REASONS)
+    return "length" if is_cut else "tool-calls" if reply.tool_calls else "stop"
 
 
-def _refused(error: Exception) -> ModelFailure:
+def _failure(error: Exception) -> ModelFailure:
     text = error_line(error)
     if is_context_overflow(error):
         return ModelFailure(cause="overflow", message=text)
@@ -75,42 +81,42 @@ def _refused(error: Exception) -> ModelFailure:
         return ModelFailure(cause="unavailable", message=text)
     if status in {429, 529} or matches(THROTTLES, text):
         return ModelFailure(cause="throttled", message=text)
-    late = isinstance(error, TimeoutError) or "timeout" in type(error).__name__.lower()
-    return ModelFailure(cause="timeout" if late else "failed", message=text)
+    is_timeout = isinstance(error, TimeoutError) or "timeout" in type(error).__name__.lower()
+    return ModelFailure(cause="timeout" if is_timeout else "failed", message=text)
 
 
-# --- whether words were streamed -----------------------------------------------------------
+# --- streamed output -----------------------------------------------------------------------
 
 
-class Watch(BaseCallbackHandler):
-    """Hears the pieces of an answer: who has read half of one must not be given another."""
+class StreamWatch(BaseCallbackHandler):
+    """Notes whether a reply has started to stream: then no second one may follow it."""
 
     run_inline = True
 
     def __init__(self) -> None:
-        """Begin with nothing heard."""
-        self.heard = False
+        """Start without output."""
+        self.has_output = False
 
     def on_llm_new_token(self, token: Any, *, chunk: Any = None, **_: Any) -> None:
-        """A piece; the first ones may be empty."""
+        """Note a chunk; the first ones may be empty."""
         message = getattr(chunk, "message", None)
-        self.heard |= bool(token) or bool(getattr(message, "tool_call_chunks", None))
+        self.has_output |= bool(token) or bool(getattr(message, "tool_call_chunks", None))
 
     def on_stream_event(self, event: Any, **_: Any) -> None:
-        """The same, of newer streams."""
-        self.heard |= event.get("event") == "content-block-delta"
+        """Note an event of newer streams."""
+        self.has_output |= event.get("event") == "content-block-delta"
 
 
-_WATCH: ContextVar[Watch | None] = ContextVar("foldmark_watch", default=None)
-register_configure_hook(_WATCH, inheritable=True)
+_STREAM_WATCH: ContextVar[StreamWatch | None] = ContextVar("foldmark_watch", default=None)
+register_configure_hook(_STREAM_WATCH, inheritable=True)
 
 
 @contextmanager
-def watched() -> Generator[Watch]:
-    """Watch the models that are asked meanwhile."""
-    watch = Watch()
-    token = _WATCH.set(watch)
+def watch_stream() -> Generator[StreamWatch]:
+    """Watch the models that are called in this context."""
+    watch = StreamWatch()
+    token = _STREAM_WATCH.set(watch)
     try:
         yield watch
     finally:
-        _WATCH.reset(token)
+        _STREAM_WATCH.reset(token)

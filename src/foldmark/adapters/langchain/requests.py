@@ -1,7 +1,7 @@
-"""What a request to a model says: messages of the agent's state, and such as only pass through.
+"""Messages of a model request: those of the agent's state, and transient ones.
 
-Other middlewares put messages into each request that are in no state: files at hand, the time.
-They are shown at their place and counted, and no session follows them: the next request has others.
+Other middleware may insert messages that are not in the state, such as open files or the time.
+They are sent at their position and counted, but not stored, as the next request has others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,8 +16,8 @@ from langchain_core.messages import (
     convert_to_messages,
 )
 
-from foldmark.adapters.conversations import split_passing, with_passing
-from foldmark.wire.codec import Read
+from foldmark.adapters.conversations import insert_transient, split_transient
+from foldmark.wire.codec import ReadMessage
 
 from .dialect import LangChainDialect
 
@@ -25,61 +25,61 @@ _DIALECT = LangChainDialect()
 
 
 class RequestMessages(NamedTuple):
-    """The messages of a request: prompts in front, those that are followed, those that pass."""
+    """The messages of a request: leading prompts, the history, and transient messages."""
 
     prompts: list[BaseMessage]
     history: list[BaseMessage]
-    passing: list[tuple[BaseMessage, int]]
+    transient: list[tuple[BaseMessage, int]]
 
-    def passing_reads(self) -> list[Read]:
-        """What the passing messages say."""
-        return [_DIALECT.read(message) for message, _ in self.passing]
+    def transient_contents(self) -> list[ReadMessage]:
+        """The content of the transient messages."""
+        return [_DIALECT.read(message) for message, _ in self.transient]
 
-    def shown(self, view: list[BaseMessage]) -> list[BaseMessage]:
-        """A view of the history behind the prompts, with the passing messages at their places."""
-        known = {held.id: place for place, held in enumerate(view) if held.id}
-        places = [known.get(held.id or "") for held in self.history]
-        return [*self.prompts, *with_passing(view, places, self.passing, _is_result)]
+    def with_view(self, view: list[BaseMessage]) -> list[BaseMessage]:
+        """The prompts, then a view of the history with the transient messages in position."""
+        indexes_by_id = {message.id: index for index, message in enumerate(view) if message.id}
+        indexes = [indexes_by_id.get(message.id or "") for message in self.history]
+        return [*self.prompts, *insert_transient(view, indexes, self.transient, _is_result)]
 
 
 def _is_result(message: BaseMessage) -> bool:
     return isinstance(message, ToolMessage)
 
 
-def said_in(given: Iterable[Any], state: Iterable[Any] | None) -> RequestMessages:
-    """What a request says, also in dicts and pairs; without a known state all of it is followed."""
-    messages = list(given)
+def split_request(raw_messages: Iterable[Any], state: Iterable[Any] | None) -> RequestMessages:
+    """Split the messages of a request (also dicts and pairs); without a state, all are history."""
+    messages = list(raw_messages)
     if not all(isinstance(message, BaseMessage) for message in messages):
         messages = convert_to_messages(messages)
-    # What only removes a message is none.
+    # A RemoveMessage has no content.
     messages = [message for message in messages if not isinstance(message, RemoveMessage)]
-    first = sum(1 for _ in takewhile(lambda held: _DIALECT.prompt(held) is not None, messages))
+    first = sum(1 for _ in takewhile(lambda entry: _DIALECT.prompt(entry) is not None, messages))
     prompts, rest = messages[:first], messages[first:]
     if state is None:
         return RequestMessages(prompts, rest, [])
-    known, names = set[int](), set[str | None]()
-    for held in state:
-        known.add(id(held))
-        names.add(getattr(held, "id", None))
-    names.discard(None)
-    calls = set[str | None]()  # of messages that pass
+    object_ids, message_ids = set[int](), set[str | None]()
+    for entry in state:
+        object_ids.add(id(entry))
+        message_ids.add(getattr(entry, "id", None))
+    message_ids.discard(None)
+    transient_calls = set[str | None]()  # ids
 
     def is_followed(message: BaseMessage) -> bool:
-        if id(message) in known or message.id in names:
+        if id(message) in object_ids or message.id in message_ids:
             return True
         if isinstance(message, ToolMessage):
-            return message.tool_call_id not in calls
+            return message.tool_call_id not in transient_calls
         if isinstance(message, AIMessage):
-            calls.update(call["id"] for call in message.tool_calls)
+            transient_calls.update(call["id"] for call in message.tool_calls)
         return False
 
-    return RequestMessages(prompts, *split_passing(rest, is_followed))
+    return RequestMessages(prompts, *split_transient(rest, is_followed))
 
 
-def after_known(known: Sequence[BaseMessage], state: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """What a state has behind the last message that is known; nothing, where that is not there."""
-    last = known[-1].id if known else None
+def messages_after(past: Sequence[BaseMessage], state: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """The messages of a state after the last one of `past`; none if that is not in it."""
+    last = past[-1].id if past else None
     if last is None:
         return []
-    place = next((n for n, held in enumerate(state) if held.id == last), len(state))
-    return list(state[place + 1 :])
+    index = next((n for n, message in enumerate(state) if message.id == last), len(state))
+    return list(state[index + 1 :])

@@ -1,8 +1,8 @@
-"""The conversations of threads, and the ids of their sessions, made of ids that users may choose.
+"""Conversations of threads, and session ids derived from thread ids, which users may choose.
 
-While a second run of the same thread asks, it gets a session of its own: two histories in one would
-take each other back. After `~` in an id stands only what is ours: `ada~beside-2` is a second run of
-the thread `ada`. What others give is quoted, so nobody comes upon these by a name.
+A second run of a thread at the same time gets a session of its own, or the two histories would
+revert each other. Only our suffixes follow a `~` in an id: `ada~beside-2` is a second run of thread
+`ada`. Thread ids are escaped, so that no thread id can name such a session.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from foldmark.adapters.conversations import Conversation, Conversations
 from foldmark.errors import BadInput
 from foldmark.model.values import encode
 from foldmark.session.session import Session
-from foldmark.store.store import checked_id
+from foldmark.store.store import check_session_id
 
 from .dialect import LangChainDialect
 
@@ -26,78 +26,78 @@ class ThreadConversation(Conversation[BaseMessage]):
     """The conversation of one thread or run."""
 
     def __init__(self, name: str, session: Session) -> None:
-        """Take the session, under the name by which it is asked for."""
+        """Mirror into this session; `name` is its key in the pool."""
         super().__init__(name, session, _DIALECT)
-        self.known: Sequence[BaseMessage] = ()  # the history that was seen last
+        self.last_history: Sequence[BaseMessage] = ()  # as of the last request
 
     def take(self, history: Sequence[BaseMessage], *, whole: bool) -> None:
-        """Bring the session up to date with the history, in a turn."""
+        """Bring the session up to date with the history; call it inside a turn."""
         super().take(history, whole=whole)
-        self.known = history
+        self.last_history = history
 
-    def knows(self, history: Sequence[BaseMessage]) -> bool:
-        """Whether a history begins with a message of the one that was seen last."""
+    def is_continued_by(self, history: Sequence[BaseMessage]) -> bool:
+        """Whether this history starts with a message of the last one."""
         first = history[0].id if history else None
-        return first is not None and any(held.id == first for held in self.known)
+        return first is not None and any(message.id == first for message in self.last_history)
 
 
-def names_beside(name: str) -> Iterator[str]:
-    """The ids of a thread's session, and of those that are used while that one is."""
-    return (beside(name, number) for number in count(1))
+def candidate_names(name: str) -> Iterator[str]:
+    """The id of a thread's session, then those for runs at the same time."""
+    return (numbered_name(name, number) for number in count(1))
 
 
-def names_of_known(
+def names_following(
     name: str, history: Sequence[BaseMessage], conversations: Conversations[ThreadConversation]
 ) -> Iterator[str]:
-    """The ids of those that are open and have followed this history before."""
-    for each in names_beside(name):
-        held = conversations.find(each)
-        if held is None:
+    """The ids of open conversations that have mirrored this history before."""
+    for candidate in candidate_names(name):
+        conversation = conversations.find(candidate)
+        if conversation is None:
             return
-        if held.knows(history):
-            yield each
+        if conversation.is_continued_by(history):
+            yield candidate
 
 
-def conversation_name(thread: str | None, place: str, first: BaseMessage | None) -> str:
+def conversation_name(thread: str | None, namespace: str, first: BaseMessage | None) -> str:
     """The id of the session of a conversation.
 
-    `place` is LangGraph's name for where a node runs: it tells the graphs around an agent. The id
-    of the thread is enough for an agent that stands alone. Agents inside others, and runs without
-    a thread, are told apart by the message that they begin with.
+    `namespace` is LangGraph's checkpoint namespace, which lists the graphs around an agent. For an
+    agent on its own the thread id is enough. Nested agents, and runs without a thread, are
+    distinguished by their first message.
     """
-    steps = ["" if thread is None else quoted(thread)]
-    steps += [_escaped(step) for step in _graphs(place) if step and not step.isdigit()]
-    if begins_by_itself(thread, place):
-        read = b"" if first is None else encode(_DIALECT.read(first))
-        steps.append(f"run-{_digest(read)}")
+    steps = ["" if thread is None else escape_name(thread)]
+    steps += [_escape(step) for step in _graphs(namespace) if step and not step.isdigit()]
+    if uses_first_message(thread, namespace):
+        content = b"" if first is None else encode(_DIALECT.read(first))
+        steps.append(f"run-{_digest(content)}")
     return "~".join(steps)
 
 
-def begins_by_itself(thread: str | None, place: str) -> bool:
-    """Whether a conversation is known by its first message."""
-    return thread is None or bool(_graphs(place))
+def uses_first_message(thread: str | None, namespace: str) -> bool:
+    """Whether the first message is part of a conversation's id."""
+    return thread is None or bool(_graphs(namespace))
 
 
-def beside(name: str, number: int) -> str:
-    """The id of a session that is used while the one of this name is."""
+def numbered_name(name: str, number: int) -> str:
+    """The id of the session for the run with this number at the same time."""
     return name if number == 1 else f"{name}~beside-{number}"
 
 
-def quoted(name: str) -> str:
-    """A name that users gave, as a session may be called: never one that we have made."""
+def escape_name(name: str) -> str:
+    """A user's name as a valid session id that never equals one of ours."""
     try:
-        return checked_id(_escaped(name))
+        return check_session_id(_escape(name))
     except BadInput:
         return f"~named-{_digest(name.encode('utf-8', 'surrogatepass'))}"
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     return name.replace("%", "%25").replace("~", "%7E")
 
 
-def _graphs(place: str) -> list[str]:
-    return [step.partition(":")[0] for step in place.split("|")[:-1]]
+def _graphs(namespace: str) -> list[str]:
+    return [step.partition(":")[0] for step in namespace.split("|")[:-1]]
 
 
-def _digest(said: bytes) -> str:
-    return blake2b(said, digest_size=9).hexdigest()
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=9).hexdigest()

@@ -1,1 +1,1 @@
-"""The MCP server: sessions and transcripts for any MCP client, to be read and not written."""
+"""The MCP server: read-only access to sessions and transcripts for any MCP client."""

@@ -1,7 +1,7 @@
-"""The MCP server: four tools over sessions, for an agent that looks behind its own compaction.
+"""The MCP server: four tools for an agent that needs details from before its own compaction.
 
-Takes a shelf of sessions and speaks the protocol; what is wrong with a call is one line, told as
-an error of the tool. It knows no files and writes nothing.
+It serves the sessions of a source. Errors of a call are one line, as a tool error. It does not
+know files and writes nothing.
 """
 
 import logging
@@ -35,7 +35,7 @@ from .sources import SessionSource
 
 _log = logging.getLogger("foldmark")
 _ERROR = 500  # characters
-# How msgspec tells of arguments that are missing, or that nobody has asked for.
+# msgspec's messages for missing and for unknown arguments.
 _MISSING = re.compile(r"Object missing required field (`.*`)")
 _UNKNOWN = re.compile(r"Object contains unknown field (`.*`)", re.DOTALL)
 _ABOUT = (
@@ -48,22 +48,22 @@ _ABOUT = (
 A = TypeVar("A", bound=ToolArguments)
 
 
-class OfferedTool(Frozen, Generic[A]):
-    """A tool: what it takes, how it is described to a model, and what it answers."""
+class ToolOffer(Frozen, Generic[A]):
+    """A tool: its arguments, its description for a model, and its answer."""
 
     name: str
-    takes: type[A]
+    arguments_type: type[A]
     title: str
     about: str
     answer: Callable[[SessionSource, A], str]
 
     def tool(self) -> Tool:
-        """The tool as a client is told it."""
+        """The tool in the protocol's form."""
         return Tool(
             name=self.name,
             title=self.title,
             description=self.about,
-            input_schema=_schema(self.takes),
+            input_schema=_schema(self.arguments_type),
             annotations=ToolAnnotations(
                 read_only_hint=True,
                 destructive_hint=False,
@@ -72,98 +72,98 @@ class OfferedTool(Frozen, Generic[A]):
             ),
         )
 
-    def call(self, shelf: SessionSource, arguments: Json) -> str:
-        """The answer to these arguments; a client may send numbers as texts."""
-        return self.answer(shelf, msgspec.convert(arguments, self.takes, strict=False))
+    def call(self, source: SessionSource, arguments: Json) -> str:
+        """The answer to these arguments; a client may send numbers as strings."""
+        return self.answer(source, msgspec.convert(arguments, self.arguments_type, strict=False))
 
 
 def _schema(kind: type[Frozen]) -> Json:
-    """The JSON schema of a type, with an object at its root, as the protocol wants it."""
+    """The JSON schema of a type, with an object at its root, as the protocol requires."""
     (_,), defined = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
     root = cast("Json", defined.pop(kind.__name__))
     return {**root, "$defs": defined} if defined else root
 
 
-_OFFERS: tuple[OfferedTool[Any], ...] = (
-    OfferedTool(
+_TOOLS: tuple[ToolOffer[Any], ...] = (
+    ToolOffer(
         name="search",
-        takes=SearchArguments,
+        arguments_type=SearchArguments,
         title="Search a session",
         about="Find where words were said in a whole session: by the user, by the model, in tool "
         "calls and their outputs, also where it is no longer in your context. Use it when a "
         "summary leaves out what you need, or before you read or run something again. Each hit "
         "has a handle for `recall` and a state: shown (in the context), pruned (an old tool "
         "output, hidden), folded (before a compaction), reverted (taken back).",
-        answer=lambda shelf, asked: shelf.look(asked.session).hits(asked),
+        answer=lambda source, args: source.find(args.session).search_text(args),
     ),
-    OfferedTool(
+    ToolOffer(
         name="recall",
-        takes=RecallArguments,
+        arguments_type=RecallArguments,
         title="Recall a text",
         about="Read the whole text behind a handle (h3f) of `search`, `plan`, `inspect` or of a "
         "placeholder in your context: a tool output, a message, a file. Long texts come in pages "
         "of at most 20 000 characters; each page tells the `start` of the next. "
         "Give the same `session` as for the call that told the handle.",
-        answer=lambda shelf, asked: shelf.look(asked.session).page(asked),
+        answer=lambda source, args: source.find(args.session).recall_text(args),
     ),
-    OfferedTool(
+    ToolOffer(
         name="plan",
-        takes=PlanArguments,
+        arguments_type=PlanArguments,
         title="Plan a compaction",
         about="Tell how full the context window is, and what would be pruned or folded to make "
         "the session fit, with reasons. Use it before long work, or to decide what to note down. "
         "Nothing is done.",
-        answer=lambda shelf, asked: shelf.look(asked.session).plan_text(asked),
+        answer=lambda source, args: source.find(args.session).plan_text(args),
     ),
-    OfferedTool(
+    ToolOffer(
         name="inspect",
-        takes=ToolArguments,
+        arguments_type=ToolArguments,
         title="Inspect a session",
         about="Tell where the tokens of a session are: by kind, tool and file, its largest parts "
         "with their handles, and its compactions with the files that are no longer named since. "
         "Also lists the sessions that `session` can name, the newest first.",
-        answer=lambda shelf, asked: shelf.look(asked.session).inspect_text(
-            shelf.names(), left_out=shelf.left_out
+        answer=lambda source, args: source.find(args.session).inspect_text(
+            source.names(), unreadable_lines=source.unreadable_lines
         ),
     ),
 )
 
 
-class Answering:
-    """Answers calls, one at a time; never raises."""
+class ToolDispatcher:
+    """Answers tool calls, one at a time; never raises."""
 
-    def __init__(self, shelf: SessionSource) -> None:
-        """Take the sessions."""
-        self._shelf = shelf
+    def __init__(self, source: SessionSource) -> None:
+        """Answer from this source."""
+        self._source = source
         self._lock = threading.Lock()
-        self._offers = {offer.name: offer for offer in _OFFERS}
+        self._tools = {tool.name: tool for tool in _TOOLS}
 
     def answer(self, name: str, arguments: Json) -> CallToolResult:
-        """What a tool answers, or the one line that says why it does not."""
-        offer = self._offers.get(name)
-        if offer is None:
-            return _refusal(f"there is no tool {line(name)!r}; there are {', '.join(self._offers)}")
+        """The answer of a tool, or an error of one line."""
+        tool = self._tools.get(name)
+        if tool is None:
+            return _refusal(f"there is no tool {line(name)!r}; there are {', '.join(self._tools)}")
         try:
             with self._lock:
-                return _result(offer.call(self._shelf, arguments), is_error=False)
+                return _result(tool.call(self._source, arguments), is_error=False)
         except msgspec.ValidationError as error:
-            return _refusal(f"{name}: {_told(error, offer.takes)}")
+            return _refusal(f"{name}: {_explain(error, tool.arguments_type)}")
         except FoldmarkError as error:
             return _refusal(str(error))
-        except Exception as error:  # noqa: BLE001 - told below
-            # Whatever a transcript made go wrong, the server goes on; the cause is in its log.
+        except Exception as error:  # noqa: BLE001 - logged below
+            # A bad transcript must not stop the server; its log has the cause.
             _log.exception("the tool %s failed", name)
             return _refusal(f"{name} failed: {type(error).__name__}; the server's log tells more")
 
 
-def _told(error: msgspec.ValidationError, takes: type[ToolArguments]) -> str:
-    """What is wrong with arguments, in the words of who gave them."""
+def _explain(error: msgspec.ValidationError, arguments_type: type[ToolArguments]) -> str:
+    """The problem with arguments, by their names."""
     cause, _, path = str(error).partition(" - at ")
-    if found := _MISSING.fullmatch(cause):
-        return f"{found[1]} is missing"
-    if found := _UNKNOWN.fullmatch(cause):
-        names = ", ".join(takes.__struct_fields__)
-        return f"there is no argument {line(found[1], 100)}; there are {names}"
+    if match := _MISSING.fullmatch(cause):
+        return f"{match[1]} is missing"
+    if match := _UNKNOWN.fullmatch(cause):
+        names = ", ".join(arguments_type.__struct_fields__)
+        return f"there is no argument {line(match[1], 100)}; there are {names}"
     where = path.strip("`").removeprefix("$.")
     return f"`{where}`: {cause[:1].lower()}{cause[1:]}" if where else cause
 
@@ -176,40 +176,42 @@ def _refusal(problem: str) -> CallToolResult:
     return _result(line(problem, _ERROR), is_error=True)
 
 
-def mcp_server(shelf: SessionSource) -> Server[Any]:
-    """A server over these sessions, for any transport."""
-    answering = Answering(shelf)
-    tools = [offer.tool() for offer in _OFFERS]
+def mcp_server(source: SessionSource) -> Server[Any]:
+    """A server for these sessions, for any transport."""
+    dispatcher = ToolDispatcher(source)
+    tools = [tool.tool() for tool in _TOOLS]
 
-    async def listed(
+    async def list_tools(
         _: ServerRequestContext[Any], __: PaginatedRequestParams | None
     ) -> ListToolsResult:
         return ListToolsResult(tools=tools)
 
-    async def called(_: ServerRequestContext[Any], asked: CallToolRequestParams) -> CallToolResult:
-        return await anyio.to_thread.run_sync(answering.answer, asked.name, asked.arguments or {})
+    async def call_tool(
+        _: ServerRequestContext[Any], call: CallToolRequestParams
+    ) -> CallToolResult:
+        return await anyio.to_thread.run_sync(dispatcher.answer, call.name, call.arguments or {})
 
     return Server(
         "foldmark",
         version=__version__,
         title="Foldmark",
         instructions=_ABOUT,
-        on_list_tools=listed,
-        on_call_tool=called,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
     )
 
 
-def serve(shelf: SessionSource) -> None:
-    """Serve these sessions on standard input and output, until the client goes."""
+def serve(source: SessionSource) -> None:
+    """Serve these sessions on standard input and output until the client disconnects."""
 
     async def run() -> None:
-        server = mcp_server(shelf)
+        server = mcp_server(source)
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
     try:
         anyio.run(run)
     except* BrokenPipeError:
-        pass  # the client has gone without waiting for its answer
+        pass  # the client left before its answer
     finally:
-        shelf.close()
+        source.close()

@@ -1,8 +1,8 @@
-"""The sessions that an MCP server was pointed at: those of a store, of a file, or of a folder.
+"""The sessions that an MCP server serves: those of a store, of a file, or of a folder.
 
-A name that a client gives is looked for among those that are there; it is never made part of a
-path. Nothing is written but a private copy of a transcript, whose file has no name any more: with
-the process it is gone. How a transcript is read, and which files a folder has, comes in.
+A client's session name is looked up among existing names; it never becomes part of a path. Only a
+private copy of a transcript is written, to an unlinked file that disappears with the process. The
+caller supplies the reader of transcripts and the list of files.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from foldmark.errors import BadInput, FoldmarkError, NoSession
-from foldmark.files import harmless, open_folder, open_regular, opened_input
+from foldmark.files import open_folder, open_input, open_regular, printable
 from foldmark.session.settings import Settings
 from foldmark.session.state import SessionSetup, SessionState
 from foldmark.store.rows import SessionRow
@@ -24,38 +24,38 @@ from foldmark.store.store import LATEST, Store
 
 from .reader import SessionReader, line
 
-_MOST_READERS = 4  # of sessions of one store, at a time
-_MOST_COPIES, _MOST_BYTES = 16, 2**28  # of transcripts that are kept, so that none is read twice
+_MAX_READERS = 4  # per store
+_MAX_COPIES, _MAX_BYTES = 16, 2**28  # cached transcripts
 _WORTH_INDEXING = 256  # messages
 
-# Takes what is new of an open file of this name into a store; how many lines could not be read.
+# Imports the new lines of an open file into a store; returns the number of unreadable lines.
 Fill = Callable[[Store, BinaryIO, str], int]
-Opening = Callable[[], AbstractContextManager[BinaryIO]]
+OpenFile = Callable[[], AbstractContextManager[BinaryIO]]
 Files = Callable[[], Sequence[Path]]
 _Stamp = tuple[int, int, int, int]
 
 
 class _ReadOnly(Sqlite):
-    """A file of another's, which is only read: its way of logging is not switched."""
+    """A store file that is only read; its journal mode is left as it is."""
 
-    def _set_up(self, *, durable: bool, wait: float) -> None:  # noqa: ARG002 - as its base has it
+    def _set_up(self, *, durable: bool, wait: float) -> None:  # noqa: ARG002 - as in the base class
         self._connection.execute("PRAGMA query_only = ON")
         self._check_owner()
-        self._make_tables(make=False)
+        self._create_tables(make=False)
 
 
-def read_only_store(place: str, *, wait: float) -> Store:
-    """The store at a path or an address, to be read; NoStore where there is none."""
-    path = Path(place)
+def read_only_store(location: str, *, wait: float) -> Store:
+    """Open the store at a path or URL for reading. Raises NoStore if there is none."""
+    path = Path(location)
     with suppress(RuntimeError):
         path = path.expanduser()
     if path.is_file():
         return Store(_ReadOnly(path, wait=wait, make=False))
-    return Store.open(place, wait=wait, make=False)
+    return Store.open(location, wait=wait, make=False)
 
 
-def no_session(name: str, nearest: Sequence[str] = ()) -> BadInput:
-    """That there is no such session, and which may be meant."""
+def unknown_session(name: str, nearest: Sequence[str] = ()) -> BadInput:
+    """The error for an unknown session, with similar names."""
     hint = f"did you mean {', '.join(map(line, nearest[:3]))}?" if nearest else ""
     return BadInput(f"there is no session {line(name)!r}; {hint or '`inspect` lists them'}")
 
@@ -64,34 +64,34 @@ def no_session(name: str, nearest: Sequence[str] = ()) -> BadInput:
 
 
 class StoreSource:
-    """The sessions of a store; or one of them alone, where that is what was pointed at."""
+    """The sessions of a store, or a single one of them."""
 
-    left_out = 0  # a store has no lines that could not be read
+    unreadable_lines = 0  # of a transcript
 
     def __init__(self, store: Store, settings: Settings, only: str | None = None) -> None:
-        """Take the store, which is closed with this, and the one session that may be read."""
+        """Serve this store and close it at the end; `only` limits it to one session."""
         self.store = store
         self._settings = settings
         self._rules = settings.rules()
-        self._only = None if only is None else store.named(only)
-        self._readers: dict[int, SessionReader] = {}  # each begun once
+        self._only = None if only is None else store.resolve(only)
+        self._readers: dict[int, SessionReader] = {}  # by key of the session
 
-    def look(self, name: str | None) -> SessionReader:
-        """The session of this name, or the newest."""
+    def find(self, name: str | None) -> SessionReader:
+        """The reader of the session with this name, or of the newest one."""
         only = self._only
         if only is None:
             try:
-                return self.reader(self.store.named(name or LATEST))
+                return self.reader(self.store.resolve(name or LATEST))
             except NoSession as error:
-                raise no_session(name or LATEST, error.nearest) from None
+                raise unknown_session(name or LATEST, error.nearest) from None
         if name and name not in {only.id, LATEST}:
-            raise no_session(name, (only.id,))
+            raise unknown_session(name, (only.id,))
         return self.reader(only)
 
     def reader(self, row: SessionRow) -> SessionReader:
-        """The reader of a session."""
+        """The reader of a session, created once."""
         if row.key not in self._readers:
-            while len(self._readers) >= _MOST_READERS:
+            while len(self._readers) >= _MAX_READERS:
                 self._readers.pop(next(iter(self._readers)))
             reader = SessionReader(
                 SessionState(row, SessionSetup(self.store, self._settings, self._rules))
@@ -100,11 +100,11 @@ class StoreSource:
         return self._readers[row.key]
 
     def names(self) -> list[str]:
-        """Their ids."""
+        """The ids of the sessions."""
         return [row.id for row in ([self._only] if self._only else self.store.sessions())]
 
     def close(self) -> None:
-        """Let the store go."""
+        """Close the store."""
         self.store.close()
 
 
@@ -112,68 +112,68 @@ class StoreSource:
 
 
 class TranscriptSource:
-    """The sessions of a transcript in a private store, brought up to date where it has changed.
+    """The sessions of a transcript in a private store, updated when the file has changed.
 
-    It is opened once for each look: what is checked is what is read. It must be given what opens
-    it where others can write to the folder that it lies in.
+    The file is opened once per lookup, so that the checked file is the one that is read. If others
+    can write to its folder, pass `open_file`.
     """
 
     def __init__(
-        self, path: Path, settings: Settings, fill: Fill, opening: Opening | None = None
+        self, path: Path, settings: Settings, fill: Fill, open_file: OpenFile | None = None
     ) -> None:
-        """Take the file; it is read when it is looked at."""
-        whole = os.fspath(path.absolute())  # `-` would be standard input
+        """Serve this file; it is read when it is first needed."""
+        absolute_path = os.fspath(path.absolute())  # `-` would mean standard input
         self.path = path
-        self._opening = opening or (lambda: opened_input(whole))
+        self._open_file = open_file or (lambda: open_input(absolute_path))
         self._settings = settings
         self._fill = fill
-        self.left_out = 0  # lines that could not be read
+        self.unreadable_lines = 0  # in the transcript
         self._copy: StoreSource | None = None
         self._stamp: _Stamp | None = None
 
-    def look(self, name: str | None = None) -> SessionReader:
-        """The session of this id, or the longest."""
+    def find(self, name: str | None = None) -> SessionReader:
+        """The reader of the session with this id, or of the longest one."""
         copy = self._fresh()
         if name:
-            return copy.look(name)
+            return copy.find(name)
         return copy.reader(max(copy.store.sessions(), key=lambda row: row.places))
 
     def names(self) -> list[str]:
-        """The ids of its sessions as they were read last; it is not read again for them."""
+        """The ids of its sessions as of the last read."""
         return (self._copy or self._fresh()).names()
 
     def _fresh(self) -> StoreSource:
-        """The sessions of the file as it is now."""
-        with _told_of(self.path), self._opening() as file:
+        """The sessions of the file in its current state."""
+        with _name_in_errors(self.path), self._open_file() as file:
             stamp = _stamp(os.fstat(file.fileno()))
             if self._copy is None or stamp != self._stamp:
-                self._copy = self._filled(file)
-                self._stamp = stamp  # of before it was read: what came meanwhile is read next time
+                self._copy = self._updated_copy(file)
+                self._stamp = stamp  # from before the read: later changes are read next time
             return self._copy
 
     @property
     def size(self) -> int:
-        """The bytes of the file as it was read."""
+        """The size of the file in bytes when it was read."""
         return self._stamp[2] if self._stamp else 0
 
-    def _filled(self, file: BinaryIO) -> StoreSource:
+    def _updated_copy(self, file: BinaryIO) -> StoreSource:
         if self._copy is not None:
-            # What was written anew, and not only at its end, does not continue what we have.
+            # This fails if the file was rewritten instead of extended.
             with suppress(FoldmarkError):
-                self._take(self._copy.store, file)
+                self._import(self._copy.store, file)
                 return self._copy
             self.close()
             file.seek(0)
         store = private_store()
         try:
-            self._take(store, file)
+            self._import(store, file)
         except BaseException:
             store.close()
             raise
         return StoreSource(store, self._settings)
 
-    def _take(self, store: Store, file: BinaryIO) -> None:
-        self.left_out = self._fill(store, file, os.fspath(self.path))
+    def _import(self, store: Store, file: BinaryIO) -> None:
+        self.unreadable_lines = self._fill(store, file, os.fspath(self.path))
         rows = store.sessions()
         if not rows:
             raise BadInput("there is no session in it")
@@ -182,54 +182,55 @@ class TranscriptSource:
                 store.index(row.key)
 
     def close(self) -> None:
-        """Forget what was read."""
+        """Drop what was read."""
         copy, self._copy = self._copy, None
         if copy is not None:
             copy.close()
 
 
 def private_store() -> Store:
-    """A new store whose files are gone with the process, however that ends."""
+    """A new store whose files disappear with the process, however it ends."""
     folder = tempfile.mkdtemp(prefix="foldmark-")  # with mode 0700
     try:
         return Store.open(Path(folder) / "copy.db", durable=False)
     finally:
-        # SQLite goes on with files that have no name. Where a system forbids that, they stay.
+        # SQLite works with unlinked files. On systems that forbid unlinking, they stay.
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _stamp(told: os.stat_result) -> _Stamp:
-    return told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns
+def _stamp(status: os.stat_result) -> _Stamp:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _seen(path: Path) -> _Stamp | None:
-    """What lies at a path, itself and not what it leads to; None where that is nothing."""
+def _path_stamp(path: Path) -> _Stamp | None:
+    """The stamp of a path, without following links; None if nothing is there."""
     with suppress(OSError):
         return _stamp(path.lstat())
     return None
 
 
 @contextmanager
-def _told_of(path: Path) -> Generator[None]:
-    """What is wrong with a file is told with its name."""
+def _name_in_errors(path: Path) -> Generator[None]:
+    """Add the name of a file to errors about it."""
     try:
         yield
     except BadInput as error:
         if error.source is not None:
             raise
-        raise type(error)(error.cause, source=harmless(path.name), place=error.place) from None
+        name = printable(path.name)
+        raise type(error)(error.cause, source=name, location=error.location) from None
 
 
 @contextmanager
-def opened_within(folder: Path, path: Path) -> Generator[BinaryIO]:
-    """A regular file of a folder; BadInput where it is none, or a link is on the way.
+def open_within(folder: Path, path: Path) -> Generator[BinaryIO]:
+    """Open a regular file of a folder. Raises BadInput for other files and for links on its path.
 
-    The folder itself may be a link: it is what was pointed at.
+    The folder itself may be a link, as the user named it.
     """
     try:
         *folders, name = path.relative_to(folder).parts or (os.pardir,)
         if os.pardir in (*folders, name):
-            raise ValueError("not a file of this folder")  # noqa: TRY301 - told below
+            raise ValueError("not a file of this folder")  # noqa: TRY301 - converted below
         with open_folder(folder, folders) as number:
             file = open_regular(name, folder=number)
     except (OSError, ValueError) as error:
@@ -240,91 +241,89 @@ def opened_within(folder: Path, path: Path) -> Generator[BinaryIO]:
 
 
 class FolderSource:
-    """The transcripts of a folder by their paths in it; the newest where none is named."""
+    """The transcripts of a folder, named by their paths in it; by default the newest."""
 
     def __init__(self, folder: Path, settings: Settings, fill: Fill, files: Files) -> None:
-        """Take the folder, and what tells which files of it may be transcripts.
+        """Serve this folder; `files` lists the files that may be transcripts.
 
-        Raises BadInput on a system that cannot open a file below a folder without following links.
+        Raises BadInput on systems that cannot open a file below a folder without following links.
         """
         if os.open not in os.supports_dir_fd:
-            raise BadInput(
-                "this system cannot keep to one folder; give the path of one transcript instead"
-            )
+            raise BadInput("this system cannot serve a folder safely; pass one transcript instead")
         self._folder = folder
         self._settings = settings
         self._fill = fill
         self._files = files
         self._copies: dict[Path, TranscriptSource] = {}
         self._refused: dict[Path, _Stamp | None] = {}
-        self.left_out = 0  # lines of the file that was looked at last that could not be read
+        self.unreadable_lines = 0  # in the transcript that was read last
 
-    def look(self, name: str | None) -> SessionReader:
-        """The longest session of the file that is meant, or of the newest."""
+    def find(self, name: str | None) -> SessionReader:
+        """The reader of the longest session of a file, by default of the newest file."""
         if name:
-            return self._looked(self._named(name))
+            return self._read_file(self._find_path(name))
         for path in self._newest():
-            if path in self._refused and self._refused[path] == _seen(path):
+            if path in self._refused and self._refused[path] == _path_stamp(path):
                 continue
-            with suppress(FoldmarkError):  # a folder may hold anything
-                return self._looked(path)
-        raise BadInput("there is no transcript in this folder", source=harmless(str(self._folder)))
+            with suppress(FoldmarkError):  # a folder may contain anything
+                return self._read_file(path)
+        raise BadInput("there is no transcript in this folder", source=printable(str(self._folder)))
 
-    def _looked(self, path: Path) -> SessionReader:
-        # A file or a folder on the way may have become a link since the files were listed.
+    def _read_file(self, path: Path) -> SessionReader:
+        # Since the files were listed, a part of the path may have become a link.
         copy = self._copies.pop(path, None) or TranscriptSource(
-            path, self._settings, self._fill, lambda: opened_within(self._folder, path)
+            path, self._settings, self._fill, lambda: open_within(self._folder, path)
         )
         try:
-            look = copy.look()
+            reader = copy.find()
         except FoldmarkError:
-            self._refused[path] = _seen(path)
+            self._refused[path] = _path_stamp(path)
             copy.close()
             raise
-        look.called = self._name(path)  # several files may tell of sessions of one id
-        self._copies[path], self.left_out = copy, copy.left_out
-        self._make_room()
-        return look
+        reader.label = self._name(path)  # session ids may repeat across files
+        self._copies[path], self.unreadable_lines = copy, copy.unreadable_lines
+        self._drop_old_copies()
+        return reader
 
-    def _make_room(self) -> None:
-        """Let go of the copies that were longest not looked at, but never of the newest."""
-        held = sum(copy.size for copy in self._copies.values())
-        while len(self._copies) > 1 and (len(self._copies) > _MOST_COPIES or held > _MOST_BYTES):
+    def _drop_old_copies(self) -> None:
+        """Close the least recently used copies beyond the limits, but never the newest."""
+        total = sum(copy.size for copy in self._copies.values())
+        while len(self._copies) > 1 and (len(self._copies) > _MAX_COPIES or total > _MAX_BYTES):
             oldest = self._copies.pop(next(iter(self._copies)))
-            held -= oldest.size
+            total -= oldest.size
             oldest.close()
 
-    def _named(self, name: str) -> Path:
-        """The one file that is called so, or begins so: by its path in the folder, or its name."""
-        known = {self._name(path): path for path in self._newest()}
-        if name in known:
-            return known[name]
-        found = [told for told, path in known.items() if path.stem == name]
-        found = found or [told for told in known if told.startswith(name)]
-        found = found or [told for told, path in known.items() if path.name.startswith(name)]
-        if len(found) == 1:
-            return known[found[0]]
-        raise no_session(name, found)
+    def _find_path(self, name: str) -> Path:
+        """The file with this path, stem, or unique prefix of a path or name."""
+        paths = {self._name(path): path for path in self._newest()}
+        if name in paths:
+            return paths[name]
+        matches = [key for key, path in paths.items() if path.stem == name]
+        matches = matches or [key for key in paths if key.startswith(name)]
+        matches = matches or [key for key, path in paths.items() if path.name.startswith(name)]
+        if len(matches) == 1:
+            return paths[matches[0]]
+        raise unknown_session(name, matches)
 
     def names(self) -> list[str]:
-        """Their paths in the folder."""
+        """The paths of the files in the folder."""
         return [self._name(path) for path in self._newest()]
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._folder).as_posix()
 
     def _newest(self) -> list[Path]:
-        """The files that are there, the one that was last written to first; no links."""
+        """The existing files without links, the most recently modified first."""
         times: dict[Path, int] = {}
         for path in self._files():
             with suppress(OSError):
-                told = path.lstat()
-                if stat.S_ISREG(told.st_mode):
-                    times[path] = told.st_mtime_ns
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode):
+                    times[path] = status.st_mtime_ns
         return sorted(times, key=lambda path: (-times[path], os.fspath(path)))
 
     def close(self) -> None:
-        """Forget what was read."""
+        """Drop what was read."""
         for copy in self._copies.values():
             copy.close()
         self._copies.clear()

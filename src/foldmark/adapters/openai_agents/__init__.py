@@ -1,10 +1,10 @@
-"""Foldmark as a session of OpenAI's Agents SDK: all items are kept, the model is shown what fits.
+"""Foldmark as a session of OpenAI's Agents SDK: it stores all items and sends a view that fits.
 
     session = FoldmarkSession("chat-17", "agent.db", window=128_000)
     await Runner.run(agent, "Go on.", session=session, run_config=session.run_config())
 
-The SDK asks a session only when a run begins, and a run may grow beyond any window: so the run's
-configuration brings a filter, which sees the input of every call, and models that are wrapped.
+The SDK reads a session only when a run starts, but a run may outgrow any window. The run's
+configuration therefore adds a filter, which sees the input of every call, and wraps models.
 """
 
 import threading
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from foldmark.errors import FoldmarkError
 from foldmark.model.values import Json
-from foldmark.providers.background import uncut
+from foldmark.providers.background import run_uninterrupted
 from foldmark.session import opening
 from foldmark.session.closing import AsyncClosing, Closing
 from foldmark.session.loop_support import LoopSupport
@@ -32,214 +32,209 @@ try:
     from agents.run_config import CallModelData, CallModelInputFilter, ModelInputData
 
     from .items import ItemsMirror
-    from .model import (
-        BesideItems,
-        FoldmarkModel,
-        FoldmarkProvider,
-        Shown,
-        declared_tools,
-    )
+    from .model import FixedInputs, FoldmarkModel, FoldmarkProvider, RequestView, declared_tools
 except ImportError as missing:
     raise ImportError(
-        "the OpenAI Agents SDK is needed: pip install 'foldmark[openai-agents]'"
+        "this adapter needs the OpenAI Agents SDK: pip install 'foldmark[openai-agents]'"
     ) from missing
 
 __all__ = ["FoldmarkSession"]
 
 T = TypeVar("T")
-_MOST_OTHERS = 8  # lists of agents inside agents, of which more is known than their session has
+_MAX_OTHERS = 8  # mirrors of nested agents with more state than their session
 
 
 class _Request(NamedTuple):
-    """What was shown, and when."""
+    """The view of the last request in a context."""
 
-    shown: Shown
-    added: int  # how often items had been added then
-    inside: bool  # whether a tool of our own run asked
+    view: RequestView
+    additions: int  # number of `add_items` calls before it
+    is_nested: bool  # whether a tool of our own run sent it
 
 
-# That is made in this context.
 _REQUEST: ContextVar[_Request | None] = ContextVar("foldmark_request", default=None)
 
 
 class FoldmarkSession(Closing, AsyncClosing):
-    """A session of the SDK that keeps all items in a Foldmark session."""
+    """A session of the SDK that stores all items in a Foldmark session."""
 
     session_settings: SessionSettings | None = None
 
     def __init__(self, session_id: str, where: str | Path | None = None, **settings: Any) -> None:
-        """Open the session of this id in a store; the settings are those of `foldmark.open`."""
+        """Open the session with this id in a store; the settings are those of `foldmark.open`."""
         self.session_id = session_id
-        self._opened = partial(opening.open, where, **settings)
-        self._own = _closing(ItemsMirror(self._opened(session=session_id)))
-        self._others: list[ItemsMirror] = []  # lists that are not ours, the newest last
-        self._part: ItemsMirror | None = None  # for lists that are parts of ours
-        self._added = 0  # how often the SDK has added items
+        self._open = partial(opening.open, where, **settings)
+        self._own = _mirror(self._open(session=session_id))
+        self._others: list[ItemsMirror] = []  # for lists of other agents, the newest last
+        self._partial: ItemsMirror | None = None  # for lists that are parts of our own
+        self._additions = 0  # number of `add_items` calls
         self._lock = threading.RLock()
 
     @property
     def session(self) -> Session:
-        """The Foldmark session, to look at: its acts, its plan, what it finds and recalls."""
+        """The Foldmark session, for its operations, plan, search and recall."""
         return self._own.session
 
-    # --- what the SDK asks of a session ---
+    # --- the SDK's session interface ---
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
-        """All items, or the last ones."""
-        items = await uncut(self._own.kept)
+        """All items, or the last `limit` ones."""
+        items = await run_uninterrupted(self._own.all_items)
         if limit is None:
             return items
         return items[-limit:] if limit > 0 else []
 
     async def add_items(self, items: list[Any]) -> None:
         """Add items."""
-        self._added += 1
-        await uncut(self._alone, lambda: self._own.add(items))
+        self._additions += 1
+        await run_uninterrupted(self._alone, lambda: self._own.add(items))
 
     async def pop_item(self) -> Any:
-        """Take back the last item: no model is shown it any more, and it can still be found."""
-        return await uncut(self._alone, self._own.pop)
+        """Revert the last item and return it: it is hidden from models but can still be found."""
+        return await run_uninterrupted(self._alone, self._own.pop)
 
     async def clear_session(self) -> None:
-        """Take back all items."""
-        await uncut(self._alone, self._own.clear)
+        """Revert all items."""
+        await run_uninterrupted(self._alone, self._own.clear)
 
     def _alone(self, call: Callable[[], T]) -> T:
         with self._lock, self._own.turn():
             return call()
 
-    # --- what a run needs beside it ---
+    # --- run configuration ---
 
     def run_config(self, config: RunConfig | None = None) -> RunConfig:
-        """The configuration of a run that keeps within the window; made of another, if given."""
-        given = config or RunConfig()
+        """A run configuration that keeps requests within the window, based on `config`."""
+        base = config or RunConfig()
         return replace(
-            given,
-            model=self.model(given.model) if isinstance(given.model, Model) else given.model,
-            model_provider=FoldmarkProvider(given.model_provider, self),
-            call_model_input_filter=self._after(given.call_model_input_filter),
+            base,
+            model=self.model(base.model) if isinstance(base.model, Model) else base.model,
+            model_provider=FoldmarkProvider(base.model_provider, self),
+            call_model_input_filter=self._after(base.call_model_input_filter),
         )
 
     def model(self, model: Model) -> Model:
-        """The same model, asked again with less where it refuses for length.
+        """Wrap a model so that it is called again with less after a refusal for length.
 
-        For agents that have a model as an object; `run_config` does it for those that name one.
+        For agents with a model object; `run_config` does it for agents with a model's name.
         """
         return model if isinstance(model, FoldmarkModel) else FoldmarkModel(model, self)
 
     async def filter(self, data: CallModelData[Any]) -> ModelInputData:
-        """The input of a call as the model is shown it, for `RunConfig.call_model_input_filter`."""
-        given, agent = data.model_data, data.agent
-        beside = BesideItems(given.instructions or "", declared_tools(agent.tools, agent.handoffs))
-        inside = self._is_inside()
-        shown = await uncut(self._show, _plain(given.input), beside, inside)
-        _REQUEST.set(_Request(shown, self._added, inside))
-        return ModelInputData(input=shown.view, instructions=given.instructions)
+        """Replace the input of a call by a view, for `RunConfig.call_model_input_filter`."""
+        model_data, agent = data.model_data, data.agent
+        tools = declared_tools(agent.tools, agent.handoffs)
+        fixed = FixedInputs(model_data.instructions or "", tools)
+        is_nested = self._is_nested()
+        view = await run_uninterrupted(self._show, _plain(model_data.input), fixed, is_nested)
+        _REQUEST.set(_Request(view, self._additions, is_nested))
+        return ModelInputData(input=view.items, instructions=model_data.instructions)
 
     def _after(self, other: CallModelInputFilter | None) -> CallModelInputFilter:
-        """Our filter, after the one that the program has."""
+        """Our filter, applied after the program's own."""
         if other is None:
             return self.filter
 
         async def both(data: CallModelData[Any]) -> ModelInputData:
-            given = other(data)
-            chosen = await given if isawaitable(given) else given
-            return await self.filter(replace(data, model_data=chosen))
+            result = other(data)
+            model_data = await result if isawaitable(result) else result
+            return await self.filter(replace(data, model_data=model_data))
 
         return both
 
     # --- for wrapped models ---
 
-    async def shown(self, given: list[Json], beside: BesideItems) -> Shown:
-        """A view of what is about to be sent; where that is a view already, it stays."""
+    async def view_of(self, items: list[Json], fixed: FixedInputs) -> RequestView:
+        """A view of the items to send; a view that the filter made is reused."""
         request = _REQUEST.get()
-        if request is None or request.shown.view != given or not self._has(request.shown.followed):
-            return await uncut(self._show, _plain(given), beside, self._is_inside())
-        if request.shown.beside == beside:
-            return request.shown
-        return await uncut(self._show, request.shown.history, beside, request.inside)
+        if not (request and request.view.items == items and self._has(request.view.mirror)):
+            return await run_uninterrupted(self._show, _plain(items), fixed, self._is_nested())
+        if request.view.fixed == fixed:
+            return request.view
+        return await run_uninterrupted(self._show, request.view.history, fixed, request.is_nested)
 
-    def shorter(self, shown: Shown, error: Exception) -> list[Any]:
-        """A view that is shorter than one that was refused."""
-        followed = shown.followed
+    def shorter(self, view: RequestView, error: Exception) -> list[Any]:
+        """A shorter view after a refusal for length."""
+        mirror = view.mirror
         try:
-            with self._lock, followed.turn():
-                if followed is self._part:
-                    followed.follow(shown.history)  # another run may have used it
-                return followed.shrunk(error)
-        except FoldmarkError as stopped:
-            raise error from stopped
+            with self._lock, mirror.turn():
+                if mirror is self._partial:
+                    mirror.follow(view.history)  # another run may have used it meanwhile
+                return mirror.shorter_view(error)
+        except FoldmarkError as failure:
+            raise error from failure
 
-    # --- whose list it is ---
+    # --- mirrors of lists ---
 
-    def _is_inside(self) -> bool:
-        """Whether a tool of our own run asks: the items of that step are yet to be added.
+    def _is_nested(self) -> bool:
+        """Whether a tool of our own run sends this: the items of that step are not added yet.
 
-        An agent inside an agent may be asked in the very words of the one outside.
+        A nested agent may get the same input as the outer one.
         """
         request = _REQUEST.get()
-        if request is None or not (request.inside or request.shown.followed is self._own):
+        if request is None or not (request.is_nested or request.view.mirror is self._own):
             return False
-        return 0 < self._added == request.added
+        return 0 < self._additions == request.additions
 
-    def _show(self, history: list[Json], beside: BesideItems, inside: bool) -> Shown:  # noqa: FBT001 - as `uncut` takes it
+    def _show(self, history: list[Json], fixed: FixedInputs, is_nested: bool) -> RequestView:  # noqa: FBT001 - `uncut` passes positional arguments
         with self._lock:
-            if not inside:
+            if not is_nested:
                 with self._own.turn():
-                    if self._own.send(history):
-                        return _shown(self._own, history, beside)
-            found = self._other(history, inside=inside)
-            with found.turn():
-                found.follow(history)
-                return _shown(found, history, beside)
+                    if self._own.try_follow(history):
+                        return _view_of(self._own, history, fixed)
+            mirror = self._other(history, is_nested=is_nested)
+            with mirror.turn():
+                mirror.follow(history)
+                return _view_of(mirror, history, fixed)
 
-    def _other(self, history: list[Json], *, inside: bool) -> ItemsMirror:
-        """Who follows a list that is not ours, or not all of ours."""
-        found = next((other for other in self._others if other.is_of(history)), None)
-        if found is None and not inside and history and history[0] in self._own.items:
-            self._part = self._part or _closing(ItemsMirror(self._opened(session=self._beside)))
-            return self._part
-        if found is None:
-            # Closed when the run that it is for is over, and nobody holds it any more.
-            found = _closing(ItemsMirror(LoopSupport(self.session).child()))
-        self._others = [other for other in self._others if other is not found]
-        self._others = [*self._others[1 - _MOST_OTHERS :], found]
-        return found
+    def _other(self, history: list[Json], *, is_nested: bool) -> ItemsMirror:
+        """The mirror of a list of another agent, or of a part of our own."""
+        mirror = next((other for other in self._others if other.is_continued_by(history)), None)
+        if mirror is None and not is_nested and history and history[0] in self._own.items:
+            self._partial = self._partial or _mirror(self._open(session=self._partial_id))
+            return self._partial
+        if mirror is None:
+            # Closed once its run is over and nothing refers to it.
+            mirror = _mirror(LoopSupport(self.session).child())
+        self._others = [other for other in self._others if other is not mirror]
+        self._others = [*self._others[1 - _MAX_OTHERS :], mirror]
+        return mirror
 
     @property
-    def _beside(self) -> str:
-        """The id of the one session for parts of our list; nobody can guess it."""
+    def _partial_id(self) -> str:
+        """The id of the session for parts of our list; it cannot be guessed."""
         first = self.session.export(reverted=False).messages[0].id
         return f"part-{blake2b(f'{self.session.id} {first}'.encode(), digest_size=16).hexdigest()}"
 
-    def _has(self, followed: ItemsMirror) -> bool:
-        return followed in (self._own, self._part) or followed in self._others
+    def _has(self, mirror: ItemsMirror) -> bool:
+        return mirror in (self._own, self._partial) or mirror in self._others
 
-    # --- the end ---
+    # --- closing ---
 
     def close(self) -> None:
-        """Let the store go."""
+        """Close all sessions."""
         with self._lock:
-            for held in (*self._others, self._part, self._own):
-                if held is not None:
-                    held.session.close()
+            for mirror in (*self._others, self._partial, self._own):
+                if mirror is not None:
+                    mirror.session.close()
             self._others = []
 
     async def aclose(self) -> None:
-        """`close`, async."""
-        await uncut(self.close)
+        """Async form of `close`."""
+        await run_uninterrupted(self.close)
 
 
-def _plain(given: Sequence[Any]) -> list[Json]:
-    return [cast("Json", item) if isinstance(item, dict) else plain_object(item) for item in given]
+def _plain(items: Sequence[Any]) -> list[Json]:
+    return [cast("Json", item) if isinstance(item, dict) else plain_object(item) for item in items]
 
 
-def _shown(followed: ItemsMirror, history: list[Json], beside: BesideItems) -> Shown:
-    followed.session.configure(system=beside.system, tools=beside.tools)
-    return Shown(followed.view(), history, followed, beside)
+def _view_of(mirror: ItemsMirror, history: list[Json], fixed: FixedInputs) -> RequestView:
+    mirror.session.configure(system=fixed.system, tools=fixed.tools)
+    return RequestView(mirror.view(), history, mirror, fixed)
 
 
-def _closing(followed: ItemsMirror) -> ItemsMirror:
-    """The same; who forgets to close it leaves nothing open."""
-    weakref.finalize(followed, followed.session.close)
-    return followed
+def _mirror(session: Session) -> ItemsMirror:
+    """A mirror that closes its session when it is deleted, at the latest."""
+    mirror = ItemsMirror(session)
+    weakref.finalize(mirror, session.close)
+    return mirror

@@ -1,8 +1,8 @@
-"""A session that follows a list of Responses items, as OpenAI's Agents SDK has them.
+"""Mirrors a list of Responses items, as in OpenAI's Agents SDK, in a session.
 
-Each item is a message of the history. Items that the view shows unaltered go back just as they
-came, with their ids and encrypted thinking; where one was altered, so much around it is written
-anew as the provider needs to take it. It knows nothing of the SDK itself.
+Each item is a message of the history. Items that the view leaves unchanged are sent as received,
+with their ids and encrypted reasoning. Around a changed item, as many neighbors are rewritten as
+the provider requires. This module does not know the SDK.
 """
 
 import json
@@ -10,111 +10,98 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from hashlib import blake2b
-from itertools import groupby
+from itertools import chain, groupby
 
 from msgspec.structs import replace
 
 from foldmark.adapters.conversations import SharedSession
-from foldmark.model.messages import (
-    AnyPart,
-    AssistantInfo,
-    FilePart,
-    Message,
-    Tokens,
-    UserInfo,
-)
-from foldmark.model.prompt_messages import (
-    AssistantMessage,
-    PromptMessage,
-    ToolMessage,
-    UserMessage,
-)
+from foldmark.model.messages import AnyPart, AssistantInfo, FilePart, Message, Tokens, UserInfo
+from foldmark.model.prompt_messages import AssistantMessage, PromptMessage, ToolMessage, UserMessage
 from foldmark.model.values import Json
-from foldmark.session.fingerprints import gists, said, with_mark
+from foldmark.session.fingerprints import content_of, read_content, with_mark
 from foldmark.session.history_mirror import HistoryMirror, MirroredMessage, number_of
 from foldmark.session.session import Session
 from foldmark.tokens.sizes import EXPANDED
-from foldmark.wire.codec import RESULT, Read, options, unknown_role, wire_named
-from foldmark.wire.lists import as_shown
-from foldmark.wire.openai_items import CUSTOM, KEY, KIND, is_answer, whole
+from foldmark.wire.codec import RESULT, ReadMessage, codec_named, read_unknown_role, subobject
+from foldmark.wire.lists import to_prompt
+from foldmark.wire.openai_items import CUSTOM, KEY, KIND, is_result, opaque_item
 from foldmark.wire.plain import plain_object
 
-_CODEC = wire_named("openai-responses")
-_TAG = "tag"  # of which item words of the user's side are: a view puts several into one message
-# What the SDK notes beside items for itself, and never sends.
+_CODEC = codec_named("openai-responses")
+_TAG = "tag"  # names the item of a user part: a view may merge several items
+# The SDK's own notes on items, which it never sends.
 _NOTES = frozenset({"_agents_tool_description", "_agents_tool_title", "created_by"})
 
 
 class ItemDialect:
-    """Reads items so that each can be written back by itself."""
+    """Reads items so that each can be written back on its own."""
 
     key = KEY
     unique = False
 
     def __init__(self) -> None:
-        """Begin with nothing measured."""
-        self.measured: tuple[str, Tokens] | None = None  # of the answer that an item begins
+        """Start without usage."""
+        self.measured: tuple[str, Tokens] | None = None  # for the response that this item starts
 
-    def read(self, item: Json, /) -> Read:
-        """What an item says."""
-        read = _CODEC.read(item)
-        if read.answers:
-            answer = read.answers[0]
-            # Which kind it is must not depend on a call that is told elsewhere.
-            answer = replace(answer, rest={**answer.rest, KIND: item["type"]})
-            return replace(read, answers=(answer,))
-        if _written_back(read) != [item]:
-            # What the codec would write otherwise is kept whole.
-            kept = Read(role="assistant", parts=(whole(item),), joins=True)
-            read = kept if read.role == "assistant" else unknown_role(KEY, item)
-        if read.role != "assistant":
+    def read(self, item: Json, /) -> ReadMessage:
+        """The content of an item."""
+        content = _CODEC.read(item)
+        if content.results:
+            result = content.results[0]
+            # Its kind must not depend on the call, which is another item.
+            result = replace(result, rest={**result.rest, KIND: item["type"]})
+            return replace(content, results=(result,))
+        if _round_trip(content) != [item]:
+            # The codec would write it differently: store it whole.
+            opaque = ReadMessage(role="assistant", parts=(opaque_item(item),), joins=True)
+            content = opaque if content.role == "assistant" else read_unknown_role(KEY, item)
+        if content.role != "assistant":
             tag: Json = {_TAG: item_tag(item)}
-            read = replace(
-                read, parts=tuple(with_mark(_in_view(part), KEY, tag) for part in read.parts)
-            )
-        if self.measured and read.role == "assistant" and self.measured[0] == item_name(item):
-            read = replace(read, tokens=self.measured[1])
-        return read
+            parts = (with_mark(_in_view(part), KEY, tag) for part in content.parts)
+            content = replace(content, parts=tuple(parts))
+        if self.measured and content.role == "assistant" and self.measured[0] == item_name(item):
+            content = replace(content, tokens=self.measured[1])
+        return content
 
-    def write(self, shown: Sequence[PromptMessage], _original: Json | None, /) -> list[Json]:
-        """Items that say this."""
-        return _CODEC.write(tuple(shown), as_is=False)
+    def write(self, messages: Sequence[PromptMessage], _original: Json | None, /) -> list[Json]:
+        """Items with this content."""
+        return _CODEC.write(tuple(messages), as_is=False)
 
     def prompt(self, _item: Json, /) -> None:
-        """None: instructions stand beside the items, and other words of that rank among them."""
+        """Return None: instructions are not items, and system items are part of the history."""
         return
 
 
 class ItemsMirror(HistoryMirror[Json]):
-    """One session that follows one list of items, and has all of it."""
+    """Mirrors one complete list of items in one session."""
 
     def __init__(self, session: Session) -> None:
-        """Take the session; what it followed before is read from it."""
+        """Load the items that this session has mirrored before."""
         self.own = ItemDialect()
         self.items: list[Json] = []
-        self._ahead: list[Json] = []  # were sent to a model before the SDK told of them
-        self._tagged: dict[str, Json] = {}
+        self._unconfirmed: list[Json] = []  # sent to a model, but not added by the SDK yet
+        self._items_by_tag: dict[str, Json] = {}
         version = session.info.version
         super().__init__(session, self.own)
         self._shared = SharedSession(session, self._load, version)
 
     def _load(self) -> None:
         super()._load()
-        self._base, self._gists = 0, {}
+        self._base, self._contents = 0, {}
         self.items = _items_of(self.session.export(reverted=False).messages)
-        self._ahead = [item for item in self._ahead if item in self.items]
+        self._unconfirmed = [item for item in self._unconfirmed if item in self.items]
         self._tag(self.items)
-        known = zip(self.items, self._items, strict=False)
-        self._items = [MirroredMessage(item, held.print) for item, held in known]
+        pairs = zip(self.items, self._items, strict=False)
+        self._items = [MirroredMessage(item, entry.fingerprint) for item, entry in pairs]
 
     def turn(self) -> AbstractContextManager[None]:
-        """Time in which nobody else writes; what others wrote before it is known then."""
+        """Hold the lease so that nobody else writes; starts by loading their changes."""
         return self._shared.turn()
 
-    def kept(self) -> list[Json]:
-        """All items, also those that others have added."""
+    def all_items(self) -> list[Json]:
+        """All items, including those that others have added."""
         with self._shared.lock:
-            self._shared.look()
+            self._shared.refresh()
             return list(self.items)
 
     # --- the history ---
@@ -126,243 +113,241 @@ class ItemsMirror(HistoryMirror[Json]):
         self.items = list(history)
 
     def _tag(self, new: Iterable[Json]) -> None:
-        self._tagged |= {item_tag(item): item for item in new if not is_answer(item)}
+        self._items_by_tag |= {item_tag(item): item for item in new if not is_result(item)}
 
-    def add(self, given: Iterable[object]) -> None:
-        """Add items; those that were sent to a model already are there."""
-        new = [plain_object(item) for item in given]
-        held = [_sent(item) for item in self._ahead]
-        ahead = list[Json]()
-        for start in range(len(held)):
-            same = _common(held[start:], new)
-            if same and (same == len(new) or start + same == len(held)):
-                ahead = self._ahead[start + same :]
+    def add(self, items: Iterable[object]) -> None:
+        """Add items, except those that were stored when they were sent to a model."""
+        new = [plain_object(item) for item in items]
+        waiting = [_without_notes(item) for item in self._unconfirmed]
+        unconfirmed = list[Json]()
+        for start in range(len(waiting)):
+            same = _common_prefix(waiting[start:], new)
+            if same and (same == len(new) or start + same == len(waiting)):
+                unconfirmed = self._unconfirmed[start + same :]
                 new = new[same:]
                 break
-        self._ahead = ahead
+        self._unconfirmed = unconfirmed
         if new:
-            self._ahead = []
+            self._unconfirmed = []
             self.take([*self.items, *new])
 
     def pop(self) -> Json | None:
-        """Take back the last item; it is hidden, not lost."""
+        """Revert the last item and return it; it is hidden, not lost."""
         if not self.items:
             return None
         last = self.items[-1]
-        if self._ahead[-1:] == [last]:
-            self._ahead.pop()
+        if self._unconfirmed[-1:] == [last]:
+            self._unconfirmed.pop()
         self.take(self.items[:-1])
         return last
 
     def clear(self) -> None:
-        """Take back all items."""
-        self._ahead = []
+        """Revert all items."""
+        self._unconfirmed = []
         self.take([])
 
-    def send(self, given: Sequence[Json]) -> bool:
-        """Follow what is about to be sent to a model, if it is this list or goes on from it."""
-        new = self._new(given)
+    def try_follow(self, items: Sequence[Json]) -> bool:
+        """Store items that are about to be sent, if they are this list or continue it."""
+        new = self._new_items(items)
         if new:
             self.take([*self.items, *new])
-            self._ahead += new
+            self._unconfirmed += new
         return new is not None
 
-    def follow(self, given: Sequence[Json]) -> None:
-        """Follow what is about to be sent, also where it is another list."""
-        if not self.send(given):
+    def follow(self, items: Sequence[Json]) -> None:
+        """Store items that are about to be sent, even if they are another list."""
+        if not self.try_follow(items):
             self.clear()
-            self.send(given)
+            self.try_follow(items)
 
-    def is_of(self, given: Sequence[Json]) -> bool:
-        """Whether this is the list, or goes on from it."""
-        return self._new(given) is not None
+    def is_continued_by(self, items: Sequence[Json]) -> bool:
+        """Whether these items are this list or continue it."""
+        return self._new_items(items) is not None
 
-    def _new(self, given: Sequence[Json]) -> list[Json] | None:
-        """What is sent beyond the list; None where something else is sent."""
-        place = 0
-        may_miss = _Missing(self.items)
-        for number, item in enumerate(given):
-            while place < len(self.items) and _sent(self.items[place]) != item:
-                if not may_miss.at(place):
+    def _new_items(self, items: Sequence[Json]) -> list[Json] | None:
+        """The items beyond this list; None if the items are not a continuation."""
+        index = 0
+        omissions = _Omissions(self.items)
+        for number, item in enumerate(items):
+            while index < len(self.items) and _without_notes(self.items[index]) != item:
+                if not omissions.may_omit(index):
                     return None
-                place += 1
-            if place == len(self.items):
-                return [plain_object(new) for new in given[number:]]
-            place += 1
-        return [] if all(may_miss.at(rest) for rest in range(place, len(self.items))) else None
+                index += 1
+            if index == len(self.items):
+                return [plain_object(new) for new in items[number:]]
+            index += 1
+        return [] if all(map(omissions.may_omit, range(index, len(self.items)))) else None
 
     # --- the view ---
 
-    def _written(self, shown: Iterable[PromptMessage]) -> list[Json]:
-        written: list[Json] = []
-        messages = tuple(shown)
-        for place, message in enumerate(messages):
-            after = messages[place + 1] if place + 1 < len(messages) else None
+    def _write_view(self, messages: Iterable[PromptMessage]) -> list[Json]:
+        result: list[Json] = []
+        visible = tuple(messages)
+        for index, message in enumerate(visible):
+            after = visible[index + 1] if index + 1 < len(visible) else None
             match message:
                 case AssistantMessage():
-                    written += self._answer(
-                        message, after if isinstance(after, ToolMessage) else None
-                    )
+                    results = after if isinstance(after, ToolMessage) else None
+                    result += self._response_items(message, results)
                 case UserMessage():
-                    written += self._words_of(message)
+                    result += self._user_items(message)
                 case ToolMessage():
-                    pass  # written with its calls
-        return written
+                    pass  # written together with its calls
+        return result
 
-    def _words_of(self, message: UserMessage) -> list[Json]:
-        """The items of the user's side that a message is made of, and words beside them."""
-        written: list[Json] = []
+    def _user_items(self, message: UserMessage) -> list[Json]:
+        """The items that a user message consists of, and new ones for other content."""
+        result: list[Json] = []
         rest = message.content
         while rest:
-            item = self._tagged.get(_own(rest[0].provider_options).get(_TAG, ""))
-            gist = said(self.own.read(item)) if item else []
-            blocks = rest[: len(gist) or 1]
+            item = self._items_by_tag.get(_own(rest[0].provider_options).get(_TAG, ""))
+            content = read_content(self.own.read(item)) if item else []
+            blocks = rest[: len(content) or 1]
             part = UserMessage(content=blocks)
-            if item and gists((part,)) == gist:
-                written.append(_sent(item))
+            if item and content_of((part,)) == content:
+                result.append(_without_notes(item))
             else:
-                written += _CODEC.write((part,), as_is=False)
+                result += _CODEC.write((part,), as_is=False)
             rest = rest[len(blocks) :]
-        return written
+        return result
 
-    def _answer(self, message: AssistantMessage, tools: ToolMessage | None) -> list[Json]:
-        """The items of an answer, and the results of its calls."""
-        calls = [self._kept(bit) for bit in _bits(message)]
+    def _response_items(self, message: AssistantMessage, tools: ToolMessage | None) -> list[Json]:
+        """The items of a response, and the results of its calls."""
+        calls = [self._unchanged_item(piece) for piece in _pieces(message)]
         results: list[Json] = []
-        for bit in _bits(tools) if tools else ():
-            kept = self._kept(bit)
-            results += kept or _CODEC.write((bit,), as_is=True)
-            # A shell's result, say, has a form of its own: it cannot say that it was hidden.
-            calls.append([] if kept or _is_functions(bit) else None)
-        items = [item for kept in calls if kept is not None for item in kept]
-        if all(kept is not None for kept in calls):
+        for piece in _pieces(tools) if tools else ():
+            original = self._unchanged_item(piece)
+            results += original or _CODEC.write((piece,), as_is=True)
+            # Results of built-in tools such as the shell cannot hold a placeholder.
+            calls.append([] if original or _is_free_text(piece) else None)
+        items = [item for original in calls if original is not None for item in original]
+        if all(original is not None for original in calls):
             return items + results
         return _CODEC.write((message, tools) if tools else (message,), as_is=False)
 
-    def _kept(self, bit: PromptMessage) -> list[Json] | None:
-        """The item that this shows, if it shows just that."""
-        number = number_of(_marks(bit))
+    def _unchanged_item(self, piece: PromptMessage) -> list[Json] | None:
+        """The original item of a piece, unless the view changed it."""
+        number = number_of(_marks(piece))
         if number is None or number >= len(self.items):
             return None
         item = self.items[number]
-        if number not in self._gists:
-            self._gists[number] = said(self.own.read(item))
-        return [_sent(item)] if gists((bit,)) == self._gists[number] else None
+        if number not in self._contents:
+            self._contents[number] = read_content(self.own.read(item))
+        return [_without_notes(item)] if content_of((piece,)) == self._contents[number] else None
 
 
-class _Missing:
-    """Which items the SDK leaves out by itself: calls without results, and ids told twice."""
+class _Omissions:
+    """Items that the SDK itself omits: calls without results, and repeated ids."""
 
     def __init__(self, items: Sequence[Json]) -> None:
         self._items = items
         self._names: Counter[str] | None = None
-        self._answered: set[str] = set()
+        self._result_ids: set[str] = set()
 
-    def at(self, place: int) -> bool:
-        if self._names is None:  # as a rule nobody asks
+    def may_omit(self, index: int) -> bool:
+        if self._names is None:  # computed only if needed
             self._names = Counter(map(item_name, self._items))
-            self._answered = {item["call_id"] for item in self._items if is_answer(item)}
-        item = self._items[place]
+            self._result_ids = {item["call_id"] for item in self._items if is_result(item)}
+        item = self._items[index]
         if item.get("type") == "reasoning":
-            rest = (held for held in range(place + 1, len(self._items)))
-            after = next((n for n in rest if self._items[n].get("type") != "reasoning"), None)
-            return after is not None and self.at(after)
+            later = range(index + 1, len(self._items))
+            after = next((n for n in later if self._items[n].get("type") != "reasoning"), None)
+            return after is not None and self.may_omit(after)
         call_id = item.get("call_id")
-        is_open = isinstance(call_id, str) and call_id not in self._answered
+        is_open = isinstance(call_id, str) and call_id not in self._result_ids
         return is_open or self._names[item_name(item)] > 1
 
 
-# --- items one by one ----------------------------------------------------------------------
+# --- single items --------------------------------------------------------------------------
 
 
 def item_name(item: Json) -> str:
-    """By what an item is known: its kind and its id, or its call's."""
+    """A name that identifies an item: its kind, and its id or that of its call."""
     name = item.get("call_id") or item.get("id")
     return f"{item.get('type')} {name}" if name else f"{item.get('type')} {item!r}"
 
 
 def item_tag(item: Json) -> str:
-    """A short name for what an item says: equal items have the same."""
-    text = json.dumps(item, sort_keys=True)  # a store does not keep the order of fields
+    """A hash of an item's content."""
+    text = json.dumps(item, sort_keys=True)  # a store does not preserve the order of fields
     return blake2b(text.encode(), digest_size=9).hexdigest()
 
 
 def _in_view(part: AnyPart) -> AnyPart:
-    """A part that is shown: of files of plain text a view expects that they were told as text."""
+    """A part that a view shows: it would omit text files, whose text it expects elsewhere."""
     if isinstance(part, FilePart) and part.mime in EXPANDED:
         return replace(part, mime="application/octet-stream")
     return part
 
 
-def _written_back(read: Read) -> list[Json]:
-    """What the codec makes of a message that it has read."""
-    kind = AssistantInfo if read.role == "assistant" else UserInfo
-    message = Message(info=kind(id="msg", wire={KEY: read.rest}), parts=read.parts)
-    return _CODEC.write(as_shown(message), as_is=True)
+def _round_trip(content: ReadMessage) -> list[Json]:
+    """The items that the codec writes for content that it has read."""
+    kind = AssistantInfo if content.role == "assistant" else UserInfo
+    message = Message(info=kind(id="msg", wire={KEY: content.rest}), parts=content.parts)
+    return _CODEC.write(to_prompt(message), as_is=True)
 
 
 def _items_of(messages: Iterable[Message]) -> list[Json]:
-    """All items that a session has followed, as they came."""
-    found: dict[int, Json] = {}
+    """All items that a session has mirrored, as they were received."""
+    items: dict[int, Json] = {}
     for message in messages:
-        for bit in (bit for shown in as_shown(message) for bit in _bits(shown)):
-            own = _marks(bit)
+        for piece in chain.from_iterable(map(_pieces, to_prompt(message))):
+            own = _marks(piece)
             number = number_of(own)
             if number is not None:
-                kind = {"type": own[KIND]} if isinstance(bit, ToolMessage) else {}
-                found[number] = _CODEC.write((bit,), as_is=True)[0] | kind
-    return [found[number] for number in sorted(found)]
+                kind = {"type": own[KIND]} if isinstance(piece, ToolMessage) else {}
+                items[number] = _CODEC.write((piece,), as_is=True)[0] | kind
+    return [items[number] for number in sorted(items)]
 
 
-def _bits(shown: PromptMessage) -> Iterator[PromptMessage]:
-    """What is shown, item by item."""
-    match shown:
+def _pieces(message: PromptMessage) -> Iterator[PromptMessage]:
+    """Split a message into one piece per item."""
+    match message:
         case UserMessage():
-            yield shown
+            yield message
         case ToolMessage():
-            for result in shown.content:
+            for result in message.content:
                 yield ToolMessage(content=(result,))
         case AssistantMessage():
-            numbered = groupby(shown.content, lambda block: number_of(_own(block.provider_options)))
-            for _, blocks in numbered:
-                yield AssistantMessage(content=tuple(blocks))
+            blocks = message.content
+            for _, group in groupby(blocks, lambda block: number_of(_own(block.provider_options))):
+                yield AssistantMessage(content=tuple(group))
 
 
-def _marks(bit: PromptMessage) -> Json:
-    """What is kept of the item that a bit is."""
-    match bit:
+def _marks(piece: PromptMessage) -> Json:
+    """The metadata of the item of a piece."""
+    match piece:
         case UserMessage():
-            return _own(bit.wire)
+            return _own(piece.wire)
         case ToolMessage():
-            return options(_own(bit.content[0].provider_options), RESULT)
+            return subobject(_own(piece.content[0].provider_options), RESULT)
         case AssistantMessage():
-            return _own(bit.content[0].provider_options) if bit.content else {}
+            return _own(piece.content[0].provider_options) if piece.content else {}
 
 
-def _own(held: object) -> Json:
-    return options(held, KEY)
+def _own(metadata: object) -> Json:
+    return subobject(metadata, KEY)
 
 
-def _is_functions(bit: PromptMessage) -> bool:
-    """Whether a result is of a function or a custom tool, which may say anything."""
-    return isinstance(bit, ToolMessage) and _own(bit.content[0].provider_options).get(KIND) in (
-        None,
-        CUSTOM,
-    )
+def _is_free_text(piece: PromptMessage) -> bool:
+    """Whether a result is of a function or custom tool, which may have any text."""
+    if not isinstance(piece, ToolMessage):
+        return False
+    return _own(piece.content[0].provider_options).get(KIND) in (None, CUSTOM)
 
 
-def _sent(item: Json) -> Json:
-    """An item as the SDK sends it."""
+def _without_notes(item: Json) -> Json:
+    """An item without the SDK's own notes, as it is sent."""
     if _NOTES.isdisjoint(item):
         return item
-    return {name: held for name, held in item.items() if name not in _NOTES}
+    return {name: value for name, value in item.items() if name not in _NOTES}
 
 
-def _common(ones: Sequence[Json], others: Sequence[Json]) -> int:
-    """How many items two lists begin with alike."""
+def _common_prefix(ones: Sequence[Json], others: Sequence[Json]) -> int:
+    """The number of equal items at the start of two lists."""
     count = 0
     for one, other in zip(ones, others, strict=False):
-        if one != _sent(other):
+        if one != _without_notes(other):
             break
         count += 1
     return count

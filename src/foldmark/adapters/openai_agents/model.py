@@ -1,7 +1,7 @@
-"""Models of OpenAI's Agents SDK that are asked with a view that fits, and once more where refused.
+"""Wraps models of OpenAI's Agents SDK: they get a view that fits, and a shorter one if refused.
 
-A refusal for length comes inside the SDK's loop, where no session and no filter can answer it: so
-the model itself is wrapped. What was measured is noted on the way back.
+A refusal for length occurs inside the SDK's loop, out of reach of sessions and filters; only the
+model itself can be retried. The wrapper also records the measured usage.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -21,131 +21,129 @@ from agents import (
 from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 
 from foldmark.errors import BadInput
-from foldmark.model.prompt_messages import Declared
+from foldmark.model.prompt_messages import ToolDeclaration
 from foldmark.model.values import Json
-from foldmark.providers.background import uncut
+from foldmark.providers.background import run_uninterrupted
 from foldmark.wire.openai_responses import usage_tokens
 from foldmark.wire.plain import plain, plain_object
 
 from .items import ItemsMirror, item_name
 
-# Events that say that an answer was begun, and nothing of it.
+# Events before any content of a response.
 _OPENING = frozenset({"response.created", "response.queued", "response.in_progress"})
-_KEPT_THERE = (
-    "Foldmark keeps the history here, and the provider would keep another: "
-    "leave out previous_response_id, conversation_id and auto_previous_response_id"
+_SERVER_HISTORY = (
+    "Foldmark stores the history, so the provider must not: "
+    "remove previous_response_id, conversation_id and auto_previous_response_id"
 )
 
 
-class BesideItems(NamedTuple):
-    """What a request holds beside the items."""
+class FixedInputs(NamedTuple):
+    """The parts of a request besides its items."""
 
     system: str
-    tools: list[Declared]
+    tools: list[ToolDeclaration]
 
 
-class Shown(NamedTuple):
+class RequestView(NamedTuple):
     """A view for one request."""
 
-    view: list[Any]
-    history: list[Json]  # that it is a view of
-    followed: ItemsMirror
-    beside: BesideItems
+    items: list[Any]
+    history: list[Json]  # the full list
+    mirror: ItemsMirror
+    fixed: FixedInputs
 
 
-class Follower(Protocol):
-    """Who knows which session follows what is about to be sent."""
+class ViewSource(Protocol):
+    """Returns views for requests, from the session that mirrors their items."""
 
-    async def shown(self, given: list[Json], beside: BesideItems) -> Shown:
-        """A view of what is about to be sent; where that is a view already, it stays."""
+    async def view_of(self, items: list[Json], fixed: FixedInputs) -> RequestView:
+        """A view of the items to send; a view that the filter made is reused."""
         ...
 
-    def shorter(self, shown: Shown, error: Exception) -> list[Any]:
-        """A view that is shorter than one that was refused."""
+    def shorter(self, view: RequestView, error: Exception) -> list[Any]:
+        """A shorter view after a refusal for length."""
         ...
 
 
 class FoldmarkModel(Model):
-    """A model that is shown a view."""
+    """A model that receives views."""
 
-    def __init__(self, model: Model, follower: Follower) -> None:
-        """Take the model that is asked."""
+    def __init__(self, model: Model, source: ViewSource) -> None:
+        """Wrap this model."""
         self._model = model
-        self._follower = follower
+        self._source = source
 
     def __getattr__(self, name: str) -> Any:
-        """What else the SDK may ask of a model of its own."""
+        """Pass on other attributes that the SDK may use."""
         return getattr(self._model, name)
 
-    # What follows is passed on as the SDK gives it, by position or by name.
+    # Further arguments are passed on, by position or by keyword, as the SDK passes them.
     async def get_response(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         system_instructions: str | None,
         input: str | list[Any],  # noqa: A002 - the SDK's name
-        *rest: Any,
-        **named: Any,
+        *args: Any,
+        **keywords: Any,
     ) -> ModelResponse:
-        """The model's answer to a view of the input."""
-        shown = await self._shown(system_instructions, input, rest, named)
-        asked = self._model.get_response
+        """The model's response to a view of the input."""
+        view = await self._view_of(system_instructions, input, args, keywords)
+        ask = self._model.get_response
         try:
-            response = await asked(system_instructions, shown.view, *rest, **named)
+            response = await ask(system_instructions, view.items, *args, **keywords)
         except Exception as error:
-            if not shown.followed.can_shrink(error):
+            if not view.mirror.can_shrink(error):
                 raise
-            shorter = await uncut(self._follower.shorter, shown, error)
-            response = await asked(system_instructions, shorter, *rest, **named)
+            shorter = await run_uninterrupted(self._source.shorter, view, error)
+            response = await ask(system_instructions, shorter, *args, **keywords)
         if response.output:
-            usage = {
-                name: plain(held) for name, held in vars(response.usage).items() if "tokens" in name
-            }
-            note_usage(shown.followed, response.output[0], usage)
+            fields = vars(response.usage).items()
+            usage = {name: plain(value) for name, value in fields if "tokens" in name}
+            record_usage(view.mirror, response.output[0], usage)
         return response
 
     async def stream_response(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         system_instructions: str | None,
         input: str | list[Any],  # noqa: A002 - the SDK's name
-        *rest: Any,
-        **named: Any,
+        *args: Any,
+        **keywords: Any,
     ) -> AsyncGenerator[Any]:
-        """The same, streamed: a model that has begun to answer is not asked again."""
-        shown = await self._shown(system_instructions, input, rest, named)
-        asked = self._model.stream_response
-        stream = _recovered(
-            self._follower,
-            shown,
-            lambda view: asked(system_instructions, view, *rest, **named),
-        )
-        async with aclosing(stream) as events:
+        """The streamed form; a model that has started to respond is not called again."""
+        view = await self._view_of(system_instructions, input, args, keywords)
+        ask = self._model.stream_response
+
+        def start(items: list[Any]) -> AsyncIterator[Any]:
+            return ask(system_instructions, items, *args, **keywords)
+
+        async with aclosing(_stream_with_retry(self._source, view, start)) as events:
             async for event in events:
                 yield event
 
-    async def _shown(
-        self, system: str | None, given: str | list[Any], rest: tuple[Any, ...], named: Json
-    ) -> Shown:
-        """A view of what is sent, with all counted that is sent beside it."""
-        if named.get("previous_response_id") or named.get("conversation_id"):
-            raise BadInput(_KEPT_THERE)
-        items: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        tools = named["tools"] if "tools" in named else rest[1]
-        handoffs = named["handoffs"] if "handoffs" in named else rest[3]
+    async def _view_of(
+        self, system: str | None, items: str | list[Any], args: tuple[Any, ...], keywords: Json
+    ) -> RequestView:
+        """A view of the input; instructions, tools and the output schema are counted."""
+        if keywords.get("previous_response_id") or keywords.get("conversation_id"):
+            raise BadInput(_SERVER_HISTORY)
+        items = [{"role": "user", "content": items}] if isinstance(items, str) else items
+        tools = keywords["tools"] if "tools" in keywords else args[1]
+        handoffs = keywords["handoffs"] if "handoffs" in keywords else args[3]
         schema: AgentOutputSchemaBase | None
-        schema = named["output_schema"] if "output_schema" in named else rest[2]
+        schema = keywords["output_schema"] if "output_schema" in keywords else args[2]
         declared = declared_tools(tools, handoffs)
-        if schema is not None and not schema.is_plain_text():  # it is sent as tools are
-            form = Declared(name=schema.name(), description="", schema=schema.json_schema())
+        if schema is not None and not schema.is_plain_text():  # sent like a tool
+            form = ToolDeclaration(name=schema.name(), description="", schema=schema.json_schema())
             declared.append(form)
-        return await self._follower.shown(items, BesideItems(system or "", declared))
+        return await self._source.view_of(items, FixedInputs(system or "", declared))
 
     # --- the rest of the interface ---
 
     async def close(self) -> None:
-        """Close the model."""
+        """Close the wrapped model."""
         await self._model.close()
 
     def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
-        """What the model advises."""
+        """The wrapped model's advice."""
         return self._model.get_retry_advice(request)
 
     async def _cleanup_on_run_end(self, owner: object) -> None:
@@ -153,104 +151,104 @@ class FoldmarkModel(Model):
 
 
 class FoldmarkProvider(ModelProvider):
-    """Gives the models of another provider, wrapped."""
+    """Wraps the models of another provider."""
 
-    def __init__(self, provider: ModelProvider, follower: Follower) -> None:
-        """Take the provider that knows the models."""
+    def __init__(self, provider: ModelProvider, source: ViewSource) -> None:
+        """Wrap the models of this provider."""
         self._provider = provider
-        self._follower = follower
-        # By the model's id; who wraps it holds it. A provider may make a new one for each turn.
-        self._made = WeakValueDictionary[int, FoldmarkModel]()
+        self._source = source
+        # By id of the wrapped model, which its wrapper keeps alive; a provider may create many.
+        self._models = WeakValueDictionary[int, FoldmarkModel]()
 
     def get_model(self, model_name: str | None) -> Model:
-        """The model of this name."""
+        """The wrapped model of this name."""
         model = self._provider.get_model(model_name)
-        return self._made.setdefault(id(model), FoldmarkModel(model, self._follower))
+        return self._models.setdefault(id(model), FoldmarkModel(model, self._source))
 
     async def aclose(self) -> None:
-        """Close the provider."""
+        """Close the wrapped provider."""
         await self._provider.aclose()
 
 
-# --- what is counted -----------------------------------------------------------------------
+# --- tools and usage -----------------------------------------------------------------------
 
 
-def declared_tools(tools: Sequence[Tool], handoffs: Sequence[object] = ()) -> list[Declared]:
-    """Tools, and handoffs, which are tools to a model."""
-    found: list[Declared] = []
+def declared_tools(tools: Sequence[Tool], handoffs: Sequence[object] = ()) -> list[ToolDeclaration]:
+    """Declarations of tools, and of handoffs, which models see as tools."""
+    result: list[ToolDeclaration] = []
     for tool in tools:
         if isinstance(tool, FunctionTool):
-            schema = tool.params_json_schema
-            found.append(Declared(name=tool.name, description=tool.description, schema=schema))
+            text, schema = tool.description, tool.params_json_schema
+            result.append(ToolDeclaration(name=tool.name, description=text, schema=schema))
         else:
-            found.append(Declared(name=tool.name, description="", schema={}))
+            result.append(ToolDeclaration(name=tool.name, description="", schema={}))
     for handoff in handoffs:
         if isinstance(handoff, Handoff):
-            held = cast("Handoff[Any, Any]", handoff)
-            name, text, schema = held.tool_name, held.tool_description, held.input_json_schema
-            found.append(Declared(name=name, description=text, schema=schema))
-    return found
+            typed = cast("Handoff[Any, Any]", handoff)
+            name, text, schema = typed.tool_name, typed.tool_description, typed.input_json_schema
+            result.append(ToolDeclaration(name=name, description=text, schema=schema))
+    return result
 
 
-def note_usage(followed: ItemsMirror, first: object, usage: Json) -> None:
-    """Remember what was measured, until the answer that `first` begins is told."""
+def record_usage(mirror: ItemsMirror, first: object, usage: Json) -> None:
+    """Remember the usage of the response that starts with the item `first`."""
     tokens = usage_tokens(usage)
     if tokens is not None and tokens.total:
-        followed.own.measured = (item_name(plain_object(first)), tokens)
+        mirror.own.measured = (item_name(plain_object(first)), tokens)
 
 
 # --- streams -------------------------------------------------------------------------------
 
 
-class _Refused(Exception):
-    """A failure that came as an event of a stream."""
+class _StreamRefusal(Exception):
+    """A refusal that arrived as a stream event."""
 
     def __init__(self, message: str, code: str | None) -> None:
         super().__init__(message)
         self.code = code
 
 
-async def _recovered(
-    follower: Follower, shown: Shown, ask: Callable[[list[Any]], AsyncIterator[Any]]
+async def _stream_with_retry(
+    source: ViewSource, view: RequestView, ask: Callable[[list[Any]], AsyncIterator[Any]]
 ) -> AsyncGenerator[Any]:
-    """The events of an answer to a view; where that is refused before a word, to a shorter one."""
-    followed = shown.followed
-    opening: list[Any] | None = []  # events that say nothing yet; None when something was said
+    """Stream the response to a view; if it is refused before any content, retry with less."""
+    mirror = view.mirror
+    opening: list[Any] | None = []  # events before any content; None after that
     try:
-        async with aclosing(_noted(followed, ask(shown.view))) as events:
+        async with aclosing(_with_usage(mirror, ask(view.items))) as events:
             async for event in events:
-                held = [*(opening or ()), event]
+                pending = [*(opening or ()), event]
                 if opening is not None and event.type in _OPENING:
-                    opening = held
+                    opening = pending
                     continue
                 if opening is not None:
-                    _check(followed, event)
+                    _check(mirror, event)
                 opening = None
-                for one in held:
-                    yield one
+                for waiting in pending:
+                    yield waiting
     except Exception as error:
-        if opening is None or not followed.can_shrink(error):
+        if opening is None or not mirror.can_shrink(error):
             raise
-        shorter = await uncut(follower.shorter, shown, error)
+        shorter = await run_uninterrupted(source.shorter, view, error)
     else:
-        for one in opening or ():
-            yield one
+        for waiting in opening or ():
+            yield waiting
         return
-    async with aclosing(_noted(followed, ask(shorter))) as events:
+    async with aclosing(_with_usage(mirror, ask(shorter))) as events:
         async for event in events:
             yield event
 
 
-def _check(followed: ItemsMirror, event: object) -> None:
-    """Raise where an event tells that the model refuses for length."""
-    told = getattr(getattr(event, "response", None), "error", None) or event
-    refused = _Refused(str(getattr(told, "message", "")), getattr(told, "code", None))
-    if followed.can_shrink(refused):
-        raise refused
+def _check(mirror: ItemsMirror, event: object) -> None:
+    """Raise if an event reports a refusal for length."""
+    details = getattr(getattr(event, "response", None), "error", None) or event
+    refusal = _StreamRefusal(str(getattr(details, "message", "")), getattr(details, "code", None))
+    if mirror.can_shrink(refusal):
+        raise refusal
 
 
-async def _noted(followed: ItemsMirror, events: AsyncIterator[Any]) -> AsyncGenerator[Any]:
-    """The same events; what was measured is noted."""
+async def _with_usage(mirror: ItemsMirror, events: AsyncIterator[Any]) -> AsyncGenerator[Any]:
+    """Pass events on, and record the usage."""
     first: object = None
     try:
         async for event in events:
@@ -259,7 +257,7 @@ async def _noted(followed: ItemsMirror, events: AsyncIterator[Any]) -> AsyncGene
             elif event.type == "response.completed":
                 first = first or next(iter(event.response.output), None)
                 if first is not None and event.response.usage is not None:
-                    note_usage(followed, first, plain_object(event.response.usage))
+                    record_usage(mirror, first, plain_object(event.response.usage))
             yield event
     finally:
         if isinstance(events, AsyncGenerator):

@@ -1,9 +1,9 @@
-"""Foldmark in an agent of pydantic-ai: a capability.
+"""Foldmark as a capability of a pydantic-ai agent.
 
     agent = Agent("openai:gpt-5", capabilities=[Foldmark("agent.db")])
 
-Each conversation is a session in the store. Requests are made to fit; the run's own messages stay
-whole. How messages are read and written, and what stands in every request, is told elsewhere.
+Each conversation is a session in the store. Requests contain a view that fits; the run's own
+messages stay complete. `dialect` reads and writes messages, `persistent` adds parts to requests.
 """
 
 import asyncio
@@ -22,29 +22,29 @@ except ImportError as missing:
     ) from missing
 
 from foldmark.adapters.conversations import Conversations, check_settings
-from foldmark.providers.background import uncut
+from foldmark.providers.background import run_uninterrupted
 from foldmark.session.closing import Closing
-from foldmark.session.history_mirror import aborting
+from foldmark.session.history_mirror import run_abortable
 from foldmark.session.opening import open as open_session
 
-from .standing import declared_tools, found_parts
-from .talks import BesideHistory, RunConversation
+from .conversation import RequestInputs, RunConversation
+from .persistent import declared_tools, discovery_parts
 
 if TYPE_CHECKING:
     from pydantic_ai.capabilities import WrapRunHandler
     from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.run import AgentRunResult
 
-_MOST_OPEN = 16
+_MAX_OPEN = 16
 SessionName = str | Callable[[RunContext[Any]], str]
 
 
 class Foldmark(Closing, AbstractCapability[Any]):
-    """Keeps an agent's conversations in a store, and shows the model a view that fits.
+    """Stores an agent's conversations and sends the model a view that fits.
 
-    `session` names the session: a name, or who tells it of the run's context; by default it is the
-    run's `conversation_id`. The rest are settings of `foldmark.open`: `window`, `policy`,
-    `summarizer` and so on. The window is the model's own, where that is known.
+    `session` is the session's name, or a function that returns it for a run's context (default:
+    the run's `conversation_id`). The rest are settings of `foldmark.open`: `window`, `policy`,
+    `summarizer` and so on. The window defaults to the model's own, if that is known.
     """
 
     def __init__(
@@ -54,59 +54,60 @@ class Foldmark(Closing, AbstractCapability[Any]):
         session: SessionName | None = None,
         **settings: Any,
     ) -> None:
-        """Say where conversations are kept, and how they are named."""
+        """Check the settings; sessions are opened when they are first needed."""
         check_settings(where, settings)
         self._session = session
         self._where = where
         self._settings = settings
-        self._conversations = Conversations(self._opened, _MOST_OPEN)
+        self._pool = Conversations(self._open_conversation, _MAX_OPEN)
         self._runs: dict[str, RunConversation] = {}
-        self._given: dict[str, bool] = {}  # whether a run was given a history
+        self._has_history: dict[str, bool] = {}  # whether a run started with a message history
 
     # --- pydantic-ai's hooks ---
 
     async def wrap_run(
         self, ctx: RunContext[Any], *, handler: "WrapRunHandler"
     ) -> "AgentRunResult[Any]":
-        """Take the run's last words into the session, however it ends."""
+        """Store the run's last messages, however it ends."""
         run = ctx.run_id or ""
-        # Nothing but a history that was given is there before the run begins.
-        self._given[run] = bool(ctx.messages)
+        # Before a run starts, it has only the history that the caller passed.
+        self._has_history[run] = bool(ctx.messages)
         try:
             result = await handler()
-            if (talk := self._runs.get(run)) is not None:
-                talk.live = result.all_messages()
+            if (conversation := self._runs.get(run)) is not None:
+                conversation.messages = result.all_messages()
         except asyncio.CancelledError:
-            # The request that waits for a summary may be told of it only after this.
-            if (talk := self._runs.get(run)) is not None:
-                talk.session.abort()
+            # A request that waits for a summary may be cancelled only after this.
+            if (conversation := self._runs.get(run)) is not None:
+                conversation.session.abort()
             raise
         else:
             return result
         finally:
-            del self._given[run]
-            await uncut(self._leave, run)
+            del self._has_history[run]
+            await run_uninterrupted(self._leave, run)
 
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: "ModelRequestContext"
     ) -> "ModelRequestContext":
-        """Send a view that fits in place of the history."""
+        """Replace the history by a view that fits."""
         history = request_context.messages
         if not history or isinstance(history[-1], ModelResponse):
-            return request_context  # an answer that goes on must be sent as it was
+            return request_context  # a response that is continued must be sent unchanged
         parameters = request_context.model_request_parameters
-        beside = BesideHistory(
+        inputs = RequestInputs(
             model=request_context.model,
             instructions=[part.content for part in parameters.instruction_parts or ()],
             tools=declared_tools(parameters),
-            found=found_parts(ctx),
+            discovered=discovery_parts(ctx),
         )
         run = ctx.run_id or ""
         if run not in self._runs:
-            await uncut(self._join, run, self._name(ctx))
-        talk = self._runs[run]
-        talk.live, talk.whole = ctx.messages, self._given.get(run, False)
-        view = await aborting(talk.session, talk.fitted, history, beside)
+            await run_uninterrupted(self._join, run, self._name(ctx))
+        conversation = self._runs[run]
+        conversation.messages = ctx.messages
+        conversation.is_whole = self._has_history.get(run, False)
+        view = await run_abortable(conversation.session, conversation.view, history, inputs)
         request_context.messages = view
         return request_context
 
@@ -114,37 +115,37 @@ class Foldmark(Closing, AbstractCapability[Any]):
         self,
         ctx: RunContext[Any],
         *,
-        request_context: "ModelRequestContext",  # noqa: ARG002 - it is the hook's
+        request_context: "ModelRequestContext",  # noqa: ARG002 - part of the hook's signature
         error: Exception,
     ) -> ModelResponse:
-        """Fold and ask once more where the model refused for length."""
-        talk = self._runs.get(ctx.run_id or "")
-        if talk is None:
+        """After a refusal for length, compact and retry once."""
+        conversation = self._runs.get(ctx.run_id or "")
+        if conversation is None:
             raise error
-        if not await aborting(talk.session, talk.shrink, ctx.run_step, error):
+        if not await run_abortable(conversation.session, conversation.shrink, ctx.run_step, error):
             raise error
         raise RetryModelRequest from error
 
     # --- sessions ---
 
-    def _opened(self, name: str) -> RunConversation:
+    def _open_conversation(self, name: str) -> RunConversation:
         return RunConversation(name, open_session(self._where, session=name, **self._settings))
 
     def _join(self, run: str, name: str) -> None:
-        """Give a run the conversation of this name, or another if a run has that one."""
-        talk = self._conversations.lend((name, f"{name}.{run}"))
-        if talk is not None:
-            talk.begin(run)
-            self._runs[run] = talk
+        """Assign the conversation of this name to a run, or another if a run has it already."""
+        conversation = self._pool.acquire_exclusive((name, f"{name}.{run}"))
+        if conversation is not None:
+            conversation.begin(run)
+            self._runs[run] = conversation
 
     def _leave(self, run: str) -> None:
-        """End what a run has begun, if it has asked a model."""
-        talk = self._runs.pop(run, None)
-        if talk is not None:
+        """Release the conversation of a run, if it called a model."""
+        conversation = self._runs.pop(run, None)
+        if conversation is not None:
             try:
-                talk.end()
+                conversation.end()
             finally:
-                self._conversations.give_back(talk)
+                self._pool.release_exclusive(conversation)
 
     def _name(self, ctx: RunContext[Any]) -> str:
         if callable(self._session):
@@ -152,9 +153,9 @@ class Foldmark(Closing, AbstractCapability[Any]):
         return self._session or ctx.conversation_id or ctx.run_id or ""
 
     def close(self) -> None:
-        """Close all sessions, that of a run when it ends; the next run opens its own again."""
-        self._conversations.close()
+        """Close all sessions, those of active runs when they end; later runs open them again."""
+        self._pool.close()
 
     async def aclose(self) -> None:
-        """`close`, async."""
-        await uncut(self.close)
+        """Async form of `close`."""
+        await run_uninterrupted(self.close)

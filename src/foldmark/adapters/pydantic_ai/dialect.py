@@ -1,9 +1,9 @@
-"""Messages of pydantic-ai, read into ours and written back: just as they came, where they can.
+"""Reads pydantic-ai's messages into ours and writes them back, unchanged if possible.
 
-What we have words for becomes parts of ours; the fields beside the words are kept under our key
-as pydantic-ai's own JSON, each with the place that it had. A part that we have no words for is
-kept whole. What the view altered (a hidden output, a summary) is written as words; so is what
-another version of pydantic-ai wrote and this one cannot load.
+Known content becomes our parts; the other fields are stored as metadata in pydantic-ai's own JSON,
+with the index of each part. Unknown parts are stored whole. Content that the view changed (a
+hidden output, a summary) is written as text; so are fields from another version of pydantic-ai
+that this one cannot load.
 """
 
 import json
@@ -46,72 +46,72 @@ from foldmark.tokens.sizes import EXPANDED
 from foldmark.wire.codec import (
     ARGUMENTS,
     RESULT,
-    Answer,
-    Read,
+    ReadMessage,
+    ReadResult,
     arguments_object,
-    compact,
+    compact_json,
     data_url,
-    options,
+    subobject,
     url_parts,
 )
 
 KEY = "pydantic-ai"
-# Under our key: the place in the message, the place in a prompt of several items, the fields.
+# Metadata keys: index in the message, index in a prompt of several items, fields.
 AT, ITEM, PART, FIELDS = "at", "item", "part", "fields"
-MESSAGE, PROMPTS = "message", "prompts"  # fields of the message; system prompts that open it
-FORM = "form"  # of a result that was JSON, or of arguments that were a text
-_SAME = ("timestamp", "run_id")  # what never changes of a message, and tells it from others
-_USUAL = {"image-url": "image/png", "audio-url": "audio/mpeg", "video-url": "video/mp4"}
+MESSAGE, PROMPTS = "message", "prompts"  # fields of the message; its leading system prompts
+FORM = "form"  # marks results that were JSON, and arguments that were text
+_STABLE = ("timestamp", "run_id")  # fields that identify a message and never change
+_DEFAULT_TYPES = {"image-url": "image/png", "audio-url": "audio/mpeg", "video-url": "video/mp4"}
 _BYTES = "application/octet-stream"
-_FILE_KINDS = frozenset({*_USUAL, "binary", "document-url", "uploaded-file"})
-_LONGEST = 2_000  # characters of what only a provider can read that others are told
+_FILE_KINDS = frozenset({*_DEFAULT_TYPES, "binary", "document-url", "uploaded-file"})
+_MAX_READABLE = 2_000  # characters shown of a part that only its provider understands
 Block = Text | Media | Reasoning | Call
 
 
 class PydanticDialect:
-    """How pydantic-ai writes messages. Its system prompts are led by who asks, not by this."""
+    """Reads and writes messages of pydantic-ai; `persistent` handles system prompts."""
 
     key = KEY
-    unique = True  # each message has its time
+    unique = True  # each message has a timestamp
 
-    def read(self, message: ModelMessage, /) -> Read:
-        """What a message says."""
-        data = dumped(message)
+    def read(self, message: ModelMessage, /) -> ReadMessage:
+        """The content of a message."""
+        data = dump(message)
         if any(part["part_kind"] == "retry-prompt" for part in data["parts"]):
-            message = loaded(data)  # an old kind of part is loaded as what it always meant
-            data = dumped(message)
+            message = load(data)  # loading converts this old kind of part
+            data = dump(message)
         rest = _message_fields(data)
         if isinstance(message, ModelRequest):
             return _request(message, data, rest)
-        parts = [read for at, part in enumerate(data["parts"]) for read in _parts(at, part)]
+        parts = [piece for index, part in enumerate(data["parts"]) for piece in _parts(index, part)]
         tokens = measured_tokens(message)
-        return Read(role="assistant", parts=tuple(parts), rest=rest, tokens=tokens)
+        return ReadMessage(role="assistant", parts=tuple(parts), rest=rest, tokens=tokens)
 
     def write(
-        self, shown: Sequence[PromptMessage], _original: ModelMessage | None, /
+        self, messages: Sequence[PromptMessage], _original: ModelMessage | None, /
     ) -> list[ModelMessage]:
-        """Messages that say this; what the user and tools say one after the other is one."""
-        written: list[ModelMessage] = []
-        for is_answer, group in groupby(shown, lambda held: isinstance(held, AssistantMessage)):
-            held = list(group)
-            written += map(_loaded, [[one] for one in held] if is_answer else [held])
-        return written
+        """Messages with this content; adjacent user and tool messages become one."""
+        result: list[ModelMessage] = []
+        for is_answer, group in groupby(messages, lambda one: isinstance(one, AssistantMessage)):
+            side = list(group)
+            result += map(_load_side, [[message] for message in side] if is_answer else [side])
+        return result
 
     def prompt(self, _message: ModelMessage, /) -> ModelMessage | None:
-        """None: a system prompt is a part of a message here."""
+        """Return None: a system prompt is a part of a message here."""
         return None
 
 
-def dumped(message: ModelMessage) -> Json:
-    """The JSON of a message; what is no JSON in it is named by its kind."""
+def dump(message: ModelMessage) -> Json:
+    """The JSON of a message; values that are not JSON become the name of their type."""
     return ModelMessagesTypeAdapter.dump_python(
         [message], mode="json", fallback=_kind, warnings=False
     )[0]
 
 
-def loaded(data: Json) -> ModelMessage:
-    """The message of such JSON."""
-    text = compact([data]).encode("utf-8", "replace")  # half a pair is refused
+def load(data: Json) -> ModelMessage:
+    """The message of JSON from `dump`."""
+    text = compact_json([data]).encode("utf-8", "replace")  # a lone surrogate would be refused
     return ModelMessagesTypeAdapter.validate_json(text)[0]
 
 
@@ -120,11 +120,11 @@ def _kind(value: object) -> str:
 
 
 def fields(data: Json, *names: str) -> Json:
-    """What is set of an object, without these fields."""
+    """The fields of an object that are set, except these."""
     return {
-        name: held
-        for name, held in data.items()
-        if held is not None and name not in names and not (name in _EMPTY and not held)
+        name: value
+        for name, value in data.items()
+        if value is not None and name not in names and not (name in _EMPTY and not value)
     }
 
 
@@ -132,72 +132,72 @@ _EMPTY = ("content_file_digests", "details")
 
 
 def _message_fields(data: Json) -> Json:
-    told = fields(data, "parts")
-    if "usage" in told:
-        told["usage"] = {name: held for name, held in told["usage"].items() if held}
-    same = {name: told.pop(name) for name in _SAME if name in told}
-    return {MESSAGE: same, VOLATILE: {MESSAGE: told}}
+    values = fields(data, "parts")
+    if "usage" in values:
+        values["usage"] = {name: value for name, value in values["usage"].items() if value}
+    stable = {name: values.pop(name) for name in _STABLE if name in values}
+    return {MESSAGE: stable, VOLATILE: {MESSAGE: values}}
 
 
-def _request(message: ModelRequest, data: Json, rest: Json) -> Read:
-    # System prompts that open a message in which the user says something, too.
+def _request(message: ModelRequest, data: Json, rest: Json) -> ReadMessage:
+    # System prompts at the start of a message that also has a user prompt.
     kinds = [part.part_kind for part in message.parts]
-    first = next((at for at, kind in enumerate(kinds) if kind != "system-prompt"), 0)
+    first = next((index for index, kind in enumerate(kinds) if kind != "system-prompt"), 0)
     opening = first if "user-prompt" in kinds else 0
     if opening:
-        rest[VOLATILE][PROMPTS] = [fields(held) for held in data["parts"][:opening]]
-    parts, answers = list[AnyPart](), list[Answer]()
-    for at in range(opening, len(message.parts)):
-        part, told = message.parts[at], data["parts"][at]
+        rest[VOLATILE][PROMPTS] = [fields(prompt) for prompt in data["parts"][:opening]]
+    parts, results = list[AnyPart](), list[ReadResult]()
+    for index in range(opening, len(message.parts)):
+        part, part_data = message.parts[index], data["parts"][index]
         if isinstance(part, theirs.ToolReturnPart):
-            answers.append(_answer(at, part, told))
+            results.append(_read_result(index, part, part_data))
         elif isinstance(part, theirs.RetryFeedbackPart):
-            own = {AT: at, PART: fields(told)}
+            own = {AT: index, PART: fields(part_data)}
             text = part.model_response()
             parts.append(TextPart(text=text, synthetic=True, metadata={KEY: own}))
         else:
-            parts += _parts(at, told, asked=True)
-    if answers:  # where there is nothing else, they alone are kept
-        answers[0] = replace(answers[0], rest={**answers[0].rest, **rest})
-    return Read(role="user", parts=tuple(parts), answers=tuple(answers), rest=rest)
+            parts += _parts(index, part_data, is_request=True)
+    if results:  # a message of results only has no other place for its fields
+        results[0] = replace(results[0], rest={**results[0].rest, **rest})
+    return ReadMessage(role="user", parts=tuple(parts), results=tuple(results), rest=rest)
 
 
-def _parts(at: int, data: Json, *, asked: bool = False) -> list[AnyPart]:
-    """What a part says: words, thoughts, files, a call; one that we have no words for is whole."""
+def _parts(index: int, data: Json, *, is_request: bool = False) -> list[AnyPart]:
+    """Our parts for a part: text, thinking, files, a call; unknown ones are stored whole."""
     kind, content = data["part_kind"], data.get("content")
-    own: Json = {AT: at, PART: fields(data, "content")}
+    own: Json = {AT: index, PART: fields(data, "content")}
     text = content if isinstance(content, str) else ""
-    has_words = bool(text.strip())
+    has_text = bool(text.strip())
     match kind:
         case "thinking":
             part: AnyPart = ReasoningPart(text=text, metadata={KEY: own})
-        case "text" | "user-prompt" if has_words:
+        case "text" | "user-prompt" if has_text:
             part = TextPart(text=text, metadata={KEY: own})
-        case "system-prompt" if has_words and data["scope"] == "conversation":
+        case "system-prompt" if has_text and data["scope"] == "conversation":
             part = TextPart(text=text, synthetic=True, metadata={KEY: own})
         case "tool-call":
-            part = _call(at, data)
+            part = _call(index, data)
         case "file":
             part = _file(cast("Json", content), own)
         case "user-prompt" if content and isinstance(content, list):
             items = enumerate(cast("list[str | Json]", content))
-            return [_item(held, {**own, ITEM: place}) for place, held in items]
+            return [_item(item, {**own, ITEM: number}) for number, item in items]
         case _:
-            synthetic = asked and kind != "user-prompt"
-            own = {AT: at, BLOCK: fields(data)}
+            synthetic = is_request and kind != "user-prompt"
+            own = {AT: index, BLOCK: fields(data)}
             part = TextPart(text=_readable(data), synthetic=synthetic or UNSET, metadata={KEY: own})
     return [part]
 
 
 def _readable(data: Json) -> str:
-    """What others may read of a part."""
+    """The readable text of a part that only its provider understands."""
     for name in ("content", "transcript", "args"):
-        held: object = data.get(name)
-        if held and not isinstance(held, str):
-            held = compact(held)
-        if isinstance(held, str) and held.strip():
-            named = data.get("tool_name")
-            return f"{named}: {held}"[:_LONGEST] if named else held[:_LONGEST]
+        value: object = data.get(name)
+        if value and not isinstance(value, str):
+            value = compact_json(value)
+        if isinstance(value, str) and value.strip():
+            tool = data.get("tool_name")
+            return f"{tool}: {value}"[:_MAX_READABLE] if tool else value[:_MAX_READABLE]
     return ""
 
 
@@ -211,33 +211,33 @@ def _item(item: str | Json, own: Json) -> TextPart | FilePart:
         return TextPart(text=text, metadata={KEY: {**own, FIELDS: fields(item, "content")}})
     if "media_type" in item and item["media_type"] not in EXPANDED:
         return _file(item, own)
-    # A mark of a cache, or a file that would not be shown as one.
+    # A cache point, or a file that the view would expand to text.
     return TextPart(text="", metadata={KEY: {**own, BLOCK: fields(item)}})
 
 
 def _file(item: Json, own: Json) -> FilePart:
-    mime, inline = item["media_type"] or _USUAL.get(item["kind"], _BYTES), item.get("data")
+    mime, inline = item["media_type"] or _DEFAULT_TYPES.get(item["kind"], _BYTES), item.get("data")
     if isinstance(inline, str):
         url = data_url(mime, inline.replace("-", "+").replace("_", "/"))
     else:
         url = item.get("url") or item.get("file_id") or ""
-    # With its nulls: in results a file is known by a print of all its fields.
-    kept = {name: held for name, held in item.items() if name != "data"}
-    return FilePart(mime=mime, url=url, metadata={KEY: {**own, FIELDS: kept}})
+    # Nulls included: in results, the fingerprint of a file covers all its fields.
+    saved_fields = {name: value for name, value in item.items() if name != "data"}
+    return FilePart(mime=mime, url=url, metadata={KEY: {**own, FIELDS: saved_fields}})
 
 
 # --- results -------------------------------------------------------------------------------
 
 
-def _answer(at: int, part: theirs.ToolReturnPart, data: Json) -> Answer:
+def _read_result(index: int, part: theirs.ToolReturnPart, data: Json) -> ReadResult:
     content = cast("object", data["content"])
-    rest: Json = {AT: at, PART: fields(data, "content", "tool_call_id")}
-    text, files = laid_out(content)
+    rest: Json = {AT: index, PART: fields(data, "content", "tool_call_id")}
+    text, files = text_and_files(content)
     if files:
         rest[RAW] = content
     elif not isinstance(content, str):
         rest[FORM] = "json"
-    return Answer(
+    return ReadResult(
         call_id=part.tool_call_id,
         output=text,
         tool=part.tool_name,
@@ -248,40 +248,40 @@ def _answer(at: int, part: theirs.ToolReturnPart, data: Json) -> Answer:
     )
 
 
-def laid_out(content: object) -> tuple[str, tuple[FilePart, ...]]:
-    """The words and the files of a result's content: a text, a file, a list, or other JSON."""
+def text_and_files(content: object) -> tuple[str, tuple[FilePart, ...]]:
+    """The text and the files in a result's content: a text, a file, a list, or other JSON."""
     if isinstance(content, str):
         return content, ()
     items = cast("list[object]", content) if isinstance(content, list) else [content]
     files = tuple(_file(cast("Json", item), {}) for item in items if _is_file(item))
     if not files:
-        return compact(cast("object", content)), ()
-    words = [item for item in items if not _is_file(item)]
-    texts = [item if isinstance(item, str) else compact(item) for item in words]
+        return compact_json(cast("object", content)), ()
+    others = [item for item in items if not _is_file(item)]
+    texts = [item if isinstance(item, str) else compact_json(item) for item in others]
     return "\n".join(texts) or f"[{files[0].mime}]", files
 
 
 def _is_file(item: object) -> bool:
-    held = cast("Json", item) if isinstance(item, dict) else {}
-    return held.get("kind") in _FILE_KINDS and "media_type" in held
+    candidate = cast("Json", item) if isinstance(item, dict) else {}
+    return candidate.get("kind") in _FILE_KINDS and "media_type" in candidate
 
 
-def _call(at: int, data: Json) -> ToolPart:
-    """A call; arguments that our JSON would not give again are kept as they were written."""
+def _call(index: int, data: Json) -> ToolPart:
+    """A call; arguments that our JSON would write differently are stored as text."""
     args = data["args"]
-    own: Json = {AT: at, PART: fields(data, "args", "tool_call_id", "tool_name")}
-    given = cast("Json", args) if isinstance(args, dict) else {}
+    own: Json = {AT: index, PART: fields(data, "args", "tool_call_id", "tool_name")}
+    arguments = cast("Json", args) if isinstance(args, dict) else {}
     if isinstance(args, str):
-        given = arguments_object(args) or {}
+        arguments = arguments_object(args) or {}
         own[FORM] = "text"
-        if compact(given) != args:
+        if compact_json(arguments) != args:
             own[ARGUMENTS] = args
     elif args is None:
         own[ARGUMENTS] = None
     return ToolPart(
         tool=data["tool_name"],
         call_id=data["tool_call_id"],
-        state=Pending(input=given),
+        state=Pending(input=arguments),
         metadata={KEY: own},
     )
 
@@ -289,12 +289,12 @@ def _call(at: int, data: Json) -> ToolPart:
 # --- writing -------------------------------------------------------------------------------
 
 
-def _loaded(shown: Sequence[PromptMessage]) -> ModelMessage:
-    """The message of what one side says; without what was kept, where that cannot be loaded."""
+def _load_side(messages: Sequence[PromptMessage]) -> ModelMessage:
+    """The message of one side; without stored fields if they cannot be loaded."""
     try:
-        return loaded(_message(shown))
+        return load(_message(messages))
     except (ValidationError, ValueError):
-        return loaded(_message([_plain(message) for message in shown]))
+        return load(_message([_plain(message) for message in messages]))
 
 
 def _plain(message: PromptMessage) -> PromptMessage:
@@ -302,56 +302,57 @@ def _plain(message: PromptMessage) -> PromptMessage:
     return replace(message, wire=None, content=tuple(blocks))
 
 
-def _message(shown: Sequence[PromptMessage]) -> Json:
-    kept: Json = {}
-    placed: list[tuple[int, Json]] = []
-    for message in shown:
-        at = placed[-1][0] if placed else 0
+def _message(messages: Sequence[PromptMessage]) -> Json:
+    saved_fields: Json = {}
+    entries: list[tuple[int, Json]] = []
+    for message in messages:
+        index = entries[-1][0] if entries else 0
         match message:
             case ToolMessage():
                 for result in message.content:
-                    own = options(_own(result.provider_options), RESULT)
-                    kept = own if MESSAGE in own else kept
-                    at = own.get(AT, at)
-                    placed.append((at, _returned(result, own)))
+                    own = subobject(_own(result.provider_options), RESULT)
+                    saved_fields = own if MESSAGE in own else saved_fields
+                    index = own.get(AT, index)
+                    entries.append((index, _tool_return(result, own)))
             case UserMessage():
-                kept = _own(message.wire) or kept
-                placed += _prompts(message, at)
+                saved_fields = _own(message.wire) or saved_fields
+                entries += _prompts(message, index)
             case AssistantMessage():
-                kept = _own(message.wire)
-                placed += [(0, _part(block)) for block in message.content]
-    volatile = options(kept, VOLATILE)
-    parts = [part for _, part in sorted(placed, key=lambda held: held[0])]
+                saved_fields = _own(message.wire)
+                entries += [(0, _part(block)) for block in message.content]
+    volatile = subobject(saved_fields, VOLATILE)
+    parts = [part for _, part in sorted(entries, key=lambda entry: entry[0])]
     return {
-        **options(kept, MESSAGE),
-        **options(volatile, MESSAGE),
-        "kind": "response" if isinstance(shown[0], AssistantMessage) else "request",
+        **subobject(saved_fields, MESSAGE),
+        **subobject(volatile, MESSAGE),
+        "kind": "response" if isinstance(messages[0], AssistantMessage) else "request",
         "parts": [*cast("list[Json]", volatile.get(PROMPTS) or ()), *parts],
     }
 
 
-def _own(held: object) -> Json:
-    return options(held, KEY)
+def _own(metadata: object) -> Json:
+    return subobject(metadata, KEY)
 
 
-def _part(block: Block, *, asked: bool = False) -> Json:
+def _part(block: Block, *, is_request: bool = False) -> Json:
     own = _own(block.provider_options)
-    told, whole = options(own, PART), options(own, BLOCK)
+    part_fields, whole = subobject(own, PART), subobject(own, BLOCK)
     match block:
         case Text() if whole and whole["part_kind"] != "tool-return":
             part = whole
-        case Text():  # a result without its call is refused
-            part = {"part_kind": "user-prompt" if asked else "text", "content": block.text, **told}
+        case Text():  # an orphaned result becomes text: providers refuse it
+            kind = "user-prompt" if is_request else "text"
+            part = {"part_kind": kind, "content": block.text, **part_fields}
         case Reasoning():
-            part = {"part_kind": "thinking", "content": block.text, **told}
-        case Media() if asked:
+            part = {"part_kind": "thinking", "content": block.text, **part_fields}
+        case Media() if is_request:
             part = {"part_kind": "user-prompt", "content": [_write_file(block, own)]}
         case Media():
-            part = {"part_kind": "file", **told, "content": _write_file(block, own)}
+            part = {"part_kind": "file", **part_fields, "content": _write_file(block, own)}
         case Call():
             part = {
                 "part_kind": "tool-call",
-                **told,
+                **part_fields,
                 "tool_name": block.tool_name,
                 "tool_call_id": block.tool_call_id,
                 "args": _arguments(block, own),
@@ -359,50 +360,50 @@ def _part(block: Block, *, asked: bool = False) -> Json:
     return part
 
 
-def _prompts(message: UserMessage, at: int) -> list[tuple[int, Json]]:
-    """What the user said; the items of one prompt are one part again."""
-    placed: list[tuple[int, Json]] = []
-    before = 0  # places of messages that the view has made one with this
+def _prompts(message: UserMessage, index: int) -> list[tuple[int, Json]]:
+    """The parts of a user message; the items of one prompt become one part again."""
+    entries: list[tuple[int, Json]] = []
+    offset = 0  # of parts from messages that the view has merged
     for block in message.content:
         own = _own(block.provider_options)
-        if placed and own.get(AT, at) + before < at:  # here the next of them begins
-            before = at + 1
-        at = own[AT] + before if AT in own else at
+        if entries and own.get(AT, index) + offset < index:  # the next merged message starts here
+            offset = index + 1
+        index = own[AT] + offset if AT in own else index
         if ITEM not in own:
-            placed.append((at, _part(block, asked=True)))
+            entries.append((index, _part(block, is_request=True)))
             continue
         item = _write_item(block, own)
-        if placed and placed[-1][0] == at and isinstance(placed[-1][1]["content"], list):
-            cast("list[object]", placed[-1][1]["content"]).append(item)
+        if entries and entries[-1][0] == index and isinstance(entries[-1][1]["content"], list):
+            cast("list[object]", entries[-1][1]["content"]).append(item)
         else:
-            part = {"part_kind": "user-prompt", **options(own, PART), "content": [item]}
-            placed.append((at, part))
-    return placed
+            part = {"part_kind": "user-prompt", **subobject(own, PART), "content": [item]}
+            entries.append((index, part))
+    return entries
 
 
 def _write_item(block: Text | Media, own: Json) -> str | Json:
     if BLOCK in own:
-        held = options(own, BLOCK)
-        return held["text"] if list(held) == ["text"] else held
+        item = subobject(own, BLOCK)
+        return item["text"] if list(item) == ["text"] else item
     if isinstance(block, Media):
         return _write_file(block, own)
-    return {**options(own, FIELDS), "content": block.text} if FIELDS in own else block.text
+    return {**subobject(own, FIELDS), "content": block.text} if FIELDS in own else block.text
 
 
 def _write_file(block: Media, own: Json) -> Json:
-    """A file as it came; one of ours is written as what its address says."""
+    """A file with its stored fields; without them, the kind follows from its URL."""
     _, inline = url_parts(block.data)
-    told = options(own, FIELDS)
+    file_fields = subobject(own, FIELDS)
     if inline is not None:
-        told = told or {"kind": "binary", "media_type": block.media_type}
-        return {**told, "data": inline.replace("+", "-").replace("/", "_")}
-    if told:
-        return told
+        file_fields = file_fields or {"kind": "binary", "media_type": block.media_type}
+        return {**file_fields, "data": inline.replace("+", "-").replace("/", "_")}
+    if file_fields:
+        return file_fields
     kind = "image-url" if block.media_type.startswith("image/") else "document-url"
     return {"kind": kind, "url": block.data, "media_type": block.media_type}
 
 
-def _returned(result: Result, own: Json) -> Json:
+def _tool_return(result: Result, own: Json) -> Json:
     part: Json = {
         "part_kind": "tool-return",
         "tool_name": result.tool_name,
@@ -410,25 +411,25 @@ def _returned(result: Result, own: Json) -> Json:
     }
     if result.output.type.startswith("error"):
         part["outcome"] = "failed" if own else "interrupted"
-    return {**part, **options(own, PART), "content": _content(result, own)}
+    return {**part, **subobject(own, PART), "content": _content(result, own)}
 
 
 def _content(result: Result, own: Json) -> object:
-    """The content of a result as it was, where the view shows it so; else its words."""
+    """The original content of a result unless the view changed it, else its text."""
     value = result.output.value
     if RAW in own:
-        text, files = laid_out(own[RAW])
+        text, files = text_and_files(own[RAW])
         if (text, len(files)) == (value, len(result.attachments)):
             return own[RAW]
     if own.get(FORM) == "json":
         with suppress(ValueError):
-            held: object = json.loads(value)
-            return held if compact(held) == value else value
-    shown = [_write_file(held, _own(held.provider_options)) for held in result.attachments]
-    return [value, *shown] if shown else value
+            data: object = json.loads(value)
+            return data if compact_json(data) == value else value
+    files = [_write_file(one, _own(one.provider_options)) for one in result.attachments]
+    return [value, *files] if files else value
 
 
 def _arguments(block: Call, own: Json) -> object:
     if ARGUMENTS in own:
         return own[ARGUMENTS]
-    return compact(block.input) if own.get(FORM) == "text" else block.input
+    return compact_json(block.input) if own.get(FORM) == "text" else block.input
