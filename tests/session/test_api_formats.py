@@ -18,7 +18,7 @@ from foldmark.model.messages import (
     TextPart,
     Tokens,
     ToolPart,
-    told_error,
+    is_error_output,
 )
 from foldmark.model.prompt_messages import UserMessage
 from tests.support.provider_types import WIRES, assert_taken, blocks
@@ -113,8 +113,8 @@ def test_a_response_is_recorded_as_an_object_or_as_its_json(
     found = [
         session.record(talk.calling),
         session.record(dumped(talk.calling)),
-        session.record(talk.calling, wire=wire),
-        session.record(dumped(talk.calling), wire=wire),
+        session.record(talk.calling, api=wire),
+        session.record(dumped(talk.calling), api=wire),
     ]
     assert len({tuple(bare(message)) for message in found}) == 1
     assert len({str(info(message).tokens) for message in found}) == 1
@@ -264,7 +264,7 @@ def test_a_result_is_sent_back_as_it_was_taken(session: foldmark.Session) -> Non
     assert isinstance(first.state, Completed)
     assert [file.url for file in first.state.attachments or ()] == [PNG]
     assert isinstance(second.state, Completed)
-    assert told_error(second.state)
+    assert is_error_output(second.state)
     assert second.state.time
 
 
@@ -303,12 +303,12 @@ LOST: Json = {"role": "tool", "tool_call_id": "nobody", "content": "done"}
 ODD = cast("Any", 5)
 Wrong = Callable[[foldmark.Session], object]
 WRONG: dict[str, tuple[Wrong, str]] = {
-    "a wire": (lambda session: session.messages("carrier-pigeon"), "there is no wire"),
-    "a wire of no name": (lambda session: session.messages(ODD), "named by a text"),
-    "a wire to take": (lambda session: session.extend([ASKED], "pigeon"), "there is no wire"),
-    "a wire to record": (lambda session: session.record(ASKED, wire="x"), "there is no wire"),
-    "which wire": (lambda session: session.extend([ASKED]), "say which: wire="),
-    "no wire": (lambda session: session.extend([{"a": 1}]), "no wire that is known"),
+    "a wire": (lambda session: session.messages("carrier-pigeon"), "unknown API format"),
+    "a wire of no name": (lambda session: session.messages(ODD), "name of an API format is a string"),
+    "a wire to take": (lambda session: session.extend([ASKED], "pigeon"), "unknown API format"),
+    "a wire to record": (lambda session: session.record(ASKED, api="x"), "unknown API format"),
+    "which wire": (lambda session: session.extend([ASKED]), "pass api="),
+    "no wire": (lambda session: session.extend([{"a": 1}]), "no known API format"),
     "no list": (lambda session: session.extend(ODD), "a list of messages is expected, not int"),
     "a text": (lambda session: session.extend("Look"), "a list of messages is expected, not str"),
     "one message": (lambda session: session.extend(ASKED), "a list of messages is expected"),
@@ -316,19 +316,19 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "no messages": (lambda session: session.extend([5]), "an object is expected"),
     "no answer": (lambda session: session.record(ODD), "an object is expected"),
     "nothing": (lambda session: session.record(None), "an object is expected"),
-    "no response": (lambda session: session.record({"a": 1}), "no answer of a wire"),
-    "the user's": (lambda session: session.record(ASKED, wire="anthropic"), "a model's answer"),
-    "a result": (lambda session: session.record(LOST, wire="openai-chat"), "a model's answer"),
+    "no response": (lambda session: session.record({"a": 1}), "in no known API format"),
+    "the user's": (lambda session: session.record(ASKED, api="anthropic"), "expected a model's reply"),
+    "a result": (lambda session: session.record(LOST, api="openai-chat"), "expected a model's reply"),
     "several": (
         lambda session: session.record(whole("openai-responses")),
-        "one answer of a model is expected, not 2",
+        "expected one reply of a model, not 2",
     ),
     "which answer": (
         lambda session: session.record({"role": "assistant", "content": "Hi"}),
-        "say which: wire=",
+        "pass api=",
     ),
     "another wire": (
-        lambda session: session.record(TALKS["gemini"].calling, wire="anthropic"),
+        lambda session: session.record(TALKS["gemini"].calling, api="anthropic"),
         "'role' is missing",
     ),
     "a call": (lambda session: session.extend([ASKED, LOST], "openai-chat"), "no call 'nobody'"),
@@ -348,7 +348,7 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     ),
     "no JSON": (
         lambda session: session.extend([{"role": "user", "content": {1, 2}}], "anthropic"),
-        "neither JSON nor an SDK's object",
+        "neither JSON nor an SDK object",
     ),
 }
 
@@ -382,9 +382,9 @@ def test_a_name_that_is_wrong_is_told_before_anything_is_pruned(tmp_path: Path) 
         session.user("And?")
         with pytest.raises(foldmark.BadInput):
             session.messages("pigeon")
-        assert session.acts() == []
+        assert session.operations() == []
         sent(session, "gemini")
-        assert [act.kind for act in session.acts()] == ["prune"]
+        assert [act.kind for act in session.operations()] == ["prune"]
 
 
 # --- as before -----------------------------------------------------------------------------
@@ -405,7 +405,7 @@ def test_the_async_forms_do_the_same(tmp_path: Path, wire: str) -> None:
     async def talk(held: Talk) -> list[Json]:
         async with await foldmark.aopen(tmp_path / "s.db") as session:
             await session.aextend(whole(wire)[:1], wire)
-            await session.arecord(held.calling, wire=wire)
+            await session.arecord(held.calling, api=wire)
             await session.aextend(held.results)
             assert await session.amessages() == session.messages()
             with pytest.raises(foldmark.BadInput):

@@ -21,7 +21,7 @@ from foldmark.session.hooks import CompactionChange
 from foldmark.summary.protocol import ModelFailure, ModelReply
 from foldmark.testing import ScriptedModel
 from tests.support.compacted_sessions import NO_PRUNE, pivots, shown_text
-from tests.support.failing_models import FaultyModel, ask_text, asked_texts, notes
+from tests.support.failing_models import FaultyModel, request_text, prompt_texts, notes
 from tests.support.stored_sessions import bytes_of, call, opened, step, work
 from tests.support.view_rules import MARKER, assert_valid
 
@@ -56,14 +56,14 @@ def test_a_models_notes_and_the_digest_stand_for_what_was_folded(where: str) -> 
         assert kinds(session, mark) == [events.QUEUED, events.STARTED, events.COMPACTED]
         told = session.events(mark)[-1].data
         assert told["how"] == "chunks"
-        assert told["calls"] == len(model.asks)
+        assert told["calls"] == len(model.requests)
         assert (told["before"], told["after"]) == (act.before, act.after)
         info = summary_of(session, act).info
         assert isinstance(info, AssistantInfo)
         assert (info.provider_id, info.model_id) == ("test", "other")
-        assert info.cost == pytest.approx(0.01 * len(model.asks))
+        assert info.cost == pytest.approx(0.01 * len(model.requests))
         assert info.tokens
-        assert info.tokens.input == 900 * len(model.asks)
+        assert info.tokens.input == 900 * len(model.requests)
 
 
 def test_the_async_form_makes_the_same_summary_of_the_same_session(where: str) -> None:
@@ -130,12 +130,12 @@ def test_a_pivot_with_the_callers_own_summary_asks_nobody(where: str) -> None:
     model = FaultyModel("good")
     with opened(where, "s", summarizer=model) as session:
         work(session)
-        with pytest.raises(BadInput, match="must not be empty"):
+        with pytest.raises(BadInput, match="summary is empty"):
             session.compact(" \n")
         assert pivots(session) == []
         session.compact("All wheels turn.")
         assert "All wheels turn." in shown_text(session)
-        assert model.asks == []
+        assert model.requests == []
 
 
 def test_a_second_compaction_carries_on_the_first(where: str) -> None:
@@ -145,7 +145,7 @@ def test_a_second_compaction_carries_on_the_first(where: str) -> None:
         session.compact()
         work(session, 10)
         session.compact()
-        assert "Mirror Lake" in ask_text(model.asks[1])
+        assert "Mirror Lake" in request_text(model.requests[1])
         assert len(pivots(session)) == 2
         assert shown_text(session).count(MARKER) == 1
 
@@ -159,14 +159,14 @@ def test_the_sessions_own_model_is_asked_with_what_it_was_sent_before(where: str
         work(session, 10)
         sent = session.messages()
         session.compact()
-        (ask,) = model.asks
+        (ask,) = model.requests
         assert b"".join(map(encode, ask.messages)).startswith(b"".join(map(encode, sent)))
         assert ask.system == "Be."
         assert [tool.name for tool in ask.tools] == ["read"]
         session.compact("Again", overflow=True)
         work(session, 10)
         session.compact(overflow=True)
-        assert model.asks[1].system != "Be."  # what was just refused is not sent once more
+        assert model.requests[1].system != "Be."  # what was just refused is not sent once more
 
 
 # --- what is wished for ---------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_hooks_and_the_user_say_what_a_summary_is_about(where: str) -> None:
     with opened(where, "s", hooks=[hook], summarizer=model, window=60_000) as session:
         work(session, 8)
         session.compact(instructions="the water wheel")
-        text = ask_text(model.asks[0])
+        text = request_text(model.requests[0])
         assert "The pond is deep." in text
         assert text.endswith("the water wheel")
         assert [seen.instructions for seen in hook.seen] == ["the water wheel"]
@@ -223,7 +223,7 @@ def test_what_was_wished_when_it_was_queued_is_kept_for_who_makes_it(where: str)
         assert queued is not None
         assert act is not None
         assert (act.number, act.in_force) == (queued.number, True)
-        text = ask_text(model.asks[0])
+        text = request_text(model.requests[0])
         for wish in ("The pond is deep.", "Tell of the wheels.", "the water wheel"):
             assert wish in text
         assert len(hook.seen) == 1
@@ -236,7 +236,7 @@ def test_a_veto_stops_a_compaction_and_nobody_is_asked(where: str) -> None:
         work(session)
         view = bytes_of(session.view())
         assert session.compact() is None
-        assert (bytes_of(session.view()), model.asks, pivots(session)) == (view, [], [])
+        assert (bytes_of(session.view()), model.requests, pivots(session)) == (view, [], [])
         assert session.events()[-1].data["reason"] == "vetoed: not now"
 
 
@@ -262,7 +262,7 @@ def test_a_bound_on_calls_is_kept_and_none_means_the_digest(where: str) -> None:
         with opened(where, f"s{calls}", summarizer=model, compaction_calls=calls) as session:
             work(session)
             session.compact()
-            assert len(model.asks) <= calls
+            assert len(model.requests) <= calls
             assert session.events()[-1].data["how"] == "digest"
 
 
@@ -277,7 +277,7 @@ def test_a_fork_is_compacted_by_the_same_model(where: str) -> None:
         work(session)
         with session.fork() as fork:
             fork.compact()
-            assert model.asks
+            assert model.requests
             assert notes() in shown_text(fork)
         assert pivots(session) == []
 
@@ -289,11 +289,11 @@ def test_pruning_comes_first_and_nothing_is_folded_where_that_is_enough(where: s
     model = FaultyModel("good")
     with opened(where, "s", window=20_000, summarizer=model) as session:
         work(session, 29)
-        assert session.tokens > session.room
+        assert session.tokens > session.usable
         session.messages()
-        assert [act.kind for act in session.acts()] == ["prune"]
-        assert session.view().tokens <= session.room
-        assert model.asks == []
+        assert [act.kind for act in session.operations()] == ["prune"]
+        assert session.view().tokens <= session.usable
+        assert model.requests == []
         assert session.fit() is None  # twice is once
 
 
@@ -303,7 +303,7 @@ def test_where_pruning_is_not_enough_the_session_is_folded(where: str) -> None:
         act = session.fit()
         assert act is not None
         assert act.kind == "pivot"
-        assert session.view().tokens <= session.room
+        assert session.view().tokens <= session.usable
         assert session.fit() is None
         assert_valid(session.messages())
 
@@ -319,8 +319,8 @@ def test_where_hooks_keep_what_was_to_be_pruned_the_session_is_folded(where: str
     with opened(where, "s", window=20_000, hooks=[Keeps()], summarizer="digest") as session:
         work(session, 29)
         session.messages()
-        assert [act.kind for act in session.acts()] == ["prune", "pivot"]
-        assert session.view().tokens <= session.room
+        assert [act.kind for act in session.operations()] == ["prune", "pivot"]
+        assert session.view().tokens <= session.usable
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -333,7 +333,7 @@ def test_a_queued_compaction_goes_first_though_nothing_is_full(
         queued = session.queue()
         shown = asyncio.run(session.amessages()) if is_async else session.messages()
         assert [act.number for act in pivots(session) if act.in_force] == [queued and queued.number]
-        assert notes() in "\n".join(asked_texts(shown))
+        assert notes() in "\n".join(prompt_texts(shown))
         assert session.pending() is None
 
 
@@ -349,7 +349,7 @@ def test_a_queued_compaction_that_frees_nothing_is_given_up_and_all_goes_on(
         assert encode(shown) == view
         assert session.pending() is None
         assert [act.state for act in pivots(session)] == ["failed"]
-        assert "too little to fold" in session.events()[-1].data["reason"]
+        assert "too little to compact" in session.events()[-1].data["reason"]
 
 
 def test_auto_off_is_obeyed_everywhere_and_by_hand_it_still_works(where: str) -> None:
@@ -365,9 +365,9 @@ def test_auto_off_is_obeyed_everywhere_and_by_hand_it_still_works(where: str) ->
             assert asyncio.run(session.acompact(auto=True, overflow=overflow)) is None
             assert session.queue(auto=True, overflow=overflow) is None
             assert session.compact("Mine", auto=True, overflow=overflow) is None
-        assert (session.acts(), model.asks) == ([], [])
+        assert (session.operations(), model.requests) == ([], [])
         assert session.compact() is not None
-        assert model.asks
+        assert model.requests
 
 
 def test_a_window_that_cannot_hold_what_must_be_shown_is_told_with_the_figures(where: str) -> None:
@@ -375,9 +375,9 @@ def test_a_window_that_cannot_hold_what_must_be_shown_is_told_with_the_figures(w
         session.user("word " * 3_000)
         with pytest.raises(WindowTooSmall) as raised:
             session.messages()
-        assert raised.value.fixed > raised.value.usable == session.room
-        assert session.acts() == []
-    with opened(where, "t", window=2_000, output=200, fixed=1_900) as session:
+        assert raised.value.fixed > raised.value.usable == session.usable
+        assert session.operations() == []
+    with opened(where, "t", window=2_000, output=200, fixed_tokens=1_900) as session:
         work(session)
         with pytest.raises(WindowTooSmall, match="the system prompt and the tools"):
             session.messages()
@@ -390,23 +390,23 @@ def test_a_smaller_model_is_switched_to_by_folding_first(where: str) -> None:
     model = FaultyModel("good")
     with opened(where, "s", window=60_000, summarizer=model) as session:
         work(session, 40)
-        done = session.switch(window=8_000, output=1_000)
+        done = session.switch_model(window=8_000, output=1_000)
         assert [act.kind for act in done] == ["pivot"]
-        assert session.room == 7_000
-        assert session.tokens <= session.room
-        assert model.asks
+        assert session.usable == 7_000
+        assert session.tokens <= session.usable
+        assert model.requests
         assert_valid(session.messages())
-        assert session.switch(window=60_000) == []
-        assert session.room > 7_000
+        assert session.switch_model(window=60_000) == []
+        assert session.usable > 7_000
 
 
 def test_a_model_that_is_far_too_small_is_not_switched_to(where: str) -> None:
     with opened(where, "s", window=60_000, summarizer="digest") as session:
         session.user("word " * 9_000)
-        room, view = session.room, bytes_of(session.view())
+        room, view = session.usable, bytes_of(session.view())
         with pytest.raises((WindowTooSmall, CompactionStopped)):
-            session.switch(window=4_000, output=500)
-        assert session.room == room
+            session.switch_model(window=4_000, output=500)
+        assert session.usable == room
         assert bytes_of(session.view()) == view
         assert session.pending() is None
 
@@ -445,5 +445,5 @@ def test_a_throttled_model_is_waited_for_and_asked_again(tmp_path: Path) -> None
     with opened(str(tmp_path / "s.db"), "s", summarizer=model, window=60_000) as session:
         work(session, 8)
         session.compact()
-        assert [ask.after for ask in model.asks] == [0.0, 1.0]
+        assert [ask.delay for ask in model.requests] == [0.0, 1.0]
         assert session.events()[-1].data["how"] == "serial"

@@ -55,9 +55,9 @@ def test_the_prompts_are_those_of_the_specification(tmp_path: Path, policy: str)
     with opened(tmp_path, model, policy) as session:
         work(session, finished=True)
         session.compact()
-    (ask,) = model.asks
+    (ask,) = model.requests
     rules = PRESETS[policy].compact
-    own = rules.rungs[0] == "prefix" and "read" not in text_of(ask)
+    own = rules.fallbacks[0] == "prefix" and "read" not in text_of(ask)
     assert own or ask.system == prompt(f"agent-{rules.prompts}")
     assert text_of(ask).endswith(f"{QUESTION}\n\n{prompt('request-001')}")
     assert ask.tools == ()
@@ -68,7 +68,7 @@ def test_all_prior_messages_go_in_as_lines_of_text(tmp_path: Path) -> None:
     with opened(tmp_path, model, "opencode-2025", model="test:one") as session:
         work(session, finished=True)
         session.compact()
-    lines = text_of(model.asks[0])
+    lines = text_of(model.requests[0])
     assert "[User]: Look at the wheel." in lines
     assert '[Assistant tool call]: read({"filePath":"mill/wheel_0.py"})' in lines
     assert "[Assistant]: It is worn." in lines
@@ -80,8 +80,8 @@ def test_long_results_are_cut_at_two_thousand_characters(tmp_path: Path) -> None
     with opened(tmp_path, model) as session:
         work(session, finished=True)
         session.compact()
-    assert LONG[:2000] + "\n[truncated]" in text_of(model.asks[0])
-    assert LONG[:2001] + "\n" not in text_of(model.asks[0]).replace(f"[Assistant]: {LONG}", "")
+    assert LONG[:2000] + "\n[truncated]" in text_of(model.requests[0])
+    assert LONG[:2001] + "\n" not in text_of(model.requests[0]).replace(f"[Assistant]: {LONG}", "")
 
 
 def test_the_summary_is_an_answer_of_the_compaction_agent_to_the_marker(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_hook_adds_context_lines(tmp_path: Path) -> None:
     with opened(tmp_path, model, hooks=[hook]) as session:
         work(session, finished=True)
         session.compact(instructions="Mind the axle.")
-    assert text_of(model.asks[0]).endswith(
+    assert text_of(model.requests[0]).endswith(
         f"{prompt('request-001')}\n\nThe branch is oak.\n\nTests are slow.\n\n"
         "The user asks for this focus: Mind the axle."
     )
@@ -135,7 +135,7 @@ def test_a_hook_puts_another_prompt_in_place(tmp_path: Path) -> None:
         work(session, finished=True)
         session.compact()
         assert SAID in last_text(session)
-    assert text_of(model.asks[0]).endswith("Say it in one line.")
+    assert text_of(model.requests[0]).endswith("Say it in one line.")
 
 
 def test_what_was_wished_for_is_known_to_whoever_takes_the_marker_over(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_what_was_wished_for_is_known_to_whoever_takes_the_marker_over(tmp_path:
         session.messages()
         assert session.pending() is None
     assert "The branch is oak.\n\nThe user asks for this focus: Mind the axle." in text_of(
-        model.asks[0]
+        model.requests[0]
     )
 
 
@@ -214,5 +214,5 @@ def test_pruning_is_tried_before_a_compaction(tmp_path: Path) -> None:
         for _ in range(3):
             work(session, finished=True)
             session.messages()
-        kinds = [act.kind for act in session.acts()]
+        kinds = [act.kind for act in session.operations()]
     assert kinds == ["prune", "pivot"]

@@ -76,9 +76,9 @@ def test_what_shapes_the_view_tells_its_tokens(where: str) -> None:
             assert told.kind == kind
             assert told.data.items() >= more.items()
             assert (told.data["before"], told.data["after"]) == (before, session.view().tokens)
-        numbers = [event.number for event in session.events(most=10_000)]
+        numbers = [event.number for event in session.events(limit=10_000)]
         assert numbers == list(range(1, len(numbers) + 1))
-        found = {act.number: act for act in session.acts()}
+        found = {act.number: act for act in session.operations()}
         pruned = next(event for event in session.events() if event.kind == events.PRUNED)
         assert (found[1].before, found[1].after) == (pruned.data["before"], pruned.data["after"])
 
@@ -135,7 +135,7 @@ def test_events_come_in_pieces_of_any_size(where: str) -> None:
         whole = session.events()
         for most in (1, 2, 3, 7):
             found: list[Event] = []
-            while piece := session.events(after=len(found), most=most):
+            while piece := session.events(after=len(found), limit=most):
                 assert len(piece) <= most
                 found += piece
             assert found == whole
@@ -226,7 +226,7 @@ def test_subscribers_are_told_the_same_and_one_that_raises_harms_nobody(where: s
         work(session)
         session.prune()
         session.compact("Folded.")
-        whole = session.events(most=10_000)
+        whole = session.events(limit=10_000)
         end()
         session.undo()
         assert plain == whole
@@ -241,7 +241,7 @@ def test_reading_takes_no_lease_and_closing_gives_it_back(where: str) -> None:
     store.create(SessionInfo(id="s"), estimate="classes")
 
     def holder() -> str | None:
-        return store.named("s").holder
+        return store.resolve("s").holder
 
     with opened(where, "s") as session:
         session.view()
@@ -333,10 +333,10 @@ def test_a_lease_costs_one_thread_however_often_it_is_given_back(where: str) -> 
         assert len(beating) == 1
         time.sleep(0.6)  # it beats while there is no lease, and takes none
         store = Store.open(where)
-        assert store.named("s").holder is None
+        assert store.resolve("s").holder is None
         session.user("Again")
         time.sleep(1.8)
-        row = store.named("s")
+        row = store.resolve("s")
         now = store.engine.read(f"SELECT {store.engine.now}")[0][0]
         assert row.holder is not None
         assert (row.expires or 0) > now
@@ -355,7 +355,7 @@ def test_a_hook_that_would_never_be_asked_is_refused(where: str) -> None:
         foldmark.BadPolicy, match=r"the hook Mistyped has none of .* before_compact,"
     ):
         opened(where, "s", hooks=[Mistyped()])
-    with pytest.raises(foldmark.BadPolicy, match="the hook Keeps is a class; give an object of it"):
+    with pytest.raises(foldmark.BadPolicy, match="the hook Keeps is a class; pass an instance, Keeps"):
         opened(where, "s", hooks=[Keeps])
 
 
@@ -382,9 +382,9 @@ def test_a_hook_spares_parts_of_a_prune(where: str) -> None:
         keeps.names = tuple(planned[:2])
         act = session.prune()
         assert act
-        pruned = session.events(most=10_000)[-1]
+        pruned = session.events(limit=10_000)[-1]
         assert (pruned.kind, pruned.data["parts"]) == (events.PRUNED, len(planned) - 2)
-        found = {hit.handle: hit.state for hit in session.search("wheel", most=100)}
+        found = {hit.handle: hit.state for hit in session.search("wheel", limit=100)}
         assert [found[name] for name in planned[:3]] == ["shown", "shown", "pruned"]
         session.undo()
         keeps.names = tuple(planned)
@@ -404,7 +404,7 @@ def test_a_hook_vetoes_a_compaction(where: str) -> None:
         told = since(session, mark)
         assert kinds(told) == [events.FAILED] * 2
         assert all(event.data["reason"] == "vetoed: not now" for event in told)
-        assert session.acts() == []
+        assert session.operations() == []
         assert session.compact("Folded.") is not None
 
 
@@ -457,5 +457,5 @@ def test_a_hook_that_raises_or_hangs_is_skipped_and_told(where: str) -> None:
         ]
         assert "RuntimeError: no" in told[0].data["problem"]
         assert "longer than 0.2 s" in told[2].data["problem"]
-        numbers = [event.number for event in session.events(most=10_000)]
+        numbers = [event.number for event in session.events(limit=10_000)]
         assert numbers == list(range(1, len(numbers) + 1))

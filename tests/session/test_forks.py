@@ -34,7 +34,7 @@ def test_an_old_session_is_removed_with_its_rows_and_nothing_else(where: str) ->
     if not where.startswith("postgresql"):  # it keeps the room, and uses it again
         assert freed.after < freed.before
     assert collect(store, older_than=1).sessions == ()
-    row = store.named("f")
+    row = store.resolve("f")
     for table in ("parts", "acts", "events"):
         sql = f"SELECT DISTINCT session FROM {table}"  # noqa: S608 - our own names
         assert store.engine.read(sql) == [(row.key,)]
@@ -55,7 +55,7 @@ def test_a_fork_begins_as_its_origin_and_goes_its_own_way(where: str) -> None:
             assert fork.view().tokens == session.view().tokens
             assert fork.plan().tokens == session.plan().tokens
             assert fork.info.info.parent_id == "s"
-            assert [act.state for act in fork.acts()] == ["done", "done"]
+            assert [act.state for act in fork.operations()] == ["done", "done"]
             assert plain(fork.export())["messages"] == plain(session.export())["messages"]
             origin = bytes_of(session.view())
             fork.undo()
@@ -67,7 +67,7 @@ def test_a_fork_begins_as_its_origin_and_goes_its_own_way(where: str) -> None:
             session.user("Only there")
             assert bytes_of(fork.view()) == unfolded
             assert b"Only here" not in bytes_of(session.view())
-            assert [act.state for act in session.acts()] == ["done", "undone"]
+            assert [act.state for act in session.operations()] == ["done", "undone"]
 
 
 def test_a_fork_of_an_undone_pivot_is_not_folded(where: str) -> None:
@@ -113,7 +113,7 @@ def test_a_fork_at_a_message_is_as_it_was_then(where: str) -> None:
                 fork.result("new", "done")
         with pytest.raises(BadInput, match="no message"):
             session.fork("nobody")
-        with pytest.raises(StoreError, match="there already"):
+        with pytest.raises(StoreError, match="already exists"):
             session.fork(session="s")
 
 
@@ -139,16 +139,16 @@ def test_a_fork_leaves_out_what_is_reverted(where: str) -> None:
 def test_sessions_are_found_by_name_beginning_and_age(where: str) -> None:
     store = Store.open(where)
     with pytest.raises(NoSession) as none:
-        store.named("latest")
+        store.resolve("latest")
     assert none.value.nearest == ()
     for name in ("mill-one", "mill-two", "other", "odd\0", "'; DROP TABLE sessions; --", "ü%_"):
         store.create(SessionInfo(id=name), estimate="classes")
-    assert store.named("mill-one").id == "mill-one"
-    assert store.named("oth").id == "other"
-    assert store.named("odd\0").info.id == "odd\0"
-    assert store.named("ü").id == "ü%_"
-    assert store.named("';").info.id == "'; DROP TABLE sessions; --"
-    assert store.named("latest").id == "ü%_"
+    assert store.resolve("mill-one").id == "mill-one"
+    assert store.resolve("oth").id == "other"
+    assert store.resolve("odd\0").info.id == "odd\0"
+    assert store.resolve("ü").id == "ü%_"
+    assert store.resolve("';").info.id == "'; DROP TABLE sessions; --"
+    assert store.resolve("latest").id == "ü%_"
     for name, nearest in (
         ("mill", ("mill-one", "mill-two")),
         ("mill-onne", ("mill-one",)),
@@ -158,7 +158,7 @@ def test_sessions_are_found_by_name_beginning_and_age(where: str) -> None:
         ("_", ()),
     ):
         with pytest.raises(NoSession) as missing:
-            store.named(name)
+            store.resolve(name)
         assert missing.value.nearest[: len(nearest)] == nearest
         assert bool(missing.value.nearest) == bool(nearest)
     assert len(store.sessions()) == 6
@@ -173,12 +173,12 @@ def test_a_session_is_made_once(where: str) -> None:
     with opened(where, "s") as session:
         session.user("Hello")
     store = Store.open(where)
-    with pytest.raises(StoreError, match="there already"):
+    with pytest.raises(StoreError, match="already exists"):
         store.create(SessionInfo(id="s"), estimate="classes")
     store.close()
     with opened(where, "s") as session:
         assert len(session.view().messages) == 1
-    with pytest.raises(FoldmarkError, match="cannot be the id"):
+    with pytest.raises(FoldmarkError, match="cannot be a session id"):
         opened(where, " ")
 
 
@@ -204,6 +204,6 @@ def test_what_is_said_of_a_session_comes_back(where: str) -> None:
     info = SessionInfo(id="i\0", title="\ud83d \ue0011f", permission={"\ue000extra": [1]})
     store = Store.open(where)
     store.create(info, estimate="classes")
-    found = store.named("i\0").info
+    found = store.resolve("i\0").info
     store.close()
     assert encode(found) == encode(info)

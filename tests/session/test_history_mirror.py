@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import foldmark
-from foldmark.adapters.wrapping import WireDialect, fitting
+from foldmark.adapters.wrapping import WireDialect, fit_calls
 from foldmark.session.history_mirror import HistoryMirror
 from foldmark.session.session import Session
 
@@ -74,7 +74,7 @@ def test_a_system_prompt_stays_in_front_after_a_fold(session: Session) -> None:
         shown = view.view()
         assert shown[0] is talk[0]
         check_pairs(shown)
-    assert any(act.kind == "pivot" for act in session.acts())
+    assert any(act.kind == "pivot" for act in session.operations())
     assert "Go" in str(shown)
 
 
@@ -90,7 +90,7 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
     with opened(tmp_path) as session:
         kept = [m for m in session.export().messages if not getattr(m.info, "summary", None)]
         assert len([m for m in kept if not m.is_user]) == 90
-        assert any(act.kind == "pivot" for act in session.acts())
+        assert any(act.kind == "pivot" for act in session.operations())
 
 
 def test_a_history_taken_back_takes_the_session_back(session: Session) -> None:
@@ -136,7 +136,7 @@ def test_another_run_with_the_same_system_prompt_goes_on_too(tmp_path: Path) -> 
             assert "Remember 17." in str(view.view())
             assert view.view()[-1] is not None
         assert "What was it?" in str(view.view())
-        assert not session.acts()
+        assert not session.operations()
 
 
 class Named(WireDialect):
@@ -190,8 +190,8 @@ def test_a_window_that_each_step_fills_again_is_folded_again_and_again(session: 
         talk += [asked(f"And {step}? {'please ' * 1_800}")]
         view.take(talk)
         check_pairs(view.view())
-        assert session.plan().tokens <= session.room
-    pivots = [act for act in session.acts() if act.kind == "pivot"]
+        assert session.plan().tokens <= session.usable
+    pivots = [act for act in session.operations() if act.kind == "pivot"]
     assert len(pivots) > 4
 
 
@@ -216,7 +216,7 @@ def test_a_refusal_for_length_is_followed_by_a_shorter_request(tmp_path: Path) -
                 )
             return "well"
 
-        ask = fitting(model, session=session, at="shown")
+        ask = fit_calls(model, session=session, argument="shown")
         assert ask(talk) == "well"
         assert len(sizes) == 2
         assert session.limit is not None
@@ -230,8 +230,8 @@ def test_other_errors_are_the_callers(session: Session) -> None:
         raise TooLong("rate limit reached")
 
     with pytest.raises(TooLong):
-        fitting(model, session=session, at="shown")([asked("Go")])
-    assert not session.acts()
+        fit_calls(model, session=session, argument="shown")([asked("Go")])
+    assert not session.operations()
 
 
 def test_random_histories_with_restarts_and_rewinds_stay_whole(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_random_histories_with_restarts_and_rewinds_stay_whole(tmp_path: Path) -
                 view.take(talk)
                 shown = view.view()
                 check_pairs(shown)
-                assert session.plan().tokens <= session.room
+                assert session.plan().tokens <= session.usable
 
 
 def random_step(rng: random.Random, number: int, step: int) -> Talk:
@@ -322,5 +322,5 @@ def test_a_window_that_nobody_knows_is_an_error(tmp_path: Path) -> None:
     with foldmark.open(tmp_path / "agent.db") as session:
         view = following(session)
         view.take(talked("Go"))
-        with pytest.raises(foldmark.BadPolicy, match="no window is known"):
+        with pytest.raises(foldmark.BadPolicy, match="context window is unknown"):
             view.view()

@@ -34,10 +34,10 @@ COMPACTION = CompactionRequest(viewer=VIEWER, session="s", auto=True, context=("
 VIEW = VIEWER.view()
 # How a runner asks at each point, and what it gives where there are no hooks.
 ASKED: dict[str, tuple[Callable[[HookRunner], object], object]] = {
-    "before_prune": (lambda runner: runner.kept(NOTHING), set()),
-    "before_compact": (lambda runner: runner.compaction(COMPACTION), (COMPACTION, None)),
+    "before_prune": (lambda runner: runner.protected_ordinals(NOTHING), set()),
+    "before_compact": (lambda runner: runner.change_request(COMPACTION), (COMPACTION, None)),
     "before_continue": (lambda runner: runner.may_continue("s"), True),
-    "on_view": (lambda runner: runner.view(VIEW), VIEW),
+    "on_view": (lambda runner: runner.change_view(VIEW), VIEW),
 }
 AT_EVERY_POINT = pytest.mark.parametrize("point", POINTS)
 
@@ -108,7 +108,7 @@ def test_parts_are_kept_by_ordinal_and_by_handle() -> None:
     answers: list[Any] = [[3, handle(26)], iter((4, "h1F ")), {5: "x"}, (n for n in (6,)), (), None]
     asked = [Hook("before_prune", lambda _, answer=answer: answer) for answer in answers]
     runner = Runner(*asked)
-    assert runner.kept(NOTHING) == {3, 26, 4, 31, 5, 6}
+    assert runner.protected_ordinals(NOTHING) == {3, 26, 4, 31, 5, 6}
     assert [hook.given for hook in asked] == [[NOTHING]] * len(asked)
     assert runner.problems == []
 
@@ -123,7 +123,7 @@ def test_each_hook_sees_the_compaction_as_the_one_before_left_it() -> None:
     asked = [Hook("before_compact", lambda _, change=change: change) for change in changes]
     with_context = replace(COMPACTION, context=("a", "b", "c"))
     with_prompt = replace(with_context, prompt="q")
-    assert Runner(*asked).compaction(COMPACTION) == (
+    assert Runner(*asked).change_request(COMPACTION) == (
         replace(with_prompt, context=("a", "b", "c", "d"), prompt=""),
         None,
     )
@@ -135,14 +135,14 @@ def test_the_first_veto_ends_a_compaction() -> None:
     first = Hook("before_compact", lambda _: CompactionChange(context=("b",)))
     second = Hook("before_compact", lambda _: CompactionChange(veto="not now", prompt="q"))
     third = Hook("before_compact", lambda _: CompactionChange(veto="never"))
-    changed, veto = Runner(first, second, third).compaction(COMPACTION)
+    changed, veto = Runner(first, second, third).change_request(COMPACTION)
     assert (changed, veto) == (replace(COMPACTION, context=("a", "b")), "not now")
     assert third.given == []
 
 
 def test_a_veto_without_words_is_a_veto() -> None:
     hook = Hook("before_compact", lambda _: CompactionChange(veto=""))
-    assert Runner(hook).compaction(COMPACTION) == (COMPACTION, "Hook gives no reason")
+    assert Runner(hook).change_request(COMPACTION) == (COMPACTION, "Hook gives no reason")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_each_hook_sees_the_view_of_the_one_before() -> None:
         Hook("on_view", lambda _: None),
         Hook("on_view", lambda view: replace(view, tokens=view.tokens * 10)),
     ]
-    assert Runner(*asked).view(VIEW) == replace(VIEW, tokens=(VIEW.tokens + 1) * 10)
+    assert Runner(*asked).change_view(VIEW) == replace(VIEW, tokens=(VIEW.tokens + 1) * 10)
 
 
 def test_one_object_may_have_all_methods_async_or_not() -> None:
@@ -182,10 +182,10 @@ def test_one_object_may_have_all_methods_async_or_not() -> None:
             return replace(view, tokens=5)
 
     runner = Runner(Both())
-    assert runner.kept(NOTHING) == {7}
-    assert runner.compaction(COMPACTION) == (replace(COMPACTION, prompt="p!"), None)
+    assert runner.protected_ordinals(NOTHING) == {7}
+    assert runner.change_request(COMPACTION) == (replace(COMPACTION, prompt="p!"), None)
     assert not runner.may_continue("s")
-    assert runner.view(VIEW).tokens == 5
+    assert runner.change_view(VIEW).tokens == 5
     assert runner.problems == []
 
 
@@ -272,7 +272,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("on_view", VIEW.messages, "not a View"),
     ("on_view", replace(VIEW, messages=[]), "fields"),
     ("on_view", replace(VIEW, messages=("hello",)), "messages"),
-    ("on_view", replace(VIEW, places=("1",)), "places"),
+    ("on_view", replace(VIEW, indexes=("1",)), "indexes"),
     ("on_view", replace(VIEW, tokens=None), "tokens"),
     ("on_view", replace(VIEW, pivot=1), "pivot"),
 ]
@@ -300,7 +300,7 @@ def test_a_method_that_cannot_be_called_is_reported() -> None:
 
     runner = Runner(Odd(), Odd)
     assert runner.may_continue("s")
-    assert runner.view(VIEW) == VIEW
+    assert runner.change_view(VIEW) == VIEW
     assert [(name, point) for name, point, _ in runner.problems] == [
         ("Odd", "before_continue"),
         ("Odd", "before_continue"),
@@ -336,9 +336,9 @@ def test_other_hooks_are_asked_beside_one_that_hangs(gate: threading.Event) -> N
     hanging = Hook("before_prune", lambda _: [2] if gate.wait(SOON) else None)
     other = Hook("before_prune", lambda _: [1])
     runner = Runner(hanging, other, seconds=SHORT)
-    runner.kept(NOTHING)
+    runner.protected_ordinals(NOTHING)
     runner._seconds = SOON  # pyright: ignore[reportPrivateUsage]
-    assert runner.kept(NOTHING) == {1}
+    assert runner.protected_ordinals(NOTHING) == {1}
     assert len(hook_threads()) == 1
 
 
@@ -364,7 +364,7 @@ def test_an_answer_that_hangs_while_it_is_read_is_a_hook_that_hangs(gate: thread
         gate.wait(SOON)
 
     runner = Runner(Hook("before_prune", slowly), seconds=SHORT)
-    assert runner.kept(NOTHING) == set()
+    assert runner.protected_ordinals(NOTHING) == set()
     assert [words for *_, words in runner.problems] == ["took longer than 0.05 s"]
 
 
@@ -416,9 +416,9 @@ x = offered:Veto
 """
 FIND = """
 import logging
-from foldmark.session.hooks import HookRunner, found_hooks
+from foldmark.session.hooks import HookRunner, installed_hooks
 logging.basicConfig(format="%(levelname)s %(name)s %(message)s")
-hooks = found_hooks()
+hooks = installed_hooks()
 print([getattr(hook, "__name__", type(hook).__name__) for hook in hooks])
 print(HookRunner(hooks[:1], report=print).may_continue("s"))
 """

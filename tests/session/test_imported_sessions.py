@@ -35,16 +35,16 @@ from foldmark.store.store import Store
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.build import (
     FormatReader,
-    Opened,
-    Pruned,
-    Reverted,
+    OutputsPruned,
+    SessionOpened,
+    SessionReverted,
     Step,
     assistant_message,
     user_message,
 )
-from foldmark.transcripts.read import Sessions
-from foldmark.wire.codec import Answer
-from foldmark.wire.pairing import Late, settled
+from foldmark.transcripts.read import SessionCollector
+from foldmark.wire.codec import ReadResult
+from foldmark.wire.pairing import LateResult, settle_call
 from tests.support.session_strategies import sessions
 from tests.support.store_engines import new_database
 from tests.support.stored_sessions import bytes_of, opened, plain, work
@@ -77,18 +77,20 @@ def steps(draw: st.DrawFn) -> list[Step]:
             calls += [part.call_id or "" for part in parts if isinstance(part, ToolPart)]
             made.append(assistant_message(name, parts, number + 1))
         elif kind == 7 and calls:
-            answer = Answer(call_id=draw(st.sampled_from(calls)), output=f"late {name}\n" * 20)
-            made.append(Late(answer=answer, key="test", at=number + 1))
+            answer = ReadResult(call_id=draw(st.sampled_from(calls)), output=f"late {name}\n" * 20)
+            made.append(LateResult(result=answer, key="test", at=number + 1))
         elif kind == 8 and calls:
             chosen = draw(st.lists(st.sampled_from(calls), max_size=4))
-            made.append(Pruned(calls=(*chosen, "unknown"), at=draw(st.sampled_from((None, 77)))))
+            made.append(
+                OutputsPruned(calls=(*chosen, "unknown"), at=draw(st.sampled_from((None, 77))))
+            )
         elif kind == 9:
             tail = draw(st.sampled_from([None, "gone", *names[-6:]]))
             made += folded(name, tail)
             names.append(f"{name}-summary")
             continue
         else:
-            made.append(Reverted(message=draw(st.sampled_from([None, "gone", *names[-8:]]))))
+            made.append(SessionReverted(message=draw(st.sampled_from([None, "gone", *names[-8:]]))))
             made.append(user_message(name, (TextPart(text=f"Rather {name}"),), None))
         if isinstance(made[-1], Message):
             names.append(name)
@@ -98,8 +100,10 @@ def steps(draw: st.DrawFn) -> list[Step]:
 def folded(name: str, tail: str | None) -> list[Step]:
     """A compaction as a format tells it."""
     reader = FormatReader("test")
-    reader.talk.fold(name, (TextPart(text=f"So far {name}"),), None, auto=True, tail=tail)
-    return [step for step in reader.end() if isinstance(step, Message)]
+    reader.conversation.add_compaction(
+        name, (TextPart(text=f"So far {name}"),), None, auto=True, tail=tail
+    )
+    return [step for step in reader.final_steps() if isinstance(step, Message)]
 
 
 @st.composite
@@ -117,32 +121,32 @@ def calling(draw: st.DrawFn, number: int) -> tuple[AnyPart, ...]:
 def fill(store: Store, name: str, told_steps: Iterable[Step]) -> None:
     """Tell a session from its beginning, new or not."""
     with store.engine.writing():
-        row = store.find(name) or store.begin(SessionInfo(id=name), FOLDMARK.estimate)
+        row = store.find(name) or store.insert_session(SessionInfo(id=name), FOLDMARK.estimate)
         held = SessionImport(store.engine, row, COUNT)
         for step in told_steps:
             match step:
                 case Message():
-                    held.take(step)
-                case Late(answer=answer):
-                    held.settle(
+                    held.add(step)
+                case LateResult(result=answer):
+                    held.add_result(
                         answer.call_id,
-                        lambda part, late=step: settled(part, late.answer, late.key, late.at),
+                        lambda part, late=step: settle_call(part, late.result, late.key, late.at),
                     )
-                case Pruned():
+                case OutputsPruned():
                     held.prune(step.calls, step.at)
-                case Reverted():
+                case SessionReverted():
                     held.revert(step.message)
-                case Opened():
+                case SessionOpened():
                     pass
         held.finish()
 
 
 def collected(told_steps: Iterable[Step]) -> list[Message]:
     """The same steps put together without a store."""
-    together = Sessions("opencode")
-    together.take(Opened(info=SessionInfo(id="s")))
+    together = SessionCollector("opencode")
+    together.add(SessionOpened(info=SessionInfo(id="s")))
     for step in told_steps:
-        together.take(step)
+        together.add(step)
     return list(together.transcripts()[0].messages)
 
 
@@ -160,7 +164,7 @@ def grows(where: str, told_steps: Sequence[Step], cuts: Iterable[float]) -> None
     with opened(where, once, policy=OPENCODE) as session:
         log = Log(counter(OPENCODE.estimate), collected(told_steps))
         assert bytes_of(session.view()) == bytes_of(
-            Viewer(log, OPENCODE, usable=session.room).view()
+            Viewer(log, OPENCODE, usable=session.usable).view()
         )
         assert list(session.export(reverted=False).messages) == collected(told_steps)
 
@@ -269,9 +273,9 @@ def test_what_is_written_at_once_and_what_is_read_back_make_no_difference(
     made = generate(seed, messages=250, pivots=True, window=30_000).messages
     with Store.open(where, durable=False) as store:
         fill(store, "held", made)
-        monkeypatch.setattr("foldmark.store.importing._MOST_BYTES", 0)
+        monkeypatch.setattr("foldmark.store.importing._MAX_BATCH_BYTES", 0)
         fill(store, "read", made)
-        assert len(store.acts(store.named("read").key, "pivot")) > 2
+        assert len(store.operations(store.resolve("read").key, "pivot")) > 2
     held, read = told(where, "held"), told(where, "read")
     held["export"]["info"] = read["export"]["info"] = None
     held["row"], read["row"] = held["row"][1:], read["row"][1:]

@@ -52,7 +52,7 @@ def test_what_could_not_be_read_again_is_not_written(where: str, wrong: Wrong) -
 
 @pytest.mark.parametrize("name", ["", " ", "a\0b", "a\ud800"])
 def test_a_session_cannot_have_any_id(where: str, name: str) -> None:
-    with pytest.raises(foldmark.BadInput, match="cannot be the id"):
+    with pytest.raises(foldmark.BadInput, match="cannot be a session id"):
         foldmark.open(where, session=name)
 
 
@@ -70,7 +70,7 @@ def test_a_result_that_comes_after_its_call_was_folded_is_kept(where: str) -> No
         assert [hit.state for hit in session.search("zebra")] == ["folded"]
         assert session.recall("h1") == "here is the zebra"
         assert session.events()[-1].kind == "part.written"
-        with pytest.raises(foldmark.BadInput, match="none does"):
+        with pytest.raises(foldmark.BadInput, match="there are no open calls"):
             session.result("late", "again")
 
 
@@ -82,9 +82,9 @@ def test_what_a_revert_hides_is_found_as_such_and_can_be_gone_back_to(where: str
         with pytest.raises(foldmark.BadInput, match="no message"):
             session.fork("h4")
         session.revert("h4")
-        assert session.view().places == (0, 1, 2, 3, 4)
+        assert session.view().indexes == (0, 1, 2, 3, 4)
         session.undo()
-        assert session.view().places == (0, 1)
+        assert session.view().indexes == (0, 1)
 
 
 def test_coloured_output_is_found_by_its_words(where: str) -> None:
@@ -98,7 +98,7 @@ def test_coloured_output_is_found_by_its_words(where: str) -> None:
 def test_views_of_thousands_of_like_messages_are_compared_at_once() -> None:
     def view(texts: list[str]) -> View:
         shown: list[PromptMessage] = [UserMessage(content=(Text(text=text),)) for text in texts]
-        return View(messages=tuple(shown), places=(), tokens=len(texts), pivot=None)
+        return View(messages=tuple(shown), indexes=(), tokens=len(texts), pivot=None)
 
     old = ["ok", "fine"] * 4_000
     new = [*old[:100], "summary", *old[5_000:]]

@@ -7,11 +7,11 @@ from foldmark.model.messages import FilePart, TextPart
 from foldmark.model.prompt_messages import ToolMessage, UserMessage
 from foldmark.policy import OPENCODE
 from tests.support.compacted_sessions import NO_PRUNE, pivots, said_for_the_user
-from tests.support.failing_models import asked_texts
+from tests.support.failing_models import prompt_texts
 from tests.support.session_strategies import PNG
 from tests.support.stored_sessions import opened, step
 
-GO_ON = OPENCODE.compact.resume
+CONTINUE = OPENCODE.compact.resume
 
 
 class MayNot:
@@ -30,7 +30,7 @@ def mid_work(session: foldmark.Session) -> None:
 @pytest.mark.parametrize(
     ("auto", "finished", "hooks", "said"),
     [
-        (True, False, [], [GO_ON]),
+        (True, False, [], [CONTINUE]),
         (True, False, [MayNot()], []),
         (True, True, [], []),
         (False, False, [], []),
@@ -69,5 +69,5 @@ def test_a_request_that_overflowed_is_said_again_with_its_files_named(where: str
         last = session.export().messages[-1]
         texts = [part.text for part in last.parts if isinstance(part, TextPart)]
         assert texts == ["And what is this?", "[Attached image/png: shot.png]"]
-        assert asked_texts(session.view().messages[-1:]) == texts
+        assert prompt_texts(session.view().messages[-1:]) == texts
         assert said_for_the_user(session) == []

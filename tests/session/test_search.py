@@ -75,7 +75,7 @@ FOUND: dict[str, set[int]] = {
 
 
 def handles(session: foldmark.Session, query: str, most: int = 50) -> set[str]:
-    return {found.handle for found in session.search(query, most=most)}
+    return {found.handle for found in session.search(query, limit=most)}
 
 
 def said(number: int, text: str) -> Message:
@@ -101,8 +101,8 @@ def test_exact_matches_come_first_then_the_newest(where: str) -> None:
     fill(where, [said(number, text) for number, text in enumerate(texts)])
     with opened(where, "s") as session:
         assert [found.place for found in session.search("mill wheel")] == [2, 0, 3, 1]
-        assert [found.place for found in session.search("mill wheel", most=1)] == [2]
-        assert session.search("mill wheel", most=0) == []
+        assert [found.place for found in session.search("mill wheel", limit=1)] == [2]
+        assert session.search("mill wheel", limit=0) == []
         assert session.search("mill wheel")[0].snippet == "mill wheel again"
 
 
@@ -110,7 +110,7 @@ def test_what_is_told_of_a_find(where: str) -> None:
     with opened(where, "s") as session:
         work(session, words=("zebra", "lynx"))
         session.prune()
-        found = {hit.handle: hit for hit in session.search("zebra", most=100)}
+        found = {hit.handle: hit for hit in session.search("zebra", limit=100)}
         assert len(found) == 15
         assert {hit.state for hit in found.values()} == {"pruned", "shown"}
         for name, hit in found.items():
@@ -118,12 +118,12 @@ def test_what_is_told_of_a_find(where: str) -> None:
             assert "zebra" in hit.snippet
             assert "zebra" in session.recall(name)
         session.compact("All about a lion.")
-        states = {hit.state for hit in session.search("zebra", most=100)}
+        states = {hit.state for hit in session.search("zebra", limit=100)}
         assert states >= {"folded"}
         assert [hit.state for hit in session.search("lion")] == ["shown"]
         session.undo()
         session.undo()
-        assert {hit.state for hit in session.search("zebra", most=100)} == {"shown"}
+        assert {hit.state for hit in session.search("zebra", limit=100)} == {"shown"}
 
 
 def test_hidden_words_are_found(where: str) -> None:
@@ -195,7 +195,7 @@ def test_what_stands_beside_the_parts_does_not_crowd_out_what_is_in_them(where: 
     ]
     fill(where, messages)
     with opened(where, "s") as session:
-        assert [found.place for found in session.search("mill", most=1)] == [0]
+        assert [found.place for found in session.search("mill", limit=1)] == [0]
 
 
 def test_inputs_outputs_and_names_of_files_are_found_and_their_bytes_are_not(where: str) -> None:
@@ -278,7 +278,7 @@ def test_both_engines_find_the_same(
             for message in messages[first:]:
                 session.user(message) if message.is_user else session.record(message)
             found.append([handles(session, query) for query in asked])
-            hits = [hit for query in asked for hit in session.search(query, most=50)]
+            hits = [hit for query in asked for hit in session.search(query, limit=50)]
             assert all(session.recall(hit.handle) is not None for hit in hits)
     assert found[0] == found[1]
 

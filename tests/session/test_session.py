@@ -83,13 +83,13 @@ def test_a_queued_compaction_is_completed_once_and_by_its_number(where: str) -> 
         assert session.queue() == queued
         assert session.view().pivot is None
         with pytest.raises(foldmark.BadInput, match="not waiting"):
-            session.compact("Another.", act=queued.number + 1)
-        done = session.compact("The wheels turn.", act=queued.number)
+            session.compact("Another.", operation=queued.number + 1)
+        done = session.compact("The wheels turn.", operation=queued.number)
         assert done is not None
         assert (done.number, done.state) == (queued.number, "done")
         with pytest.raises(foldmark.BadInput, match="not waiting"):
-            session.compact("Again.", act=queued.number)
-        assert [act.kind for act in session.acts()] == ["pivot"]
+            session.compact("Again.", operation=queued.number)
+        assert [act.kind for act in session.operations()] == ["pivot"]
 
 
 def test_an_automatic_compaction_is_none_where_the_policy_is_not(where: str) -> None:

@@ -76,7 +76,7 @@ def test_overflow_asks_for_the_threshold_of_the_model() -> None:
 
 @pytest.mark.parametrize("threshold", [0, -1, -0.5, 1.5, 100.25])
 def test_a_threshold_that_makes_no_sense_is_refused(threshold: Threshold) -> None:
-    with pytest.raises(BadPolicy, match=r"threshold is .*fraction like 0\.8, or a number"):
+    with pytest.raises(BadPolicy, match=r"threshold is .*fraction like 0\.8 or a number"):
         FOLDMARK.adjusted(threshold=threshold)
 
 

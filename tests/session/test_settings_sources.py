@@ -19,7 +19,7 @@ from foldmark.session.settings import (
     USER_KEYS,
     Settings,
     load_settings,
-    shown_store,
+    masked_address,
     user_file,
 )
 from foldmark.tokens.budget import threshold_for
@@ -274,11 +274,11 @@ def test_a_file_can_be_named_and_the_nearest_is_not_read_then(
 
 def test_a_named_file_must_be_there_and_readable(folder: Path, tmp_path: Path) -> None:
     absent = str(tmp_path / "absent.toml")
-    assert refusal(folder, {"FOLDMARK_CONFIG": absent}) == f"{absent}: there is no such file"
+    assert refusal(folder, {"FOLDMARK_CONFIG": absent}) == f"{absent}: file not found; check FOLDMARK_CONFIG"
     said = refusal(folder, {"FOLDMARK_CONFIG": str(folder)})
     assert said.startswith(f"{folder}: cannot be read: ")
     bare = str(written(tmp_path, "[tool.other]\n", "pyproject.toml"))
-    assert refusal(folder, {"FOLDMARK_CONFIG": bare}).startswith(f"{bare}: there is no [tool.fold")
+    assert refusal(folder, {"FOLDMARK_CONFIG": bare}).startswith(f"{bare}: no [tool.fold")
 
 
 # --- what is wrong with a file -------------------------------------------------------------
@@ -287,12 +287,12 @@ def test_a_named_file_must_be_there_and_readable(folder: Path, tmp_path: Path) -
 def test_an_unknown_key_names_its_line_and_the_nearest(folder: Path) -> None:
     error = refused(folder, '# polcy = "x"\n\npolcy = "opencode"\n')
     assert str(error) == "foldmark.toml: line 3: unknown key 'polcy'; did you mean 'policy'?"
-    assert (error.source, error.place) == ("foldmark.toml", "line 3")
+    assert (error.source, error.location) == ("foldmark.toml", "line 3")
 
 
 def test_an_unknown_key_unlike_any_other_gets_the_list(folder: Path) -> None:
     said = str(refused(folder, "zzz = 1\n"))
-    assert said.startswith("foldmark.toml: line 1: unknown key 'zzz'; there are: store, model, ")
+    assert said.startswith("foldmark.toml: line 1: unknown key 'zzz'; valid keys: store, model, ")
     assert "did you mean" not in said
     assert all(key in said for key in Settings.__struct_fields__)
 
@@ -380,7 +380,7 @@ def test_a_date_is_of_no_keys_type(folder: Path, key: str) -> None:
     with pytest.raises(BadInput) as caught:
         load_settings(folder, {})
     error = caught.value
-    assert error.place == "line 2"
+    assert error.location == "line 2"
     assert re.match(rf"{key}: expected .+, got date$", error.cause)
 
 
@@ -423,7 +423,7 @@ def test_malformed_toml_names_its_line(folder: Path, text: str, line: int) -> No
 def test_other_bytes_than_text_and_endless_nesting_are_refused(folder: Path) -> None:
     assert str(refused(folder, "model = " + "[" * 100_000)) == "foldmark.toml: nested too deeply"
     (folder / "foldmark.toml").write_bytes(b"auto = true\nmodel = '\xff'\n")
-    assert refusal(folder) == "foldmark.toml: line 2: not UTF-8 text"
+    assert refusal(folder) == "foldmark.toml: line 2: not UTF-8 text; save it as UTF-8"
 
 
 def test_a_byte_order_mark_is_no_harm(folder: Path) -> None:
@@ -535,16 +535,16 @@ def test_a_path_in_a_file_begins_in_its_folder(
     ],
 )
 def test_a_store_is_shown_without_its_password(store: str, shown: str) -> None:
-    assert shown_store(store) == shown
+    assert masked_address(store) == shown
 
 
 @given(st.text(), st.text())
 def test_no_password_is_shown_whatever_is_in_it(before: str, after: str) -> None:
     password = f"x{before}{SECRET}{after}"
-    assert SECRET not in shown_store(f"postgresql://u:{password}@h/x")
-    assert SECRET not in shown_store(f"postgresql://h/x?password={password.replace('&', '')}")
+    assert SECRET not in masked_address(f"postgresql://u:{password}@h/x")
+    assert SECRET not in masked_address(f"postgresql://h/x?password={password.replace('&', '')}")
     escaped = password.replace("\\", "\\\\").replace("'", "\\'")
-    assert SECRET not in shown_store(f"host=h password='{escaped}'")
+    assert SECRET not in masked_address(f"host=h password='{escaped}'")
 
 
 def test_a_password_is_in_no_text_of_ours(folder: Path) -> None:

@@ -74,7 +74,7 @@ def test_chunks_pass_as_they_came_and_the_answer_is_recorded(
     session: foldmark.Session, wire: str
 ) -> None:
     held = chunks(wire)
-    passed = list(session.listen(held))
+    passed = list(session.record_stream(held))
     assert all(one is other for one, other in zip(passed, held, strict=True))
     whole = last(session)
     again = session.record(answer(wire).whole)
@@ -98,7 +98,7 @@ def test_the_async_form_does_the_same(session: foldmark.Session, wire: str) -> N
     held = chunks(wire)
 
     async def listened() -> list[Any]:
-        return [chunk async for chunk in session.alisten(given(held), wire)]
+        return [chunk async for chunk in session.arecord_stream(given(held), wire)]
 
     passed = asyncio.run(listened())
     assert all(one is other for one, other in zip(passed, held, strict=True))
@@ -115,7 +115,7 @@ def test_what_was_said_is_recorded_where_the_loop_is_left(
     session: foldmark.Session, wire: str
 ) -> None:
     held, heard = chunks(wire), 0
-    for chunk in session.listen(held):
+    for chunk in session.record_stream(held):
         heard += 1
         if WORDS[:4] in str(chunk):
             break
@@ -134,7 +134,7 @@ def test_an_async_loop_that_is_left_records_before_the_next_request(
     session: foldmark.Session, wire: str
 ) -> None:
     async def leave() -> list[Any]:
-        async for chunk in session.alisten(given(chunks(wire))):
+        async for chunk in session.arecord_stream(given(chunks(wire))):
             if WORDS[:4] in str(chunk):
                 break
         await session.auser("And?")
@@ -152,14 +152,14 @@ def test_an_error_that_comes_alone_is_passed_on_and_nothing_is_recorded(
 ) -> None:
     before = session.export()
     for error in ERRORS:
-        assert list(session.listen([error], wire)) == [error]
+        assert list(session.record_stream([error], wire)) == [error]
 
         def breaking(error: Any = error) -> Iterator[Any]:
             yield error
             raise ConnectionError("gone")
 
         with pytest.raises(ConnectionError) as raised:
-            list(session.listen(breaking(), wire))
+            list(session.record_stream(breaking(), wire))
         assert not hasattr(raised.value, "__notes__")
     assert session.export() == before
 
@@ -173,12 +173,12 @@ def test_an_error_in_the_middle_goes_on_when_what_was_said_is_recorded(
         raise ConnectionError("reset")
 
     with pytest.raises(ConnectionError, match="reset"):
-        list(session.listen(broken()))
+        list(session.record_stream(broken()))
     assert is_cut_off(session)
     assert said(last(session)).startswith(THINKS)
 
     async def listened() -> None:
-        async for _ in session.alisten(given(chunks(wire)[:-3], ConnectionError("reset"))):
+        async for _ in session.arecord_stream(given(chunks(wire)[:-3], ConnectionError("reset"))):
             pass
 
     before = last(session)
@@ -190,7 +190,7 @@ def test_an_error_in_the_middle_goes_on_when_what_was_said_is_recorded(
 
 def test_an_error_of_the_program_itself_leaves_what_was_said(session: foldmark.Session) -> None:
     def work() -> None:
-        for chunk in session.listen(chunks("anthropic")):
+        for chunk in session.record_stream(chunks("anthropic")):
             if WORDS[:4] in str(chunk):
                 raise ZeroDivisionError
 
@@ -210,7 +210,7 @@ def test_a_task_that_is_cancelled_leaves_what_was_said(session: foldmark.Session
         heard = asyncio.Event()
 
         async def listen() -> None:
-            async for chunk in session.alisten(stalled()):
+            async for chunk in session.arecord_stream(stalled()):
                 if WORDS[:4] in str(chunk):
                     heard.set()
 
@@ -228,13 +228,13 @@ def test_a_task_that_is_cancelled_leaves_what_was_said(session: foldmark.Session
 
 
 def test_a_stream_under_a_name_is_ended_by_closing_it(session: foldmark.Session) -> None:
-    stream = session.listen(chunks("gemini"))
+    stream = session.record_stream(chunks("gemini"))
     next(stream)
     stream.close()
     assert THINKS.startswith(said(last(session)))
 
     async def work() -> None:
-        async with session.alisten(given(chunks("gemini"))) as hearing:
+        async with session.arecord_stream(given(chunks("gemini"))) as hearing:
             async for _ in hearing:
                 break
             assert len(session.export().messages) == 2
@@ -247,7 +247,7 @@ def test_a_stream_under_a_name_is_ended_by_closing_it(session: foldmark.Session)
 
 
 def test_a_stream_that_is_left_when_all_was_said_is_whole(session: foldmark.Session) -> None:
-    for chunk in session.listen(answer("openai-chat").streamed):
+    for chunk in session.record_stream(answer("openai-chat").streamed):
         if chunk["choices"][0]["finish_reason"]:
             break
     assert not is_cut_off(session)
@@ -257,24 +257,24 @@ def test_a_stream_that_is_left_when_all_was_said_is_whole(session: foldmark.Sess
 @each_wire
 def test_nothing_is_recorded_where_nothing_was_said(session: foldmark.Session, wire: str) -> None:
     nothing: list[Any] = []
-    assert list(session.listen(nothing)) == list(session.listen(nothing, wire)) == []
+    assert list(session.record_stream(nothing)) == list(session.record_stream(nothing, wire)) == []
     if wire != "gemini":  # its first chunk says something
-        list(session.listen(answer(wire).streamed[:1]))
+        list(session.record_stream(answer(wire).streamed[:1]))
     assert len(session.export().messages) == 1
 
 
 def test_what_is_wrong_is_told_at_once(session: foldmark.Session) -> None:
     no_stream = cast("Any", 5)
-    with pytest.raises(foldmark.BadInput, match="there is no wire"):
-        session.listen([], "pigeon")
-    with pytest.raises(foldmark.BadInput, match="a stream is expected, not int"):
-        session.listen(no_stream)
-    with pytest.raises(foldmark.BadInput, match="use alisten"):
-        session.listen(cast("Any", given([])))
-    with pytest.raises(foldmark.BadInput, match="use listen"):
-        session.alisten(cast("Any", []))
-    with pytest.raises(foldmark.BadInput, match="no wire that is known"):
-        list(session.listen([{"a": 1}]))
+    with pytest.raises(foldmark.BadInput, match="unknown API format"):
+        session.record_stream([], "pigeon")
+    with pytest.raises(foldmark.BadInput, match="expected a stream, not int"):
+        session.record_stream(no_stream)
+    with pytest.raises(foldmark.BadInput, match="use arecord_stream"):
+        session.record_stream(cast("Any", given([])))
+    with pytest.raises(foldmark.BadInput, match="use record_stream"):
+        session.arecord_stream(cast("Any", []))
+    with pytest.raises(foldmark.BadInput, match="no known API format"):
+        list(session.record_stream([{"a": 1}]))
     assert len(session.export().messages) == 1
 
 
@@ -309,7 +309,7 @@ def test_helper_events_of_the_client_are_passed_on_and_say_nothing_twice(
     with wire_server(script=[WHOLE]) as server, client_of("anthropic", server) as client:
         asked["messages"] = session.messages("anthropic")
         with client.messages.stream(**asked) as stream:
-            kinds = {event.type for event in session.listen(stream)}
+            kinds = {event.type for event in session.record_stream(stream)}
             assert {"text", "thinking", "input_json", "message_stop"} <= kinds
             assert stream.get_final_message().content[0].thinking == THINKS
     assert said(last(session)) == THINKS + WORDS
@@ -325,7 +325,7 @@ def test_the_helpers_of_openai_are_listened_to_as_well(session: foldmark.Session
         asked["messages" if api == "chat" else "input"] = session.messages(wire)
         makes = client.chat.completions if api == "chat" else client.responses
         with makes.stream(**asked) as stream:
-            for _ in session.listen(stream):
+            for _ in session.record_stream(stream):
                 pass
     assert said(last(session)) == WORDS
     assert calls(session) == [call.given for call in CALLS]
@@ -335,7 +335,7 @@ def test_usage_is_recorded_where_the_last_chunk_tells_it(session: foldmark.Sessi
     async def ask(server: WireServer) -> None:
         client = async_client_of("openai-chat", server)
         asked: Any = {"model": "m", "messages": await session.amessages("openai-chat")}
-        async for _ in session.alisten(await client.chat.completions.create(**asked, **STREAMED)):
+        async for _ in session.arecord_stream(await client.chat.completions.create(**asked, **STREAMED)):
             pass
         await close_async(client)
 

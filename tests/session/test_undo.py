@@ -86,7 +86,7 @@ def test_what_was_queued_before_a_revert_and_completed_after_it_is_not_reverted(
         session.undo(queued.number)
         session.redo(queued.number)
         assert bytes_of(session.view()) == view
-        assert [act.state for act in session.acts()] == ["done", "done"]
+        assert [act.state for act in session.operations()] == ["done", "done"]
 
 
 def test_an_act_is_taken_back_as_long_as_any_revert_reaches_it(where: str) -> None:
@@ -99,7 +99,7 @@ def test_an_act_is_taken_back_as_long_as_any_revert_reaches_it(where: str) -> No
         session.user("Four")
         outer = session.revert(first.id)
         assert folded
-        assert [act.state for act in session.acts()] == ["reverted", "reverted", "done"]
+        assert [act.state for act in session.operations()] == ["reverted", "reverted", "done"]
         with pytest.raises(BadInput, match="is reverted"):
             session.undo(inner.number)
         with pytest.raises(BadInput, match="is reverted"):
@@ -107,9 +107,9 @@ def test_an_act_is_taken_back_as_long_as_any_revert_reaches_it(where: str) -> No
         session.undo(outer.number)
         session.redo(outer.number)
         session.undo()
-        assert [act.state for act in session.acts()] == ["reverted", "done", "undone"]
+        assert [act.state for act in session.operations()] == ["reverted", "done", "undone"]
         session.undo()
-        assert [act.state for act in session.acts()] == ["done", "undone", "undone"]
+        assert [act.state for act in session.operations()] == ["done", "undone", "undone"]
         assert session.view().pivot is not None
 
 
@@ -124,7 +124,7 @@ def test_going_back_to_a_hidden_message_shows_what_was_shown_there(where: str) -
         assert bytes_of(session.view()) == view
         session.undo()
         session.undo()
-        assert list(session.view().places) == [0, 1, 2]
+        assert list(session.view().indexes) == [0, 1, 2]
 
 
 def test_a_result_that_comes_after_a_revert_moves_no_handle(where: str) -> None:
@@ -164,7 +164,7 @@ def test_the_view_of_then_knows_what_was_undone_then(where: str) -> None:
         session.redo()
         assert bytes_of(session.view(before=third.number)) == plain
         assert session.diff(third.number).before == session.view(before=third.number).tokens
-        with pytest.raises(BadInput, match="has no act 9"):
+        with pytest.raises(BadInput, match="has no operation 9"):
             session.view(before=9)
 
 
@@ -174,12 +174,12 @@ def test_what_cannot_be_taken_back_is_told(where: str) -> None:
         for asked, words in (
             (session.undo, "nothing to undo"),
             (session.redo, "nothing to redo"),
-            (lambda: session.undo(1), "has no act 1"),
+            (lambda: session.undo(1), "has no operation 1"),
             (lambda: session.revert("nobody"), "no message 'nobody'"),
             (lambda: session.recall("h9"), "no handle"),
             (lambda: session.recall("nothing"), "no handle"),
             (lambda: session.result("c", "x"), "no call 'c' waits"),
-            (lambda: session.compact(" "), "must not be empty"),
+            (lambda: session.compact(" "), "summary is empty"),
         ):
             with pytest.raises(BadInput, match=words):
                 asked()

@@ -83,7 +83,7 @@ class Driver:
             assert encode(held.message) == data
         for number, view in self.before.items():
             assert bytes_of(session.view(before=number)) == view, f"before act {number}"
-        while any(act.kind == "revert" and act.in_force for act in session.acts()):
+        while any(act.kind == "revert" and act.in_force for act in session.operations()):
             session.undo()
         told_now = {message.id for message in session.export(reverted=False).messages}
         assert len(told_now) >= len(self.written)
@@ -118,7 +118,7 @@ class Driver:
             return
         self.waiting.remove((name, place))
         # The view of then shows it too: places do not change, messages may come to their end.
-        acts = {act.number: act.place for act in self.session.acts()}
+        acts = {act.number: act.place for act in self.session.operations()}
         self.before = {n: view for n, view in self.before.items() if acts[n] <= place}
 
     def _settle(self, name: str, place: int, output: str) -> None:
@@ -190,10 +190,10 @@ class Driver:
             self._act(lambda: self.session.revert(names[number * 7 % len(names)]))
 
     def _act(self, act: Callable[[], Operation | None]) -> None:
-        view, acts = bytes_of(self.session.view()), len(self.session.acts())
+        view, acts = bytes_of(self.session.view()), len(self.session.operations())
         done = act()
         if done is not None:
-            if len(self.session.acts()) > acts:  # not one that was queued before
+            if len(self.session.operations()) > acts:  # not one that was queued before
                 self.before[done.number] = view
             self.fresh = done.number, view
 
@@ -204,7 +204,7 @@ class Driver:
         try:
             act = self.session.undo()
         except BadInput:
-            assert not any(act.in_force for act in self.session.acts())
+            assert not any(act.in_force for act in self.session.operations())
             return
         assert not act.in_force
         if fresh is not None:
@@ -225,11 +225,11 @@ class Driver:
         self.fresh = None
 
     def do_undo_one(self, number: int) -> None:
-        found = [act.number for act in self.session.acts() if act.in_force]
+        found = [act.number for act in self.session.operations() if act.in_force]
         self._switch(found, number, self.session.undo, self.session.redo)
 
     def do_redo_one(self, number: int) -> None:
-        acts = self.session.acts()
+        acts = self.session.operations()
         found = [act.number for act in acts if act.undone is not None and act.reverted is None]
         self._switch(found, number, self.session.redo, self.session.undo)
 
@@ -284,7 +284,7 @@ class Driver:
             fork.user("Only in the fork")
             fork.compact("A summary of the fork")
             fork.undo()
-            fork.undo() if any(act.in_force for act in fork.acts()) else None
+            fork.undo() if any(act.in_force for act in fork.operations()) else None
         assert told(self.session.view()) == view
 
     def do_go_on_in_fork(self, number: int) -> None:
@@ -314,4 +314,4 @@ class Driver:
 
 
 def told(view: View) -> tuple[bytes, tuple[int, ...], int]:
-    return bytes_of(view), view.places, view.tokens
+    return bytes_of(view), view.indexes, view.tokens

@@ -21,7 +21,7 @@ from foldmark.model import events
 from foldmark.model.messages import Message
 from foldmark.testing import ScriptedModel
 from tests.support.compacted_sessions import NO_PRUNE, end_leases, pivots, shown_text, when_asked
-from tests.support.failing_models import FaultyModel, GatedModel, ask_text, asked_texts, notes
+from tests.support.failing_models import FaultyModel, GatedModel, request_text, prompt_texts, notes
 from tests.support.processes import LIMIT, members, together
 from tests.support.stored_sessions import bytes_of, opened, work
 from tests.support.view_rules import MARKER, assert_valid
@@ -65,7 +65,7 @@ def test_an_abort_ends_an_awaited_compaction(where: str) -> None:
 
     async def run(session: foldmark.Session) -> None:
         task = asyncio.create_task(session.acompact())
-        while not model.asked.is_set():
+        while not model.was_asked.is_set():
             await asyncio.sleep(0.01)
         await session.aabort()
         with pytest.raises(Aborted):
@@ -134,7 +134,7 @@ def test_a_cancelled_task_leaves_a_cancelled_marker(where: str) -> None:
 
     async def run(session: foldmark.Session) -> None:
         task = asyncio.create_task(session.amessages())
-        while not model.asked.is_set():
+        while not model.was_asked.is_set():
             await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -177,7 +177,7 @@ def test_a_task_that_is_cancelled_before_the_model_is_asked_leaves_nothing_that_
     with opened(where, "s", summarizer=model, hooks=[hook]) as session:
         before = before_of(session)
         asyncio.run(run(session))
-        assert model.asks == []
+        assert model.requests == []
         cancelled_only(session, *before)
 
 
@@ -260,14 +260,14 @@ def test_what_is_said_while_a_model_is_waited_for_stays_word_for_word(where: str
         act = session.compact()
         thread.join(LIMIT)
         assert act is not None
-        texts = asked_texts(session.view().messages)
+        texts = prompt_texts(session.view().messages)
         assert texts[-4:] == [said[0], "I mind it.", said[1], said[2]]
-        assert all(text not in ask_text(ask) for text in said for ask in model.asks)
+        assert all(text not in request_text(ask) for text in said for ask in model.requests)
         assert_valid(session.messages())
         with opened(where, "s") as other:
             assert bytes_of(other.view()) == bytes_of(session.view())
         session.undo()
-        assert asked_texts(session.view().messages)[-4:] == texts[-4:]
+        assert prompt_texts(session.view().messages)[-4:] == texts[-4:]
 
 
 def test_an_event_loop_goes_on_while_a_model_is_waited_for(where: str) -> None:
@@ -275,12 +275,12 @@ def test_an_event_loop_goes_on_while_a_model_is_waited_for(where: str) -> None:
 
     async def run(session: foldmark.Session) -> None:
         task = asyncio.create_task(session.acompact())
-        while not model.asked.is_set():
+        while not model.was_asked.is_set():
             await asyncio.sleep(0.01)
         await session.auser("And mind the pond!")
         model.gate.set()
         assert await task is not None
-        assert asked_texts(session.view().messages)[-1] == "And mind the pond!"
+        assert prompt_texts(session.view().messages)[-1] == "And mind the pond!"
 
     with opened(where, "s", summarizer=model) as session:
         work(session)
@@ -306,7 +306,7 @@ def test_threads_that_compact_at_once_make_one_pivot(where: str, *, by_hand: boo
 
         with ThreadPoolExecutor(4) as pool:
             jobs = [pool.submit(compact) for _ in range(4)]
-            assert model.asked.wait(LIMIT)
+            assert model.was_asked.wait(LIMIT)
             time.sleep(0.1)  # the others come to where they must wait
             model.gate.set()
             results = [job.result(LIMIT) for job in jobs]
@@ -355,7 +355,7 @@ def test_a_blocking_call_beside_an_awaited_compaction_is_refused_and_blocks_noth
 
     async def run(session: foldmark.Session) -> None:
         task = asyncio.create_task(session.acompact())
-        while not model.asked.is_set():
+        while not model.was_asked.is_set():
             await asyncio.sleep(0.01)
         with pytest.raises(BadInput, match="async form"):
             session.messages()
@@ -380,7 +380,7 @@ def compact_together(line: Connection, start: Barrier, number: int, where: str) 
         else:
             session.messages()
         session.release()
-        return asked_texts(session.view().messages)
+        return prompt_texts(session.view().messages)
 
 
 def test_processes_that_compact_at_once_make_one_pivot(where: str) -> None:
@@ -402,7 +402,7 @@ def hang(line: Connection, where: str, way: str) -> None:
     with opened(where, "s", summarizer=model, policy=NO_PRUNE) as session:
         if way == "queued":
             session.queue(instructions="the pond")
-        session.compact(act=1) if way == "queued" else session.messages()
+        session.compact(operation=1) if way == "queued" else session.messages()
 
 
 @pytest.mark.parametrize("way", ["queued", "by itself"])
@@ -422,8 +422,8 @@ def test_a_kill_during_the_models_call_leaves_a_marker_that_the_next_process_com
         session.user("Still there?")
         session.messages()
         assert [(act.number, act.state) for act in pivots(session)] == [(waits.number, "done")]
-        assert asked_texts(session.view().messages)[-1] == "Still there?"
-        assert ("the pond" in ask_text(model.asks[-1])) == (way == "queued")
+        assert prompt_texts(session.view().messages)[-1] == "Still there?"
+        assert ("the pond" in request_text(model.requests[-1])) == (way == "queued")
 
 
 def test_a_store_that_cannot_be_written_leaves_the_error_and_a_marker_that_waits(

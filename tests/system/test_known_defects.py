@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import foldmark
-from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.pivot import MessageIds, marker_message, summary_message
 from foldmark.errors import Aborted, CompactionStopped
 from foldmark.log.log import Log, marker_part
 from foldmark.log.view import Viewer
@@ -29,8 +29,8 @@ from tests.support.compacted_sessions import (
     shown_text,
     when_asked,
 )
-from tests.support.compaction_dialogue import Trial, user, worked
-from tests.support.failing_models import FaultyModel, GatedModel, ask_tokens, asked_texts
+from tests.support.compaction_dialogue import Trial, user, work_session
+from tests.support.failing_models import FaultyModel, GatedModel, window_tokens, prompt_texts
 from tests.support.stored_sessions import opened, step, work
 from tests.support.view_rules import MARKER, assert_valid
 
@@ -58,11 +58,11 @@ def failed_once(store: str) -> foldmark.Session:
 def test_the_prompt_after_a_failed_compaction_is_shown_and_answered(store: str) -> None:
     with failed_once(store) as session:
         session.user("What is the wheel made of?")
-        assert asked_texts(session.messages())[-1] == "What is the wheel made of?"
+        assert prompt_texts(session.messages())[-1] == "What is the wheel made of?"
         answered = session.record("Of oak.")
         assert isinstance(answered.info, AssistantInfo)
         assert not answered.info.summary
-        assert asked_texts(session.messages())[-2:] == ["What is the wheel made of?", "Of oak."]
+        assert prompt_texts(session.messages())[-2:] == ["What is the wheel made of?", "Of oak."]
 
 
 def test_a_summary_belongs_to_its_marker_whatever_was_said_since(store: str) -> None:
@@ -76,7 +76,7 @@ def test_a_summary_belongs_to_its_marker_whatever_was_said_since(store: str) -> 
         summary = next(m for m in messages if isinstance(m.info, AssistantInfo) and m.info.summary)
         assert isinstance(summary.info, AssistantInfo)
         assert summary.info.parent_id == marker.id
-        assert asked_texts(session.messages())[-1] == "What is the wheel made of?"
+        assert prompt_texts(session.messages())[-1] == "What is the wheel made of?"
 
 
 # --- 2. no breaker --------------------------------------------------------------------------------
@@ -133,14 +133,14 @@ def test_a_failed_marker_is_in_no_request(store: str, wire: str) -> None:
 
 
 def test_a_tail_that_is_not_there_brings_nothing_back() -> None:
-    made = Made(session="s", message="marker", part="p", at=1)
+    made = MessageIds(session="s", message="marker", part="p", at=1)
     pivot = [
         marker_message(made, auto=True, tail_start="msg_that_never_was"),
         summary_message(replace(made, message="summary"), "All was mended.", marker="marker"),
     ]
-    log = Log(by_classes, [*worked(10), *pivot, user("And now?", 9)])
+    log = Log(by_classes, [*work_session(10), *pivot, user("And now?", 9)])
     view = Viewer(log, FOLDMARK, usable=50_000).view()
-    assert len(view.places) == 3
+    assert len(view.indexes) == 3
     assert view.tokens < 300
     assert_valid(view.messages)
 
@@ -183,7 +183,7 @@ def test_a_provider_that_reports_too_little_is_not_believed(store: str) -> None:
         session.user("Mend the mill")
         for number in range(40):
             assert session.messages()
-            assert session.view().tokens <= session.room
+            assert session.view().tokens <= session.usable
             session.record(f"I look at {number}. {'word ' * 400}", tokens=little)
             session.user("On.")
         assert pivots(session)
@@ -195,13 +195,13 @@ def test_a_provider_that_reports_too_little_is_not_believed(store: str) -> None:
 @pytest.mark.parametrize("name", ["good", "overflow", "empty"])
 def test_a_history_of_any_length_is_folded_in_requests_that_fit(name: str) -> None:
     limit = Limit(context=8_000, output=1_000)
-    trial = Trial(worked(300, 60), limit)
+    trial = Trial(work_session(300, 60), limit)
     assert trial.viewer.tokens > 8 * limit.context
     made = trial.run(name)
     assert made.text.strip()
-    assert trial.asks
-    assert len(trial.asks) <= FOLDMARK.compact.calls
-    assert all(ask_tokens(ask, by_classes) <= limit.context for ask in trial.asks)
+    assert trial.requests
+    assert len(trial.requests) <= FOLDMARK.compact.calls
+    assert all(window_tokens(ask, by_classes) <= limit.context for ask in trial.requests)
 
 
 # --- 10. an output limit as large as the context --------------------------------------------------
@@ -215,7 +215,7 @@ def test_an_output_limit_as_large_as_the_context_leaves_a_window_to_work_in(stor
         for number in range(40):
             session.messages()
             step(session, f"c{number}", "wheel\n" * 200, f"w{number}.py")
-        assert len(session.acts()) <= 4
+        assert len(session.operations()) <= 4
 
 
 # --- 11. a split turn -----------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_after_a_split_turn_roles_alternate_and_the_request_stands_by_itself(sto
         assert act.tail > 0  # the turn was split
         assert_valid(shown)
         by_user = [
-            text for message in shown if message.role == "user" for text in asked_texts([message])
+            text for message in shown if message.role == "user" for text in prompt_texts([message])
         ]
         assert any("Mend the mill, and mind the pond" in text for text in by_user)
 
@@ -248,7 +248,7 @@ def test_a_picture_costs_what_a_picture_costs_and_is_not_sent_again_at_any_size(
         session.user([TextPart(text="What is this?"), picture])
         assert session.tokens < 20_000
         session.messages()
-        assert session.acts() == []
+        assert session.operations() == []
         session.record("A wheel.")
         work(session, 40)
         session.compact()
