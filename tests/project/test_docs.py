@@ -18,7 +18,7 @@ from foldmark.model.events import KINDS
 from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK, PRESETS, Policy
 from foldmark.session.settings import Settings, load_settings
-from tests.support.cli_program import printed
+from tests.support.cli_program import output_of
 from tests.support.markdown_pages import blocks, check_arguments, commands, run_page
 from tests.support.stored_transcripts import Lines, write
 
@@ -112,7 +112,7 @@ def test_data_in_a_page_is_well_formed(path: Path, tmp_path: Path) -> None:
 def test_a_page_that_says_what_is_not_so_is_found_out(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("Text\n\n```python\nx = 1\n```\n\n```python\nprint(x + 1)  # -> 3\n```\n")
-    with pytest.raises(AssertionError, match=r"page.md: line 8 on: '3' is not printed in '2"):
+    with pytest.raises(AssertionError, match=r"page.md: line 8 on: '3' is not output_of in '2"):
         run_page(page, tmp_path)
     page.write_text("```sh\nfoldmark show nobody --store none.db\n```\n")
     with pytest.raises(AssertionError, match="foldmark show nobody"):
@@ -247,7 +247,7 @@ def test_the_page_of_the_command_line_has_every_option_of_the_help() -> None:
     )
     assert len(sections) > 15
     for name, section in sections.items():
-        help_text = printed(name, "--help")
+        help_text = output_of(name, "--help")
         options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", help_text)) - {"--help"}
         assert options <= set(re.findall(r"--[a-z][a-z-]+", section)), name
 

@@ -8,7 +8,7 @@ import pytest
 from scripts.demo_chart import ASSETS, THEMES, chart, report
 from scripts.readme_figures import RESULTS, renewed
 
-from tests.support.cli_program import printed
+from tests.support.cli_program import output_of
 from tests.support.corpus import FOREIGN, Json
 from tests.support.markdown_pages import blocks, check_arguments, commands
 
@@ -30,8 +30,7 @@ def test_python_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     exec(compile(fit, "README.md", "exec"), namespace)  # noqa: S102 - our own page
     assert namespace["request"] is namespace["messages"]
     exec(compile(session, "README.md", "exec"), namespace)  # noqa: S102 - our own page
-    content = [{"type": "text", "text": "Fix the failing test"}]
-    assert namespace["request"] == [{"role": "user", "content": content}]
+    assert namespace["request"] == namespace["messages"]
 
 
 def test_commands_in_the_readme_exist() -> None:
@@ -89,4 +88,4 @@ def test_the_problem_in_the_readme_is_that_of_the_corpus(corpus: Path) -> None:
 
 
 def _usage(path: Path) -> Json:
-    return json.loads(printed("inspect", str(path), "--json"))["tokens"]
+    return json.loads(output_of("inspect", str(path), "--json"))["tokens"]
