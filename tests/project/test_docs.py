@@ -112,7 +112,7 @@ def test_data_in_a_page_is_well_formed(path: Path, tmp_path: Path) -> None:
 def test_a_page_that_says_what_is_not_so_is_found_out(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("Text\n\n```python\nx = 1\n```\n\n```python\nprint(x + 1)  # -> 3\n```\n")
-    with pytest.raises(AssertionError, match=r"page.md: line 8 on: '3' is not output_of in '2"):
+    with pytest.raises(AssertionError, match=r"page.md: line 8 on: '3' is not printed in '2"):
         run_page(page, tmp_path)
     page.write_text("```sh\nfoldmark show nobody --store none.db\n```\n")
     with pytest.raises(AssertionError, match="foldmark show nobody"):
