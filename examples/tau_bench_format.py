@@ -1,10 +1,10 @@
-"""A format of your own: the result files of τ-bench, one list of episodes.
+"""A format of your own: the result files of τ-bench, each a list of episodes.
 
-Installed in a package with the entry point `tau-bench = "tau_bench_format:TauBench"` in the group
-`foldmark.formats`, every command of Foldmark reads such files.
+A package that installs this module with the entry point `tau-bench = "tau_bench_format:TauBench"`
+in the group `foldmark.formats` lets every command of Foldmark read such files.
 
-Facts of this format: an episode's `traj` is a list of OpenAI's chat messages, the policy first as
-the system prompt; the user is simulated; `task_id` and `trial` name the episode.
+Facts of this format: an episode's `traj` is a list of OpenAI's chat messages, with the policy as
+system prompt; the user is simulated; `task_id` and `trial` identify the episode.
 """
 
 from typing import Any
@@ -18,12 +18,12 @@ from foldmark.wire.codec import objects, subobject
 from foldmark.wire.openai_chat import OpenAIChat
 
 NAME = "tau-bench"
-LONGEST_TITLE = 80
+MAX_TITLE = 80
 _wire = OpenAIChat()
 
 
 class TauBench(FormatReader):
-    """Reads one file: every episode is a session."""
+    """Reads a file; each episode becomes a session."""
 
     name = NAME
     about = "τ-bench, the results of a run"
@@ -31,26 +31,26 @@ class TauBench(FormatReader):
 
     @classmethod
     def recognizes(cls, head: Head) -> bool:
-        """Whether a file is of this format."""
+        """Whether a file with this beginning is a list of episodes."""
         episodes = map(as_object, head.first_items("", 1))
         return any("task_id" in one and isinstance(one.get("traj"), list) for one in episodes)
 
     def decode(self, record: Record) -> Any:
-        """The list of episodes."""
+        """Return the list of episodes."""
         return objects(record.value(), "the file")
 
     def read(self, record: list[dict[str, Any]]) -> None:
-        """Tell all episodes."""
-        read_each(record, "episodes", self._episode)
+        """Add all episodes; an error names the episode by its index."""
+        read_each(record, "episodes", self._add_episode)
 
-    def _episode(self, episode: dict[str, Any], number: int) -> None:
+    def _add_episode(self, episode: dict[str, Any], number: int) -> None:
         del number
         messages = objects(episode.get("traj"), "'traj'")
         decoded = decode_list(_wire, messages, self.tally)
-        name = f"{self.stem}-{episode.get('task_id', 'x')}-{episode.get('trial', 'x')}"
+        id = f"{self.stem}-{episode.get('task_id', 'x')}-{episode.get('trial', 'x')}"
         title = " ".join(str(subobject(episode.get("info"), "task").get("instruction")).split())
         info = SessionInfo(
-            id=self.session_ids.claim(name), title=title[:LONGEST_TITLE], origin=decoded.origin
+            id=self.session_ids.claim(id), title=title[:MAX_TITLE], origin=decoded.origin
         )
         facts = {fact: episode.get(fact) for fact in ("task_id", "trial", "reward")}
         self.emit(ConversationBuilder(self, info, Extra({NAME: facts})), *decoded.messages)

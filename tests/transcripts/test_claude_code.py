@@ -427,8 +427,8 @@ def test_after_real_compactions_the_view_begins_with_the_summary(corpus: Path) -
         summary = log.entries[pivot.summary].message.parts[0]
         assert isinstance(summary, TextPart)
         assert summary.text.startswith("This session is being continued")
-        assert view.places[:2] == (pivot.marker, pivot.summary)
-        assert view.places[-1] == len(log) - 1
+        assert view.indexes[:2] == (pivot.marker, pivot.summary)
+        assert view.indexes[-1] == len(log) - 1
 
 
 def test_titles_usage_and_models_of_a_real_file(corpus: Path) -> None:

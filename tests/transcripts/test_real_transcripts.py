@@ -40,7 +40,7 @@ from tests.support.corpus import (
     viewed,
     views,
 )
-from tests.support.provider_types import WIRES, assert_taken, blocks
+from tests.support.provider_types import WIRES, assert_accepted, blocks
 from tests.support.session_strategies import sessions
 from tests.support.view_rules import assert_valid
 
@@ -186,14 +186,14 @@ def test_everything_the_user_said_is_in_the_whole_view(entry: Json) -> None:
 def test_what_a_view_shows_is_taken_by_every_provider(entry: Json, wire: str) -> None:
     for session, view in zip(read(entry["file"]).sessions, views(entry["file"]), strict=True):
         system = (session.info.origin.system or "") if session.info.origin else ""
-        assert_taken(wire, request(view.messages, wire, system))
+        assert_accepted(wire, request(view.messages, wire, system))
 
 
 @each_file
 @each_wire
 def test_a_whole_session_is_taken_by_every_provider(entry: Json, wire: str) -> None:
     for session in read(entry["file"]).sessions:
-        assert_taken(wire, request(whole_view(session.messages), wire))
+        assert_accepted(wire, request(whole_view(session.messages), wire))
 
 
 # Fields that hold what only one provider can read, and the wire on which they may go back.
@@ -259,7 +259,7 @@ def test_another_model_is_sent_nothing_opaque_and_takes_all_the_rest(entry: Json
         shown = viewed(session, "another:model").messages
         for wire in WIRES:
             messages = request(shown, wire)
-            assert_taken(wire, messages)
+            assert_accepted(wire, messages)
             sent = json.dumps(messages)
             assert not [text for text in held if text in sent]
 

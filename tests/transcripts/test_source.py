@@ -71,7 +71,7 @@ def test_a_document_is_one_record_from_its_first_line_on() -> None:
     head = source(b'{\n"a": [1,\n2], "b": {"c": null}}\n').head
     assert (head.field("a"), head.field("b"), head.field("none")) == ([1, 2], {"c": None}, None)
     items = source(b'[\n1,\n{"a": 2}\n]').head
-    assert (items.beginning("", 2)[1:], items.fields) == ([{"a": 2}], {})
+    assert (items.first_items("", 2)[1:], items.fields) == ([{"a": 2}], {})
 
 
 def test_lines_longer_than_what_is_read_at_once_are_whole() -> None:
@@ -138,7 +138,7 @@ def test_what_is_not_there_yet_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(said()[:-9])
     found = read_file(path)
-    assert [(held.line, "taken once it is written" in held.cause) for held in found.skipped] == [
+    assert [(held.line, "import it again once" in held.cause) for held in found.skipped] == [
         (3, True)
     ]
     assert len(found.sessions[0].messages) == 2

@@ -327,11 +327,11 @@ def test_a_session_that_another_writes_to_is_left_alone(where: str, tmp_path: Pa
     imported(where, path)
     with opened(where, SESSION) as session:
         session.user("Mine")
-        places = session.view().places
+        places = session.view().indexes
         with pytest.raises(SessionBusy, match=f"process {os.getpid()}"):
             imported(where, path)
         session.user("Mine still")
-        assert session.view().places == (*places, places[-1] + 1)
+        assert session.view().indexes == (*places, places[-1] + 1)
 
 
 def test_what_is_added_is_counted_as_the_rest_was(where: str, tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ def test_a_bad_line_in_what_a_file_grew_by_changes_nothing(where: str, tmp_path:
 
 _KILLED = """
 import os, signal, sys
-from foldmark.transcripts.read import opened_reading
+from foldmark.transcripts.read import open_reading
 from foldmark.transcripts.store import store_reading
 from foldmark.store.store import Store
 where, path, most = sys.argv[1:]
@@ -408,7 +408,7 @@ def watch(position):
     if position > int(most):
         os.kill(os.getpid(), signal.SIGKILL)
 
-with Store.open(where) as store, opened_reading(path) as reading:
+with Store.open(where) as store, open_reading(path) as reading:
     store_reading(store, reading, estimate="classes", on_progress=watch)
 """
 

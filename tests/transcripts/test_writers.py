@@ -39,7 +39,7 @@ from foldmark.transcripts.write_api import request_body, whole_view, wire_messag
 from foldmark.transcripts.write_markdown import escaped, fenced, label, markdown
 from foldmark.wire.formats import decode
 from tests.support.corpus import MANIFEST, Json, each_file, read, views
-from tests.support.provider_types import WIRES, assert_taken
+from tests.support.provider_types import WIRES, assert_accepted
 from tests.support.request_checks import LISTS, PARSER, TOOLS, assert_body, tokens
 from tests.support.session_strategies import sessions
 
@@ -79,8 +79,8 @@ def test_a_list_of_a_wire_goes_back_as_it_was(tmp_path: Path, wire: str) -> None
     assert wire_messages(again, wire) == LISTS[wire]
     for other in WIRES:
         if other != wire:
-            assert_taken(other, wire_messages(session, other))
-        assert_taken(other, wire_view(shown(*session.messages), session.info, other))
+            assert_accepted(other, wire_messages(session, other))
+        assert_accepted(other, wire_view(shown(*session.messages), session.info, other))
 
 
 @each_wire
@@ -108,7 +108,7 @@ def test_a_list_that_went_on_elsewhere_is_written_so_that_it_is_taken(
         *session.messages, asked("And?", time=Time(created=1)), origin=session.info.origin
     )
     written = wire_messages(more, wire)
-    assert_taken(wire, written)
+    assert_accepted(wire, written)
     assert "And?" in json.dumps(written)
 
 
@@ -119,7 +119,7 @@ def test_real_sessions_are_taken_unless_they_are_lists_of_that_wire(entry: Json,
     for session in read(entry["file"]).sessions[:5]:
         messages = wire_messages(session, wire)
         if own.get(entry["format"]) != wire or session.messages[0].info.time:
-            assert_taken(wire, messages)
+            assert_accepted(wire, messages)
         else:
             again = decode(messages, wire)
             assert [held.parts for held in again.messages] == [
@@ -137,7 +137,7 @@ def test_words_beside_a_marker_are_not_lost() -> None:
 @given(sessions(), st.sampled_from(WIRES))
 def test_any_session_is_written_whole_on_every_wire(messages: list[Message], wire: str) -> None:
     written = wire_messages(transcript(*messages), wire)
-    assert_taken(wire, written)
+    assert_accepted(wire, written)
     told = json.dumps(written, ensure_ascii=False)
     for message in messages:
         for part in message.parts if message.is_user else ():

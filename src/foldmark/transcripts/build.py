@@ -59,7 +59,8 @@ class SessionReverted(Frozen):
     message: str | None  # its id; None if all messages were taken back
 
 
-Step = SessionOpened | Message | LateResult | OutputsPruned | SessionReverted
+Change = Message | LateResult | OutputsPruned | SessionReverted
+Step = SessionOpened | Change
 
 
 class Tally(Struct):

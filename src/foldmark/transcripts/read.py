@@ -29,7 +29,7 @@ from foldmark.model.messages import (
 from foldmark.model.values import Extra, Frozen
 from foldmark.wire.pairing import LateResult, settle_call
 
-from .build import OutputsPruned, SessionOpened, SessionReverted, Step
+from .build import Change, OutputsPruned, SessionOpened, SessionReverted, Step
 from .format import Format, format_named, recognize_format
 from .source import Record, Source, open_source
 
@@ -150,10 +150,7 @@ class SessionCollector:
         ]
 
 
-def apply_step(
-    session: "_SessionTree | SessionImport",
-    step: Message | LateResult | OutputsPruned | SessionReverted,
-) -> None:
+def apply_step(session: "_SessionTree | SessionImport", step: Change) -> None:
     """Apply a step to a session."""
     match step:
         case Message():

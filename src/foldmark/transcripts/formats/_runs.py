@@ -22,15 +22,10 @@ from foldmark.model.messages import (
     has_result,
 )
 from foldmark.model.values import Extra, Json
-from foldmark.transcripts.build import (
-    ConversationBuilder,
-    FormatReader,
-    provider_and_model,
-    read_each,
-    text_or_empty,
-)
 from foldmark.wire.codec import ReadResult
 from foldmark.wire.openai_chat import OpenAIChat
+
+from ..build import ConversationBuilder, FormatReader, provider_and_model, read_each, text_or_empty
 
 _FACTS = ("exit_status", "model_stats")  # without the submission, which is the last output
 _FENCE = "```"

@@ -14,14 +14,9 @@ from msgspec import UNSET
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import SessionInfo, TextPart
-from foldmark.transcripts.build import (
-    ConversationBuilder,
-    FormatReader,
-    milliseconds,
-    session_time,
-    synthetic_text,
-)
-from foldmark.transcripts.source import Head, Record
+
+from ..build import ConversationBuilder, FormatReader, milliseconds, session_time, synthetic_text
+from ..source import Head, Record
 
 Kind = Literal["start", "header", "user", "output", "reply", "blank", "open output"]
 

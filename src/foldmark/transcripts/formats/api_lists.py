@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from foldmark.errors import BadInput
 from foldmark.model.messages import Message, Origin, SessionInfo, finish_of
 from foldmark.model.values import Extra, Json
-from foldmark.transcripts.build import (
+from foldmark.wire.anthropic import Anthropic
+from foldmark.wire.codec import Codec, codec_named, objects, subobject
+from foldmark.wire.detect import reply_candidates
+from foldmark.wire.formats import decode_reply
+from foldmark.wire.lists import DecodedList, read_list
+from foldmark.wire.openai_chat import OpenAIChat
+from foldmark.wire.openai_responses import OpenAIResponses
+
+from ..build import (
     ConversationBuilder,
     FormatReader,
     Tally,
@@ -26,14 +34,7 @@ from foldmark.transcripts.build import (
     session_time,
     with_info,
 )
-from foldmark.transcripts.source import Head, Record
-from foldmark.wire.anthropic import Anthropic
-from foldmark.wire.codec import Codec, codec_named, objects, subobject
-from foldmark.wire.detect import reply_candidates
-from foldmark.wire.formats import decode_reply
-from foldmark.wire.lists import DecodedList, read_list
-from foldmark.wire.openai_chat import OpenAIChat
-from foldmark.wire.openai_responses import OpenAIResponses
+from ..source import Head, Record
 
 MESSAGES, ITEMS = "messages", "input"
 _FEW, _MANY = 5, 200  # messages of each list to examine, at first and if that was not enough

@@ -15,7 +15,9 @@ from msgspec import UNSET, Struct, UnsetType
 from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, SessionInfo, TextPart
 from foldmark.model.values import Json, decoder, encode
-from foldmark.transcripts.build import (
+from foldmark.wire.anthropic import Anthropic, finish_of_stop, usage_tokens
+
+from ..build import (
     ConversationBuilder,
     FormatReader,
     UniqueIds,
@@ -27,8 +29,7 @@ from foldmark.transcripts.build import (
     synthetic_text,
     text_or_empty,
 )
-from foldmark.transcripts.source import Head, Record
-from foldmark.wire.anthropic import Anthropic, finish_of_stop, usage_tokens
+from ..source import Head, Record
 
 _NAME = "claude-code"
 _NOTICES = (
@@ -128,7 +129,7 @@ class ClaudeCode(FormatReader):
             self._threads[agent].remember(record)
 
     def _set_title(self, record: ClaudeLine) -> None:
-        """Use the newest title of the highest rank; of summaries the first, as others are foreign."""
+        """Use the newest title of the highest rank, or the first summary: others may be foreign."""
         rank = _TITLES.index(record.type) + 1
         title = (record.summary, record.ai_title, record.custom_title)[rank - 1]
         if not isinstance(title, str) or not title:

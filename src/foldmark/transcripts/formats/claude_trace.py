@@ -21,19 +21,6 @@ from foldmark.errors import BadInput
 from foldmark.model.messages import Origin, SessionInfo, TextPart
 from foldmark.model.values import HALF_PAIR, Json, encode, parse_json
 from foldmark.session.fingerprints import fingerprint_of
-from foldmark.transcripts.build import (
-    ConversationBuilder,
-    FormatReader,
-    UniqueIds,
-    as_list,
-    as_object,
-    marked_synthetic,
-    milliseconds,
-    session_time,
-    text_or_empty,
-)
-from foldmark.transcripts.formats.api_lists import with_prompt
-from foldmark.transcripts.source import Head, Record
 from foldmark.wire.anthropic import Anthropic
 from foldmark.wire.codec import (
     JOINED,
@@ -45,6 +32,20 @@ from foldmark.wire.codec import (
     without,
 )
 from foldmark.wire.joiners import AnthropicJoiner
+
+from ..build import (
+    ConversationBuilder,
+    FormatReader,
+    UniqueIds,
+    as_list,
+    as_object,
+    marked_synthetic,
+    milliseconds,
+    session_time,
+    text_or_empty,
+)
+from ..source import Head, Record
+from .api_lists import with_prompt
 
 _NAME = "anthropic-api"
 _PATH = "/v1/messages"

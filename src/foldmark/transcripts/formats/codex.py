@@ -1,9 +1,9 @@
-"""Codex: `~/.codex/sessions/<date>/rollout-<time>-<session>.jsonl`, one event a line.
+"""Codex: `~/.codex/sessions/<date>/rollout-<time>-<session>.jsonl`, one event per line.
 
-Facts of this format: `response_item` lines are items of the Responses API, several of which are
-one answer; `event_msg` lines repeat them for the screen, but also tell what a step took and what
-the user took back. After `compacted` the agent sees the history that this line holds, or in old
-versions the newest prompts: they stand here once more, after the pivot.
+Facts of this format: `response_item` lines are items of the Responses API; several of them are one
+reply. `event_msg` lines repeat them for the screen, but also have token usage and rollbacks of the
+user. After `compacted`, the agent sees the history in that line, or in old versions the newest
+prompts; these messages are added again after the compaction.
 """
 
 import re
@@ -16,17 +16,6 @@ from msgspec.structs import replace
 
 from foldmark.model.messages import AnyPart, Origin, TextPart, Tokens, is_opaque
 from foldmark.model.values import Json
-from foldmark.transcripts.build import (
-    ConversationBuilder,
-    FormatReader,
-    Tally,
-    as_object,
-    marked_synthetic,
-    milliseconds,
-    session_time,
-    text_or_empty,
-)
-from foldmark.transcripts.source import Head
 from foldmark.wire.codec import (
     ReadMessage,
     object_at,
@@ -38,14 +27,26 @@ from foldmark.wire.codec import (
 )
 from foldmark.wire.openai_responses import OpenAIResponses, usage_tokens
 
+from ..build import (
+    ConversationBuilder,
+    FormatReader,
+    Tally,
+    as_object,
+    marked_synthetic,
+    milliseconds,
+    session_time,
+    text_or_empty,
+)
+from ..source import Head
+
 _NAME = "codex"
 _PROVIDER = "openai"
 _KINDS = ("session_meta", "response_item", "compacted", "turn_context", "event_msg")
 _SEALED = ("compaction", "compaction_summary", "context_compaction")
 _SEALED_TEXT = "[A summary that only its provider can read.]"
-_UNSENT = "ghost_snapshot"  # an item of the program's own, which the model is not shown
-_MOST_KEPT = 80_000  # characters of prompts that old versions keep when they compact
-# What the program says in the user's place begins so.
+_UNSENT = "ghost_snapshot"  # an item for the program itself, which the model never sees
+_MAX_KEPT = 80_000  # characters of prompts that old versions keep when they compact
+# How texts begin that the program writes in the role of the user.
 _BY_PROGRAM = re.compile(
     r"\s*(?:# AGENTS\.md instructions|<(?:environment_context|user_instructions|turn_aborted"
     r"|user_shell_command|subagent_notification|subagents|skill|plugins|hook_prompt|goal_context"
@@ -56,7 +57,7 @@ _wire = OpenAIResponses()
 
 
 class Codex(FormatReader):
-    """Reads one file."""
+    """Reads a file of Codex."""
 
     name = _NAME
     about = "Codex, ~/.codex/sessions"
@@ -64,49 +65,50 @@ class Codex(FormatReader):
 
     @classmethod
     def recognizes(cls, head: Head) -> bool:
-        """Whether a file is of this format."""
+        """Whether a file with this beginning is of this format."""
         return any(
             line.get("type") in _KINDS and isinstance(line.get("payload"), dict)
             for line in head.lines
         )
 
     def __init__(self, name: str) -> None:
-        """Take the file's name, for a file that names no session."""
+        """Start reading a file; its name becomes the id of a session without one."""
         super().__init__(name)
         self._is_open = False
-        self._prompts: list[tuple[str | None, str]] = []  # the message before each, and its words
+        # For each prompt: the id of the message before it, and its text.
+        self._prompts: list[tuple[str | None, str]] = []
         self._usage = _Usage()
         self._model = (_PROVIDER, "")
         self._effort = ""
-        self._is_answering = False  # whether the next item may go on with an answer
+        self._is_replying = False  # whether the next item may continue a reply
 
     def read(self, record: Json) -> None:
-        """Tell what a line says."""
+        """Add a line."""
         kind = text_at(record, "type")
-        told = object_at(record, "payload") if kind in _KINDS else {}
+        payload = object_at(record, "payload") if kind in _KINDS else {}
         if not self._is_open:
-            self._open(told if kind == "session_meta" else {}, record.get("timestamp"))
-        name, at = f"{self.conversation.info.id}-{self.line}", milliseconds(record.get("timestamp"))
+            self._open(payload if kind == "session_meta" else {}, record.get("timestamp"))
+        id, at = f"{self.conversation.info.id}-{self.line}", milliseconds(record.get("timestamp"))
         if kind == "response_item":
-            self._item(told, name, at)
+            self._add_item(payload, id, at)
         elif kind == "event_msg":
-            self._event(told)
+            self._add_event(payload)
         elif kind == "compacted":
-            self._fold(told, name, at)
+            self._add_compaction(payload, id, at)
         elif kind == "turn_context":
-            self._model = (self._model[0], text_or_empty(told.get("model")))
-            self._effort = text_or_empty(told.get("effort"))
-        self._is_open = True  # not before: of a line that cannot be read nothing is told
+            self._model = (self._model[0], text_or_empty(payload.get("model")))
+            self._effort = text_or_empty(payload.get("effort"))
+        self._is_open = True  # not before: an unreadable line emits nothing
 
-    def _open(self, told: Json, timestamp: object) -> None:
-        system = text_or_empty(subobject(told, "base_instructions").get("text"))
-        tools = told.get("dynamic_tools")
-        self._model = (text_or_empty(told.get("model_provider")) or _PROVIDER, "")
+    def _open(self, metadata: Json, timestamp: object) -> None:
+        system = text_or_empty(subobject(metadata, "base_instructions").get("text"))
+        tools = metadata.get("dynamic_tools")
+        self._model = (text_or_empty(metadata.get("model_provider")) or _PROVIDER, "")
         self.conversation.open(
-            id=text_or_empty(told.get("id")) or self.stem,
-            parent_id=text_or_empty(told.get("forked_from_id")) or UNSET,
-            directory=text_or_empty(told.get("cwd")) or UNSET,
-            version=text_or_empty(told.get("cli_version")) or UNSET,
+            id=text_or_empty(metadata.get("id")) or self.stem,
+            parent_id=text_or_empty(metadata.get("forked_from_id")) or UNSET,
+            directory=text_or_empty(metadata.get("cwd")) or UNSET,
+            version=text_or_empty(metadata.get("cli_version")) or UNSET,
             time=session_time(milliseconds(timestamp)),
             origin=Origin(system=system or UNSET, tools=tools or UNSET)
             if system or tools
@@ -115,141 +117,139 @@ class Codex(FormatReader):
 
     # --- items ---
 
-    def _item(self, item: Json, name: str, at: int | None) -> None:
+    def _add_item(self, item: Json, id: str, at: int | None) -> None:
         if item.get("type") == _UNSENT:
             return
-        read = _wire.read(item)
+        message = _wire.read(item)
         self.tally.messages += item.get("type") == "message"
-        if read.role != "assistant":
-            self._is_answering = False
-            for answer in read.results:
-                self.conversation.add_result(answer, at)
-            if not read.results:
-                self._prompt(self.conversation, read, name, at)
-        elif self._is_answering:
-            self.conversation.extend(read.parts)
+        if message.role != "assistant":
+            self._is_replying = False
+            for result in message.results:
+                self.conversation.add_result(result, at)
+            if not message.results:
+                self._add_prompt(message, id, at)
+        elif self._is_replying:
+            self.conversation.extend(message.parts)
         else:
-            self._is_answering = True
+            self._is_replying = True
             tokens, variant = self._usage.begin(), self._effort or UNSET
             self.conversation.add_assistant(
-                name, read.parts, at, model=self._model, tokens=tokens, variant=variant
+                id, message.parts, at, model=self._model, tokens=tokens, variant=variant
             )
 
-    def _prompt(
+    def _add_prompt(
         self,
-        conversation: ConversationBuilder,
-        read: ReadMessage,
-        name: str,
+        message: ReadMessage,
+        id: str,
         at: int | None,
-        *,
-        again: bool = False,
+        copies: ConversationBuilder | None = None,
     ) -> None:
-        """A message of the user, or of the program in their place."""
+        """Add a message in the role of the user, or a synthetic copy of it to `copies`."""
         parts = marked_synthetic(
-            read.parts,
-            lambda part: read.role != "user" or is_opaque(part) or _BY_PROGRAM.match(part.text),
+            message.parts,
+            lambda part: message.role != "user" or is_opaque(part) or _BY_PROGRAM.match(part.text),
         )
-        if words := _words(parts):
-            self._prompts.append((self.conversation.last_id, words))
+        if text := _user_text(parts):
+            self._prompts.append((self.conversation.last_id, text))
         self._usage.forget()
-        self.conversation.last_id = name
-        wire = {_wire.key: read.rest} if read.rest else None
-        conversation.add_user(name, marked_synthetic(parts) if again else parts, at, wire)
+        self.conversation.last_id = id
+        wire = {_wire.key: message.rest} if message.rest else None
+        parts = marked_synthetic(parts) if copies else parts
+        (copies or self.conversation).add_user(id, parts, at, wire)
 
     # --- events ---
 
-    def _event(self, told: Json) -> None:
-        match told.get("type"):
+    def _add_event(self, event: Json) -> None:
+        match event.get("type"):
             case "token_count":
-                tokens = self._usage.end(told.get("info"))
+                tokens = self._usage.end(event.get("info"))
                 if tokens is not None:
-                    self._is_answering = False  # the step is over
+                    self._is_replying = False  # the step is over
                     last = self.conversation.last
                     if last is not None and last.id == self.conversation.last_id:
                         self.conversation.extend((), tokens=tokens)
             case "thread_rolled_back":
-                turns = min(positive_int(told.get("num_turns")), len(self._prompts))
+                turns = min(positive_int(event.get("num_turns")), len(self._prompts))
                 if turns:
-                    self._is_answering = False
+                    self._is_replying = False
                     self.conversation.revert(self._prompts[-turns][0])
                     del self._prompts[-turns:]
             case "thread_name_updated":
-                self.conversation.open(title=text_or_empty(told.get("thread_name")) or UNSET)
+                self.conversation.open(title=text_or_empty(event.get("thread_name")) or UNSET)
             case _:
                 pass
 
     # --- compactions ---
 
-    def _fold(self, told: Json, name: str, at: int | None) -> None:
-        text, history = text_or_empty(told.get("message")), told.get("replacement_history")
-        kept: list[ReadMessage] = []
+    def _add_compaction(self, payload: Json, id: str, at: int | None) -> None:
+        text, history = text_or_empty(payload.get("message")), payload.get("replacement_history")
+        messages: list[ReadMessage] = []
         sealed: list[AnyPart] = []
         for item in objects([] if history is None else history, "'replacement_history'"):
-            read = _wire.read(item)
+            message = _wire.read(item)
             if item.get("type") in _SEALED:
-                sealed += read.parts
+                sealed += message.parts
             else:
-                kept.append(read)
+                messages.append(message)
         if history is None:
-            sizes = accumulate(len(words) for _, words in reversed(self._prompts))
-            count = max(1, sum(size <= _MOST_KEPT for size in sizes))
-            newest = self._prompts[-count:]
-            kept = [ReadMessage(role="user", parts=(TextPart(text=words),)) for _, words in newest]
-        rest = without(told, "message", "replacement_history")
-        self._prompts, self._is_answering = [], False
-        # Whether it was asked for is not told.
+            sizes = accumulate(len(prompt) for _, prompt in reversed(self._prompts))
+            count = max(1, sum(size <= _MAX_KEPT for size in sizes))
+            prompts = [TextPart(text=prompt) for _, prompt in self._prompts[-count:]]
+            messages = [ReadMessage(role="user", parts=(prompt,)) for prompt in prompts]
+        rest = without(payload, "message", "replacement_history")
+        self._prompts, self._is_replying = [], False
+        # Files do not record whether the user requested the compaction.
         wire = {_NAME: rest} if rest else None
-        self.conversation.add_compaction(name, _summary(text, sealed), at, auto=True, wire=wire)
-        # Where the summary is a text, it stands among the messages as well.
-        self._tell_again(
-            [read for read in kept if not text or not _words(read.parts).endswith(text)], name, at
-        )
+        self.conversation.add_compaction(id, _summary(text, sealed), at, auto=True, wire=wire)
+        # A summary that is a text is one of the messages, too.
+        others = [one for one in messages if not text or not _user_text(one.parts).endswith(text)]
+        self._add_again(others, id, at)
 
-    def _tell_again(self, kept: list[ReadMessage], name: str, at: int | None) -> None:
-        """What the agent went on to see of what was folded; all of it was counted before."""
+    def _add_again(self, messages: list[ReadMessage], id: str, at: int | None) -> None:
+        """Add messages that the agent sees after a compaction, and that were counted before it."""
         tally, self.tally = self.tally, Tally()
-        conversation = ConversationBuilder(self, self.conversation.info)
-        for number, read in enumerate(kept, 1):
-            place = f"{name}-{number}"
-            for answer in read.results:
-                conversation.add_result(answer, at)
-            if read.role == "assistant":
-                self.conversation.last_id = place
-                conversation.add_assistant(place, read.parts, at, model=self._model)
-            elif not read.results:
-                self._prompt(conversation, read, place, at, again=True)
-        conversation.flush()
+        copies = ConversationBuilder(self, self.conversation.info)
+        for number, message in enumerate(messages, 1):
+            new_id = f"{id}-{number}"
+            for result in message.results:
+                copies.add_result(result, at)
+            if message.role == "assistant":
+                self.conversation.last_id = new_id
+                copies.add_assistant(new_id, message.parts, at, model=self._model)
+            elif not message.results:
+                self._add_prompt(message, new_id, at, copies)
+        copies.flush()
         self._usage.forget()
         self.tally = tally
 
 
 class _Usage:
-    """What steps took: told after the items of a step, or before them in old versions."""
+    """The token usage of steps, which comes after a step's items, or before in old versions."""
 
     def __init__(self) -> None:
         self._total: object = None
         self._next: Tokens | None = None
-        self._waits = False  # whether there is an answer of which nothing is told
+        self._waits = False  # whether the newest reply has no usage yet
 
     def begin(self) -> Tokens | None:
-        """What was told of the answer that begins."""
+        """The usage of the reply that begins, if it came before."""
         tokens, self._next = self._next, None
         self._waits = tokens is None
         return tokens
 
     def forget(self) -> None:
-        """Something else comes: what is told belongs to nothing before it."""
+        """Forget usage and reply, as something else comes between."""
         self._next = None
         self._waits = False
 
     def end(self, info: Any) -> Tokens | None:
-        """What the newest answer took."""
-        told = as_object(info)
-        total, usage = told.get("total_token_usage"), told.get("last_token_usage")
+        """The usage of the newest reply, if `info` has it; else it is that of the next reply."""
+        fields = as_object(info)
+        total, usage = fields.get("total_token_usage"), fields.get("last_token_usage")
         if total == self._total or not isinstance(usage, dict):
-            return None  # the same is told again
+            return None  # a repetition
         self._total = total
-        tokens = _tokens(as_object(told["last_token_usage"]))
+        tokens = _tokens(as_object(fields["last_token_usage"]))
         if self._waits:
             self._waits = False
             return tokens
@@ -258,19 +258,19 @@ class _Usage:
 
 
 def _tokens(usage: Json) -> Tokens | None:
-    details = {"cached_tokens": usage.get("cached_input_tokens")}
-    made = {"reasoning_tokens": usage.get("reasoning_output_tokens")}
-    return usage_tokens({**usage, "input_tokens_details": details, "output_tokens_details": made})
+    inputs = {"cached_tokens": usage.get("cached_input_tokens")}
+    outputs = {"reasoning_tokens": usage.get("reasoning_output_tokens")}
+    return usage_tokens({**usage, "input_tokens_details": inputs, "output_tokens_details": outputs})
 
 
-def _words(parts: Iterable[AnyPart]) -> str:
-    """What the user says."""
+def _user_text(parts: Iterable[AnyPart]) -> str:
+    """The text that the user wrote."""
     texts = (part for part in parts if isinstance(part, TextPart))
     return "\n\n".join(part.text for part in texts if not part.synthetic)
 
 
 def _summary(text: str, sealed: list[AnyPart]) -> tuple[AnyPart, ...]:
-    """What a compaction leaves: a text, or what only the provider can read."""
+    """The parts of a summary: a text, or items that only the provider can read."""
     if text.strip() or not sealed:
         return (TextPart(text=text), *sealed)
     first = sealed[0]

@@ -11,7 +11,11 @@ from typing import Any
 from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, ReasoningPart, TextPart
 from foldmark.model.values import Json
-from foldmark.transcripts.build import (
+from foldmark.wire.codec import ReadResult, objects, subobject
+from foldmark.wire.openai_chat import OpenAIChat, usage_tokens
+from foldmark.wire.openai_responses import OpenAIResponses
+
+from ..build import (
     FormatReader,
     as_list,
     as_object,
@@ -20,11 +24,7 @@ from foldmark.transcripts.build import (
     number_or_unset,
     provider_and_model,
 )
-from foldmark.transcripts.source import Head
-from foldmark.wire.codec import ReadResult, objects, subobject
-from foldmark.wire.openai_chat import OpenAIChat, usage_tokens
-from foldmark.wire.openai_responses import OpenAIResponses
-
+from ..source import Head
 from ._runs import AgentRun, CommandSpan, enclosed_commands, find_command, split_at_command
 
 _NAME = "mini-swe-agent"

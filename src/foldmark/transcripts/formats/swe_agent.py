@@ -14,7 +14,11 @@ from msgspec import Struct
 from foldmark.errors import BadInput
 from foldmark.model.messages import AnyPart, Pending, TextPart, ToolPart
 from foldmark.model.values import Json, decoder, parse_json
-from foldmark.transcripts.build import (
+from foldmark.wire.anthropic import read_block
+from foldmark.wire.codec import objects, subobject, text_at
+from foldmark.wire.openai_chat import OpenAIChat
+
+from ..build import (
     FormatReader,
     as_list,
     as_object,
@@ -22,11 +26,7 @@ from foldmark.transcripts.build import (
     provider_and_model,
     text_or_empty,
 )
-from foldmark.transcripts.source import Head, Record
-from foldmark.wire.anthropic import read_block
-from foldmark.wire.codec import objects, subobject, text_at
-from foldmark.wire.openai_chat import OpenAIChat
-
+from ..source import Head, Record
 from ._runs import AgentRun, find_command, split_at_command
 
 _NAME = "swe-agent"
