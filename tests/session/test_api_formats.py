@@ -21,7 +21,7 @@ from foldmark.model.messages import (
     is_error_output,
 )
 from foldmark.model.prompt_messages import UserMessage
-from tests.support.provider_types import WIRES, assert_taken, blocks
+from tests.support.provider_types import WIRES, assert_accepted, blocks
 from tests.support.sdk_conversations import SIGNED, TALKS, Json, Talk
 from tests.support.session_strategies import PNG
 
@@ -43,14 +43,14 @@ def session(tmp_path: Path) -> Any:
 def sent(session: foldmark.Session, wire: str) -> list[Json]:
     """What is sent, which a provider takes."""
     messages = session.messages(wire)
-    assert_taken(wire, messages)
+    assert_accepted(wire, messages)
     return messages
 
 
 def dumped(value: Any) -> Any:
     """An SDK's object, or several, as their JSON."""
     if isinstance(value, list):
-        return [dumped(held) for held in cast("list[Any]", value)]
+        return [dumped(entry) for entry in cast("list[Any]", value)]
     if isinstance(value, dict):
         return cast("Json", value)
     return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -82,9 +82,9 @@ def test_a_loop_records_responses_and_sends_what_the_provider_takes(
             message = session.record(reply)
             for part in calls(message):
                 session.result(part.call_id or "", f"of {(part.state.input or {})['path']}")
-    told = json.dumps(sent(session, wire))
-    assert told.count("of a.py") == 2
-    assert told.count(SIGNED[wire]) == (1 if wire == "openai-responses" else 2)  # its id is known
+    text = json.dumps(sent(session, wire))
+    assert text.count("of a.py") == 2
+    assert text.count(SIGNED[wire]) == (1 if wire == "openai-responses" else 2)  # its id is known
     assert [message.is_user for message in session.export().messages] == [True, False, False] * 2
 
 
@@ -95,11 +95,11 @@ def test_what_was_measured_is_recorded_with_the_answer(
     talk = TALKS[wire]
     first, last = session.record(talk.calling), session.record(talk.ending)
     for message, finish in ((first, "tool-calls"), (last, "stop")):
-        held = info(message)
-        assert held.tokens
-        assert (held.tokens.input, held.tokens.output, held.tokens.total) == (40, 7, 107)
-        assert held.tokens.cache == Cache(read=60, write=0)
-        assert (held.provider_id, held.model_id, held.finish) == (*PROVIDERS[wire], finish)
+        entry = info(message)
+        assert entry.tokens
+        assert (entry.tokens.input, entry.tokens.output, entry.tokens.total) == (40, 7, 107)
+        assert entry.tokens.cache == Cache(read=60, write=0)
+        assert (entry.provider_id, entry.model_id, entry.finish) == (*PROVIDERS[wire], finish)
     assert [part.call_id for part in calls(first)] == list(talk.ids)
     assert last.parts[0] == session.export().messages[-1].parts[0]
     assert cast("TextPart", last.parts[0]).text == "Both are fine."
@@ -110,14 +110,14 @@ def test_a_response_is_recorded_as_an_object_or_as_its_json(
     session: foldmark.Session, wire: str
 ) -> None:
     talk = TALKS[wire]
-    found = [
+    results = [
         session.record(talk.calling),
         session.record(dumped(talk.calling)),
         session.record(talk.calling, api=wire),
         session.record(dumped(talk.calling), api=wire),
     ]
-    assert len({tuple(bare(message)) for message in found}) == 1
-    assert len({str(info(message).tokens) for message in found}) == 1
+    assert len({tuple(bare(message)) for message in results}) == 1
+    assert len({str(info(message).tokens) for message in results}) == 1
 
 
 def bare(message: Message) -> list[str]:
@@ -131,9 +131,9 @@ def test_an_answer_is_recorded_without_its_response(session: foldmark.Session, w
     whole = session.record(talk.calling)
     session.extend(talk.results, wire)
     request = sent(session, wire)
-    for given in (talk.message, dumped(talk.message)):
+    for value in (talk.message, dumped(talk.message)):
         session.revert(session.export(reverted=False).messages[0].id)
-        message = session.record(given)
+        message = session.record(value)
         assert bare(message) == bare(whole)
         assert not info(message).tokens
         assert info(message).finish == "tool-calls"
@@ -176,12 +176,12 @@ def test_a_switch_of_providers_drops_what_is_opaque_and_stays_valid(
         sent(session, name)
         session.record(TALKS[name].ending)
     for to in WIRES:
-        told = json.dumps(sent(session, to))
+        output = json.dumps(sent(session, to))
         assert all(
-            (text in told) == (own == to) for own, text in SIGNED.items() if own in (wire, other)
+            (text in output) == (own == to) for own, text in SIGNED.items() if own in (wire, other)
         )
-        assert told.count("Both are fine.") == told.count("Look at both files") == 3
-        assert told.count("of a.py") == 3
+        assert output.count("Both are fine.") == output.count("Look at both files") == 3
+        assert output.count("of a.py") == 3
 
 
 # --- lists of messages ---------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_a_switch_of_providers_drops_what_is_opaque_and_stays_valid(
 def whole(wire: str) -> list[Any]:
     """A whole talk as a list of messages."""
     talk = TALKS[wire]
-    asked: dict[str, Json] = {
+    request: dict[str, Json] = {
         "openai-chat": {"role": "user", "content": "Look"},
         "openai-responses": {
             "type": "message",
@@ -201,24 +201,24 @@ def whole(wire: str) -> list[Any]:
         "gemini": {"role": "user", "parts": [{"text": "Look"}]},
     }
     if isinstance(talk.message, list):
-        return [asked[wire], *cast("list[Any]", talk.message), *talk.results]
-    return [asked[wire], talk.message, *talk.results]
+        return [request[wire], *cast("list[Any]", talk.message), *talk.results]
+    return [request[wire], talk.message, *talk.results]
 
 
 @each_wire
 def test_what_is_taken_at_once_is_what_is_sent(session: foldmark.Session, wire: str) -> None:
-    taken = session.extend(whole(wire))  # whose wire is recognised
-    assert [message.is_user for message in taken] == [True, False]
-    assert all(isinstance(part.state, Completed) for part in calls(taken[1]))
+    messages = session.extend(whole(wire))  # whose wire is recognised
+    assert [message.is_user for message in messages] == [True, False]
+    assert all(isinstance(part.state, Completed) for part in calls(messages[1]))
     assert sent(session, wire) == dumped(whole(wire))
-    assert taken == list(session.export().messages)
+    assert messages == list(session.export().messages)
 
 
 @each_wire
 def test_what_is_taken_piece_by_piece_is_the_same(session: foldmark.Session, wire: str) -> None:
-    asked, *rest = whole(wire)
+    request, *rest = whole(wire)
     talk = TALKS[wire]
-    session.extend(iter([asked]), wire)
+    session.extend(iter([request]), wire)
     session.extend(rest[: len(rest) - len(talk.results)], wire)
     assert session.extend(talk.results) == []  # no message of its own
     assert sent(session, wire) == dumped(whole(wire))
@@ -238,8 +238,8 @@ def test_results_and_words_are_taken_from_one_message(session: foldmark.Session,
         more.append({"role": "user", "content": "Well?"})
     (message,) = session.extend(more, wire)
     assert message.is_user
-    told = json.dumps(sent(session, wire))
-    assert told.index("of a.py") < told.index("of b.py") < told.index("Well?")
+    text = json.dumps(sent(session, wire))
+    assert text.index("of a.py") < text.index("of b.py") < text.index("Well?")
 
 
 def test_a_result_is_sent_back_as_it_was_taken(session: foldmark.Session) -> None:
@@ -280,8 +280,8 @@ def test_a_system_prompt_that_leads_a_new_session_is_its_own(tmp_path: Path) -> 
         # One that comes later stands where it came.
         session.record("Yes?")
         session.extend([{"role": "system", "content": "Be kind."}], "openai-chat")
-        told = sent(session, "openai-chat")
-        assert [message["role"] for message in told] == ["system", "user", "assistant", "system"]
+        text = sent(session, "openai-chat")
+        assert [message["role"] for message in text] == ["system", "user", "assistant", "system"]
         origin = session.export().info.origin
         assert origin
         assert origin.system == "Be brief."
@@ -304,7 +304,10 @@ ODD = cast("Any", 5)
 Wrong = Callable[[foldmark.Session], object]
 WRONG: dict[str, tuple[Wrong, str]] = {
     "a wire": (lambda session: session.messages("carrier-pigeon"), "unknown API format"),
-    "a wire of no name": (lambda session: session.messages(ODD), "name of an API format is a string"),
+    "a wire of no name": (
+        lambda session: session.messages(ODD),
+        "name of an API format is a string",
+    ),
     "a wire to take": (lambda session: session.extend([ASKED], "pigeon"), "unknown API format"),
     "a wire to record": (lambda session: session.record(ASKED, api="x"), "unknown API format"),
     "which wire": (lambda session: session.extend([ASKED]), "pass api="),
@@ -317,8 +320,14 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "no answer": (lambda session: session.record(ODD), "an object is expected"),
     "nothing": (lambda session: session.record(None), "an object is expected"),
     "no response": (lambda session: session.record({"a": 1}), "in no known API format"),
-    "the user's": (lambda session: session.record(ASKED, api="anthropic"), "expected a model's reply"),
-    "a result": (lambda session: session.record(LOST, api="openai-chat"), "expected a model's reply"),
+    "the user's": (
+        lambda session: session.record(ASKED, api="anthropic"),
+        "expected a model's reply",
+    ),
+    "a result": (
+        lambda session: session.record(LOST, api="openai-chat"),
+        "expected a model's reply",
+    ),
     "several": (
         lambda session: session.record(whole("openai-responses")),
         "expected one reply of a model, not 2",
@@ -384,7 +393,7 @@ def test_a_name_that_is_wrong_is_told_before_anything_is_pruned(tmp_path: Path) 
             session.messages("pigeon")
         assert session.operations() == []
         sent(session, "gemini")
-        assert [act.kind for act in session.operations()] == ["prune"]
+        assert [operation.kind for operation in session.operations()] == ["prune"]
 
 
 # --- as before -----------------------------------------------------------------------------
@@ -402,16 +411,16 @@ def test_messages_without_a_wire_are_those_of_the_view(session: foldmark.Session
 
 @each_wire
 def test_the_async_forms_do_the_same(tmp_path: Path, wire: str) -> None:
-    async def talk(held: Talk) -> list[Json]:
+    async def talk(entry: Talk) -> list[Json]:
         async with await foldmark.aopen(tmp_path / "s.db") as session:
             await session.aextend(whole(wire)[:1], wire)
-            await session.arecord(held.calling, api=wire)
-            await session.aextend(held.results)
+            await session.arecord(entry.calling, api=wire)
+            await session.aextend(entry.results)
             assert await session.amessages() == session.messages()
             with pytest.raises(foldmark.BadInput):
                 await session.amessages("pigeon")
             return await session.amessages(wire)
 
-    found = asyncio.run(talk(TALKS[wire]))
-    assert_taken(wire, found)
-    assert found == dumped(whole(wire))
+    result = asyncio.run(talk(TALKS[wire]))
+    assert_accepted(wire, result)
+    assert result == dumped(whole(wire))

@@ -21,7 +21,7 @@ from foldmark.session.hooks import CompactionChange
 from foldmark.summary.protocol import ModelFailure, ModelReply
 from foldmark.testing import ScriptedModel
 from tests.support.compacted_sessions import NO_PRUNE, pivots, shown_text
-from tests.support.failing_models import FaultyModel, request_text, prompt_texts, notes
+from tests.support.failing_models import FaultyModel, notes, prompt_texts, request_text
 from tests.support.stored_sessions import bytes_of, call, opened, step, work
 from tests.support.view_rules import MARKER, assert_valid
 
@@ -30,9 +30,9 @@ def kinds(session: foldmark.Session, after: int = 0) -> list[str]:
     return [event.kind for event in session.events(after)]
 
 
-def summary_of(session: foldmark.Session, act: Operation | None) -> Message:
-    assert act is not None
-    return next(m for m in session.export().messages if is_summary(m) and act.in_force)
+def summary_of(session: foldmark.Session, operation: Operation | None) -> Message:
+    assert operation is not None
+    return next(m for m in session.export().messages if is_summary(m) and operation.in_force)
 
 
 def is_summary(message: Message) -> bool:
@@ -47,9 +47,9 @@ def test_a_models_notes_and_the_digest_stand_for_what_was_folded(where: str) -> 
     with opened(where, "s", summarizer=model) as session:
         work(session)
         mark = session.info.events
-        act = session.compact()
-        assert act is not None
-        assert act.in_force
+        operation = session.compact()
+        assert operation is not None
+        assert operation.in_force
         text = shown_text(session)
         assert notes() in text
         assert "[Digest of" in text
@@ -57,8 +57,8 @@ def test_a_models_notes_and_the_digest_stand_for_what_was_folded(where: str) -> 
         told = session.events(mark)[-1].data
         assert told["how"] == "chunks"
         assert told["calls"] == len(model.requests)
-        assert (told["before"], told["after"]) == (act.before, act.after)
-        info = summary_of(session, act).info
+        assert (told["before"], told["after"]) == (operation.before, operation.after)
+        info = summary_of(session, operation).info
         assert isinstance(info, AssistantInfo)
         assert (info.provider_id, info.model_id) == ("test", "other")
         assert info.cost == pytest.approx(0.01 * len(model.requests))
@@ -75,8 +75,8 @@ def test_the_async_form_makes_the_same_summary_of_the_same_session(where: str) -
     async def compacted() -> str:
         session = filled("a")
         async with session:
-            act = await session.acompact(instructions="wheels")
-            assert act is not None
+            operation = await session.acompact(instructions="wheels")
+            assert operation is not None
             assert await session.amessages()
             return shown_text(session)
 
@@ -88,8 +88,8 @@ def test_the_async_form_makes_the_same_summary_of_the_same_session(where: str) -
 def test_without_a_model_the_digest_stands_alone(where: str) -> None:
     with opened(where, "s", summarizer="digest") as session:
         work(session)
-        act = session.compact()
-        assert summary_of(session, act).parts
+        operation = session.compact()
+        assert summary_of(session, operation).parts
         assert session.events()[-1].data["how"] == "digest"
         assert "calls" not in session.events()[-1].data
         assert "a20.py" in shown_text(session)
@@ -99,29 +99,29 @@ def test_why_a_model_was_not_of_use_is_told_with_the_event(where: str) -> None:
     with opened(where, "s", summarizer=FaultyModel("unavailable")) as session:
         work(session)
         session.compact()
-        told = session.events()[-1].data
-        assert told["how"] == "digest"
-        assert told["flaws"] == ["unavailable: HTTP 401: no key"]
+        events = session.events()[-1].data
+        assert events["how"] == "digest"
+        assert events["flaws"] == ["unavailable: HTTP 401: no key"]
 
 
 def test_pieces_of_an_answer_are_told_as_they_come_and_not_kept(where: str) -> None:
-    heard: list[events.Event] = []
+    received: list[events.Event] = []
     with opened(where, "s", summarizer=ScriptedModel(notes())) as session:
         work(session, 6)
-        session.subscribe(heard.append, ["compaction."])
+        session.subscribe(received.append, ["compaction."])
         session.compact()
-        told = [event for event in heard if event.kind == events.DELTA]
-        assert "".join(event.data["text"] for event in told) == notes()
+        text = [event for event in received if event.kind == events.DELTA]
+        assert "".join(event.data["text"] for event in text) == notes()
         assert events.DELTA not in kinds(session)
-        assert [event.kind for event in heard][:2] == [events.QUEUED, events.STARTED]
+        assert [event.kind for event in received][:2] == [events.QUEUED, events.STARTED]
 
 
 def test_a_target_is_kept(where: str) -> None:
     with opened(where, "s", window=40_000, summarizer=FaultyModel("good")) as session:
         work(session, 20)
         for target in (6_000, 3_000, 1_500):
-            act = session.compact(target=target)
-            assert act is not None
+            operation = session.compact(target=target)
+            assert operation is not None
             assert session.view().tokens <= target
             session.undo()
 
@@ -157,10 +157,10 @@ def test_the_sessions_own_model_is_asked_with_what_it_was_sent_before(where: str
         where, "s", window=60_000, model="test:mine", summarizer=model, system="Be.", tools=tools
     ) as session:
         work(session, 10)
-        sent = session.messages()
+        messages = session.messages()
         session.compact()
         (ask,) = model.requests
-        assert b"".join(map(encode, ask.messages)).startswith(b"".join(map(encode, sent)))
+        assert b"".join(map(encode, ask.messages)).startswith(b"".join(map(encode, messages)))
         assert ask.system == "Be."
         assert [tool.name for tool in ask.tools] == ["read"]
         session.compact("Again", overflow=True)
@@ -193,11 +193,11 @@ def test_hooks_and_the_user_say_what_a_summary_is_about(where: str) -> None:
         text = request_text(model.requests[0])
         assert "The pond is deep." in text
         assert text.endswith("the water wheel")
-        assert [seen.instructions for seen in hook.seen] == ["the water wheel"]
+        assert [records.instructions for records in hook.seen] == ["the water wheel"]
 
 
 def test_a_digest_looks_at_what_the_user_wishes(where: str) -> None:
-    told: dict[str, str] = {}
+    text: dict[str, str] = {}
     for focus in ("", "the millstone"):
         with opened(where, focus or "plain", window=20_000, summarizer="digest") as session:
             session.user("Look after the mill")
@@ -207,9 +207,9 @@ def test_a_digest_looks_at_what_the_user_wishes(where: str) -> None:
                 session.record(f"See mill/wheel_{name}.py, where {name}_speed is told to gears.")
             session.user("Go on")
             session.compact(instructions=focus, target=900)
-            told[focus] = str(session.view().messages)
-    assert "crack on its lower side" not in told[""]
-    assert "crack on its lower side" in told["the millstone"]
+            text[focus] = str(session.view().messages)
+    assert "crack on its lower side" not in text[""]
+    assert "crack on its lower side" in text["the millstone"]
 
 
 def test_what_was_wished_when_it_was_queued_is_kept_for_who_makes_it(where: str) -> None:
@@ -219,10 +219,10 @@ def test_what_was_wished_when_it_was_queued_is_kept_for_who_makes_it(where: str)
         work(session, 8)
         queued = session.queue(instructions="the water wheel")
     with opened(where, "s", summarizer=model, window=60_000) as session:
-        act = session.compact()
+        operation = session.compact()
         assert queued is not None
-        assert act is not None
-        assert (act.number, act.in_force) == (queued.number, True)
+        assert operation is not None
+        assert (operation.number, operation.in_force) == (queued.number, True)
         text = request_text(model.requests[0])
         for wish in ("The pond is deep.", "Tell of the wheels.", "the water wheel"):
             assert wish in text
@@ -291,7 +291,7 @@ def test_pruning_comes_first_and_nothing_is_folded_where_that_is_enough(where: s
         work(session, 29)
         assert session.tokens > session.usable
         session.messages()
-        assert [act.kind for act in session.operations()] == ["prune"]
+        assert [operation.kind for operation in session.operations()] == ["prune"]
         assert session.view().tokens <= session.usable
         assert model.requests == []
         assert session.fit() is None  # twice is once
@@ -300,9 +300,9 @@ def test_pruning_comes_first_and_nothing_is_folded_where_that_is_enough(where: s
 def test_where_pruning_is_not_enough_the_session_is_folded(where: str) -> None:
     with opened(where, "s", summarizer=FaultyModel("good"), policy=NO_PRUNE) as session:
         work(session)
-        act = session.fit()
-        assert act is not None
-        assert act.kind == "pivot"
+        operation = session.fit()
+        assert operation is not None
+        assert operation.kind == "pivot"
         assert session.view().tokens <= session.usable
         assert session.fit() is None
         assert_valid(session.messages())
@@ -319,7 +319,7 @@ def test_where_hooks_keep_what_was_to_be_pruned_the_session_is_folded(where: str
     with opened(where, "s", window=20_000, hooks=[Keeps()], summarizer="digest") as session:
         work(session, 29)
         session.messages()
-        assert [act.kind for act in session.operations()] == ["prune", "pivot"]
+        assert [operation.kind for operation in session.operations()] == ["prune", "pivot"]
         assert session.view().tokens <= session.usable
 
 
@@ -331,9 +331,11 @@ def test_a_queued_compaction_goes_first_though_nothing_is_full(
     with opened(where, "s", window=100_000, summarizer=model) as session:
         work(session)
         queued = session.queue()
-        shown = asyncio.run(session.amessages()) if is_async else session.messages()
-        assert [act.number for act in pivots(session) if act.in_force] == [queued and queued.number]
-        assert notes() in "\n".join(prompt_texts(shown))
+        messages = asyncio.run(session.amessages()) if is_async else session.messages()
+        assert [operation.number for operation in pivots(session) if operation.in_force] == [
+            queued and queued.number
+        ]
+        assert notes() in "\n".join(prompt_texts(messages))
         assert session.pending() is None
 
 
@@ -345,10 +347,10 @@ def test_a_queued_compaction_that_frees_nothing_is_given_up_and_all_goes_on(
         session.user("Hello")
         view = bytes_of(session.view())
         session.queue()
-        shown = asyncio.run(session.amessages()) if is_async else session.messages()
-        assert encode(shown) == view
+        messages = asyncio.run(session.amessages()) if is_async else session.messages()
+        assert encode(messages) == view
         assert session.pending() is None
-        assert [act.state for act in pivots(session)] == ["failed"]
+        assert [operation.state for operation in pivots(session)] == ["failed"]
         assert "too little to compact" in session.events()[-1].data["reason"]
 
 
@@ -390,8 +392,8 @@ def test_a_smaller_model_is_switched_to_by_folding_first(where: str) -> None:
     model = FaultyModel("good")
     with opened(where, "s", window=60_000, summarizer=model) as session:
         work(session, 40)
-        done = session.switch_model(window=8_000, output=1_000)
-        assert [act.kind for act in done] == ["pivot"]
+        operation = session.switch_model(window=8_000, output=1_000)
+        assert [pivot.kind for pivot in operation] == ["pivot"]
         assert session.usable == 7_000
         assert session.tokens <= session.usable
         assert model.requests
@@ -403,10 +405,10 @@ def test_a_smaller_model_is_switched_to_by_folding_first(where: str) -> None:
 def test_a_model_that_is_far_too_small_is_not_switched_to(where: str) -> None:
     with opened(where, "s", window=60_000, summarizer="digest") as session:
         session.user("word " * 9_000)
-        room, view = session.usable, bytes_of(session.view())
+        usable, view = session.usable, bytes_of(session.view())
         with pytest.raises((WindowTooSmall, CompactionStopped)):
             session.switch_model(window=4_000, output=500)
-        assert session.usable == room
+        assert session.usable == usable
         assert bytes_of(session.view()) == view
         assert session.pending() is None
 
@@ -417,14 +419,14 @@ def test_a_model_that_is_far_too_small_is_not_switched_to(where: str) -> None:
 def test_a_marker_names_its_tail_and_is_told_from_its_summary(where: str) -> None:
     with opened(where, "s", policy=NO_PRUNE, summarizer=FaultyModel("good")) as session:
         work(session)
-        act = session.compact(auto=True)
-        assert act is not None
+        operation = session.compact(auto=True)
+        assert operation is not None
         messages = session.export().messages
         marker = next(m for m in messages if marker_part(m) is not None)
         part = marker_part(marker)
         assert part is not None
         assert part.tail_start_id in {message.id for message in messages}
-        info = summary_of(session, act).info
+        info = summary_of(session, operation).info
         assert isinstance(info, AssistantInfo)
         assert info.parent_id == marker.id
 

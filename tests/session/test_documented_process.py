@@ -203,8 +203,8 @@ def test_the_model_that_summarises_is_the_one_that_is_set_else_the_sessions(tmp_
     ) as session:
         work(session, finished=True)
         session.compact()  # the session's own model cannot be reached: a digest
-        told = [event.data for event in session.events() if event.kind == "session.compacted"]
-        assert told[-1]["how"] == "digest"
+        events = [event.data for event in session.events() if event.kind == "session.compacted"]
+        assert events[-1]["how"] == "digest"
 
 
 def test_pruning_is_tried_before_a_compaction(tmp_path: Path) -> None:
@@ -214,5 +214,5 @@ def test_pruning_is_tried_before_a_compaction(tmp_path: Path) -> None:
         for _ in range(3):
             work(session, finished=True)
             session.messages()
-        kinds = [act.kind for act in session.operations()]
+        kinds = [operation.kind for operation in session.operations()]
     assert kinds == ["prune", "pivot"]

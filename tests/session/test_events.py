@@ -27,8 +27,8 @@ from tests.support.compacted_sessions import end_leases
 from tests.support.stored_sessions import bytes_of, call, fill, opened, work
 
 
-def kinds(told: list[Event]) -> list[str]:
-    return [event.kind for event in told]
+def kinds(events: list[Event]) -> list[str]:
+    return [event.kind for event in events]
 
 
 def since(session: foldmark.Session, number: int) -> list[Event]:
@@ -78,9 +78,12 @@ def test_what_shapes_the_view_tells_its_tokens(where: str) -> None:
             assert (told.data["before"], told.data["after"]) == (before, session.view().tokens)
         numbers = [event.number for event in session.events(limit=10_000)]
         assert numbers == list(range(1, len(numbers) + 1))
-        found = {act.number: act for act in session.operations()}
+        results = {pivot.number: pivot for pivot in session.operations()}
         pruned = next(event for event in session.events() if event.kind == events.PRUNED)
-        assert (found[1].before, found[1].after) == (pruned.data["before"], pruned.data["after"])
+        assert (results[1].before, results[1].after) == (
+            pruned.data["before"],
+            pruned.data["after"],
+        )
 
 
 def test_a_compaction_tells_its_way(where: str) -> None:
@@ -120,9 +123,9 @@ def test_what_fails_tells_nothing(where: str) -> None:
     with opened(where, "s") as session:
         session.user("Hello")
         mark, version = last(session), session.info.version
-        for asked in (session.undo, session.redo, lambda: session.result("x", "")):
+        for request in (session.undo, session.redo, lambda: session.result("x", "")):
             with pytest.raises(foldmark.BadInput):
-                asked()
+                request()
         assert session.prune() is None
         assert (last(session), session.info.version) == (mark, version)
         session.user("More")
@@ -133,12 +136,12 @@ def test_events_come_in_pieces_of_any_size(where: str) -> None:
     with opened(where, "s") as session:
         work(session, 10)
         whole = session.events()
-        for most in (1, 2, 3, 7):
-            found: list[Event] = []
-            while piece := session.events(after=len(found), limit=most):
-                assert len(piece) <= most
-                found += piece
-            assert found == whole
+        for limit in (1, 2, 3, 7):
+            results: list[Event] = []
+            while piece := session.events(after=len(results), limit=limit):
+                assert len(piece) <= limit
+                results += piece
+            assert results == whole
         assert session.events(after=len(whole)) == []
 
 
@@ -152,27 +155,27 @@ def test_an_event_that_never_happens_cannot_be_waited_for(where: str) -> None:
         ):
             with pytest.raises(foldmark.BadInput, match=f"no event '{wrong}'; there is {near}"):
                 session.subscribe(print, [wrong])
-        told: list[Event] = []
-        session.subscribe(told.append, "message.written")  # one is enough
+        events: list[Event] = []
+        session.subscribe(events.append, "message.written")  # one is enough
         session.user("Hello")
-        assert [event.kind for event in told] == ["message.written"]
+        assert [event.kind for event in events] == ["message.written"]
 
 
 def test_another_session_object_follows_from_a_number(where: str) -> None:
     with opened(where, "s") as writer, opened(where, "s") as reader:
         writer.user("One")
         after = last(writer)
-        found: list[Event] = []
+        results: list[Event] = []
         follower = threading.Thread(
-            target=lambda: found.extend(reader.follow(after=after, seconds=2))
+            target=lambda: results.extend(reader.follow(after=after, seconds=2))
         )
         follower.start()
         for text in ("Two", "Three"):
             time.sleep(0.1)
             writer.user(text)
         follower.join(20)
-        assert found == writer.events(after=after)
-        assert [event.number for event in found] == [3, 4, 5, 6]
+        assert results == writer.events(after=after)
+        assert [event.number for event in results] == [3, 4, 5, 6]
 
         async def read() -> list[Event]:
             return [event async for event in reader.afollow(seconds=0.1)]
@@ -196,8 +199,8 @@ def test_another_process_follows(where: str) -> None:
         assert other.stdout.readline() == b"ready\n"
         session.compact("Folded.")
         out, _ = other.communicate(timeout=30)
-        told = [f"{event.number} {event.kind}" for event in session.events(after=2)]
-        assert out.decode().splitlines() == told
+        events = [f"{event.number} {event.kind}" for event in session.events(after=2)]
+        assert out.decode().splitlines() == events
 
 
 def test_subscribers_are_told_the_same_and_one_that_raises_harms_nobody(where: str) -> None:
@@ -299,8 +302,8 @@ def test_a_session_that_was_overtaken_is_told_so_once_and_goes_on(
                 one.record("Three")
             two.close()
         one.record("Three")
-        said = [part_text(message.parts[0]) for message in one.export().messages]
-        assert said == ["One", "Two", "Three"]
+        texts = [part_text(message.parts[0]) for message in one.export().messages]
+        assert texts == ["One", "Two", "Three"]
         assert "Two" in str(one.view().messages)
 
 
@@ -355,7 +358,9 @@ def test_a_hook_that_would_never_be_asked_is_refused(where: str) -> None:
         foldmark.BadPolicy, match=r"the hook Mistyped has none of .* before_compact,"
     ):
         opened(where, "s", hooks=[Mistyped()])
-    with pytest.raises(foldmark.BadPolicy, match="the hook Keeps is a class; pass an instance, Keeps"):
+    with pytest.raises(
+        foldmark.BadPolicy, match="the hook Keeps is a class; pass an instance, Keeps"
+    ):
         opened(where, "s", hooks=[Keeps])
 
 
@@ -380,12 +385,12 @@ def test_a_hook_spares_parts_of_a_prune(where: str) -> None:
         planned = [f"h{ordinal:x}" for ordinal in keeps.asked[0].ordinals]
         assert len(planned) > 3
         keeps.names = tuple(planned[:2])
-        act = session.prune()
-        assert act
+        operation = session.prune()
+        assert operation
         pruned = session.events(limit=10_000)[-1]
         assert (pruned.kind, pruned.data["parts"]) == (events.PRUNED, len(planned) - 2)
-        found = {hit.handle: hit.state for hit in session.search("wheel", limit=100)}
-        assert [found[name] for name in planned[:3]] == ["shown", "shown", "pruned"]
+        results = {hit.handle: hit.state for hit in session.search("parser", limit=100)}
+        assert [results[name] for name in planned[:3]] == ["shown", "shown", "pruned"]
         session.undo()
         keeps.names = tuple(planned)
         assert session.prune() is None

@@ -55,7 +55,7 @@ def test_a_fork_begins_as_its_origin_and_goes_its_own_way(where: str) -> None:
             assert fork.view().tokens == session.view().tokens
             assert fork.plan().tokens == session.plan().tokens
             assert fork.info.info.parent_id == "s"
-            assert [act.state for act in fork.operations()] == ["done", "done"]
+            assert [operation.state for operation in fork.operations()] == ["done", "done"]
             assert plain(fork.export())["messages"] == plain(session.export())["messages"]
             origin = bytes_of(session.view())
             fork.undo()
@@ -67,7 +67,7 @@ def test_a_fork_begins_as_its_origin_and_goes_its_own_way(where: str) -> None:
             session.user("Only there")
             assert bytes_of(fork.view()) == unfolded
             assert b"Only here" not in bytes_of(session.view())
-            assert [act.state for act in session.operations()] == ["done", "undone"]
+            assert [operation.state for operation in session.operations()] == ["done", "undone"]
 
 
 def test_a_fork_of_an_undone_pivot_is_not_folded(where: str) -> None:
@@ -131,9 +131,9 @@ def test_a_fork_leaves_out_what_is_reverted(where: str) -> None:
             ]
             assert fork.recall("h2") == "Three"
             fork.user("Four")
-            seen = bytes_of(fork.view())
+            records = bytes_of(fork.view())
         with opened(where, fork.id) as again:
-            assert bytes_of(again.view()) == seen
+            assert bytes_of(again.view()) == records
 
 
 def test_sessions_are_found_by_name_beginning_and_age(where: str) -> None:
@@ -191,19 +191,19 @@ def test_what_is_closed_stays_closed(where: str) -> None:
         session.view,
         session.export,
         session.prune,
-        session.acts,
+        session.operations,
         lambda: session.user("More"),
         lambda: session.search("hello"),
     )
-    for asked in calls:
+    for request in calls:
         with pytest.raises(StoreError, match="closed"):
-            asked()
+            request()
 
 
 def test_what_is_said_of_a_session_comes_back(where: str) -> None:
     info = SessionInfo(id="i\0", title="\ud83d \ue0011f", permission={"\ue000extra": [1]})
     store = Store.open(where)
     store.create(info, estimate="classes")
-    found = store.resolve("i\0").info
+    results = store.resolve("i\0").info
     store.close()
-    assert encode(found) == encode(info)
+    assert encode(results) == encode(info)

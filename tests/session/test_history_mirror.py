@@ -18,8 +18,8 @@ WINDOW = 6_000
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
-    with opened(tmp_path) as made:
-        yield made
+    with opened(tmp_path) as result:
+        yield result
 
 
 def opened(folder: Path, name: str = "one", window: int = WINDOW) -> Session:
@@ -67,15 +67,15 @@ def test_what_is_shown_unaltered_is_the_very_object(session: Session) -> None:
 
 def test_a_system_prompt_stays_in_front_after_a_fold(session: Session) -> None:
     talk: Talk = [{"role": "system", "content": "Be brief."}, asked("Go")]
-    view, shown = following(session), list[Any]()
+    view, messages = following(session), list[Any]()
     for step in range(90):
         talk += [called(f"c{step}"), gave(f"c{step}", f"line {step}\n" * 120)]
         view.take(talk)
-        shown = view.view()
-        assert shown[0] is talk[0]
-        check_pairs(shown)
-    assert any(act.kind == "pivot" for act in session.operations())
-    assert "Go" in str(shown)
+        messages = view.view()
+        assert messages[0] is talk[0]
+        check_pairs(messages)
+    assert any(operation.kind == "pivot" for operation in session.operations())
+    assert "Go" in str(messages)
 
 
 def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
             view.take(talk)
             check_pairs(view.view())
     with opened(tmp_path) as session:
-        kept = [m for m in session.export().messages if not getattr(m.info, "summary", None)]
-        assert len([m for m in kept if not m.is_user]) == 90
-        assert any(act.kind == "pivot" for act in session.operations())
+        remaining = [m for m in session.export().messages if not getattr(m.info, "summary", None)]
+        assert len([m for m in remaining if not m.is_user]) == 90
+        assert any(operation.kind == "pivot" for operation in session.operations())
 
 
 def test_a_history_taken_back_takes_the_session_back(session: Session) -> None:
@@ -177,9 +177,9 @@ def test_results_without_calls_and_calls_without_results_harm_nobody(session: Se
     for end in range(1, len(talk) + 1):
         view.take(talk[:end])
         check_pairs(view.view())
-    told = str(view.view())
-    assert "an orphan" in told
-    assert "late" in told
+    text = str(view.view())
+    assert "an orphan" in text
+    assert "late" in text
 
 
 def test_a_window_that_each_step_fills_again_is_folded_again_and_again(session: Session) -> None:
@@ -191,7 +191,7 @@ def test_a_window_that_each_step_fills_again_is_folded_again_and_again(session: 
         view.take(talk)
         check_pairs(view.view())
         assert session.plan().tokens <= session.usable
-    pivots = [act for act in session.operations() if act.kind == "pivot"]
+    pivots = [operation for operation in session.operations() if operation.kind == "pivot"]
     assert len(pivots) > 4
 
 
@@ -206,9 +206,9 @@ def test_a_refusal_for_length_is_followed_by_a_shorter_request(tmp_path: Path) -
             talk += [called(f"c{step}"), gave(f"c{step}", f"line {step}\n" * 120)]
         sizes: list[int] = []
 
-        def model(shown: Talk) -> str:
-            check_pairs(shown)
-            sizes.append(len(str(shown)))
+        def model(messages: Talk) -> str:
+            check_pairs(messages)
+            sizes.append(len(str(messages)))
             if sizes[-1] > 40_000:
                 raise TooLong(
                     "This model's maximum context length is 8192 tokens. "
@@ -226,7 +226,7 @@ def test_a_refusal_for_length_is_followed_by_a_shorter_request(tmp_path: Path) -
 
 
 def test_other_errors_are_the_callers(session: Session) -> None:
-    def model(shown: Talk) -> str:
+    def model(messages: Talk) -> str:
         raise TooLong("rate limit reached")
 
     with pytest.raises(TooLong):
@@ -245,8 +245,8 @@ def test_random_histories_with_restarts_and_rewinds_stay_whole(tmp_path: Path) -
                 talk = [dict(message) for message in talk] + random_step(rng, number, step)
                 view = following(session)
                 view.take(talk)
-                shown = view.view()
-                check_pairs(shown)
+                messages = view.view()
+                check_pairs(messages)
                 assert session.plan().tokens <= session.usable
 
 
@@ -254,8 +254,8 @@ def random_step(rng: random.Random, number: int, step: int) -> Talk:
     if rng.random() < 0.3:
         return [asked(f"Request {step}: " + "please " * rng.randint(1, 30))]
     names = [f"n{number}s{step}c{call}" for call in range(rng.randint(1, 4))]
-    made = [called(*names, text=rng.choice([None, "I look."]))]
-    return made + [
+    result = [called(*names, text=rng.choice([None, "I look."]))]
+    return result + [
         gave(name, "word " * rng.randint(1, 400)) for name in names if rng.random() < 0.9
     ]
 
@@ -263,8 +263,8 @@ def random_step(rng: random.Random, number: int, step: int) -> Talk:
 def talked(*texts: str) -> Talk:
     """What the user and the model said in turn."""
     return [
-        {"role": "user" if place % 2 == 0 else "assistant", "content": text}
-        for place, text in enumerate(texts)
+        {"role": "user" if index % 2 == 0 else "assistant", "content": text}
+        for index, text in enumerate(texts)
     ]
 
 

@@ -50,9 +50,9 @@ class Hook:
         self._answer = answer
         setattr(self, point, self._asked)
 
-    def _asked(self, given: Any) -> Any:
-        self.given.append(given)
-        return self._answer(given)
+    def _asked(self, value: Any) -> Any:
+        self.given.append(value)
+        return self._answer(value)
 
 
 class Runner(HookRunner):
@@ -106,10 +106,10 @@ def test_without_a_hook_for_a_point_nothing_changes_and_no_thread_is_started(
 
 def test_parts_are_kept_by_ordinal_and_by_handle() -> None:
     answers: list[Any] = [[3, handle(26)], iter((4, "h1F ")), {5: "x"}, (n for n in (6,)), (), None]
-    asked = [Hook("before_prune", lambda _, answer=answer: answer) for answer in answers]
-    runner = Runner(*asked)
+    request = [Hook("before_prune", lambda _, answer=answer: answer) for answer in answers]
+    runner = Runner(*request)
     assert runner.protected_ordinals(NOTHING) == {3, 26, 4, 31, 5, 6}
-    assert [hook.given for hook in asked] == [[NOTHING]] * len(asked)
+    assert [hook.given for hook in request] == [[NOTHING]] * len(request)
     assert runner.problems == []
 
 
@@ -120,15 +120,15 @@ def test_each_hook_sees_the_compaction_as_the_one_before_left_it() -> None:
         CompactionChange(prompt="q"),
         CompactionChange(prompt="", context=("d",)),
     ]
-    asked = [Hook("before_compact", lambda _, change=change: change) for change in changes]
+    request = [Hook("before_compact", lambda _, change=change: change) for change in changes]
     with_context = replace(COMPACTION, context=("a", "b", "c"))
     with_prompt = replace(with_context, prompt="q")
-    assert Runner(*asked).change_request(COMPACTION) == (
+    assert Runner(*request).change_request(COMPACTION) == (
         replace(with_prompt, context=("a", "b", "c", "d"), prompt=""),
         None,
     )
-    seen = [COMPACTION, with_context, with_context, with_prompt]
-    assert [hook.given for hook in asked] == [[compaction] for compaction in seen]
+    records = [COMPACTION, with_context, with_context, with_prompt]
+    assert [hook.given for hook in request] == [[compaction] for compaction in records]
 
 
 def test_the_first_veto_ends_a_compaction() -> None:
@@ -149,20 +149,20 @@ def test_a_veto_without_words_is_a_veto() -> None:
     ("answers", "may"), [([None, True], True), ([True, False, None], False), ([False], False)]
 )
 def test_one_hook_is_enough_to_stop_a_session(answers: list[bool | None], *, may: bool) -> None:
-    asked = [Hook("before_continue", lambda _, answer=answer: answer) for answer in answers]
-    runner = Runner(*asked)
+    request = [Hook("before_continue", lambda _, answer=answer: answer) for answer in answers]
+    runner = Runner(*request)
     assert runner.may_continue("the session") is may
-    assert asked[0].given == ["the session"]
+    assert request[0].given == ["the session"]
     assert runner.problems == []
 
 
 def test_each_hook_sees_the_view_of_the_one_before() -> None:
-    asked = [
+    request = [
         Hook("on_view", lambda view: replace(view, tokens=view.tokens + 1)),
         Hook("on_view", lambda _: None),
         Hook("on_view", lambda view: replace(view, tokens=view.tokens * 10)),
     ]
-    assert Runner(*asked).change_view(VIEW) == replace(VIEW, tokens=(VIEW.tokens + 1) * 10)
+    assert Runner(*request).change_view(VIEW) == replace(VIEW, tokens=(VIEW.tokens + 1) * 10)
 
 
 def test_one_object_may_have_all_methods_async_or_not() -> None:
@@ -194,37 +194,37 @@ def test_a_hook_sees_the_context_of_its_caller_and_cannot_change_it(*, is_async:
     word = ContextVar("word", default="default")
 
     def plain(_: object) -> bool:
-        seen.append(word.get())
+        records.append(word.get())
         word.set("changed by the hook")
         return True
 
-    async def later(given: object) -> bool:
+    async def later(value: object) -> bool:
         await asyncio.sleep(0)
-        return plain(given)
+        return plain(value)
 
-    seen: list[str] = []
+    records: list[str] = []
     reset = word.set("of the caller")
     assert Runner(Hook("before_continue", later if is_async else plain)).may_continue("s")
-    assert seen == [word.get()] == ["of the caller"]
+    assert records == [word.get()] == ["of the caller"]
     word.reset(reset)
 
 
 # --- what they cannot break -----------------------------------------------------------------
 
 
-def failing(given: object) -> object:
+def failing(value: object) -> object:
     raise ValueError("broken on purpose")
 
 
-async def failing_later(given: object) -> object:
-    return failing(given)
+async def failing_later(value: object) -> object:
+    return failing(value)
 
 
-def leaving(given: object) -> object:
+def leaving(value: object) -> object:
     sys.exit("left on purpose")
 
 
-async def cancelled(given: object) -> object:
+async def cancelled(value: object) -> object:
     raise asyncio.CancelledError
 
 
@@ -296,7 +296,7 @@ def test_a_method_that_cannot_be_called_is_reported() -> None:
     class Odd:
         before_continue = "yes"
 
-        def on_view(self, view: View, more: object, most: object) -> None: ...
+        def on_view(self, view: View, more: object, limit: object) -> None: ...
 
     runner = Runner(Odd(), Odd)
     assert runner.may_continue("s")

@@ -65,36 +65,38 @@ def address(postgres: str) -> str:
 @st.composite
 def steps(draw: st.DrawFn) -> list[Step]:
     """Words, calls, results late and early, prunes, pivots and rewinds in any order."""
-    made: list[Step] = []
+    result: list[Step] = []
     names: list[str] = []
     calls: list[str] = []
     for number, kind in enumerate(draw(st.lists(st.integers(0, 11), max_size=30))):
         name = f"m{number}"
         if kind <= 2:
-            made.append(user_message(name, (TextPart(text=f"Always do {name}"),), number + 1))
+            result.append(user_message(name, (TextPart(text=f"Always do {name}"),), number + 1))
         elif kind <= 6:
             parts = draw(calling(number))
             calls += [part.call_id or "" for part in parts if isinstance(part, ToolPart)]
-            made.append(assistant_message(name, parts, number + 1))
+            result.append(assistant_message(name, parts, number + 1))
         elif kind == 7 and calls:
             answer = ReadResult(call_id=draw(st.sampled_from(calls)), output=f"late {name}\n" * 20)
-            made.append(LateResult(result=answer, key="test", at=number + 1))
+            result.append(LateResult(result=answer, key="test", at=number + 1))
         elif kind == 8 and calls:
             chosen = draw(st.lists(st.sampled_from(calls), max_size=4))
-            made.append(
+            result.append(
                 OutputsPruned(calls=(*chosen, "unknown"), at=draw(st.sampled_from((None, 77))))
             )
         elif kind == 9:
             tail = draw(st.sampled_from([None, "gone", *names[-6:]]))
-            made += folded(name, tail)
+            result += folded(name, tail)
             names.append(f"{name}-summary")
             continue
         else:
-            made.append(SessionReverted(message=draw(st.sampled_from([None, "gone", *names[-8:]]))))
-            made.append(user_message(name, (TextPart(text=f"Rather {name}"),), None))
-        if isinstance(made[-1], Message):
+            result.append(
+                SessionReverted(message=draw(st.sampled_from([None, "gone", *names[-8:]])))
+            )
+            result.append(user_message(name, (TextPart(text=f"Rather {name}"),), None))
+        if isinstance(result[-1], Message):
             names.append(name)
-    return made
+    return result
 
 
 def folded(name: str, tail: str | None) -> list[Step]:
@@ -111,9 +113,9 @@ def calling(draw: st.DrawFn, number: int) -> tuple[AnyPart, ...]:
     """Words, and calls that have their results or not."""
     parts: list[AnyPart] = [TextPart(text=f"I say {number}")]
     for offset, ended in enumerate(draw(st.lists(st.booleans(), max_size=3))):
-        given: dict[str, Any] = {"filePath": f"{number}.py"}
+        value: dict[str, Any] = {"filePath": f"{number}.py"}
         output = f"line {number} {offset}\n" * 30
-        state = Completed(input=given, output=output) if ended else Pending(input=given)
+        state = Completed(input=value, output=output) if ended else Pending(input=value)
         parts.append(ToolPart(tool="read", call_id=f"c{number}-{offset}", state=state))
     return tuple(parts)
 
@@ -122,23 +124,23 @@ def fill(store: Store, name: str, told_steps: Iterable[Step]) -> None:
     """Tell a session from its beginning, new or not."""
     with store.engine.writing():
         row = store.find(name) or store.insert_session(SessionInfo(id=name), FOLDMARK.estimate)
-        held = SessionImport(store.engine, row, COUNT)
+        entry = SessionImport(store.engine, row, COUNT)
         for step in told_steps:
             match step:
                 case Message():
-                    held.add(step)
+                    entry.add(step)
                 case LateResult(result=answer):
-                    held.add_result(
+                    entry.add_result(
                         answer.call_id,
                         lambda part, late=step: settle_call(part, late.result, late.key, late.at),
                     )
                 case OutputsPruned():
-                    held.prune(step.calls, step.at)
+                    entry.prune(step.calls, step.at)
                 case SessionReverted():
-                    held.revert(step.message)
+                    entry.revert(step.message)
                 case SessionOpened():
                     pass
-        held.finish()
+        entry.finish()
 
 
 def collected(told_steps: Iterable[Step]) -> list[Message]:
@@ -157,10 +159,10 @@ def grows(where: str, told_steps: Sequence[Step], cuts: Iterable[float]) -> None
         for end in (*ends, len(told_steps), len(told_steps)):
             fill(store, pieces, told_steps[:end])
         fill(store, once, told_steps)
-    found, expected = told(where, pieces), told(where, once)
-    for each in (found, expected):
+    results, expected = told(where, pieces), told(where, once)
+    for each in (results, expected):
         each["export"]["info"] = each["row"] = None
-    assert found == expected
+    assert results == expected
     with opened(where, once, policy=OPENCODE) as session:
         log = Log(counter(OPENCODE.estimate), collected(told_steps))
         assert bytes_of(session.view()) == bytes_of(
@@ -203,8 +205,8 @@ def _earlier(messages: list[Message], draw: st.DrawFn) -> list[Message]:
         messages = [with_parts(message, lambda _, part: _unpruned(part)) for message in messages]
     if messages and draw(st.booleans()):
         last = messages[-1]
-        kept = last.parts[: draw(st.integers(0, len(last.parts)))]
-        parts = tuple(_waiting(part) if draw(st.booleans()) else part for part in kept)
+        remaining = last.parts[: draw(st.integers(0, len(last.parts)))]
+        parts = tuple(_waiting(part) if draw(st.booleans()) else part for part in remaining)
         messages = [*messages[:-1], replace(last, parts=parts)]
         if isinstance(last.info, AssistantInfo) and draw(st.booleans()):
             unfinished = replace(last.info, finish=UNSET)
@@ -230,18 +232,20 @@ def is_the_same_at_last(where: str, told_exports: list[list[Message]]) -> None:
         for messages in (*told_exports, told_exports[-1]):
             fill(store, pieces, messages)
         fill(store, once, told_exports[-1])
-    found, expected = told(where, pieces), told(where, once)
-    for each in (found, expected):
+    results, expected = told(where, pieces), told(where, once)
+    for each in (results, expected):
         each["export"]["info"] = each["row"] = None
         # What was pruned is one act, or several.
-        acts: list[Any] = each.pop("acts")
-        each["pivots"] = [act for act in acts if act[0] == "pivot"]
-        marks: list[dict[int, Number]] = [act[-1] for act in acts if act[-1]]
-        each["marks"] = sorted(mark for held in marks for mark in held.items())
+        operations: list[Any] = each.pop("acts")
+        each["pivots"] = [operation for operation in operations if operation[0] == "pivot"]
+        marks: list[dict[int, Number]] = [
+            operation[-1] for operation in operations if operation[-1]
+        ]
+        each["marks"] = sorted(mark for entry in marks for mark in entry.items())
         each["past"] = replace(each["past"], marks={})  # with those of one act all are read
-    assert found == expected
+    assert results == expected
     messages = told_exports[-1]
-    assert found["export"]["messages"] == as_json(messages)
+    assert results["export"]["messages"] == as_json(messages)
 
 
 def as_json(messages: list[Message]) -> Any:
@@ -270,16 +274,16 @@ def test_what_is_written_at_once_and_what_is_read_back_make_no_difference(
     where: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session too large to be held: each message is written, and requests are read again."""
-    made = generate(seed, messages=250, pivots=True, window=30_000).messages
+    result = generate(seed, messages=250, pivots=True, window=30_000).messages
     with Store.open(where, durable=False) as store:
-        fill(store, "held", made)
+        fill(store, "held", result)
         monkeypatch.setattr("foldmark.store.importing._MAX_BATCH_BYTES", 0)
-        fill(store, "read", made)
+        fill(store, "read", result)
         assert len(store.operations(store.resolve("read").key, "pivot")) > 2
-    held, read = told(where, "held"), told(where, "read")
-    held["export"]["info"] = read["export"]["info"] = None
-    held["row"], read["row"] = held["row"][1:], read["row"][1:]
-    assert held == read
+    entry, read = told(where, "held"), told(where, "read")
+    entry["export"]["info"] = read["export"]["info"] = None
+    entry["row"], read["row"] = entry["row"][1:], read["row"][1:]
+    assert entry == read
 
 
 def test_an_export_with_a_pivot_that_was_undone_is_the_same_again(where: str) -> None:
@@ -288,15 +292,15 @@ def test_an_export_with_a_pivot_that_was_undone_is_the_same_again(where: str) ->
         session.compact("Folded.")
         session.user("Go on")
         session.undo()
-        made = session.export(reverted=False).messages
+        result = session.export(reverted=False).messages
     with Store.open(where, durable=False) as store:
-        fill(store, "b", made)
+        fill(store, "b", result)
     before = told(where, "b")
     with Store.open(where, durable=False) as store:
-        fill(store, "b", made)
+        fill(store, "b", result)
     assert told(where, "b") == before
-    assert [act[0] for act in before["acts"]] == ["pivot"]
+    assert [operation[0] for operation in before["acts"]] == ["pivot"]
     with opened(where, "b") as session:
-        assert session.export(reverted=False).messages == made
+        assert session.export(reverted=False).messages == result
         session.redo()
         assert session.view().pivot is not None

@@ -97,16 +97,16 @@ def test_coloured_output_is_found_by_its_words(where: str) -> None:
 
 def test_views_of_thousands_of_like_messages_are_compared_at_once() -> None:
     def view(texts: list[str]) -> View:
-        shown: list[PromptMessage] = [UserMessage(content=(Text(text=text),)) for text in texts]
-        return View(messages=tuple(shown), indexes=(), tokens=len(texts), pivot=None)
+        messages: list[PromptMessage] = [UserMessage(content=(Text(text=text),)) for text in texts]
+        return View(messages=tuple(messages), indexes=(), tokens=len(texts), pivot=None)
 
     old = ["ok", "fine"] * 4_000
     new = [*old[:100], "summary", *old[5_000:]]
-    found = view_diff(view(old), view(new))  # all with all would take minutes
-    assert len(found.added) - len(found.removed) == len(new) - len(old)
+    results = view_diff(view(old), view(new))  # all with all would take minutes
+    assert len(results.added) - len(results.removed) == len(new) - len(old)
     small = view_diff(view(["a", "b", "c", "b"]), view(["a", "x", "c", "b"]))
-    told = [(change, message.content[0]) for change, message in small.changes]
-    assert told == [("removed", Text(text="b")), ("added", Text(text="x"))]
+    output = [(change, message.content[0]) for change, message in small.changes]
+    assert output == [("removed", Text(text="b")), ("added", Text(text="x"))]
 
 
 def test_a_name_that_means_something_to_sqlite_is_a_name(
@@ -115,9 +115,9 @@ def test_a_name_that_means_something_to_sqlite_is_a_name(
     monkeypatch.chdir(tmp_path)
     with foldmark.open("file:a.db?mode=memory") as session:
         session.user("Hello")
-    (made,) = tmp_path.iterdir()
-    assert made.name == "file:a.db?mode=memory"
-    assert made.stat().st_mode & 0o777 == 0o600
+    (result,) = tmp_path.iterdir()
+    assert result.name == "file:a.db?mode=memory"
+    assert result.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk")

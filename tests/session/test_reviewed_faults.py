@@ -54,9 +54,9 @@ def test_the_name_of_a_field_tells_that_its_value_is_a_secret() -> None:
     state = Pending(input={"api_key": "Zx81kQ93mmPq77Lw", "path": "mill/wheel_81.py"})
     part = ToolPart(tool="login", call_id="c", state=state)
     log = Log(by_classes, [Message(info=UserInfo(id="u"), parts=(part,))])
-    (kept,) = masked_entry(log.entries[0]).message.parts
-    assert isinstance(kept, ToolPart)
-    assert kept.state.input == {"api_key": "[masked: value]", "path": "mill/wheel_81.py"}
+    (remaining,) = masked_entry(log.entries[0]).message.parts
+    assert isinstance(remaining, ToolPart)
+    assert remaining.state.input == {"api_key": "[masked: value]", "path": "mill/wheel_81.py"}
 
 
 def test_a_recorded_text_cannot_pass_for_another_speaker() -> None:
@@ -88,17 +88,17 @@ def test_who_is_told_of_a_piece_may_not_wait_for_the_compaction(tmp_path: Path) 
 
 def test_subscribers_are_called_when_no_lock_is_held(tmp_path: Path) -> None:
     with foldmark.open(tmp_path / "a.db", window=60_000, summarizer="digest") as session:
-        done = threading.Event()
+        operation = threading.Event()
 
         def told(_: Event) -> None:
             # Another thread must be able to use the session meanwhile.
-            thread = threading.Thread(target=lambda: (session.view(), done.set()))
+            thread = threading.Thread(target=lambda: (session.view(), operation.set()))
             thread.start()
             thread.join(20)
 
         session.subscribe(told, ["message.written"])
         session.user("Look at the wheel.")
-        assert done.is_set()
+        assert operation.is_set()
 
 
 def test_secrets_in_an_answer_are_masked_as_it_comes(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_pivots_made_by_hand_are_no_thrashing(tmp_path: Path) -> None:
             session.compact()
             work(session, 24)
         assert session.messages()
-        assert [act.kind for act in session.operations()].count("pivot") >= 2
+        assert [operation.kind for operation in session.operations()].count("pivot") >= 2
 
 
 def test_a_target_is_a_number_of_tokens(tmp_path: Path) -> None:
@@ -190,9 +190,9 @@ def test_a_forbidden_compaction_keeps_the_old_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["<a>_a:" * 26, "_" * 20_000 + "x", "a:" * 5_000])
 def test_no_line_keeps_an_outcome_from_being_told(line: str) -> None:
     state = Completed(input={"command": "make"}, output=f"{line}\nall is well")
-    found = outcome(ToolPart(tool="bash", call_id="c", state=state))
-    assert found is not None
-    assert not found.failed
+    results = outcome(ToolPart(tool="bash", call_id="c", state=state))
+    assert results is not None
+    assert not results.failed
 
 
 def test_an_address_of_a_server_is_one_of_the_web() -> None:

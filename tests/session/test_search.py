@@ -74,8 +74,8 @@ FOUND: dict[str, set[int]] = {
 }
 
 
-def handles(session: foldmark.Session, query: str, most: int = 50) -> set[str]:
-    return {found.handle for found in session.search(query, limit=most)}
+def handles(session: foldmark.Session, query: str, limit: int = 50) -> set[str]:
+    return {results.handle for results in session.search(query, limit=limit)}
 
 
 def said(number: int, text: str) -> Message:
@@ -92,16 +92,16 @@ def test_words_are_found_whatever_they_are(where: str, *, indexed: bool) -> None
             session.user(text)
         row = session.info
         assert (row.indexed == row.places) == indexed
-        for query, places in FOUND.items():
-            assert {found.place for found in session.search(query)} == places, query
+        for query, indexes in FOUND.items():
+            assert {results.place for results in session.search(query)} == indexes, query
 
 
 def test_exact_matches_come_first_then_the_newest(where: str) -> None:
     texts = ["mill wheel", "wheel of the mill", "mill wheel again", "wheel mill"]
     fill(where, [said(number, text) for number, text in enumerate(texts)])
     with opened(where, "s") as session:
-        assert [found.place for found in session.search("mill wheel")] == [2, 0, 3, 1]
-        assert [found.place for found in session.search("mill wheel", limit=1)] == [2]
+        assert [results.place for results in session.search("mill wheel")] == [2, 0, 3, 1]
+        assert [results.place for results in session.search("mill wheel", limit=1)] == [2]
         assert session.search("mill wheel", limit=0) == []
         assert session.search("mill wheel")[0].snippet == "mill wheel again"
 
@@ -110,10 +110,10 @@ def test_what_is_told_of_a_find(where: str) -> None:
     with opened(where, "s") as session:
         work(session, words=("zebra", "lynx"))
         session.prune()
-        found = {hit.handle: hit for hit in session.search("zebra", limit=100)}
-        assert len(found) == 15
-        assert {hit.state for hit in found.values()} == {"pruned", "shown"}
-        for name, hit in found.items():
+        results = {hit.handle: hit for hit in session.search("zebra", limit=100)}
+        assert len(results) == 15
+        assert {hit.state for hit in results.values()} == {"pruned", "shown"}
+        for name, hit in results.items():
             assert (hit.kind, hit.tool) == ("tool", "read")
             assert "zebra" in hit.snippet
             assert "zebra" in session.recall(name)
@@ -153,7 +153,7 @@ def test_a_late_result_is_found_by_its_words(where: str) -> None:
 
 def rewrite(session: Session, old: Message, text: str) -> None:
     parts = (TextPart(text=text),)
-    writer.amend(state_of(session), old.id, lambda held: replace(held, parts=parts))
+    writer.amend(state_of(session), old.id, lambda entry: replace(entry, parts=parts))
 
 
 def test_a_fork_finds_its_own_words_whatever_becomes_of_its_origin(where: str) -> None:
@@ -195,7 +195,7 @@ def test_what_stands_beside_the_parts_does_not_crowd_out_what_is_in_them(where: 
     ]
     fill(where, messages)
     with opened(where, "s") as session:
-        assert [found.place for found in session.search("mill", limit=1)] == [0]
+        assert [results.place for results in session.search("mill", limit=1)] == [0]
 
 
 def test_inputs_outputs_and_names_of_files_are_found_and_their_bytes_are_not(where: str) -> None:
@@ -227,9 +227,9 @@ HOSTILE = (
 
 
 def holds(text: str, query: str) -> bool:
-    known, wanted = set(words(text)), set(words(query))
-    return bool(wanted) and all(
-        word in known or any(other.startswith(word) for other in known) for word in wanted
+    previous, expected = set(words(text)), set(words(query))
+    return bool(expected) and all(
+        word in previous or any(other.startswith(word) for other in previous) for word in expected
     )
 
 
@@ -241,8 +241,8 @@ def test_hostile_queries_are_data(where: str) -> None:
     with opened(where, "s") as session:
         session.user(texts[-1])
         for query in HOSTILE:
-            expected = {place for place, text in enumerate(texts) if holds(text, query)}
-            assert {found.place for found in session.search(query)} == expected, query[:40]
+            expected = {index for index, text in enumerate(texts) if holds(text, query)}
+            assert {results.place for results in session.search(query)} == expected, query[:40]
     with opened(where, "s") as session:
         assert session.info.places == 5
 
@@ -271,16 +271,16 @@ def test_both_engines_find_the_same(
     """Some messages are indexed, the others not yet."""
     file = str(tmp_path_factory.mktemp("store") / "store.db")
     name = f"s{sum(1 for _ in _sessions(address))}"
-    found: list[list[set[str]]] = []
+    results: list[list[set[str]]] = []
     for where in (file, address):
         fill(where, messages[:first], name)
         with opened(where, name) as session:
             for message in messages[first:]:
                 session.user(message) if message.is_user else session.record(message)
-            found.append([handles(session, query) for query in asked])
+            results.append([handles(session, query) for query in asked])
             hits = [hit for query in asked for hit in session.search(query, limit=50)]
             assert all(session.recall(hit.handle) is not None for hit in hits)
-    assert found[0] == found[1]
+    assert results[0] == results[1]
 
 
 def _sessions(where: str) -> list[str]:

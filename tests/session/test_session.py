@@ -84,12 +84,12 @@ def test_a_queued_compaction_is_completed_once_and_by_its_number(where: str) -> 
         assert session.view().pivot is None
         with pytest.raises(foldmark.BadInput, match="not waiting"):
             session.compact("Another.", operation=queued.number + 1)
-        done = session.compact("The wheels turn.", operation=queued.number)
-        assert done is not None
-        assert (done.number, done.state) == (queued.number, "done")
+        operation = session.compact("The wheels turn.", operation=queued.number)
+        assert operation is not None
+        assert (operation.number, operation.state) == (queued.number, "done")
         with pytest.raises(foldmark.BadInput, match="not waiting"):
             session.compact("Again.", operation=queued.number)
-        assert [act.kind for act in session.operations()] == ["pivot"]
+        assert [pivot.kind for pivot in session.operations()] == ["pivot"]
 
 
 def test_an_automatic_compaction_is_none_where_the_policy_is_not(where: str) -> None:
@@ -109,9 +109,12 @@ def test_what_a_hook_wishes_of_a_summary_is_found_with_its_marker(where: str) ->
         session.user("Hello")
         tokens = session.tokens
         session.queue()
-        told = session.events()[-1]
-        assert told.kind == "compaction.queued"
-        assert (told.data["context"], told.data["prompt"]) == ([f"{tokens} tokens"], "Be brief.")
+        events = session.events()[-1]
+        assert events.kind == "compaction.queued"
+        assert (events.data["context"], events.data["prompt"]) == (
+            [f"{tokens} tokens"],
+            "Be brief.",
+        )
 
 
 class Stops:
@@ -152,7 +155,7 @@ def test_a_session_has_few_public_methods_each_with_a_line_of_its_own(tmp_path: 
     # What is reached through an attribute is a value, and no other part of the session.
     with opened(str(tmp_path / "s.db")) as session:
         values = [getattr(session, name) for name in public(type(session))]
-        parts = [held for held in values if not isinstance(held, VALUES) and not callable(held)]
+        parts = [entry for entry in values if not isinstance(entry, VALUES) and not callable(entry)]
         assert not parts
 
 
@@ -167,12 +170,12 @@ def test_a_session_recovers_from_a_refusal_and_learns_the_window(tmp_path: Path)
             session.record(f"I turn wheel {number}. " + "word " * 400)
             session.user(f"And wheel {number + 1}?")
         before = session.view().tokens
-        told = "prompt is too long: 12032 tokens > 8000 maximum"
+        text = "prompt is too long: 12032 tokens > 8000 maximum"
         assert not session.recover(ValueError("something else"))
         assert session.view().tokens == before
-        assert session.recover(Refused(told))
+        assert session.recover(Refused(text))
         assert session.view().tokens < 8_000
         assert session.limit is not None
         assert session.limit.context == 8_000
-        assert session.recover(Refused(told))  # the provider counts more than we do
+        assert session.recover(Refused(text))  # the provider counts more than we do
         assert session.limit.context == 7_200

@@ -17,8 +17,8 @@ NO = ("", "0", "false", "False", "no", "off")
 
 def with_thresholds(**thresholds: Threshold) -> Policy:
     """Our own policy, with a threshold for single models (`claude_` stands for `claude-`)."""
-    named = {name.replace("_", "-"): threshold for name, threshold in thresholds.items()}
-    return replace(FOLDMARK, window=replace(FOLDMARK.window, thresholds=named))
+    kwargs = {name.replace("_", "-"): threshold for name, threshold in thresholds.items()}
+    return replace(FOLDMARK, window=replace(FOLDMARK.window, thresholds=kwargs))
 
 
 # --- thresholds -----------------------------------------------------------------------------

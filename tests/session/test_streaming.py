@@ -19,7 +19,7 @@ from tests.support.client_loops import (
     client_of,
     close_async,
 )
-from tests.support.provider_types import assert_taken
+from tests.support.provider_types import assert_accepted
 from tests.support.stream_cases import CALLS, ERRORS, SDK, THINKS, WHOLE, WORDS, answer
 
 each_wire = pytest.mark.parametrize("wire", WIRES)
@@ -73,13 +73,13 @@ async def given(items: list[Any], error: BaseException | None = None) -> AsyncIt
 def test_chunks_pass_as_they_came_and_the_answer_is_recorded(
     session: foldmark.Session, wire: str
 ) -> None:
-    held = chunks(wire)
-    passed = list(session.record_stream(held))
-    assert all(one is other for one, other in zip(passed, held, strict=True))
+    entry = chunks(wire)
+    passed = list(session.record_stream(entry))
+    assert all(one is other for one, other in zip(passed, entry, strict=True))
     whole = last(session)
     again = session.record(answer(wire).whole)
     assert [bare(part) for part in whole.parts] == [bare(part) for part in again.parts]
-    first, second = (cast("AssistantInfo", held.info) for held in (whole, again))
+    first, second = (cast("AssistantInfo", entry.info) for entry in (whole, again))
     assert (first.tokens, first.finish, first.model_id) == (
         second.tokens,
         second.finish,
@@ -95,13 +95,13 @@ def bare(part: Any) -> Any:
 
 @each_wire
 def test_the_async_form_does_the_same(session: foldmark.Session, wire: str) -> None:
-    held = chunks(wire)
+    entry = chunks(wire)
 
     async def listened() -> list[Any]:
-        return [chunk async for chunk in session.arecord_stream(given(held), wire)]
+        return [chunk async for chunk in session.arecord_stream(given(entry), wire)]
 
     passed = asyncio.run(listened())
-    assert all(one is other for one, other in zip(passed, held, strict=True))
+    assert all(one is other for one, other in zip(passed, entry, strict=True))
     assert said(last(session)) == THINKS + WORDS
     assert not is_cut_off(session)
     assert len(session.export().messages) == 2
@@ -114,19 +114,19 @@ def test_the_async_form_does_the_same(session: foldmark.Session, wire: str) -> N
 def test_what_was_said_is_recorded_where_the_loop_is_left(
     session: foldmark.Session, wire: str
 ) -> None:
-    held, heard = chunks(wire), 0
-    for chunk in session.record_stream(held):
-        heard += 1
+    entry, events = chunks(wire), 0
+    for chunk in session.record_stream(entry):
+        events += 1
         if WORDS[:4] in str(chunk):
             break
-    assert 0 < heard < len(held)
+    assert 0 < events < len(entry)
     assert is_cut_off(session)
     assert said(last(session)).startswith(THINKS + WORDS[:4])
     assert calls(session) == []
     session.user("And?")
-    told = session.messages(wire)
-    assert_taken(wire, told)
-    assert WORDS[:4] in str(told)
+    text = session.messages(wire)
+    assert_accepted(wire, text)
+    assert WORDS[:4] in str(text)
 
 
 @each_wire
@@ -140,9 +140,9 @@ def test_an_async_loop_that_is_left_records_before_the_next_request(
         await session.auser("And?")
         return await session.amessages(wire)
 
-    told = asyncio.run(leave())
-    assert_taken(wire, told)
-    assert WORDS[:4] in str(told)
+    text = asyncio.run(leave())
+    assert_accepted(wire, text)
+    assert WORDS[:4] in str(text)
     assert [message.is_user for message in session.export().messages] == [True, False, True]
 
 
@@ -207,15 +207,15 @@ def test_a_task_that_is_cancelled_leaves_what_was_said(session: foldmark.Session
         await asyncio.sleep(600)
 
     async def work() -> None:
-        heard = asyncio.Event()
+        events = asyncio.Event()
 
         async def listen() -> None:
             async for chunk in session.arecord_stream(stalled()):
                 if WORDS[:4] in str(chunk):
-                    heard.set()
+                    events.set()
 
         task = asyncio.create_task(listen())
-        await heard.wait()
+        await events.wait()
         await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -305,10 +305,10 @@ def test_a_connection_that_breaks_leaves_what_was_said_and_the_loop_goes_on(
 def test_helper_events_of_the_client_are_passed_on_and_say_nothing_twice(
     session: foldmark.Session,
 ) -> None:
-    asked: dict[str, Any] = {"model": "m", "max_tokens": 9, "tools": TOOLS["anthropic"]}
+    request: dict[str, Any] = {"model": "m", "max_tokens": 9, "tools": TOOLS["anthropic"]}
     with wire_server(script=[WHOLE]) as server, client_of("anthropic", server) as client:
-        asked["messages"] = session.messages("anthropic")
-        with client.messages.stream(**asked) as stream:
+        request["messages"] = session.messages("anthropic")
+        with client.messages.stream(**request) as stream:
             kinds = {event.type for event in session.record_stream(stream)}
             assert {"text", "thinking", "input_json", "message_stop"} <= kinds
             assert stream.get_final_message().content[0].thinking == THINKS
@@ -320,11 +320,11 @@ def test_helper_events_of_the_client_are_passed_on_and_say_nothing_twice(
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_the_helpers_of_openai_are_listened_to_as_well(session: foldmark.Session, api: str) -> None:
     wire = {"chat": "openai-chat", "responses": "openai-responses"}[api]
-    asked: dict[str, Any] = {"model": "m", "tools": TOOLS[wire]}
+    request: dict[str, Any] = {"model": "m", "tools": TOOLS[wire]}
     with wire_server(script=[(WORDS, *CALLS)]) as server, client_of(wire, server) as client:
-        asked["messages" if api == "chat" else "input"] = session.messages(wire)
+        request["messages" if api == "chat" else "input"] = session.messages(wire)
         makes = client.chat.completions if api == "chat" else client.responses
-        with makes.stream(**asked) as stream:
+        with makes.stream(**request) as stream:
             for _ in session.record_stream(stream):
                 pass
     assert said(last(session)) == WORDS
@@ -334,8 +334,10 @@ def test_the_helpers_of_openai_are_listened_to_as_well(session: foldmark.Session
 def test_usage_is_recorded_where_the_last_chunk_tells_it(session: foldmark.Session) -> None:
     async def ask(server: WireServer) -> None:
         client = async_client_of("openai-chat", server)
-        asked: Any = {"model": "m", "messages": await session.amessages("openai-chat")}
-        async for _ in session.arecord_stream(await client.chat.completions.create(**asked, **STREAMED)):
+        request: Any = {"model": "m", "messages": await session.amessages("openai-chat")}
+        async for _ in session.arecord_stream(
+            await client.chat.completions.create(**request, **STREAMED)
+        ):
             pass
         await close_async(client)
 

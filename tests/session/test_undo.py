@@ -86,7 +86,7 @@ def test_what_was_queued_before_a_revert_and_completed_after_it_is_not_reverted(
         session.undo(queued.number)
         session.redo(queued.number)
         assert bytes_of(session.view()) == view
-        assert [act.state for act in session.operations()] == ["done", "done"]
+        assert [operation.state for operation in session.operations()] == ["done", "done"]
 
 
 def test_an_act_is_taken_back_as_long_as_any_revert_reaches_it(where: str) -> None:
@@ -99,7 +99,11 @@ def test_an_act_is_taken_back_as_long_as_any_revert_reaches_it(where: str) -> No
         session.user("Four")
         outer = session.revert(first.id)
         assert folded
-        assert [act.state for act in session.operations()] == ["reverted", "reverted", "done"]
+        assert [operation.state for operation in session.operations()] == [
+            "reverted",
+            "reverted",
+            "done",
+        ]
         with pytest.raises(BadInput, match="is reverted"):
             session.undo(inner.number)
         with pytest.raises(BadInput, match="is reverted"):
@@ -107,9 +111,17 @@ def test_an_act_is_taken_back_as_long_as_any_revert_reaches_it(where: str) -> No
         session.undo(outer.number)
         session.redo(outer.number)
         session.undo()
-        assert [act.state for act in session.operations()] == ["reverted", "done", "undone"]
+        assert [operation.state for operation in session.operations()] == [
+            "reverted",
+            "done",
+            "undone",
+        ]
         session.undo()
-        assert [act.state for act in session.operations()] == ["done", "undone", "undone"]
+        assert [operation.state for operation in session.operations()] == [
+            "done",
+            "undone",
+            "undone",
+        ]
         assert session.view().pivot is not None
 
 
@@ -171,7 +183,7 @@ def test_the_view_of_then_knows_what_was_undone_then(where: str) -> None:
 def test_what_cannot_be_taken_back_is_told(where: str) -> None:
     with opened(where, "s") as session:
         session.user("One")
-        for asked, words in (
+        for request, words in (
             (session.undo, "nothing to undo"),
             (session.redo, "nothing to redo"),
             (lambda: session.undo(1), "has no operation 1"),
@@ -182,7 +194,7 @@ def test_what_cannot_be_taken_back_is_told(where: str) -> None:
             (lambda: session.compact(" "), "summary is empty"),
         ):
             with pytest.raises(BadInput, match=words):
-                asked()
+                request()
         session.queue()
         session.cancel("reason")
         for number in (1,):
