@@ -7,12 +7,12 @@ import pytest
 from foldmark.cli.options import parse_size
 from tests.support.cli_program import (
     STEERING,
-    answered,
-    call,
-    called,
-    printed,
-    session,
-    stored,
+    json_of,
+    output_of,
+    run_cli,
+    sample_transcript,
+    tool_message,
+    write_transcript,
 )
 
 PLAN_KEYS = {"overflow", "usable", "tokens", "prune", "keep", "tail_start"}
@@ -21,15 +21,15 @@ HOSTILE_PATH = "/w/[red]x[/red]\x1b[2J\r\nfoldmark: all is well\u202e.py"
 
 
 @pytest.fixture
-def mill(tmp_path: Path) -> Path:
-    return stored(tmp_path, session())
+def transcript_file(tmp_path: Path) -> Path:
+    return write_transcript(tmp_path, sample_transcript())
 
 
 # --- help and version ----------------------------------------------------------------------
 
 
 def test_the_program_alone_shows_its_commands():
-    code, output, errors = called()
+    code, output, errors = run_cli()
     assert (code, errors) == (0, "")
     for command in ("inspect", "plan", "compact", "demo"):
         assert command in output
@@ -37,11 +37,11 @@ def test_the_program_alone_shows_its_commands():
 
 @pytest.mark.parametrize("command", ["inspect", "plan", "compact", "demo"])
 def test_every_command_has_help_with_an_example(command: str):
-    assert f"Example: foldmark {command}" in printed(command, "--help")
+    assert f"Example: foldmark {command}" in output_of(command, "--help")
 
 
 def test_the_version_is_told():
-    assert re.fullmatch(r"foldmark \d+\.\d+\.\d+\S*\n", printed("--version"))
+    assert re.fullmatch(r"foldmark \d+\.\d+\.\d+\S*\n", output_of("--version"))
 
 
 @pytest.mark.parametrize(
@@ -58,49 +58,52 @@ def test_inspect_counts_what_real_exports_hold(corpus: Path):
     for path in sorted((corpus / "opencode").glob("*.json")):
         messages = json.loads(path.read_bytes())["messages"]
         states = [p["state"] for m in messages for p in m["parts"] if p["type"] == "tool"]
-        found = answered("inspect", path)
+        found = json_of("inspect", path)
         assert found["format"] == "opencode"
         assert (found["messages"], found["tool_calls"]) == (len(messages), len(states))
         assert found["pruned"] == sum("compacted" in state.get("time", {}) for state in states)
         assert found["tokens"]["total"] == sum(found["tokens"]["by_kind"].values())
 
 
-def test_inspect_shows_kinds_tools_and_the_largest_parts(mill: Path):
-    output = printed("inspect", mill)
-    for text in ("How the wheels turn", "tool outputs", "read", "wheel_3.py", "No pivots"):
+def test_inspect_shows_kinds_tools_and_the_largest_parts(transcript_file: Path):
+    output = output_of("inspect", transcript_file)
+    for text in ("How the orders load", "tool outputs", "read", "order_3.py", "No compactions"):
         assert text in output
-    assert "/mill/" not in output  # paths are told from where the session worked
+    assert "/shop/" not in output  # paths are told from where the session worked
 
 
-def test_inspect_reads_standard_input(mill: Path):
-    code, output, errors = called("inspect", "-", "--json", data=mill.read_bytes())
+def test_inspect_reads_standard_input(transcript_file: Path):
+    code, output, errors = run_cli("inspect", "-", "--json", data=transcript_file.read_bytes())
     assert (code, errors) == (0, "")
     assert json.loads(output)["tool_results"] == 12
 
 
-def test_another_policy_counts_in_its_own_way(mill: Path):
+def test_another_policy_counts_in_its_own_way(transcript_file: Path):
     assert (
-        answered("inspect", mill)["tokens"]
-        != answered("inspect", mill, "--policy", "codelet")["tokens"]
+        json_of("inspect", transcript_file)["tokens"]
+        != json_of("inspect", transcript_file, "--policy", "codelet")["tokens"]
     )
 
 
 def test_text_of_a_transcript_is_never_a_command(tmp_path: Path):
-    path = stored(
-        tmp_path, session(call(99, HOSTILE_TOOL, HOSTILE_PATH, "[bold]y[/bold]\n" * 4000))
+    path = write_transcript(
+        tmp_path,
+        sample_transcript(tool_message(99, HOSTILE_TOOL, HOSTILE_PATH, "[bold]y[/bold]\n" * 4000)),
     )
     for command in ("inspect", "plan"):
-        code, output, errors = called(command, path, COLUMNS="160")
+        code, output, errors = run_cli(command, path, COLUMNS="160")
         assert (code, errors) == (0, "")
         assert not STEERING.search(output)
-    code, output, _ = called("inspect", path, COLUMNS="160")
+    code, output, _ = run_cli("inspect", path, COLUMNS="160")
     assert "[bold]shout[/bold]" in output
     assert "/w/[red]x[/red]" in output
 
 
 def test_json_holds_hostile_names_whole_but_escaped(tmp_path: Path):
-    path = stored(tmp_path, session(call(99, HOSTILE_TOOL, HOSTILE_PATH, "y")))
-    _, output, _ = called("inspect", path, "--json")
+    path = write_transcript(
+        tmp_path, sample_transcript(tool_message(99, HOSTILE_TOOL, HOSTILE_PATH, "y"))
+    )
+    _, output, _ = run_cli("inspect", path, "--json")
     assert not STEERING.search(output)
     assert HOSTILE_TOOL in json.loads(output)["tokens"]["by_tool"]
 
@@ -110,78 +113,87 @@ def test_json_holds_hostile_names_whole_but_escaped(tmp_path: Path):
 
 def test_a_plan_for_a_real_export_has_the_documented_keys(corpus: Path):
     for path in sorted((corpus / "opencode").glob("*.json")):
-        found = answered("plan", path)
+        found = json_of("plan", path)
         assert set(found) >= PLAN_KEYS
         for held in (*found["prune"], *found["keep"]):
             assert {"part", "tool", "tokens", "reason"} <= set(held)
         assert found["freed"] == sum(held["tokens"] for held in found["prune"])
 
 
-def test_a_plan_is_for_the_newest_model_unless_another_is_named(mill: Path):
-    assert answered("plan", mill)["model"] == "anthropic:claude-sonnet-4-5"
-    other = answered("plan", mill, "--model", "openai:gpt-5")
+def test_a_plan_is_for_the_newest_model_unless_another_is_named(transcript_file: Path):
+    assert json_of("plan", transcript_file)["model"] == "anthropic:claude-sonnet-4-5"
+    other = json_of("plan", transcript_file, "--model", "openai:gpt-5")
     assert other["model"] == "openai:gpt-5"
-    assert other["usable"] != answered("plan", mill)["usable"]
+    assert other["usable"] != json_of("plan", transcript_file)["usable"]
 
 
 def test_a_window_makes_an_unknown_model_known(tmp_path: Path):
-    path = stored(tmp_path, session(model="of-our-own"))
-    found = answered("plan", path, "--window", "24000")
+    path = write_transcript(tmp_path, sample_transcript(model="of-our-own"))
+    found = json_of("plan", path, "--window", "24000")
     assert (found["window"], found["usable"]) == (24_000, 18_000)
 
 
-def test_a_small_window_overflows_and_pruning_may_be_enough(mill: Path):
-    found = answered("plan", mill, "--window", "24000")
+def test_a_small_window_overflows_and_pruning_may_be_enough(transcript_file: Path):
+    found = json_of("plan", transcript_file, "--window", "24000")
     assert found["overflow"]
     assert found["pressure"] > 1
     assert found["prune"]
     assert found["after_prune"]["tokens"] < found["tokens"]
     assert not found["after_prune"]["overflow"]
-    output = printed("plan", mill, "--window", "24000")
+    output = output_of("plan", transcript_file, "--window", "24000")
     assert "It overflows" in output
     assert "it fits, without a summary" in output
 
 
-def test_a_large_window_fits(mill: Path):
-    assert not answered("plan", mill)["overflow"]
-    assert "It fits" in printed("plan", mill)
+def test_a_large_window_fits(transcript_file: Path):
+    assert not json_of("plan", transcript_file)["overflow"]
+    assert "It fits" in output_of("plan", transcript_file)
 
 
-def test_reserved_and_threshold_move_what_is_usable(mill: Path):
-    assert answered("plan", mill, "--window", "100000", "--reserved", "1000")["usable"] == 99_000
-    assert answered("plan", mill, "--window", "100000", "--threshold", "0.5")["usable"] == 50_000
-    assert answered("plan", mill, "--window", "100000", "--threshold", "20000")["usable"] == 20_000
+def test_reserved_and_threshold_move_what_is_usable(transcript_file: Path):
+    assert (
+        json_of("plan", transcript_file, "--window", "100000", "--reserved", "1000")["usable"]
+        == 99_000
+    )
+    assert (
+        json_of("plan", transcript_file, "--window", "100000", "--threshold", "0.5")["usable"]
+        == 50_000
+    )
+    assert (
+        json_of("plan", transcript_file, "--window", "100000", "--threshold", "20000")["usable"]
+        == 20_000
+    )
 
 
-def test_what_is_switched_off_is_not_done(mill: Path):
-    arguments = ("plan", mill, "--window", "24000")
-    assert not answered(*arguments, "--no-auto")["overflow"]
-    assert "automatic compaction is off" in printed(*arguments, "--no-auto")
-    kept = answered(*arguments, "--no-prune")
+def test_what_is_switched_off_is_not_done(transcript_file: Path):
+    arguments = ("plan", transcript_file, "--window", "24000")
+    assert not json_of(*arguments, "--no-auto")["overflow"]
+    assert "automatic compaction is off" in output_of(*arguments, "--no-auto")
+    kept = json_of(*arguments, "--no-prune")
     assert (kept["prune"], kept["freed"]) == ([], 0)
-    assert "Prune would hide nothing" in printed(*arguments, "--no-prune")
+    assert "Prune would hide nothing" in output_of(*arguments, "--no-prune")
 
 
 def test_the_environment_switches_off_unless_an_option_says_otherwise(
-    mill: Path, monkeypatch: pytest.MonkeyPatch
+    transcript_file: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("FOLDMARK_DISABLE_AUTOCOMPACT", "1")
-    assert not answered("plan", mill, "--window", "24000")["overflow"]
-    assert answered("plan", mill, "--window", "24000", "--auto")["overflow"]
+    assert not json_of("plan", transcript_file, "--window", "24000")["overflow"]
+    assert json_of("plan", transcript_file, "--window", "24000", "--auto")["overflow"]
 
 
 def test_the_tables_group_reasons_and_name_where_the_tail_begins(tmp_path: Path):
-    path = stored(tmp_path, session(calls=80))
-    found = answered("plan", path, "--window", "24000")
-    output = printed("plan", path, "--window", "24000")
+    path = write_transcript(tmp_path, sample_transcript(calls=80))
+    found = json_of("plan", path, "--window", "24000")
+    output = output_of("plan", path, "--window", "24000")
     assert f"and {len(found['prune']) - 15} more" in output
-    ids = [message.id for message in session(calls=80).messages]
+    ids = [message.id for message in sample_transcript(calls=80).messages]
     assert f"from message {ids.index(found['tail_start']) + 1} of {len(ids)} on" in output
     for reason in {held["reason"] for held in found["keep"]}:
         assert reason in output
 
 
-def test_planning_changes_nothing_in_the_file(mill: Path):
-    before = mill.read_bytes()
-    printed("plan", mill, "--window", "24000")
-    assert mill.read_bytes() == before
+def test_planning_changes_nothing_in_the_file(transcript_file: Path):
+    before = transcript_file.read_bytes()
+    output_of("plan", transcript_file, "--window", "24000")
+    assert transcript_file.read_bytes() == before

@@ -16,14 +16,13 @@ from foldmark.wire.codec import WIRES
 from foldmark.wire.formats import decode
 from tests.support.cli_program import (
     STEERING,
-    answered,
-    call,
-    called,
-    ended,
-    printed,
-    refused,
-    session,
-    stored,
+    json_of,
+    output_of,
+    refusal,
+    run_cli,
+    sample_transcript,
+    tool_message,
+    write_transcript,
 )
 from tests.support.corpus import FOREIGN
 
@@ -37,8 +36,8 @@ HOSTILE = "[bold]shout[/bold]\x1b[31m\x1b]0;title\x07\x9b2J\u202e"
 
 
 @pytest.fixture
-def mill(tmp_path: Path) -> Path:
-    return stored(tmp_path, session(calls=CALLS))
+def transcript_file(tmp_path: Path) -> Path:
+    return write_transcript(tmp_path, sample_transcript(calls=CALLS))
 
 
 def talk(folder: Path, *asked: str) -> Path:
@@ -50,7 +49,7 @@ def talk(folder: Path, *asked: str) -> Path:
 
 
 def compacted(*arguments: object) -> dict[str, Any]:
-    return answered("compact", *arguments)
+    return json_of("compact", *arguments)
 
 
 def assert_consistent(found: dict[str, Any]) -> None:
@@ -68,18 +67,18 @@ def assert_consistent(found: dict[str, Any]) -> None:
 # --- what is made --------------------------------------------------------------------------
 
 
-def test_what_fits_already_is_left_as_it_is(mill: Path):
-    found = compacted(mill, "--window", 900_000)
+def test_what_fits_already_is_left_as_it_is(transcript_file: Path):
+    found = compacted(transcript_file, "--window", 900_000)
     assert_consistent(found)
     assert (found["before"], found["summary"]) == (found["after"], None)
     assert (found["pruned"], found["folded"], found["calls"]) == ([], [], 0)
-    whole = json.loads(printed("convert", mill, "--to", found["wire"], "--view"))
+    whole = json.loads(output_of("convert", transcript_file, "--to", found["wire"], "--view"))
     assert found["messages"] == whole
-    assert "It fits already" in printed("compact", mill, "--window", 900_000)
+    assert "It fits already" in output_of("compact", transcript_file, "--window", 900_000)
 
 
-def test_pruning_comes_first_and_needs_no_summary(mill: Path):
-    found = compacted(mill, "--window", ENOUGH)
+def test_pruning_comes_first_and_needs_no_summary(transcript_file: Path):
+    found = compacted(transcript_file, "--window", ENOUGH)
     assert_consistent(found)
     assert (found["summary"], found["folded"]) == (None, [])
     handles = {held["handle"] for held in found["pruned"]}
@@ -87,96 +86,100 @@ def test_pruning_comes_first_and_needs_no_summary(mill: Path):
     assert handles
     assert all(f"recall {handle}]" in text for handle in handles)
     assert found["tokens"]["after"]["placeholders"] > 0
-    assert "Pruned: " in printed("compact", mill, "--window", ENOUGH)
+    assert "Pruned: " in output_of("compact", transcript_file, "--window", ENOUGH)
 
 
-def test_where_pruning_is_not_enough_the_older_part_is_folded_behind_a_digest(mill: Path):
-    found = compacted(mill, "--window", SMALL)
+def test_where_pruning_is_not_enough_the_older_part_is_folded_behind_a_digest(
+    transcript_file: Path,
+):
+    found = compacted(transcript_file, "--window", SMALL)
     assert_consistent(found)
     assert (found["how"], found["calls"], found["cost"]) == ("digest", 0, 0)
     assert found["summary"] in json.dumps(found["messages"], ensure_ascii=False).replace(
         "\\n", "\n"
     )
-    ids = [message.id for message in session(calls=CALLS).messages]
+    ids = [message.id for message in sample_transcript(calls=CALLS).messages]
     folded = [held["message"] for held in found["folded"]]
     assert folded == ids[: len(folded)]
     assert found["tail_start"] in (None, ids[len(folded)])
-    output = printed("compact", mill, "--window", SMALL)
-    for text in ("Folded: ", "no model was asked", "The summary begins so", "--output FILE"):
+    output = output_of("compact", transcript_file, "--window", SMALL)
+    for text in ("Summarized: ", "no model was called", "The summary starts with", "--output FILE"):
         assert text in output
 
 
-def test_a_target_is_held_also_where_the_window_is_large(mill: Path):
+def test_a_target_is_held_also_where_the_window_is_large(transcript_file: Path):
     for target in (3_000, 1_000):
-        found = compacted(mill, "--target", target)
+        found = compacted(transcript_file, "--target", target)
         assert_consistent(found)
         assert found["how"] == "digest"
 
 
-def test_what_is_within_its_target_is_left_alone(mill: Path):
-    assert compacted(mill, "--target", 500_000, "--window", 900_000)["summary"] is None
+def test_what_is_within_its_target_is_left_alone(transcript_file: Path):
+    assert compacted(transcript_file, "--target", 500_000, "--window", 900_000)["summary"] is None
 
 
 def test_the_words_of_the_user_are_in_what_is_made(tmp_path: Path):
-    rule = "Never touch the sluice, whatever the tests say"
+    rule = "Never touch the schema, whatever the tests say"
     message = Message(info=UserInfo(id="rule"), parts=(TextPart(text=rule),))
-    path = stored(tmp_path, session(message, calls=CALLS))
+    path = write_transcript(tmp_path, sample_transcript(message, calls=CALLS))
     found = compacted(path, "--window", SMALL)
     assert rule in json.dumps(found["messages"])
-    assert "Look at wheel 0, then tell me how it turns" in json.dumps(found["messages"])
+    assert "Look at order 0, then tell me how it loads" in json.dumps(found["messages"])
 
 
-def test_the_same_transcript_gives_the_same_messages(mill: Path):
-    assert compacted(mill, "--window", SMALL) == compacted(mill, "--window", SMALL)
+def test_the_same_transcript_gives_the_same_messages(transcript_file: Path):
+    assert compacted(transcript_file, "--window", SMALL) == compacted(
+        transcript_file, "--window", SMALL
+    )
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_each_wire_can_be_written_and_read_again(mill: Path, wire: str):
-    found = compacted(mill, "--window", SMALL, "--wire", wire)
+def test_each_wire_can_be_written_and_read_again(transcript_file: Path, wire: str):
+    found = compacted(transcript_file, "--window", SMALL, "--api", wire)
     assert found["wire"] == wire
     decode(found["messages"], wire)
 
 
 def test_the_wire_is_the_transcripts_own_unless_given(tmp_path: Path):
-    found = compacted(talk(tmp_path, "Mend it"), "--window", SMALL)
+    found = compacted(talk(tmp_path, "Fix it"), "--window", SMALL)
     assert found["wire"] == "openai-chat"
     assert [message["role"] for message in found["messages"]] == ["system", "user"]
     assert found["fixed"] > 0
 
 
-def test_a_window_smaller_than_a_policys_reserve_still_has_room(mill: Path):
+def test_a_window_smaller_than_a_policys_reserve_still_has_room(transcript_file: Path):
     for policy in PRESETS:
-        found = compacted(mill, "--window", SMALL, "--policy", policy)
+        found = compacted(transcript_file, "--window", SMALL, "--policy", policy)
         assert_consistent(found)
         assert found["usable"] >= SMALL // 4
 
 
-def test_what_the_environment_switches_off_is_not_done(mill: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_the_environment_switches_off_is_not_done(
+    transcript_file: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("FOLDMARK_DISABLE_PRUNE", "1")
-    assert compacted(mill, "--window", ENOUGH)["pruned"] == []
+    assert compacted(transcript_file, "--window", ENOUGH)["pruned"] == []
     monkeypatch.setenv("FOLDMARK_DISABLE_AUTOCOMPACT", "1")  # who asks for it by hand gets it
-    assert compacted(mill, "--window", ENOUGH)["how"] == "digest"
+    assert compacted(transcript_file, "--window", ENOUGH)["how"] == "digest"
 
 
-def test_a_transcript_is_read_from_standard_input_and_never_changed(mill: Path):
-    before = mill.read_bytes()
-    code, output, errors = called("compact", "-", "--window", SMALL, "--json", data=before)
+def test_a_transcript_is_read_from_standard_input_and_never_changed(transcript_file: Path):
+    before = transcript_file.read_bytes()
+    code, output, errors = run_cli("compact", "-", "--window", SMALL, "--json", data=before)
     assert (code, errors) == (0, "")
     assert json.loads(output)["how"] == "digest"
-    printed("compact", mill, "--window", SMALL)
-    assert mill.read_bytes() == before
+    output_of("compact", transcript_file, "--window", SMALL)
+    assert transcript_file.read_bytes() == before
 
 
 @pytest.mark.parametrize("policy", ["foldmark", "opencode", "codelet"])
-def test_real_transcripts_of_every_format_are_made_to_fit(
-    corpus: Path, policy: str, capsys: pytest.CaptureFixture[str]
-):
+def test_real_transcripts_of_every_format_are_made_to_fit(corpus: Path, policy: str):
     folders = sorted(path for path in corpus.iterdir() if path.is_dir())
     for folder in (folder for folder in folders if folder.name not in FOREIGN):
         path = min(folder.iterdir(), key=lambda file: file.stat().st_size)
         for sizes in (("--window", 24_000), ("--window", 200_000, "--target", 4_000)):
             arguments = ("compact", path, *sizes, "--policy", policy, "--json")
-            code, output, _ = ended(capsys, *arguments)
+            code, output, _ = run_cli(*arguments)
             assert code == 0, (path.name, sizes)
             found = json.loads(output)
             assert_consistent(found)
@@ -186,59 +189,61 @@ def test_real_transcripts_of_every_format_are_made_to_fit(
 # --- the file that is written --------------------------------------------------------------
 
 
-def test_the_file_that_is_written_is_private_and_holds_the_messages(mill: Path, tmp_path: Path):
+def test_the_file_that_is_written_is_private_and_holds_the_messages(
+    transcript_file: Path, tmp_path: Path
+):
     out = tmp_path / "messages.json"
-    output = printed("compact", mill, "--window", SMALL, "--output", out)
+    output = output_of("compact", transcript_file, "--window", SMALL, "--output", out)
     assert "Wrote " in output
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
-    found = compacted(mill, "--window", SMALL, "--output", out, "--force")
+    found = compacted(transcript_file, "--window", SMALL, "--output", out, "--force")
     assert json.loads(out.read_bytes()) == found["messages"]
     assert found["out"] == str(out)
 
 
 @pytest.mark.parametrize("command", ["compact", "convert", "export"])
 def test_every_command_that_writes_a_file_calls_it_output(command: str):
-    names = re.findall(r"--out\w*", printed(command, "--help", COLUMNS="160"))
+    names = re.findall(r"--out\w*", output_of(command, "--help", COLUMNS="160"))
     assert set(names) == {"--output"}
 
 
-def test_standard_output_holds_the_messages_alone(mill: Path):
-    output = printed("compact", mill, "--window", SMALL, "--output", "-")
-    assert json.loads(output) == compacted(mill, "--window", SMALL)["messages"]
+def test_standard_output_holds_the_messages_alone(transcript_file: Path):
+    output = output_of("compact", transcript_file, "--window", SMALL, "--output", "-")
+    assert json.loads(output) == compacted(transcript_file, "--window", SMALL)["messages"]
 
 
 def test_a_file_that_is_there_is_kept_unless_it_is_to_be_overwritten(
-    mill: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    transcript_file: Path, tmp_path: Path
 ):
     out = tmp_path / "messages.json"
     out.write_text("mine")
-    assert "--force" in refused(capsys, "compact", mill, "--output", out)
+    assert "--force" in refusal("compact", transcript_file, "--output", out)
     assert out.read_text() == "mine"
 
 
-def test_the_transcript_itself_is_never_overwritten(
-    mill: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    before = mill.read_bytes()
+def test_the_transcript_itself_is_never_overwritten(transcript_file: Path, tmp_path: Path):
+    before = transcript_file.read_bytes()
     link = tmp_path / "link.json"
-    link.symlink_to(mill)
-    for out in (mill, link):
-        problem = refused(capsys, "compact", mill, "--window", SMALL, "--output", out, "--force")
+    link.symlink_to(transcript_file)
+    for out in (transcript_file, link):
+        problem = refusal("compact", transcript_file, "--window", SMALL, "--output", out, "--force")
         assert "the transcript itself" in problem
-    assert mill.read_bytes() == before
+    assert transcript_file.read_bytes() == before
 
 
 def test_instructions_say_what_the_digest_looks_at(tmp_path: Path):
     names = ["".join(letters) for letters in product("abcdef", repeat=3)]
-    answers = [f"See mill/wheel_{name}.py, where {name}_speed is told to gears." for name in names]
-    said = [{"role": "assistant", "content": text} for text in ("The hopper leaks.", *answers)]
-    path = talk(tmp_path, "Look after the mill")
+    answers = [
+        f"See shop/order_{name}.py, where {name}_speed is told to clients." for name in names
+    ]
+    said = [{"role": "assistant", "content": text} for text in ("The basket leaks.", *answers)]
+    path = talk(tmp_path, "Look after the shop")
     path.write_text(json.dumps([*json.loads(path.read_text()), *said]))
     told = [
         str(compacted(path, "--target", "900", *more)["messages"])
-        for more in ((), ("--instructions", "keep all about hoppers"))
+        for more in ((), ("--instructions", "keep all about baskets"))
     ]
-    assert ["The hopper leaks." in text for text in told] == [False, True]
+    assert ["The basket leaks." in text for text in told] == [False, True]
 
 
 # --- what is refused -----------------------------------------------------------------------
@@ -248,11 +253,11 @@ def test_instructions_say_what_the_digest_looks_at(tmp_path: Path):
     ("arguments", "told"),
     [
         (("--summarizer", "cleverness"), "digest or PROVIDER:MODEL"),
-        (("--summarizer", "nobody:model"), "there is no provider 'nobody'"),
+        (("--summarizer", "nobody:model"), "unknown provider 'nobody'"),
         (("--summarizer", "openai:gpt-5"), "OPENAI_API_KEY"),
         (("--summarizer", "anthropic:claude-sonnet-4-5"), "ANTHROPIC_API_KEY"),
-        (("--base-url", "http://127.0.0.1:1/v1"), "--base-url is for a model"),
-        (("--wire", "telegraph"), "there is no wire 'telegraph'"),
+        (("--base-url", "http://127.0.0.1:1/v1"), "--base-url needs a model"),
+        (("--api", "telegraph"), "unknown API format 'telegraph'"),
         (("--policy", "foldmarc"), "Did you mean 'foldmark'"),
         (("--model", "nobody:model"), "no limits are known"),
         (("--window", "0"), "--window"),
@@ -261,16 +266,15 @@ def test_instructions_say_what_the_digest_looks_at(tmp_path: Path):
         (("--target", "60"), "60 usable tokens"),
         (("--target", "1"), "--target"),
         (("--target", "6001", "--window", "6000"), "--target 6001 is more than --window 6000"),
-        (("--json", "--output", "-"), "both print"),
+        (("--json", "--output", "-"), "leave out --output -"),
         (("--pick", "7"), "7"),
-        (("--output", "/no/such/folder/messages.json"), "its folder is not there"),
+        (("--output", "/no/such/folder/messages.json"), "its folder does not exist"),
         (("--output", "/"), "this is a folder"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_nothing_is_written(
-    mill: Path,
+    transcript_file: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],
     told: str,
@@ -278,33 +282,27 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     out = () if "--output" in arguments else ("--output", tmp_path / "messages.json")
-    assert told in refused(capsys, "compact", mill, *arguments, *out)
-    assert list(tmp_path.iterdir()) == [mill]
+    assert told in refusal("compact", transcript_file, *arguments, *out)
+    assert list(tmp_path.iterdir()) == [transcript_file]
 
 
-def test_a_target_beyond_the_window_is_refused_before_anything_is_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_target_beyond_the_window_is_refused_before_anything_is_read(tmp_path: Path):
     nothing = tmp_path / "not-there.jsonl"
     sizes = ("--target", SMALL + 1, "--window", SMALL)
-    assert "give a smaller target" in refused(capsys, "compact", nothing, *sizes)
+    assert "give a smaller target" in refusal("compact", nothing, *sizes)
     sizes = ("--target", SMALL, "--window", SMALL)
-    assert "there is no such file" in refused(capsys, "compact", nothing, *sizes)
+    assert "there is no such file" in refusal("compact", nothing, *sizes)
 
 
-def test_a_session_without_a_model_needs_a_window_or_a_target(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    path = talk(tmp_path, "Mend it")
-    assert "--window N" in refused(capsys, "compact", path)
+def test_a_session_without_a_model_needs_a_window_or_a_target(tmp_path: Path):
+    path = talk(tmp_path, "Fix it")
+    assert "--window N" in refusal("compact", path)
     assert compacted(path, "--target", "100")["summary"] is None
 
 
-def test_a_request_that_cannot_fit_is_told_with_its_figures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    path, out = talk(tmp_path, "grind the corn " * 9_000), tmp_path / "out.json"
-    problem = refused(capsys, "compact", path, "--window", SMALL, "--output", out)
+def test_a_request_that_cannot_fit_is_told_with_its_figures(tmp_path: Path):
+    path, out = talk(tmp_path, "check the orders " * 9_000), tmp_path / "out.json"
+    problem = refusal("compact", path, "--window", SMALL, "--output", out)
     assert "6000 usable tokens" in problem
     assert "the open request" in problem
     assert not out.exists()
@@ -315,18 +313,22 @@ def test_a_request_that_cannot_fit_is_told_with_its_figures(
 
 def test_text_of_a_transcript_is_never_a_command(tmp_path: Path):
     asked = Message(info=UserInfo(id="hostile"), parts=(TextPart(text=HOSTILE * 3),))
-    shout = call(98, HOSTILE, f"/w/{HOSTILE}.py", f"{HOSTILE}\n" * 2_000)
-    path = stored(tmp_path, session(asked, shout, call(99, "read", "/w/x", "y\n" * 9_000)))
+    shout = tool_message(98, HOSTILE, f"/w/{HOSTILE}.py", f"{HOSTILE}\n" * 2_000)
+    path = write_transcript(
+        tmp_path, sample_transcript(asked, shout, tool_message(99, "read", "/w/x", "y\n" * 9_000))
+    )
     for window in (ENOUGH, SMALL):
         for more in ((), ("--json",)):
-            code, output, errors = called("compact", path, "--window", window, *more, COLUMNS="160")
+            code, output, errors = run_cli(
+                "compact", path, "--window", window, *more, COLUMNS="160"
+            )
             assert (code, errors) == (0, "")
             assert not STEERING.search(output)
     assert "[bold]shout[/bold]" in output
 
 
 @pytest.mark.parametrize("columns", [20, 60, 100])
-def test_no_line_is_wider_than_the_terminal(mill: Path, columns: int):
+def test_no_line_is_wider_than_the_terminal(transcript_file: Path, columns: int):
     for window in (ENOUGH, SMALL, 200_000):
-        output = printed("compact", mill, "--window", window, COLUMNS=str(columns))
+        output = output_of("compact", transcript_file, "--window", window, COLUMNS=str(columns))
         assert max(map(cell_len, output.splitlines())) <= columns

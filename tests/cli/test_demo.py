@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from foldmark.demo.demonstration import SAMPLE, sample
 from foldmark.model.messages import Completed, ToolPart
 from foldmark.model.values import encode
-from tests.support.cli_program import answered, called, printed
+from tests.support.cli_program import json_of, output_of, run_cli
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One demonstration for all that only look at it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("demo")))
-        return answered("demo")
+        return json_of("demo")
 
 
 def test_the_sample_is_a_realistic_session_without_paths_of_the_recording_machine():
@@ -55,7 +55,7 @@ def test_every_request_fits_though_the_log_does_not(found: dict[str, Any]):
 
 def test_the_users_constraint_survives_the_compaction(found: dict[str, Any]):
     assert found["survived"]
-    shown = printed("show", "latest", "--full", "--store", found["store"])
+    shown = output_of("show", "latest", "--full", "--store", found["store"])
     assert found["constraint"] in " ".join(shown.split())
     (first, *_) = sample().messages
     assert found["constraint"] in str(first.parts[0])
@@ -72,22 +72,22 @@ def test_nothing_is_lost_and_a_handle_recalls_the_whole(found: dict[str, Any]):
     recall = found["recall"]
     assert recall["shown"] in found["summary"]
     assert len(recall["recalled"]) > len(recall["shown"])
-    output = printed("recall", "latest", recall["handle"], "--store", found["store"])
+    output = output_of("recall", "latest", recall["handle"], "--store", found["store"])
     assert output.rstrip("\n") == recall["recalled"].rstrip("\n")
 
 
 def test_the_store_that_it_leaves_can_be_undone_to_the_last_act(found: dict[str, Any]):
-    last, done = found["acts"][-1], answered("undo", "latest", "--store", found["store"])
+    last, done = found["acts"][-1], json_of("undo", "latest", "--store", found["store"])
     assert done["act"]["kind"] == last["kind"]
     assert done["after"] - done["before"] == last["before"] - last["after"]
-    answered("undo", "latest", "--store", found["store"], "--redo")
+    json_of("undo", "latest", "--store", found["store"], "--redo")
 
 
 def test_the_session_of_the_demonstration_stays_in_a_private_folder(found: dict[str, Any]):
     path, store = Path(found["path"]), Path(found["store"])
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(store.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert answered("plan", path, "--window", "32000")["overflow"]
+    assert json_of("plan", path, "--window", "32000")["overflow"]
 
 
 def test_settings_of_the_user_do_not_change_the_story(
@@ -97,14 +97,14 @@ def test_settings_of_the_user_do_not_change_the_story(
     monkeypatch.setenv("FOLDMARK_POLICY", "codelet")
     monkeypatch.setenv("FOLDMARK_SUMMARIZER", "openai:gpt-5")
     monkeypatch.setenv("FOLDMARK_WINDOW", "9000")
-    again = answered("demo")
+    again = json_of("demo")
     assert [act["after"] for act in again["acts"]] == [act["after"] for act in found["acts"]]
     assert again["undo"] == found["undo"]
 
 
 @pytest.mark.parametrize("columns", [60, 100])
 def test_the_demonstration_tells_each_step_and_names_commands(tmp_path: Path, columns: int):
-    code, output, errors = called("demo", COLUMNS=str(columns), TMPDIR=str(tmp_path))
+    code, output, errors = run_cli("demo", COLUMNS=str(columns), TMPDIR=str(tmp_path))
     assert (code, errors) == (0, "")
     for number in range(1, 6):
         assert f"\n{number}. " in output

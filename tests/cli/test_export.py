@@ -14,9 +14,15 @@ from foldmark.model.messages import SessionInfo, TextPart, Transcript
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.read import read_sessions
-from tests.support.cli_program import called, ended, refused, session, stored, worked
+from tests.support.cli_program import (
+    compacted_store,
+    refusal,
+    run_cli,
+    sample_transcript,
+    write_transcript,
+)
 from tests.support.corpus import CORPUS, each_file
-from tests.support.provider_types import WIRES, assert_taken
+from tests.support.provider_types import WIRES, assert_accepted
 from tests.support.request_checks import LISTS, TOOLS, assert_body, tokens
 from tests.support.sdk_conversations import TALKS
 from tests.support.terminal import in_terminal
@@ -28,13 +34,13 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def mill(tmp_path: Path) -> Path:
-    return stored(tmp_path, session())
+def transcript_file(tmp_path: Path) -> Path:
+    return write_transcript(tmp_path, sample_transcript())
 
 
-def written(capsys: Capture, *arguments: object) -> Any:
+def written(*arguments: object) -> Any:
     """The JSON that a command prints, and nothing else."""
-    code, output, errors = ended(capsys, *arguments)
+    code, output, errors = run_cli(*arguments)
     assert (code, errors) == (0, "")
     return json.loads(output)
 
@@ -50,51 +56,51 @@ def kept(folder: Path, value: object, name: str = "kept.json") -> Path:
 
 @each_wire
 def test_a_list_is_converted_to_its_own_wire_unchanged(
-    capsys: Capture, tmp_path: Path, wire: str
+    tmp_path: Path, wire: str
 ) -> None:
     path = kept(tmp_path, LISTS[wire])
-    assert written(capsys, "convert", path, "--to", wire) == LISTS[wire]
+    assert written("convert", path, "--to", wire) == LISTS[wire]
     for other in WIRES:
         if other != wire:
-            assert_taken(other, written(capsys, "convert", path, "--to", other))
+            assert_accepted(other, written("convert", path, "--to", other))
 
 
 @each_wire
 def test_the_view_and_a_request_are_what_a_provider_takes(
-    capsys: Capture, tmp_path: Path, mill: Path, wire: str
+    tmp_path: Path, transcript_file: Path, wire: str
 ) -> None:
-    for path in (mill, kept(tmp_path, LISTS["openai-chat"])):
-        assert_taken(wire, written(capsys, "convert", path, "--to", wire, "--view"))
+    for path in (transcript_file, kept(tmp_path, LISTS["openai-chat"])):
+        assert_accepted(wire, written("convert", path, "--to", wire, "--view"))
         for more in ((), ("--view",)):
-            body = written(capsys, "convert", path, "--to", wire, "--request", *more)
+            body = written("convert", path, "--to", wire, "--request", *more)
             assert_body(wire, body)
-            assert ("Be brief." in json.dumps(body)) == (path != mill)
+            assert ("Be brief." in json.dumps(body)) == (path != transcript_file)
 
 
-def test_a_request_goes_back_with_its_prompt_and_tools(capsys: Capture, tmp_path: Path) -> None:
+def test_a_request_goes_back_with_its_prompt_and_tools(tmp_path: Path) -> None:
     body: Json = {
         "system": [{"type": "text", "text": "Be brief."}],
         "tools": TOOLS["anthropic"],
         "messages": [{"role": "user", "content": "Go"}],
     }
     path = kept(tmp_path, body)
-    assert written(capsys, "convert", path, "--to", "anthropic", "--request") == body
-    chat = written(capsys, "convert", path, "--to", "chat", "--request")
+    assert written("convert", path, "--to", "anthropic", "--request") == body
+    chat = written("convert", path, "--to", "chat", "--request")
     assert [message["role"] for message in chat.pop("messages")] == ["system", "user"]
     assert chat == {}
 
 
 @each_file
 def test_a_real_file_is_converted_to_opencode_and_back(
-    capsys: Capture, tmp_path: Path, entry: Json
+    tmp_path: Path, entry: Json
 ) -> None:
     path = tmp_path / "session.json"
-    code, output, errors = ended(capsys, "convert", CORPUS / entry["file"], "-o", path)
+    code, output, errors = run_cli("convert", CORPUS / entry["file"], "-o", path)
     assert code == 0
     assert output.lstrip().startswith("Wrote session ")
     assert errors == "" or "--pick N" in errors
     (again,) = read_sessions(path)
-    assert ended(capsys, "convert", path)[1].encode() == path.read_bytes() + b"\n"
+    assert run_cli("convert", path)[1].encode() == path.read_bytes() + b"\n"
     found = read_sessions(CORPUS / entry["file"])
     (was,) = [held for held in found if held.info.id == again.info.id]
     assert view(was) == view(again)
@@ -104,36 +110,36 @@ def view(transcript: Transcript) -> object:
     return Viewer(Log(counter(FOLDMARK.estimate), transcript.messages), FOLDMARK).view()
 
 
-def test_of_several_sessions_one_is_picked(capsys: Capture, tmp_path: Path) -> None:
+def test_of_several_sessions_one_is_picked(tmp_path: Path) -> None:
     lists = [{"messages": LISTS["openai-chat"][:size]} for size in (2, 4, 3)]
     path = tmp_path / "kept.jsonl"
     path.write_text("".join(f"{json.dumps(held)}\n" for held in lists))
     arguments = ("convert", path, "--to", "openai-chat", "--format", "openai-chat")
-    code, output, errors = ended(capsys, *arguments)
+    code, output, errors = run_cli(*arguments)
     assert (code, json.loads(output)) == (0, lists[1]["messages"])
     assert errors.count("\n") == 1
     assert "--pick N" in errors
-    assert written(capsys, *arguments, "--pick", 3) == lists[2]["messages"]
-    assert "no number 4" in refused(capsys, *arguments, "--pick", 4)
+    assert written(*arguments, "--pick", 3) == lists[2]["messages"]
+    assert "no number 4" in refusal(*arguments, "--pick", 4)
 
 
 # --- export --------------------------------------------------------------------------------
 
 
-def test_a_session_of_a_store_is_written_in_every_kind(capsys: Capture, tmp_path: Path) -> None:
-    where = worked(str(tmp_path / "store.db"))
+def test_a_session_of_a_store_is_written_in_every_kind(tmp_path: Path) -> None:
+    where = compacted_store(str(tmp_path / "store.db"))
     for wire in WIRES:
         arguments = ("export", "ses_live", "--to", wire, "--store", where)
-        messages = written(capsys, *arguments)
-        assert_taken(wire, messages)
-        whole, shown = json.dumps(messages), json.dumps(written(capsys, *arguments, "--view"))
+        messages = written(*arguments)
+        assert_accepted(wire, messages)
+        whole, shown = json.dumps(messages), json.dumps(written(*arguments, "--view"))
         # All is in the one, and what was pruned and folded not in the other.
-        assert whole.count("tooth 3 of a wheel") == 300
-        assert shown.count("tooth 3 of a wheel") == 0
-        assert "The wheels turn." in shown
-        assert "The wheels turn." not in whole
-        assert_body(wire, written(capsys, *arguments, "--request", "--view"))
-    code, text, _ = ended(capsys, "export", "ses_live", "--to", "markdown", "--store", where)
+        assert whole.count("entry 3 of an order") == 300
+        assert shown.count("entry 3 of an order") == 0
+        assert "The orders load." in shown
+        assert "The orders load." not in whole
+        assert_body(wire, written(*arguments, "--request", "--view"))
+    code, text, _ = run_cli("export", "ses_live", "--to", "markdown", "--store", where)
     assert code == 0
     assert text.endswith("\n")
     assert not text.endswith("\n\n")
@@ -141,22 +147,22 @@ def test_a_session_of_a_store_is_written_in_every_kind(capsys: Capture, tmp_path
 
 
 @each_wire
-def test_a_list_in_a_store_comes_out_as_it_was(capsys: Capture, tmp_path: Path, wire: str) -> None:
+def test_a_list_in_a_store_comes_out_as_it_was(tmp_path: Path, wire: str) -> None:
     path, where = kept(tmp_path, LISTS[wire]), str(tmp_path / "store.db")
-    assert ended(capsys, "import", path, "--store", where)[0] == 0
+    assert run_cli("import", path, "--store", where)[0] == 0
     arguments = ("export", "latest", "--to", wire, "--store", where)
-    assert written(capsys, *arguments) == LISTS[wire]
+    assert written(*arguments) == LISTS[wire]
     with foldmark.open(where, session="latest") as held:
         held.compact("All is well.")
-    assert written(capsys, *arguments) == LISTS[wire]
+    assert written(*arguments) == LISTS[wire]
     with foldmark.open(where, session="latest") as held:
         held.user("And?")
-    messages = written(capsys, *arguments)
-    assert_taken(wire, messages)
+    messages = written(*arguments)
+    assert_accepted(wire, messages)
     assert "And?" in json.dumps(messages)
 
 
-def test_what_was_reverted_is_left_out_on_a_wire(capsys: Capture, tmp_path: Path) -> None:
+def test_what_was_reverted_is_left_out_on_a_wire(tmp_path: Path) -> None:
     where = str(tmp_path / "store.db")
     with foldmark.open(where, session="s") as held:
         first = held.user("Keep this")
@@ -164,18 +170,18 @@ def test_what_was_reverted_is_left_out_on_a_wire(capsys: Capture, tmp_path: Path
         held.user("Forget this")
         held.revert(first.id)
     for kind in KINDS[1:]:
-        output = ended(capsys, "export", "s", "--to", kind, "--store", where)[1]
+        output = run_cli("export", "s", "--to", kind, "--store", where)[1]
         assert "Keep this" in output
         assert "Forget this" not in output
 
 
-def exported_again(capsys: Capture, where: Path, path: Path) -> Json:
+def exported_again(where: Path, path: Path) -> Json:
     """What an export holds; a store that it is imported into has the same session."""
-    output = written(capsys, "export", "latest", "--store", where)
+    output = written("export", "latest", "--store", where)
     other = path.with_suffix(".db")
-    assert ended(capsys, "import", kept(path.parent, output, path.name), "--store", other)[0] == 0
-    assert ended(capsys, "import", path, "--store", other)[0] == 0
-    assert written(capsys, "export", "latest", "--store", other) == output
+    assert run_cli("import", kept(path.parent, output, path.name), "--store", other)[0] == 0
+    assert run_cli("import", path, "--store", other)[0] == 0
+    assert written("export", "latest", "--store", other) == output
     with (
         foldmark.open(str(where), session="latest") as held,
         foldmark.open(str(other), session="latest") as again,
@@ -187,9 +193,9 @@ def exported_again(capsys: Capture, where: Path, path: Path) -> Json:
 
 
 def test_an_export_after_a_revert_holds_all_and_names_the_revert(
-    capsys: Capture, tmp_path: Path
+    tmp_path: Path
 ) -> None:
-    where = Path(worked(str(tmp_path / "store.db")))
+    where = Path(compacted_store(str(tmp_path / "store.db")))
     with foldmark.open(str(where), session="latest") as held:
         ids = [message.id for message in held.export().messages]
         held.revert(ids[2])
@@ -199,35 +205,35 @@ def test_an_export_after_a_revert_holds_all_and_names_the_revert(
         held.revert(ids[1])
         held.user("Once more")
         held.revert(held.export(reverted=False).messages[0].id)
-    output = exported_again(capsys, where, tmp_path / "again.json")
+    output = exported_again(where, tmp_path / "again.json")
     assert [message["info"]["id"] for message in output["messages"]][: len(ids)] == ids
     assert output["info"]["revert"] == {"messageID": ids[1]}
     assert last in json.dumps(output)
 
 
 def test_a_revert_after_which_more_was_said_is_the_same_again(
-    capsys: Capture, tmp_path: Path
+    tmp_path: Path
 ) -> None:
-    where = Path(worked(str(tmp_path / "store.db")))
+    where = Path(compacted_store(str(tmp_path / "store.db")))
     with foldmark.open(str(where), session="latest") as held:
         ids = [message.id for message in held.export().messages]
         held.revert(ids[2])
         held.user("Rather that")
-    output = exported_again(capsys, where, tmp_path / "again.json")
+    output = exported_again(where, tmp_path / "again.json")
     assert len(output["messages"]) == len(ids) + 1
     assert output["info"]["reverted"] == [[3, len(ids)]]
     assert "revert" not in output["info"]
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus")
-def test_a_real_session_is_exported_whole_after_a_revert(capsys: Capture, tmp_path: Path) -> None:
+def test_a_real_session_is_exported_whole_after_a_revert(tmp_path: Path) -> None:
     where = tmp_path / "store.db"
     path = CORPUS / "claude-code" / "entireio-cli_95adddad32.jsonl"
-    assert ended(capsys, "import", path, "--store", where)[0] == 0
+    assert run_cli("import", path, "--store", where)[0] == 0
     with foldmark.open(str(where), session="latest") as held:
         whole = held.export()
         held.revert(whole.messages[25].id)
-    output = exported_again(capsys, where, tmp_path / "again.json")
+    output = exported_again(where, tmp_path / "again.json")
     assert len(output["messages"]) == len(whole.messages)
     assert output["info"]["revert"] == {"messageID": whole.messages[26].id}
 
@@ -237,50 +243,50 @@ def test_a_real_session_is_exported_whole_after_a_revert(capsys: Capture, tmp_pa
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_is_private_and_holds_what_is_printed(
-    capsys: Capture, tmp_path: Path, mill: Path, kind: str
+    tmp_path: Path, transcript_file: Path, kind: str
 ) -> None:
     path = tmp_path / "out"
-    printed = ended(capsys, "convert", mill, "--to", kind)[1]
-    told = written(capsys, "convert", mill, "--to", kind, "-o", path, "--json")
+    printed = run_cli("convert", transcript_file, "--to", kind)[1]
+    told = written("convert", transcript_file, "--to", kind, "-o", path, "--json")
     assert told == {
-        "id": "ses_mill",
+        "id": "ses_shop",
         "path": str(path),
         "messages": 19,
         "size": path.stat().st_size,
     }
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert path.read_text().rstrip("\n") == printed.rstrip("\n")
-    line = refused(capsys, "convert", mill, "--to", kind, "-o", path)
+    line = refusal("convert", transcript_file, "--to", kind, "-o", path)
     assert "--force" in line
     assert str(path) in line
     path.write_text("old")
-    assert ended(capsys, "convert", mill, "--to", kind, "-o", path, "--force")[0] == 0
+    assert run_cli("convert", transcript_file, "--to", kind, "-o", path, "--force")[0] == 0
     assert path.read_text().rstrip("\n") == printed.rstrip("\n")
 
 
 def test_a_place_where_nothing_can_be_written_is_told(
-    capsys: Capture, tmp_path: Path, mill: Path
+    tmp_path: Path, transcript_file: Path
 ) -> None:
     # A folder is told before anything is read.
     for command in ("convert", "export"):
-        assert "folder" in refused(capsys, command, tmp_path / "no.json", "-o", tmp_path)
-    assert "cannot be written" in refused(capsys, "convert", mill, "-o", tmp_path / "no" / "out")
-    assert list(tmp_path.iterdir()) == [mill]
+        assert "folder" in refusal(command, tmp_path / "no.json", "-o", tmp_path)
+    assert "cannot be written" in refusal("convert", transcript_file, "-o", tmp_path / "no" / "out")
+    assert list(tmp_path.iterdir()) == [transcript_file]
 
 
 def test_a_terminal_is_not_steered_by_what_was_said(tmp_path: Path) -> None:
     steering = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m"
-    mill = session()
-    messages = (*mill.messages[:-1], mill.messages[-1])
+    transcript_file = sample_transcript()
+    messages = (*transcript_file.messages[:-1], transcript_file.messages[-1])
     info = SessionInfo(id="s", title=f"a{steering}b", directory=steering)
     said = TextPart(text=f"one{steering}two\n\tthree")
     odd = type(messages[-1])(info=messages[-1].info, parts=(said,))
-    path = stored(tmp_path, Transcript(info=info, messages=(*messages[:-1], odd)))
+    path = write_transcript(tmp_path, Transcript(info=info, messages=(*messages[:-1], odd)))
     text = in_terminal("convert", path, "--to", "markdown")
     assert not any(ch in text for ch in ("\x1b", "\x07", "\u202e", "\x9b"))
     assert "one" in text
     assert "\n    three\n```\n" in text
-    assert steering in called("convert", path, "--to", "markdown")[1]
+    assert steering in run_cli("convert", path, "--to", "markdown")[1]
 
 
 # --- what is refused -----------------------------------------------------------------------
@@ -288,14 +294,14 @@ def test_a_terminal_is_not_steered_by_what_was_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["convert", "export"])
 def test_a_kind_that_is_none_is_refused_with_those_that_are(
-    capsys: Capture, mill: Path, command: str
+    transcript_file: Path, command: str
 ) -> None:
     for kind in ("carrier-pigeon", "", "opencode2"):
-        line = refused(capsys, command, mill, "--to", kind)
+        line = refusal(command, transcript_file, "--to", kind)
         assert all(name in line for name in KINDS)
     for option in ("--view", "--request"):
         for kind in ("opencode", "markdown", "md"):
-            line = refused(capsys, command, mill, "--to", kind, option)
+            line = refusal(command, transcript_file, "--to", kind, option)
             assert all(wire in line for wire in WIRES)
 
 
@@ -304,32 +310,32 @@ BARE = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hel
 
 @pytest.mark.parametrize("value", [BARE, {"messages": BARE}, BARE[:1]])
 def test_what_can_be_of_two_formats_is_not_guessed(
-    capsys: Capture, tmp_path: Path, value: object
+    tmp_path: Path, value: object
 ) -> None:
     path = kept(tmp_path, value)
-    line = refused(capsys, "convert", path, "--to", "gemini")
+    line = refusal("convert", path, "--to", "gemini")
     assert "anthropic or openai-chat" in line
     assert "--format" in line
     for name in ("anthropic", "openai-chat"):
-        found = written(capsys, "convert", path, "--to", "gemini", "--format", name)
-        assert_taken("gemini", found)
+        found = written("convert", path, "--to", "gemini", "--format", name)
+        assert_accepted("gemini", found)
 
 
 @pytest.mark.parametrize(
     "value", [{}, [], 5, "text", None, True, [[]], [5], {"messages": []}, [{"role": "x"}], {"a": 1}]
 )
 def test_what_is_of_no_format_is_refused_with_those_that_were_tried(
-    capsys: Capture, tmp_path: Path, value: object
+    tmp_path: Path, value: object
 ) -> None:
     path = kept(tmp_path, value)
-    line = refused(capsys, "convert", path, "--to", "markdown")
+    line = refusal("convert", path, "--to", "markdown")
     assert str(path) in line
     assert "--format" in line
     for name in ("opencode", "claude-code", "codex", "openai-chat", "anthropic", "gemini-cli"):
         assert name in line
 
 
-def test_a_format_that_is_none_is_refused_with_those_that_are(capsys: Capture, mill: Path) -> None:
-    line = refused(capsys, "convert", mill, "--format", "pigeon")
+def test_a_format_that_is_none_is_refused_with_those_that_are(transcript_file: Path) -> None:
+    line = refusal("convert", transcript_file, "--format", "pigeon")
     assert "pigeon" in line
     assert "claude-code" in line

@@ -14,23 +14,21 @@ from bench.lab.generate import generate
 import foldmark
 from tests.support.cli_program import (
     FOLDMARK,
-    answered,
-    called,
-    ended,
     environment,
-    filled,
-    printed,
-    refused,
-    session,
-    stored,
+    fill_store,
+    json_of,
+    output_of,
+    refusal,
+    run_cli,
+    sample_transcript,
+    write_transcript,
 )
 from tests.support.stored_transcripts import SESSION, Lines, write
 
-Capture = pytest.CaptureFixture[str]
 OTHER = "99999999-2222-4333-8444-555555555555"
 
 
-def talk(text: str = "Turn the wheel", name: str = SESSION) -> Lines:
+def talk(text: str = "Turn the order", name: str = SESSION) -> Lines:
     lines = Lines()
     lines.user(text, sessionId=name)
     lines.step("a")
@@ -50,16 +48,16 @@ def folder(tmp_path: Path) -> Path:
     write(home / "a" / ".x.jsonl", talk("Hidden", "hidden too").all)
     (home / "a" / "link.jsonl").symlink_to(home / ".hidden" / "x.jsonl")
     (home / "a" / "linked").symlink_to(home / ".hidden")
-    (home / "a" / "package.json").write_text('{"name": "mill"}')
+    (home / "a" / "package.json").write_text('{"name": "shop"}')
     (home / "a" / "empty.jsonl").touch()
     (home / "a" / "picture.json").write_bytes(b"\x89PNG\0\0")
-    (home / "README.md").write_text("# A mill\n")
+    (home / "README.md").write_text("# A shop\n")
     (home / "notes.txt").write_text("not looked at")
     return home
 
 
 def ids(where: object) -> list[str]:
-    return sorted(held["id"] for held in answered("sessions", "--store", where)["sessions"])
+    return sorted(held["id"] for held in json_of("sessions", "--store", where)["sessions"])
 
 
 def told(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -70,7 +68,7 @@ def told(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def test_a_folder_is_imported_in_its_order_without_what_is_hidden(where: str, folder: Path) -> None:
-    found = answered("import", folder, "--store", where)
+    found = json_of("import", folder, "--store", where)
     assert set(found) == {"store", "imported", "unchanged", "passed_over", "skipped", "refused"}
     assert told(found) == [("any.jsonl", "new"), (f"{SESSION}.jsonl", "new")]
     assert [Path(held).name for held in found["passed_over"]] == [
@@ -78,119 +76,117 @@ def test_a_folder_is_imported_in_its_order_without_what_is_hidden(where: str, fo
     ]
     assert found["refused"] == found["skipped"] == found["unchanged"] == []
     assert ids(where) == [SESSION, OTHER]
-    again = answered("import", folder, "--store", where)
+    again = json_of("import", folder, "--store", where)
     assert [Path(held).name for held in again["unchanged"]] == ["any.jsonl", f"{SESSION}.jsonl"]
     assert again["imported"] == []
-    output = printed("import", folder, "--store", where)
+    output = output_of("import", folder, "--store", where)
     assert "2 files unchanged since the last import." in output
-    assert "4 files without a transcript, passed over." in output
+    assert "4 files without a transcript, ignored." in output
 
 
 def test_of_a_folder_only_what_has_grown_is_read_again(where: str, folder: Path) -> None:
-    printed("import", folder, "--store", where)
+    output_of("import", folder, "--store", where)
     lines = talk()
     lines.step("c")
     write(folder / "b" / "deep" / f"{SESSION}.jsonl", lines.all)
-    found = answered("import", folder, "--store", where)
+    found = json_of("import", folder, "--store", where)
     assert told(found) == [(f"{SESSION}.jsonl", "grown")]
     assert found["imported"][0]["messages"] == 4
     assert len(found["unchanged"]) == 1
     os.utime(folder / "a" / "any.jsonl")
-    assert told(answered("import", folder, "--store", where)) == [("any.jsonl", "same")]
+    assert told(json_of("import", folder, "--store", where)) == [("any.jsonl", "same")]
     os.utime(folder / "a" / "any.jsonl")
-    assert "1 session with nothing new." in printed("import", folder, "--store", where)
+    assert "1 session with nothing new." in output_of("import", folder, "--store", where)
 
 
 def test_a_bad_transcript_does_not_keep_the_others_of_a_folder_from_it(
-    where: str, folder: Path, capsys: Capture
+    where: str, folder: Path
 ) -> None:
     bad = folder / "a" / "bad.jsonl"
     write(bad, talk("Bad", "bad").all)
     bad.write_text("\n" + bad.read_text() + "{no\n")
-    code, output, errors = ended(capsys, "import", folder, "--store", where, "--json")
+    code, output, errors = run_cli("import", folder, "--store", where, "--json")
     assert code == 2
     assert errors.startswith(f"foldmark: {bad}: line 7: not valid JSON")
     assert errors.count("\n") == 1
     assert [held["file"] for held in json.loads(output)["refused"]] == [str(bad)]
     assert ids(where) == [SESSION, OTHER]
-    code, output, errors = ended(capsys, "import", folder, "--store", where, "--lenient", "--json")
+    code, output, errors = run_cli("import", folder, "--store", where, "--lenient", "--json")
     assert (code, errors) == (0, "")
     (left,) = json.loads(output)["skipped"]
     assert (left["file"], left["line"]) == (str(bad), 7)
     assert ids(where) == [SESSION, OTHER, "bad"]
 
 
-def test_a_folder_without_transcripts_is_refused(tmp_path: Path, capsys: Capture) -> None:
+def test_a_folder_without_transcripts_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty" / ".hidden").mkdir(parents=True)
     place = ("--store", tmp_path / "a.db")
-    line = refused(capsys, "import", tmp_path / "empty", *place)
+    line = refusal("import", tmp_path / "empty", *place)
     assert line.endswith("empty: there is no transcript in this folder\n")
     assert not (tmp_path / "a.db").exists()
 
 
 def test_a_folder_or_file_that_is_named_twice_is_imported_once(where: str, folder: Path) -> None:
     file = folder / "a" / "any.jsonl"
-    found = answered("import", folder, file, folder, "--store", where)
+    found = json_of("import", folder, file, folder, "--store", where)
     assert told(found) == [("any.jsonl", "new"), (f"{SESSION}.jsonl", "new")]
     link = folder.parent / "other name.jsonl"
     link.symlink_to(file)
-    found = answered("import", link, file, "--store", where)
+    found = json_of("import", link, file, "--store", where)
     assert len(found["unchanged"]) == 2
     assert ids(where) == [SESSION, OTHER]
 
 
 def test_a_copy_of_a_file_is_the_same_session(where: str, folder: Path) -> None:
-    printed("import", folder, "--store", where)
+    output_of("import", folder, "--store", where)
     copied = folder.parent / f"{SESSION}.jsonl"
     copied.write_bytes((folder / "b" / "deep" / copied.name).read_bytes())
-    assert told(answered("import", copied, "--store", where)) == [(copied.name, "same")]
+    assert told(json_of("import", copied, "--store", where)) == [(copied.name, "same")]
     assert ids(where) == [SESSION, OTHER]
 
 
-def test_a_folder_cannot_be_one_session(tmp_path: Path, folder: Path, capsys: Capture) -> None:
+def test_a_folder_cannot_be_one_session(tmp_path: Path, folder: Path) -> None:
     place = ("--store", tmp_path / "a.db")
-    assert "this is a folder" in refused(capsys, "import", folder, "--as", "x", *place)
+    assert "this is a folder" in refusal("import", folder, "--as", "x", *place)
     assert not (tmp_path / "a.db").exists()
 
 
-def test_databases_in_a_folder_are_imported_where_they_are_ours(
-    folder: Path, capsys: Capture
-) -> None:
+def test_databases_in_a_folder_are_imported_where_they_are_ours(folder: Path) -> None:
     store = folder / "mine.db"
-    filled(str(folder / "theirs.db"), session())
+    fill_store(str(folder / "theirs.db"), sample_transcript())
     (folder / "broken.db").write_bytes(b"SQLite format 3\0 and nothing else")
-    code, _, errors = ended(capsys, "import", folder, "--store", store)
+    code, _, errors = run_cli("import", folder, "--store", store)
     assert (code, errors) == (0, "")
-    assert ids(store) == [SESSION, OTHER, "ses_mill"]
-    found = json.loads(ended(capsys, "import", folder, "--store", store, "--json")[1])
+    assert ids(store) == [SESSION, OTHER, "ses_shop"]
+    found = json.loads(run_cli("import", folder, "--store", store, "--json")[1])
     assert {"mine.db", "broken.db"} <= {Path(held).name for held in found["passed_over"]}
-    assert "imported into" in refused(capsys, "import", store, "--store", store)
+    assert "imported into" in refusal("import", store, "--store", store)
 
 
 # --- files ---------------------------------------------------------------------------------
 
 
-def test_a_format_may_be_forced(where: str, tmp_path: Path, capsys: Capture) -> None:
+def test_a_format_may_be_forced(where: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", talk().all)
-    found = answered("import", path, "--format", "claude-code", "--store", where)
+    found = json_of("import", path, "--format", "claude-code", "--store", where)
     assert found["imported"][0]["format"] == "claude-code"
-    assert "Did you mean 'claude-code'" in refused(
-        capsys, "import", path, "--format", "claude_code", "--store", where
+    assert "Did you mean 'claude-code'" in refusal(
+        "import", path, "--format", "claude_code", "--store", where
     )
-    line = refused(capsys, "import", path, "--format", "codex", "--store", where)
+    line = refusal("import", path, "--format", "codex", "--store", where)
     assert line.startswith(f"foldmark: {path}: ")
 
 
 def test_a_session_that_went_on_in_the_store_is_left_as_it_is(where: str, tmp_path: Path) -> None:
     lines = talk()
     path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
-    printed("import", path, "--store", where)
+    output_of("import", path, "--store", where)
     with foldmark.open(where, session=SESSION) as opened:
         opened.user("I go on here")
         before = opened.export()
     lines.step("c")
     for name in ("d", "e"):
-        found = answered("import", write(path, lines.all), "--store", where)
+        found = json_of("import", write(path, lines.all), "--store", where)
         (kept,) = found["imported"]
         assert kept["id"].startswith(f"{SESSION}-")
         lines.step(name)
@@ -206,24 +202,24 @@ def test_of_several_sessions_only_the_one_that_went_on_is_kept_apart(
     lines = talk()
     lines.user("Look", None, isSidechain=True, agentId="one")
     path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
-    printed("import", path, "--store", where)
+    output_of("import", path, "--store", where)
     with foldmark.open(where, session=SESSION) as opened:
         opened.user("I go on here")
     lines.step("c")
-    found = answered("import", write(path, lines.all), "--store", where)
+    found = json_of("import", write(path, lines.all), "--store", where)
     assert sorted(held["state"] for held in found["imported"]) == ["new", "same"]
     assert len(ids(where)) == 3
 
 
-def test_a_session_that_is_held_is_left_alone(where: str, tmp_path: Path, capsys: Capture) -> None:
+def test_a_session_that_is_held_is_left_alone(where: str, tmp_path: Path) -> None:
     lines = talk()
     path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
-    printed("import", path, "--store", where)
+    output_of("import", path, "--store", where)
     lines.step("c")
     write(path, lines.all)
     with foldmark.open(where, session=SESSION) as opened:
         opened.user("Mine")
-        line = refused(capsys, "import", path, "--store", where)
+        line = refusal("import", path, "--store", where)
         assert f"process {os.getpid()}" in line
         assert [held.id for held in opened.export().messages][:-1] == ["u1", "m-a", "m-b"]
 
@@ -236,11 +232,11 @@ def test_a_last_line_that_is_being_written_is_taken_the_next_time(
     path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
-    found = answered("import", path, "--store", where)
+    found = json_of("import", path, "--store", where)
     assert (found["imported"][0]["messages"], found["refused"]) == (3, [])
     assert [held["line"] for held in found["skipped"]] == [6]
     path.write_bytes(whole)
-    found = answered("import", path, "--store", where)
+    found = json_of("import", path, "--store", where)
     assert (found["imported"][0]["messages"], found["imported"][0]["state"]) == (4, "grown")
     assert found["skipped"] == []
 
@@ -250,10 +246,10 @@ def test_a_last_line_that_is_being_written_is_taken_the_next_time(
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_the_table_fits_the_terminal(columns: int, tmp_path: Path, folder: Path) -> None:
-    code, output, _ = called("import", folder, "--store", tmp_path / "a.db", COLUMNS=str(columns))
+    code, output, _ = run_cli("import", folder, "--store", tmp_path / "a.db", COLUMNS=str(columns))
     assert code == 0
     assert max(len(line) for line in output.splitlines()) <= columns
-    for text in (SESSION[:16], "claude-code", "new", "Turn", "2 sessions of 2 files"):
+    for text in (SESSION[:16], "claude-code", "new", "Turn", "2 sessions from 2 files"):
         assert text in output
     assert (SESSION in output) == (columns == 120)
 
@@ -279,13 +275,13 @@ def in_terminal(*arguments: object) -> str:
 def test_a_bar_is_drawn_for_who_waits_and_nobody_else(tmp_path: Path) -> None:
     lines = talk()
     for number in range(120):
-        lines.step(f"{number}", f"{number} teeth of a wheel\n" * 2_000)
+        lines.step(f"{number}", f"{number} lines of an order\n" * 2_000)
     path = write(tmp_path / "a.jsonl", lines.all)
     assert path.stat().st_size > 4 * 2**20
     drawn = in_terminal("import", path, "--store", tmp_path / "a.db")
     assert "importing a.jsonl" in drawn
     assert "MB" in drawn
-    code, output, errors = called("import", path, "--store", tmp_path / "b.db")
+    code, output, errors = run_cli("import", path, "--store", tmp_path / "b.db")
     assert (code, errors) == (0, "")
     assert "importing" not in output
     small = write(tmp_path / "b.jsonl", talk("Small", "small").all)
@@ -298,11 +294,11 @@ _PEAK = """
 import sys
 from pathlib import Path
 from foldmark.transcripts.format import formats
-from foldmark.transcripts.read import opened_reading
+from foldmark.transcripts.read import open_reading
 from foldmark.transcripts.store import store_reading
 from foldmark.store.store import Store
 formats()
-with opened_reading(sys.argv[1]) as reading:
+with open_reading(sys.argv[1]) as reading:
     if len(sys.argv) == 2:
         for _ in reading.steps():
             pass
@@ -325,7 +321,7 @@ def peak(*arguments: object) -> float:
 
 def large(path: Path, megabytes: int) -> Path:
     """A file of many steps, prompts and compactions."""
-    output = "".join(f"{number * number % 9973} of a wheel\n" for number in range(1_600))
+    output = "".join(f"{number * number % 9973} of an order\n" for number in range(1_600))
     lines = talk()
     with path.open("w") as file:
         number = 0
@@ -352,7 +348,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
 def test_a_line_takes_a_few_times_its_size(tmp_path: Path) -> None:
     lines = talk()
-    lines.step("c", 'Say "wheel", or \\ tooth\n' * 500_000)
+    lines.step("c", 'Say "order", or \\ entry\n' * 500_000)
     path = write(tmp_path / "a.jsonl", lines.all)
     size = path.stat().st_size / 2**20
     assert size > 12
@@ -361,7 +357,7 @@ def test_a_line_takes_a_few_times_its_size(tmp_path: Path) -> None:
 
 def test_a_document_is_imported_as_well_as_lines(where: str, tmp_path: Path) -> None:
     made = generate(4, messages=120, pivots=True, pruned=True, window=40_000)
-    path = stored(tmp_path, made)
-    assert told(answered("import", path, "--store", where)) == [("session.json", "new")]
+    path = write_transcript(tmp_path, made)
+    assert told(json_of("import", path, "--store", where)) == [("session.json", "new")]
     path.touch()
-    assert told(answered("import", path, "--store", where)) == [("session.json", "same")]
+    assert told(json_of("import", path, "--store", where)) == [("session.json", "same")]

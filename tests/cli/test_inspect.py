@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from foldmark.analysis.history import MOST_POINTS
+from foldmark.analysis.history import MAX_POINTS
 from foldmark.model.messages import CompactionPart, Message, SessionInfo, TextPart, Transcript
 from foldmark.model.messages import UserInfo as User
 from foldmark.transcripts.read import read_file
 from tests.support.cli_program import (
     STEERING,
-    answered,
-    call,
-    called,
-    printed,
-    refused,
-    session,
-    stored,
+    json_of,
+    output_of,
+    refusal,
+    run_cli,
+    sample_transcript,
+    tool_message,
+    write_transcript,
 )
 from tests.support.corpus import FOREIGN
 from tests.support.sample_sessions import answer, asked, pivot, ran, read, wrote
@@ -28,29 +28,29 @@ KEYS = {
     *("log", "sessions", "session", "largest", "duplicated", "superseded", "compactions"),
     *("prunes", "growth", "rehearsal"),
 }
-HOSTILE = "/mill/[red]x[/red]\x1b[2J\x9b31m\r\nfoldmark: all is well\u202e.py"
+HOSTILE = "/shop/[red]x[/red]\x1b[2J\x9b31m\r\nfoldmark: all is well\u202e.py"
 
 
 @pytest.fixture
-def mill(tmp_path: Path) -> Path:
-    return stored(tmp_path, session())
+def transcript_file(tmp_path: Path) -> Path:
+    return write_transcript(tmp_path, sample_transcript())
 
 
 @pytest.fixture
 def folded(tmp_path: Path) -> Path:
     """A session that was folded once, with outputs that repeat and are stale."""
-    listing = ran("ls", "wheel.py sluice.py\n" * 40)
-    return stored(
+    listing = ran("ls", "order.py ticket.py\n" * 40)
+    return write_transcript(
         tmp_path,
         Transcript(
-            info=SessionInfo(id="s", title="The mill", directory="/mill"),
+            info=SessionInfo(id="s", title="The shop", directory="/shop"),
             messages=(
-                asked("m1", "Mend the wheel, and tell me why it broke"),
-                answer("m2", read("/mill/wheel.py", "tooth\n" * 900), listing, measured=20_000),
-                answer("m3", wrote("/mill/wheel.py"), listing),
-                *pivot("k", TextPart(text="It was mended."), wire={"acme": {"preTokens": 21_000}}),
-                asked("m6", "Now the sluice"),
-                answer("m7", read("/mill/sluice.py", "gate\n" * 200), measured=9_000),
+                asked("m1", "Fix the order, and tell me why it failed"),
+                answer("m2", read("/shop/order.py", "entry\n" * 900), listing, measured=20_000),
+                answer("m3", wrote("/shop/order.py"), listing),
+                *pivot("k", TextPart(text="It was fixed."), wire={"acme": {"preTokens": 21_000}}),
+                asked("m6", "Now the ticket"),
+                answer("m7", read("/shop/ticket.py", "row 1\n" * 200), measured=9_000),
             ),
         ),
     )
@@ -60,17 +60,17 @@ def folded(tmp_path: Path) -> Path:
 
 
 def test_one_json_object_tells_all(folded: Path):
-    found = answered("inspect", folded)
+    found = json_of("inspect", folded)
     assert set(found) >= KEYS
     assert (found["sessions"], found["session"], found["pivots"]) == (1, 1, 1)
     assert {held["file"] for held in found["tokens"]["by_file"]} == {
-        "/mill/wheel.py",
-        "/mill/sluice.py",
+        "/shop/order.py",
+        "/shop/ticket.py",
     }
     assert (found["duplicated"]["outputs"], found["superseded"]["outputs"]) == (1, 1)
     (compaction,) = found["compactions"]
     assert compaction["told"] == {"preTokens": 21_000}
-    assert compaction["lost"] == {"files": 1, "largest": ["/mill/wheel.py"], "requests": 1}
+    assert compaction["lost"] == {"files": 1, "largest": ["/shop/order.py"], "requests": 1}
     assert found["growth"][-1]["view"] == found["view"]["tokens"]
     assert found["growth"][-1]["log"] == found["tokens"]["total"]
     assert [held.get("measured") for held in found["growth"]][1] == 20_000
@@ -80,7 +80,7 @@ def test_every_file_of_the_corpus_can_be_inspected(corpus: Path):
     files = sorted(path for path in corpus.glob("*/*") if path.is_file())
     for path in (path for path in files if path.parent.name not in FOREIGN):
         read_whole = read_file(path)
-        found = answered("inspect", path)
+        found = json_of("inspect", path)
         assert set(found) >= KEYS, path
         assert found["format"] == read_whole.format
         assert (found["messages"], found["tool_calls"], found["tool_results"]) == (
@@ -90,28 +90,28 @@ def test_every_file_of_the_corpus_can_be_inspected(corpus: Path):
         )
         assert found["sessions"] == len(read_whole.sessions)
         assert found["tokens"]["total"] == sum(found["tokens"]["by_kind"].values())
-        assert 0 < len(found["growth"]) <= MOST_POINTS
+        assert 0 < len(found["growth"]) <= MAX_POINTS
         assert len(found["compactions"]) == found["pivots"]
 
 
-def test_a_model_or_a_window_decides_what_would_have_been_done(mill: Path):
-    small = answered("inspect", mill, "--window", "24000")["rehearsal"]
+def test_a_model_or_a_window_decides_what_would_have_been_done(transcript_file: Path):
+    small = json_of("inspect", transcript_file, "--window", "24000")["rehearsal"]
     assert (small["window"], small["usable"]) == (24_000, 18_000)
     assert small["prunes"] > 0
     assert small["first_prune"]["message"] > 1
-    large = answered("inspect", mill)["rehearsal"]
+    large = json_of("inspect", transcript_file)["rehearsal"]
     assert (large["model"], large["prunes"]) == ("anthropic:claude-sonnet-4-5", 0)
-    other = answered("inspect", mill, "--model", "openai:gpt-5")["rehearsal"]
+    other = json_of("inspect", transcript_file, "--model", "openai:gpt-5")["rehearsal"]
     assert other["window"] != large["window"]
 
 
 def test_a_model_that_no_one_knows_has_the_usual_window(tmp_path: Path):
-    path = stored(tmp_path, session(model="of-our-own"))
-    assert answered("inspect", path)["rehearsal"]["window"] == 200_000
+    path = write_transcript(tmp_path, sample_transcript(model="of-our-own"))
+    assert json_of("inspect", path)["rehearsal"]["window"] == 200_000
 
 
-def test_a_model_that_is_asked_for_must_be_known(mill: Path, capsys: pytest.CaptureFixture[str]):
-    assert "acme:none" in refused(capsys, "inspect", mill, "--model", "acme:none")
+def test_a_model_that_is_asked_for_must_be_known(transcript_file: Path):
+    assert "acme:none" in refusal("inspect", transcript_file, "--model", "acme:none")
 
 
 # --- several sessions ----------------------------------------------------------------------
@@ -123,8 +123,8 @@ def several(corpus: Path) -> Path:
 
 
 def test_a_file_of_several_sessions_is_summed_and_one_can_be_picked(several: Path):
-    whole = answered("inspect", several)
-    single = [answered("inspect", several, "--pick", n + 1) for n in range(whole["sessions"])]
+    whole = json_of("inspect", several)
+    single = [json_of("inspect", several, "--pick", n + 1) for n in range(whole["sessions"])]
     assert whole["sessions"] == len(single) > 1
     for name in ("log", "requests"):
         assert whole[name] == sum(one[name] for one in single)
@@ -137,18 +137,18 @@ def test_a_file_of_several_sessions_is_summed_and_one_can_be_picked(several: Pat
 
 
 def test_the_tables_of_several_sessions_name_them(several: Path):
-    output = printed("inspect", several)
-    assert re.search(r"^\d+ sessions, summed up$", output, re.MULTILINE)
+    output = output_of("inspect", several)
+    assert re.search(r"^\d+ sessions in total$", output, re.MULTILINE)
     assert re.search(r"How session \d grew\nthe longest of \d", output)
     assert re.search(r"^ +session +handle", output, re.MULTILINE)
-    assert "summed up" not in printed("inspect", several, "--pick", "1")
+    assert "in total" not in output_of("inspect", several, "--pick", "1")
 
 
 # --- as tables -----------------------------------------------------------------------------
 
 
 def test_the_report_tells_files_waste_growth_and_compactions(folded: Path):
-    output = printed("inspect", folded)
+    output = output_of("inspect", folded)
     for text in (
         "Tokens by file",
         "1 repeated output (",
@@ -156,30 +156,33 @@ def test_the_report_tells_files_waste_growth_and_compactions(folded: Path):
         "written at h3",
         "How the session grew",
         "message 4: from ",
-        "the names of 1 file (wheel.py) and the words of 1 request",
+        "the names of 1 file (order.py) and the text of 1 user request",
         "from 20,000 to 9,000 tokens of input",
         "preTokens 21,000",
-        "What the policy foldmark would have done with the session",
+        "What the policy foldmark would have done in the session",
     ):
         assert text in output
 
 
-def test_the_report_tells_what_a_policy_would_have_done_and_when(mill: Path):
-    found = answered("inspect", mill, "--window", "24000")["rehearsal"]
-    output = printed("inspect", mill, "--window", "24000")
+def test_the_report_tells_what_a_policy_would_have_done_and_when(transcript_file: Path):
+    found = json_of("inspect", transcript_file, "--window", "24000")["rehearsal"]
+    output = output_of("inspect", transcript_file, "--window", "24000")
     assert f"before message {found['first_prune']['message']}: " in output
     assert f"{found['peak']:,} tokens" in output
     assert "compact          never" in output
-    assert "nothing helps" in printed("inspect", mill, "--window", "100")
+    assert "too small for any compaction" in output_of(
+        "inspect", transcript_file, "--window", "100"
+    )
 
 
 def test_recorded_prunes_are_told(tmp_path: Path):
     messages = (
-        answer("m1", read("/mill/wheel.py", "tooth\n" * 900, pruned=1_500), at=1_000),
-        answer("m2", read("/mill/sluice.py", "gate\n" * 900, pruned=1), at=2_000),
+        answer("m1", read("/shop/order.py", "entry\n" * 900, pruned=1_500), at=1_000),
+        answer("m2", read("/shop/ticket.py", "row 1\n" * 900, pruned=1), at=2_000),
     )
-    output = printed(
-        "inspect", stored(tmp_path, Transcript(info=SessionInfo(id="s"), messages=messages))
+    output = output_of(
+        "inspect",
+        write_transcript(tmp_path, Transcript(info=SessionInfo(id="s"), messages=messages)),
     )
     assert "before message 2: 1 output of " in output
     assert "after the last message: 1 output of " in output
@@ -187,12 +190,12 @@ def test_recorded_prunes_are_told(tmp_path: Path):
 
 @pytest.mark.parametrize("columns", [20, 50, 80, 120])
 def test_no_line_is_wider_than_the_terminal(folded: Path, columns: int):
-    output = printed("inspect", folded, COLUMNS=str(columns))
+    output = output_of("inspect", folded, COLUMNS=str(columns))
     assert max(map(cell_len, output.splitlines())) <= columns
 
 
 def test_a_terminal_without_colours_or_braille_is_no_reason_to_fail(folded: Path):
-    code, output, errors = called("inspect", folded, PYTHONIOENCODING="ascii", NO_COLOR="1")
+    code, output, errors = run_cli("inspect", folded, PYTHONIOENCODING="ascii", NO_COLOR="1")
     assert (code, errors) == (0, "")
     assert "\x1b" not in output
     assert "## the model saw" in output
@@ -205,9 +208,9 @@ def test_names_in_a_transcript_never_steer_the_terminal(tmp_path: Path):
         answer("m1", read(HOSTILE, "x\n" * 500), read(HOSTILE, "x\n" * 500), wrote(HOSTILE)),
         *pivot("k", TextPart(text=HOSTILE[:3]), wire=wire),
     )
-    path = stored(tmp_path, session(*work))
+    path = write_transcript(tmp_path, sample_transcript(*work))
     for arguments in (("inspect", path), ("inspect", path, "--json")):
-        code, output, errors = called(*arguments, COLUMNS="160")
+        code, output, errors = run_cli(*arguments, COLUMNS="160")
         assert (code, errors) == (0, "")
         assert not STEERING.search(output)
 
@@ -225,11 +228,11 @@ def test_names_in_a_transcript_never_steer_the_terminal(tmp_path: Path):
         (Message(info=User(id="k"), parts=(CompactionPart(auto=True),)),),
         pivot("k", TextPart(text="A summary of nothing")),
         pivot("k"),
-        (call(1, "", "", ""),),
+        (tool_message(1, "", "", ""),),
     ],
     ids=["empty", "silent", "request", "answer", "queued", "bare-pivot", "void-pivot", "nameless"],
 )
 def test_an_odd_session_is_inspected_like_any_other(tmp_path: Path, messages: tuple[Message, ...]):
-    path = stored(tmp_path, Transcript(info=SessionInfo(id="s"), messages=messages))
-    assert json.loads(printed("inspect", path, "--json"))["log"] == len(messages)
-    assert "What the policy foldmark would have done" in printed("inspect", path)
+    path = write_transcript(tmp_path, Transcript(info=SessionInfo(id="s"), messages=messages))
+    assert json.loads(output_of("inspect", path, "--json"))["log"] == len(messages)
+    assert "What the policy foldmark would have done" in output_of("inspect", path)

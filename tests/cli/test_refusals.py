@@ -6,12 +6,20 @@ import pytest
 
 from foldmark.cli.app import main
 from foldmark.model.messages import SessionInfo, Transcript
-from tests.support.cli_program import FOLDMARK, STEERING, called, environment, session, stored
+from tests.support.cli_program import (
+    FOLDMARK,
+    STEERING,
+    environment,
+    refusal,
+    run_cli,
+    sample_transcript,
+    write_transcript,
+)
 
 
-def complaint(*arguments: object) -> str:
+def refusal(*arguments: object) -> str:
     """The one line with which the program refuses something."""
-    code, output, errors = called(*arguments)
+    code, output, errors = run_cli(*arguments)
     assert (code, output) == (2, "")
     assert errors.startswith("foldmark: ")
     assert errors.endswith("\n")
@@ -21,8 +29,8 @@ def complaint(*arguments: object) -> str:
 
 
 @pytest.fixture
-def mill(tmp_path: Path) -> Path:
-    return stored(tmp_path, session())
+def transcript_file(tmp_path: Path) -> Path:
+    return write_transcript(tmp_path, sample_transcript())
 
 
 @pytest.mark.parametrize("command", ["inspect", "plan"])
@@ -42,38 +50,38 @@ def test_a_bad_file_is_one_line_that_names_it(
 ):
     path = tmp_path / "bad.json"
     path.write_bytes(data)
-    line = complaint(command, path)
+    line = refusal(command, path)
     assert str(path) in line
     assert cause in line
 
 
 def test_a_missing_file_and_a_folder_are_one_line_each(tmp_path: Path):
-    assert "there is no such file" in complaint("inspect", tmp_path / "nowhere.json")
-    assert "folder" in complaint("plan", tmp_path)
+    assert "there is no such file" in refusal("inspect", tmp_path / "nowhere.json")
+    assert "folder" in refusal("plan", tmp_path)
 
 
 def test_a_line_over_the_limit_is_refused_with_its_number_the_limit_and_the_option(tmp_path: Path):
     path = tmp_path / "long.json"
     path.write_bytes(b'{"a": "' + b"x" * 3_000_000 + b'"}')
-    line = complaint("inspect", path, "--max-size", "2MB")
+    line = refusal("inspect", path, "--max-size", "2MB")
     for part in ("line 1", "2MB", "--max-size"):
         assert part in line
 
 
-def test_an_unknown_policy_names_the_nearest(mill: Path):
-    assert "Did you mean 'opencode'?" in complaint("inspect", mill, "--policy", "opncode")
+def test_an_unknown_policy_names_the_nearest(transcript_file: Path):
+    assert "Did you mean 'opencode'?" in refusal("inspect", transcript_file, "--policy", "opncode")
 
 
 def test_an_unknown_model_says_what_to_set(tmp_path: Path):
-    path = stored(tmp_path, session(model="claude-sonet-4-5"))
-    line = complaint("plan", path)
+    path = write_transcript(tmp_path, sample_transcript(model="claude-sonet-4-5"))
+    line = refusal("plan", path)
     assert "Did you mean anthropic:claude-sonnet-4-5" in line
     assert "--window N" in line
 
 
 def test_a_session_without_a_model_asks_for_one(tmp_path: Path):
-    path = stored(tmp_path, Transcript(info=SessionInfo(id="s"), messages=()))
-    assert "--model PROVIDER:NAME or --window N" in complaint("plan", path)
+    path = write_transcript(tmp_path, Transcript(info=SessionInfo(id="s"), messages=()))
+    assert "--model PROVIDER:NAME or --window N" in refusal("plan", path)
 
 
 @pytest.mark.parametrize(
@@ -90,23 +98,24 @@ def test_a_session_without_a_model_asks_for_one(tmp_path: Path):
     ],
 )
 def test_a_wrong_argument_is_one_line_as_well(arguments: tuple[str, ...]):
-    assert complaint(*arguments)
+    assert refusal(*arguments)
 
 
 def test_control_characters_in_a_file_name_do_not_reach_the_terminal(tmp_path: Path):
-    assert "no such file" in complaint("inspect", tmp_path / "a\x1b[31m\nfoldmark: fine")
+    assert "no such file" in refusal("inspect", tmp_path / "a\x1b[31m\nfoldmark: fine")
 
 
 def test_without_the_extra_one_line_says_what_to_install():
     code = "import sys; sys.modules['typer'] = None; from foldmark.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "foldmark: the command line needs: pip install 'foldmark[cli]'\n"
+    assert (
+        done.stderr
+        == "foldmark: the command line is not installed; run: pip install 'foldmark[cli]'\n"
+    )
 
 
-def test_an_interrupt_ends_with_130_and_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_an_interrupt_ends_with_130_and_no_traceback(monkeypatch: pytest.MonkeyPatch):
     class Interrupted:
         @property
         def buffer(self) -> object:
@@ -117,9 +126,12 @@ def test_an_interrupt_ends_with_130_and_no_traceback(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_reader_that_went_away_is_no_reason_to_complain(mill: Path):
+def test_a_reader_that_went_away_is_no_reason_to_complain(transcript_file: Path):
     with subprocess.Popen(
-        [FOLDMARK, "plan", mill], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+        [FOLDMARK, "plan", transcript_file],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
     ) as program:
         assert program.stdout is not None
         assert program.stderr is not None
@@ -128,10 +140,10 @@ def test_a_reader_that_went_away_is_no_reason_to_complain(mill: Path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
-def test_output_that_cannot_be_written_is_one_line(mill: Path):
+def test_output_that_cannot_be_written_is_one_line(transcript_file: Path):
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [FOLDMARK, "inspect", mill],
+            [FOLDMARK, "inspect", transcript_file],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
@@ -142,8 +154,8 @@ def test_output_that_cannot_be_written_is_one_line(mill: Path):
     assert done.stderr.startswith(b"foldmark: ")
 
 
-def test_a_window_that_holds_not_even_what_must_be_shown_is_refused(mill: Path):
-    line = complaint("plan", mill, "--window", "100")
+def test_a_window_that_holds_not_even_what_must_be_shown_is_refused(transcript_file: Path):
+    line = refusal("plan", transcript_file, "--window", "100")
     assert "75 usable tokens" in line
     assert "larger window" in line
 
@@ -157,7 +169,7 @@ def test_figures_beyond_reason_are_no_traceback(tmp_path: Path):
         '"input":{"filePath":"a","offset":1e300,"limit":-1e300},"output":"x"}}]}]}'
     )
     for arguments in (("inspect", path), ("inspect", path, "--max-size", "9" * 400)):
-        assert called(*arguments)[0] == 0
-    code, _, errors = called("plan", path, "--window", "1000")
+        assert run_cli(*arguments)[0] == 0
+    code, _, errors = run_cli("plan", path, "--window", "1000")
     assert code in {0, 2}
     assert "Traceback" not in errors

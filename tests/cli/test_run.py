@@ -17,9 +17,9 @@ from rich.console import Console
 import foldmark
 from foldmark.agent.permissions import Permissions
 from foldmark.agent.tools.workspace import workspace_tools
-from foldmark.cli.chat.context import RunOptions, rules
-from foldmark.cli.chat.lines import Harmless
-from foldmark.cli.chat.screen import Gauge, cached_share, dollars, short, wrapped
+from foldmark.cli.chat.context import RunOptions, permission_rules
+from foldmark.cli.chat.lines import TerminalFilter
+from foldmark.cli.chat.screen import Gauge, cached_share, dollars, short, wrap_text
 from foldmark.model import events
 from foldmark.model.messages import (
     AssistantInfo,
@@ -36,37 +36,37 @@ from tests.support.cli_program import (
     FOLDMARK,
     STEERING,
     STORE,
-    answered,
-    ended,
+    compacted_store,
     environment,
-    printed,
-    refused,
-    session,
-    stored,
-    worked,
+    json_of,
+    output_of,
+    refusal,
+    run_cli,
+    sample_transcript,
+    write_transcript,
 )
 from tests.support.local_model import weights
 
-LOOK: Step = ("I look. ", Call("read", {"path": "mill.py"}))
-WRITE: Step = ("I write.", Call("write", {"path": "wheel.py", "content": "turns = True\n"}))
-DONE: Step = ("It ", "turns.")
+LOOK: Step = ("I look. ", Call("read", {"path": "app.py"}))
+WRITE: Step = ("I write.", Call("write", {"path": "order.py", "content": "works = True\n"}))
+DONE: Step = ("It ", "works.")
 
 
 @pytest.fixture
-def mill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, apart from the store and the snapshots."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "mill"
+    folder = tmp_path / "shop"
     folder.mkdir()
-    (folder / "mill.py").write_text("wheel = 0\n")
+    (folder / "app.py").write_text("order = 0\n")
     return folder
 
 
 def arguments(server: ChatServer, folder: Path, *more: object) -> list[str]:
     given = ["run", "--model", MODEL, "--window", 16_000, "--base-url", server.url]
-    return [*map(str, given), "--folder", str(folder), *map(str, more)]
+    return [*map(str, given), "--dir", str(folder), *map(str, more)]
 
 
 def session_of(errors: str) -> str:
@@ -76,41 +76,35 @@ def session_of(errors: str) -> str:
 # --- what goes where ------------------------------------------------------------------------------
 
 
-def test_words_go_to_standard_output_and_all_else_to_standard_error(
-    mill: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_words_go_to_standard_output_and_all_else_to_standard_error(project: Path):
     with chat_server(LOOK, WRITE, DONE) as server:
-        code, output, errors = ended(capsys, *arguments(server, mill, "Mend the wheel"))
+        code, output, errors = run_cli(*arguments(server, project, "Fix the order"))
     assert code == 0
-    assert output == "I look. \nI write.\nIt turns.\n"
-    assert "✓ read mill.py" in errors
-    assert "✓ write wheel.py" in errors
+    assert output == "I look. \nI write.\nIt works.\n"
+    assert "✓ read app.py" in errors
+    assert "✓ write order.py" in errors
     assert "done after 3 steps, 1 file changed" in errors
-    assert (mill / "wheel.py").read_text() == "turns = True\n"
+    assert (project / "order.py").read_text() == "works = True\n"
     with Store.open(STORE) as store:
-        info = store.named(session_of(errors)).info
-    assert (info.directory, info.title) == (str(mill), TITLE)
+        info = store.resolve(session_of(errors)).info
+    assert (info.directory, info.title) == (str(project), TITLE)
 
 
-def test_what_would_steer_a_terminal_is_left_out_even_if_it_comes_in_two_pieces(
-    mill: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_what_would_steer_a_terminal_is_left_out_even_if_it_comes_in_two_pieces(project: Path):
     said = ("a\x1b", "[31mred\x1b]0;tit", "le\x07 [bold]b[/bold]\u202e\tc")
     with chat_server(said) as server:
-        _, output, _ = ended(capsys, *arguments(server, mill, "Speak"))
+        _, output, _ = run_cli(*arguments(server, project, "Speak"))
     assert output == "ared [bold]b[/bold] \tc\n"
 
 
-def test_a_quiet_run_prints_the_last_words_alone(mill: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_quiet_run_prints_the_last_words_alone(project: Path):
     with chat_server(LOOK, DONE) as server:
-        assert ended(capsys, *arguments(server, mill, "Mend it", "-q")) == (0, "It turns.\n", "")
+        assert run_cli(*arguments(server, project, "Fix it", "-q")) == (0, "It works.\n", "")
 
 
-def test_every_event_is_a_line_of_json_and_the_last_tells_how_it_ended(
-    mill: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_every_event_is_a_line_of_json_and_the_last_tells_how_it_ended(project: Path):
     with chat_server(LOOK, WRITE, DONE) as server:
-        code, output, errors = ended(capsys, *arguments(server, mill, "Mend it", "--json"))
+        code, output, errors = run_cli(*arguments(server, project, "Fix it", "--json"))
     assert (code, errors) == (0, "")
     told = [json.loads(line) for line in output.splitlines()]
     assert all(set(event) == {"number", "session", "kind", "at", "data"} for event in told)
@@ -121,29 +115,29 @@ def test_every_event_is_a_line_of_json_and_the_last_tells_how_it_ended(
     assert kinds.count("step.finished") == 3
     assert kinds[-2:] == ["turn.finished", "run.ended"]
     data = told[-1]["data"]
-    assert (data["text"], data["ended"], data["steps"]) == ("It turns.", "stop", 3)
-    assert (data["files"], data["session"]) == (["wheel.py"], told[0]["session"])
+    assert (data["text"], data["ended"], data["steps"]) == ("It works.", "stop", 3)
+    assert (data["files"], data["session"]) == (["order.py"], told[0]["session"])
     assert data["tokens"]["output"] == 30
 
 
 def test_the_task_may_come_from_standard_input_and_the_prompt_from_a_file(
-    mill: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    prompt = mill.parent / "prompt.txt"
-    prompt.write_text("You are a miller.")
+    prompt = project.parent / "prompt.txt"
+    prompt.write_text("You are a writer.")
     with chat_server(DONE) as server:
-        given = arguments(server, mill, "-", "--prompt", prompt, "-q")
+        given = arguments(server, project, "-", "--prompt", prompt, "-q")
         done = subprocess.run(
             [FOLDMARK, *given],
-            input=b"Grind the corn",
+            input=b"Check the totals",
             capture_output=True,
             check=True,
             env=environment(),
         )
-    assert done.stdout == b"It turns.\n"
+    assert done.stdout == b"It works.\n"
     system, user = server.asked[0]["messages"][:2]
-    assert "You are a miller." in json.dumps(system)
-    assert "Grind the corn" in json.dumps(user)
+    assert "You are a writer." in json.dumps(system)
+    assert "Check the totals" in json.dumps(user)
 
 
 # --- what may be done -----------------------------------------------------------------------------
@@ -151,28 +145,26 @@ def test_the_task_may_come_from_standard_input_and_the_prompt_from_a_file(
 SHELL: Step = (Call("shell", {"command": "echo tested > out.txt"}),)
 
 
-def test_without_a_terminal_the_shell_is_refused_and_a_line_says_how_to_allow_it(
-    mill: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_without_a_terminal_the_shell_is_refused_and_a_line_says_how_to_allow_it(project: Path):
     with chat_server(SHELL, DONE) as server:
-        code, _, errors = ended(capsys, *arguments(server, mill, "Test it"))
+        code, _, errors = run_cli(*arguments(server, project, "Test it"))
     assert code == 0
     assert "allow it with: --allow shell\n" in errors
     assert "✗ shell" in errors
-    assert not (mill / "out.txt").exists()
+    assert not (project / "out.txt").exists()
     assert "not permitted" in json.dumps(server.asked[-1]["messages"])
 
 
-def test_what_is_allowed_is_run_unless_a_stricter_rule_forbids_it(
-    mill: Path, capsys: pytest.CaptureFixture[str]
-):
-    touch, remove = (Call("shell", {"command": line}) for line in ("touch out.txt", "rm mill.py"))
+def test_what_is_allowed_is_run_unless_a_stricter_rule_forbids_it(project: Path):
+    touch, remove = (Call("shell", {"command": line}) for line in ("touch out.txt", "rm app.py"))
     with chat_server((touch,), SHELL, (remove,), DONE) as server:
-        given = arguments(server, mill, "Test it", "--allow", "shell", "--deny", "shell:rm *")
-        _, _, errors = ended(capsys, *given)
-    assert (mill / "out.txt").read_text() == ""  # what writes to a file may hide what is forbidden
-    assert (mill / "mill.py").exists()
-    assert "✗ shell rm mill.py · not permitted" in errors
+        given = arguments(server, project, "Test it", "--allow", "shell", "--deny", "shell:rm *")
+        _, _, errors = run_cli(*given)
+    assert (
+        project / "out.txt"
+    ).read_text() == ""  # what writes to a file may hide what is forbidden
+    assert (project / "app.py").exists()
+    assert "✗ shell rm app.py · not permitted" in errors
 
 
 def test_the_strictest_rule_counts_whatever_is_narrower(tmp_path: Path):
@@ -181,7 +173,7 @@ def test_the_strictest_rule_counts_whatever_is_narrower(tmp_path: Path):
         ask=["edit:src/*", "write:*"],
         deny=["read", "shell:git push*", "write:*"],
     )
-    decide = Permissions(rules(options, workspace_tools(tmp_path)).items()).decide
+    decide = Permissions(permission_rules(options, workspace_tools(tmp_path)).items()).decide
     assert decide("shell", "git status") == "allow"
     assert decide("shell", "git push origin") == "deny"
     assert decide("edit", "src/a.py") == "ask"
@@ -190,11 +182,9 @@ def test_the_strictest_rule_counts_whatever_is_narrower(tmp_path: Path):
     assert decide("write", "a.py") == "deny"
 
 
-def test_a_command_that_fails_is_no_success_and_its_code_is_told(
-    mill: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_command_that_fails_is_no_success_and_its_code_is_told(project: Path):
     with chat_server((Call("shell", {"command": "echo no; exit 3"}),), DONE) as server:
-        _, _, errors = ended(capsys, *arguments(server, mill, "Test it", "--allow", "shell"))
+        _, _, errors = run_cli(*arguments(server, project, "Test it", "--allow", "shell"))
     assert "✗ shell echo no; exit 3 · exit 3 · " in errors
     assert "✓" not in errors
 
@@ -205,47 +195,47 @@ def test_a_command_that_fails_is_no_success_and_its_code_is_told(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["Mend it"], ["--model PROVIDER:NAME", "foldmark.toml", "--model local"]),
-        (["Mend it", "--model", "anthropic:claude-sonnet-4-5"], ["ANTHROPIC_API_KEY"]),
-        (["Mend it", "--model", MODEL, "--base-url", "http://x/v1"], ["window has: --window N"]),
-        (["Mend it", "--model", MODEL, "--base-url", "x/v1"], ["--base-url is 'x/v1'"]),
-        (["Mend it", "--model", "nobody:x"], ["Give --base-url URL for"]),
-        (["Mend it", "--model", "gemini:gemini-2.5-pro"], ["google:gemini-2.5-pro?"]),
-        (["Mend it", "--model", "locl"], ["no model 'locl'; did you mean local?"]),
-        (["Mend it", "--model", "local:/nope.gguf"], ["'/nope.gguf' is no .gguf file"]),
-        (["Mend it", "--model", "local:mill/mill.py"], ["mill/mill.py' is no .gguf file"]),
+        (["Fix it"], ["--model PROVIDER:NAME", "foldmark.toml", "--model local"]),
+        (["Fix it", "--model", "anthropic:claude-sonnet-4-5"], ["ANTHROPIC_API_KEY"]),
+        (["Fix it", "--model", MODEL, "--base-url", "http://x/v1"], ["window has: --window N"]),
+        (["Fix it", "--model", MODEL, "--base-url", "x/v1"], ["--base-url is 'x/v1'"]),
+        (["Fix it", "--model", "nobody:x"], ["Give --base-url URL for"]),
+        (["Fix it", "--model", "gemini:gemini-2.5-pro"], ["google:gemini-2.5-pro?"]),
+        (["Fix it", "--model", "locl"], ["no model 'locl'; did you mean local?"]),
+        (["Fix it", "--model", "local:/nope.gguf"], ["'/nope.gguf' is not an existing .gguf file"]),
+        (
+            ["Fix it", "--model", "local:shop/app.py"],
+            ["shop/app.py' is not an existing .gguf file"],
+        ),
         (["--model", MODEL], ['foldmark run "TASK"']),
         (["  ", "--model", MODEL], ["the task is empty"]),
-        (["Mend it", "--json", "-q"], ["--json and --quiet"]),
-        (["Mend it", "--cost", "0"], ["--cost"]),
+        (["Fix it", "--json", "-q"], ["--json and --quiet"]),
+        (["Fix it", "--max-cost", "0"], ["--max-cost"]),
         (["-c", "--model", MODEL, "--window", "9000"], ["no earlier run in this folder"]),
         (["-c", "--session", "nix", "--model", MODEL, "--window", "9000"], ["no session 'nix'"]),
         (["x", "--session", "nix", "--model", MODEL, "--window", "9000"], ["no session 'nix'"]),
-        (["x", "--model", MODEL, "--folder", "mill/mill.py"], ["mill.py' is a file, not a folder"]),
+        (["x", "--model", MODEL, "--dir", "shop/app.py"], ["app.py' is a file, not a folder"]),
         (["x", "--model", MODEL, "--window", "9000", "--allow", "bash"], ["'bash'", "shell"]),
-        (["x", "--model", MODEL, "--window", "9000", "--folder", "nowhere"], ["no folder"]),
+        (["x", "--model", MODEL, "--window", "9000", "--dir", "nowhere"], ["no folder"]),
         (["x", "--model", MODEL, "--prompt", "nowhere.txt"], ["nowhere.txt", "cannot be read"]),
     ],
 )
-@pytest.mark.usefixtures("mill")
+@pytest.mark.usefixtures("shop")
 def test_what_cannot_be_done_is_told_in_one_line(
     given: Sequence[str],
     words: list[str],
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    line = refused(capsys, "run", *given)
+    line = refusal("run", *given)
     assert all(word in line for word in words), line
     assert "in Python" not in line
     assert not STORE.exists()
 
 
-def test_a_provider_that_refuses_is_an_error_and_the_session_stays_free(
-    mill: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_provider_that_refuses_is_an_error_and_the_session_stays_free(project: Path):
     with chat_server((401,)) as server:
-        code, output, errors = ended(capsys, *arguments(server, mill, "Mend it", "--json"))
+        code, output, errors = run_cli(*arguments(server, project, "Fix it", "--json"))
     assert code == 2
     assert errors.count("\n") == 1
     assert "did not answer" in errors
@@ -258,111 +248,95 @@ def test_a_provider_that_refuses_is_an_error_and_the_session_stays_free(
         assert session.user("It is free").id
 
 
-def test_a_bound_that_ends_a_turn_is_told_and_the_code_is_one(
-    mill: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_bound_that_ends_a_turn_is_told_and_the_code_is_one(project: Path):
     with chat_server(LOOK) as server:
-        code, _, errors = ended(capsys, *arguments(server, mill, "Mend it", "--steps", "2", "-q"))
+        code, _, errors = run_cli(*arguments(server, project, "Fix it", "--max-steps", "2", "-q"))
     assert code == 1
-    assert "as many steps as were allowed: ended after 2 steps" in errors
+    assert "step limit reached after 2 steps" in errors
     assert "foldmark run --continue --session" in errors
 
 
-@pytest.mark.usefixtures("mill")
-def test_events_end_with_the_error_even_where_there_is_no_session(
-    capsys: pytest.CaptureFixture[str],
-):
-    code, output, errors = ended(capsys, "run", "Mend it", "--json")
+@pytest.mark.usefixtures("shop")
+def test_events_end_with_the_error_even_where_there_is_no_session():
+    code, output, errors = run_cli("run", "Fix it", "--json")
     last = json.loads(output)
     assert (code, last["kind"], last["data"]["ended"]) == (2, "run.ended", "failed")
     assert errors == f"foldmark: {last['data']['error']}\n"
 
 
-def test_a_session_goes_on_by_its_name_or_as_the_newest_of_its_folder(
-    mill: Path, capsys: pytest.CaptureFixture[str]
-):
-    other = mill.parent / "other"
+def test_a_session_goes_on_by_its_name_or_as_the_newest_of_its_folder(project: Path):
+    other = project.parent / "other"
     other.mkdir()
     with chat_server(DONE) as server:
-        _, _, errors = ended(capsys, *arguments(server, mill, "Mend the wheel"))
-        _, _, others = ended(capsys, *arguments(server, other, "Something else"))
-        code, _, again = ended(capsys, *arguments(server, mill, "-c"))
+        _, _, errors = run_cli(*arguments(server, project, "Fix the order"))
+        _, _, others = run_cli(*arguments(server, other, "Something else"))
+        code, _, again = run_cli(*arguments(server, project, "-c"))
         name = session_of(others)
-        ended(capsys, *arguments(server, mill, "And more", "--session", name))
+        run_cli(*arguments(server, project, "And more", "--session", name))
     assert code == 0
     assert session_of(again) == session_of(errors)
-    assert "Mend the wheel" in json.dumps(server.asked[2]["messages"])
+    assert "Fix the order" in json.dumps(server.asked[2]["messages"])
     assert "Something else" in json.dumps(server.asked[3]["messages"])
 
 
-def test_only_what_run_created_in_this_folder_goes_on_and_the_newest_of_it_first(
-    mill: Path, capsys: pytest.CaptureFixture[str]
-):
-    copy = stored(mill, session(calls=2, model=""))
+def test_only_what_run_created_in_this_folder_goes_on_and_the_newest_of_it_first(project: Path):
+    copy = write_transcript(project, sample_transcript(calls=2, model=""))
     with chat_server(DONE) as server:
-        line = refused(capsys, *arguments(server, mill, "--continue"))
-        assert "no earlier run in this folder to go on with; give a task" in line
-        _, _, first = ended(capsys, *arguments(server, mill, "Mend the wheel"))
-        _, _, second = ended(capsys, *arguments(server, mill, "Mend the sluice"))
+        line = refusal(*arguments(server, project, "--continue"))
+        assert "no earlier run in this folder to continue; give a task" in line
+        _, _, first = run_cli(*arguments(server, project, "Fix the order"))
+        _, _, second = run_cli(*arguments(server, project, "Fix the ticket"))
         # Newer than both, and of this folder; one says of no answer who gave it.
         transcript = Transcript(
-            info=SessionInfo(id="imported", directory=str(mill)),
+            info=SessionInfo(id="imported", directory=str(project)),
             messages=tuple(
                 Message(
                     info=replace(held.info, provider_id=UNSET, model_id=UNSET), parts=held.parts
                 )
                 if isinstance(held.info, AssistantInfo)
                 else held
-                for held in session(calls=2).messages
+                for held in sample_transcript(calls=2).messages
             ),
         )
-        printed("import", copy, stored(mill, transcript, "other.json"))
-        code, _, again = ended(capsys, *arguments(server, mill, "-c"))
+        output_of("import", copy, write_transcript(project, transcript, "other.json"))
+        code, _, again = run_cli(*arguments(server, project, "-c"))
     assert (code, session_of(again)) == (0, session_of(second))
     assert session_of(first) != session_of(second)
-    told = refused(capsys, "run", "Go on", "--session", "imported", "--folder", mill)
+    told = refusal("run", "Go on", "--session", "imported", "--dir", project)
     assert "no model is set" in told
 
 
-def test_the_hint_is_a_whole_command_and_the_model_is_that_of_the_session(
-    mill: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_the_hint_is_a_whole_command_and_the_model_is_that_of_the_session(project: Path):
     with chat_server(DONE) as server:
-        _, _, errors = ended(capsys, *arguments(server, mill, "Mend it", "--store", "my kept.db"))
-        hint = errors.rpartition("go on with: ")[2].strip()
+        _, _, errors = run_cli(*arguments(server, project, "Fix it", "--store", "my kept.db"))
+        hint = errors.rpartition("continue with: ")[2].strip()
         command = shlex.split(hint)
         assert command[:4] == ["foldmark", "run", "--continue", "--session"]
-        code, output, again = ended(capsys, *command[1:], "-q")
-        assert (code, output, again) == (0, "It turns.\n", "")
+        code, output, again = run_cli(*command[1:], "-q")
+        assert (code, output, again) == (0, "It works.\n", "")
         at = command.index("--model")
         del command[at : at + 2]
-        code, output, _ = ended(capsys, *command[1:])
-    assert (code, output) == (0, "It turns.\n")
+        code, output, _ = run_cli(*command[1:])
+    assert (code, output) == (0, "It works.\n")
     assert server.asked[-1]["model"] == MODEL.partition(":")[2]
 
 
-def test_a_session_that_is_not_there_is_told_with_one_that_is_near(
-    mill: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_session_that_is_not_there_is_told_with_one_that_is_near(project: Path):
     with chat_server(DONE) as server:
-        _, _, errors = ended(capsys, *arguments(server, mill, "Mend it"))
+        _, _, errors = run_cli(*arguments(server, project, "Fix it"))
         name = session_of(errors)
-        near = refused(capsys, *arguments(server, mill, "Go on", "--session", f"{name[:-2]}xx"))
-    assert f"did you mean {name}?; for a new one leave --session out" in near
+        near = refusal(*arguments(server, project, "Go on", "--session", f"{name[:-2]}xx"))
+    assert f"did you mean {name}?; omit --session for a new one" in near
     assert len(server.asked) == 1
 
 
-def test_a_window_that_is_full_is_told_before_and_after(
-    mill: Path, capsys: pytest.CaptureFixture[str]
-):
-    (mill / "long.txt").write_text("the wheel of the mill turns and turns\n" * 400)
+def test_a_window_that_is_full_is_told_before_and_after(project: Path):
+    (project / "long.txt").write_text("the order of the shll turns and turns\n" * 400)
     read = ("I read.", Call("read", {"path": "long.txt"}))
     with chat_server(*([read] * 9), DONE) as server:
-        code, _, errors = ended(
-            capsys, *arguments(server, mill, "Read it", "--summarizer", "digest")
-        )
+        code, _, errors = run_cli(*arguments(server, project, "Read it", "--summarizer", "digest"))
     assert code == 0
-    assert "pruned " in errors or "folded the older part: " in errors
+    assert "pruned " in errors or "summarized the older messages: " in errors
     assert " → " in errors
 
 
@@ -386,36 +360,36 @@ def begun(server: ChatServer, folder: Path, *more: object) -> "subprocess.Popen[
 @pytest.mark.parametrize(
     ("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
 )
-def test_a_signal_stops_a_run_which_says_how_to_go_on(mill: Path, number: int, expected: int):
+def test_a_signal_stops_a_run_which_says_how_to_go_on(project: Path, number: int, expected: int):
     never = threading.Event()
     with chat_server(("I wait.", never)) as server:
-        program = begun(server, mill, "Mend it", "--store", "kept.db")
+        program = begun(server, project, "Fix it", "--store", "kept.db")
         program.send_signal(number)
         _, errors = program.communicate(timeout=30)
         assert program.returncode == expected
     told = errors.decode()
     name = session_of(told)
     assert told.count("stopped") == 1
-    assert f"go on with: foldmark run --continue --session {name} --model {MODEL}" in told
+    assert f"continue with: foldmark run --continue --session {name} --model {MODEL}" in told
     assert "--store kept.db" in told
     with Store.open("kept.db") as store:
-        assert store.named(name).holder is None
+        assert store.resolve(name).holder is None
     with foldmark.open("kept.db", session=name) as session:
         last = session.export().messages[-1].parts[-1]
     assert isinstance(last, TextPart)
     assert last.text == "I wait."
 
 
-def test_a_run_that_was_killed_in_a_call_goes_on(mill: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_run_that_was_killed_in_a_call_goes_on(project: Path):
     sleep = ("I wait.", Call("shell", {"command": "touch begun; sleep 5"}))
     with chat_server(sleep, DONE) as server:
-        program = begun(server, mill, "Mend it", "--allow", "shell")
-        while not (mill / "begun").exists():
+        program = begun(server, project, "Fix it", "--allow", "shell")
+        while not (project / "begun").exists():
             assert program.poll() is None
         program.kill()
         program.communicate()
-        code, output, errors = ended(capsys, *arguments(server, mill, "--continue"))
-    assert (code, output) == (0, "It turns.\n")
+        code, output, errors = run_cli(*arguments(server, project, "--continue"))
+    assert (code, output) == (0, "It works.\n")
     last = server.asked[-1]["messages"]
     calls = [call["id"] for message in last for call in message.get("tool_calls", ())]
     results = [message["tool_call_id"] for message in last if message["role"] == "tool"]
@@ -424,10 +398,10 @@ def test_a_run_that_was_killed_in_a_call_goes_on(mill: Path, capsys: pytest.Capt
     assert session_of(errors)
 
 
-def test_a_run_whose_output_nobody_reads_any_more_ends(mill: Path):
+def test_a_run_whose_output_nobody_reads_any_more_ends(project: Path):
     never = threading.Event()
     words = ("I wait.", *["and wait. "] * 50, never)
-    with chat_server(words) as server, begun(server, mill, "Mend it") as program:
+    with chat_server(words) as server, begun(server, project, "Fix it") as program:
         assert program.stdout is not None
         program.stdout.close()
         assert program.wait(30) == 1
@@ -436,14 +410,12 @@ def test_a_run_whose_output_nobody_reads_any_more_ends(mill: Path):
 # --- a real model ---------------------------------------------------------------------------------
 
 
-def test_a_local_model_runs_where_it_is_installed(
-    mill: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_local_model_runs_where_it_is_installed(project: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("xllamacpp")
     monkeypatch.setenv("FOLDMARK_WEIGHTS", str(weights()))
     monkeypatch.setenv("FOLDMARK_OUTPUT", "40")  # it is slow, and says nothing of interest
-    given = ("run", "Say hello", "--model", "local", "--window", "4096", "--steps", "1")
-    code, output, errors = ended(capsys, *given, "--folder", mill)
+    given = ("run", "Say hello", "--model", "local", "--window", "4096", "--max-steps", "1")
+    code, output, errors = run_cli(*given, "--dir", project)
     assert code in (0, 1), errors
     assert "runs on this machine, with a window of 4,096 tokens" in errors
     assert output.strip() or "✗" in errors or "✓" in errors
@@ -454,30 +426,30 @@ def test_a_local_model_runs_where_it_is_installed(
 
 def test_lines_are_broken_between_words_and_the_last_keeps_its_spaces():
     narrow = Console(width=12)
-    assert wrapped("the wheel of the mi", narrow) == ["the wheel of", "the mi"]
-    assert wrapped("the mill\n\n  indented", narrow) == ["the mill", "", "  indented"]
-    assert wrapped("the mill is ", narrow) == ["the mill is "]
-    assert wrapped("of the mills ", narrow) == ["of the mills "]
-    assert wrapped("of the mills turn", narrow) == ["of the mills", "turn"]
-    assert wrapped("x" * 25, Console(width=10)) == ["x" * 10, "x" * 10, "x" * 5]
-    assert wrapped("漢字" * 4, Console(width=6)) == ["漢字漢", "字漢字", "漢字"]
+    assert wrap_text("the order of the sh", narrow) == ["the order of", "the sh"]
+    assert wrap_text("the shop\n\n  indented", narrow) == ["the shop", "", "  indented"]
+    assert wrap_text("the shop is ", narrow) == ["the shop is "]
+    assert wrap_text("of the shlls ", narrow) == ["of the shlls "]
+    assert wrap_text("of the shlls turn", narrow) == ["of the shlls", "turn"]
+    assert wrap_text("x" * 25, Console(width=10)) == ["x" * 10, "x" * 10, "x" * 5]
+    assert wrap_text("漢字" * 4, Console(width=6)) == ["漢字漢", "字漢字", "漢字"]
 
 
 def test_what_may_become_a_sequence_is_held_back_but_not_for_ever():
-    clean = Harmless()
+    clean = TerminalFilter()
     assert clean.take("a\x1b]0;" + "t" * 20) == "a"
     assert "t" in clean.take("t" * 500)
     assert not STEERING.search(clean.rest())
 
 
 def test_a_gauge_tells_what_is_hidden_and_leaves_out_what_has_no_room(tmp_path: Path):
-    where = worked(str(tmp_path / "store.db"))
-    folded = answered("show", "ses_live", "--store", where)["folded"]
+    where = compacted_store(str(tmp_path / "store.db"))
+    folded = json_of("show", "ses_live", "--store", where)["folded"]
     with foldmark.open(where, session="ses_live", window=8_000, output=1_000) as session:
         gauge = Gauge(session)
         hidden = next(event for event in session.events() if event.kind == events.PRUNED)
         assert (gauge.folded, gauge.pruned) == (folded, hidden.data["parts"])
-        assert f" of 7k · pruned {gauge.pruned} · folded {folded}" in gauge.line(80).plain
+        assert f" of 7k · pruned {gauge.pruned} · summarized {folded}" in gauge.line(80).plain
         assert all(len(gauge.line(width).plain) <= width for width in range(30, 80))
         session.undo()
         gauge.refresh()

@@ -18,11 +18,11 @@ import pytest
 
 import foldmark
 from foldmark.agent.function_tools import toolset
-from foldmark.agent.permissions import Gate, Permissions
+from foldmark.agent.permissions import PermissionGate, Permissions
 from foldmark.agent.tool_calls import Toolbox
 from foldmark.agent.tools.workspace import workspace_tools
 from foldmark.cli.chat.lines import Calls
-from foldmark.cli.chat.prompt import reply_of, visible
+from foldmark.cli.chat.prompt import escape_controls, parse_reply
 from foldmark.cli.chat.slash_commands import is_command
 from foldmark.model import events
 from foldmark.model.events import Event
@@ -35,7 +35,7 @@ PROMPT = "›"  # noqa: RUF001 - the sign of the program
 SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[>=]")
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][;0-9]*m")
 PATIENCE = 30.0  # seconds that something has to appear in: no more than a bound
-DONE: Step = ("It turns.",)
+DONE: Step = ("It works.",)
 
 
 class Terminal:
@@ -99,7 +99,7 @@ def terminal(
     ours, theirs = pty.openpty()
     given = ["run", *more, "--model", MODEL, "--window", 16_000, "--base-url", server.url]
     program = subprocess.Popen(
-        [str(FOLDMARK), *map(str, given), "--folder", str(folder)],
+        [str(FOLDMARK), *map(str, given), "--dir", str(folder)],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -124,28 +124,28 @@ def _own_terminal() -> None:
 
 
 @pytest.fixture
-def mill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "mill"
+    folder = tmp_path / "shop"
     folder.mkdir()
-    (folder / "mill.py").write_text("wheel = 0\n")
+    (folder / "app.py").write_text("order = 0\n")
     return folder
 
 
-def test_words_stream_calls_have_a_status_and_a_gauge_is_below(mill: Path):
+def test_words_stream_calls_have_a_status_and_a_gauge_is_below(project: Path):
     thought, first = threading.Event(), threading.Event()
     look = (Thought("Look "), Thought("first.\x1b[2J"), thought, "I look ", first, "around.")
-    step = (*look, Call("read", {"path": "mill.py"}), Call("read", {"path": "none.py"}))
-    with chat_server(step, DONE) as server, terminal(server, mill, "Mend it") as screen:
+    step = (*look, Call("read", {"path": "app.py"}), Call("read", {"path": "none.py"}))
+    with chat_server(step, DONE) as server, terminal(server, project, "Fix it") as screen:
         screen.until("· thinking Look first.")
         thought.set()
         screen.until("I look")  # while the server still waits
         assert re.search(r"\[[█░]{10}\] \d+% · [\d.]+k? of [\d.]+k · step 1", screen.text)
         first.set()
-        screen.until("✓ read mill.py · 11 characters")
+        screen.until("✓ read app.py · 11 characters")
         screen.until("done after 2 steps")
         screen.until("cached 80%")
         screen.until(PROMPT)
@@ -157,19 +157,19 @@ def test_words_stream_calls_have_a_status_and_a_gauge_is_below(mill: Path):
         assert COLOUR.search(screen.raw)
 
 
-def test_control_c_stops_a_turn_and_the_prompt_comes_back(mill: Path):
+def test_control_c_stops_a_turn_and_the_prompt_comes_back(project: Path):
     never = threading.Event()
     script: list[Step] = [("I wait.", never), DONE]
-    with chat_server(*script) as server, terminal(server, mill, NO_COLOR="1") as screen:
+    with chat_server(*script) as server, terminal(server, project, NO_COLOR="1") as screen:
         screen.say("/Plan")
-        screen.until("/plan is for later: say first what is to be done")
+        screen.until("/plan needs a session: type a first message")
         screen.until(PROMPT)
         time.sleep(0.3)  # a signal is not seen between the prompt and the wait for a key
         screen.type(CONTROL_C)
-        screen.until("Ctrl-D or /exit leaves")
-        screen.say("/mill is broken")
-        screen.until("there is no /mill")
-        screen.say("/mill/wheel.py is broken, mend it")
+        screen.until("Press Ctrl-D or type /exit to leave")
+        screen.say("/shop is broken")
+        screen.until("there is no /shop")
+        screen.say("/shop/order.py is broken, fix it")
         screen.until("I wait.")
         screen.type(CONTROL_C)
         screen.until("stopped after 1 step")
@@ -178,42 +178,42 @@ def test_control_c_stops_a_turn_and_the_prompt_comes_back(mill: Path):
         screen.say("/exit")
         assert screen.leave() == 0
         assert screen.text.count("stopped") == 1
-        assert "go on with: foldmark run --continue --session ses_" in screen.text
+        assert "continue with: foldmark run --continue --session ses_" in screen.text
         assert f"--model {MODEL} --base-url {server.url} --window 16000 --folder " in screen.text
         assert not COLOUR.search(screen.raw)
     with Store.open(STORE) as store:
-        assert store.named("latest").holder is None
-    with chat_server(DONE) as server, terminal(server, mill, "-c") as screen:
+        assert store.resolve("latest").holder is None
+    with chat_server(DONE) as server, terminal(server, project, "-c") as screen:
         screen.until(PROMPT)  # the turn had ended: the user is asked
         screen.type(CONTROL_D)
         assert screen.leave() == 0
     assert not server.asked
 
 
-def test_lines_that_are_pasted_are_one_message(mill: Path):
-    with chat_server(DONE) as server, terminal(server, mill) as screen:
+def test_lines_that_are_pasted_are_one_message(project: Path):
+    with chat_server(DONE) as server, terminal(server, project) as screen:
         screen.until(PROMPT)
-        screen.type("\x1b[200~Mend it:\r- the wheel\r- the sluice\x1b[201~\r")
+        screen.type("\x1b[200~Fix it:\r- the order\r- the ticket\x1b[201~\r")
         screen.until("done after 1 step")
-        assert "- the sluice" in screen.text
+        assert "- the ticket" in screen.text
         screen.until(PROMPT)
-        screen.type("And then:\n- the hopper\n- the stone\n")  # where pastes are not told as such
+        screen.type("And then:\n- the basket\n- the totals\n")  # where pastes are not told as such
         screen.until("done after 1 step")
         screen.say("/exit")
         assert screen.leave() == 0
     assert len(server.asked) == 2
     asked = json.dumps(server.asked[1]["messages"])
-    assert "Mend it:\\n- the wheel\\n- the sluice" in asked
-    assert "And then:\\n- the hopper\\n- the stone" in asked
+    assert "Fix it:\\n- the order\\n- the ticket" in asked
+    assert "And then:\\n- the basket\\n- the totals" in asked
 
 
-def test_a_call_that_control_c_cuts_off_is_told(mill: Path):
+def test_a_call_that_control_c_cuts_off_is_told(project: Path):
     sleep = Call("shell", {"command": "touch begun; sleep 20"})
     with (
         chat_server((sleep,)) as server,
-        terminal(server, mill, "Mend it", "--allow", "shell") as screen,
+        terminal(server, project, "Fix it", "--allow", "shell") as screen,
     ):
-        while not (mill / "begun").exists():
+        while not (project / "begun").exists():
             screen.until("")
             assert screen.program.poll() is None
         screen.type(CONTROL_C)
@@ -221,14 +221,14 @@ def test_a_call_that_control_c_cuts_off_is_told(mill: Path):
         screen.until("stopped after 1 step")
 
 
-def test_a_second_control_c_leaves_at_once(mill: Path):
+def test_a_second_control_c_leaves_at_once(project: Path):
     # A command that does not end when it is told to: the turn waits for it after the first one.
     stubborn = Call("shell", {"command": "trap '' TERM; touch begun; sleep 4 & wait; sleep 4"})
     with (
         chat_server((stubborn,)) as server,
-        terminal(server, mill, "Mend it", "--allow", "shell") as screen,
+        terminal(server, project, "Fix it", "--allow", "shell") as screen,
     ):
-        while not (mill / "begun").exists():
+        while not (project / "begun").exists():
             screen.until("")
             assert screen.program.poll() is None
         os.kill(screen.program.pid, signal.SIGINT)
@@ -239,41 +239,41 @@ def test_a_second_control_c_leaves_at_once(mill: Path):
         assert session.user("It is free").id
 
 
-def test_the_user_is_asked_and_what_was_typed_before_is_no_answer(mill: Path):
+def test_the_user_is_asked_and_what_was_typed_before_is_no_answer(project: Path):
     ready = threading.Event()
     shell = [(Call("shell", {"command": f"echo {n} >> out.txt"}),) for n in (1, 2, 3, 3)]
     with (
         chat_server(("I ask.", ready, *shell[0]), *shell[1:], DONE) as server,
-        terminal(server, mill, "Test it") as screen,
+        terminal(server, project, "Test it") as screen,
     ):
         screen.until("I ask.")
         screen.type("y\n")
         ready.set()
         screen.until("echo 1 >> out.txt\n")
-        screen.until("so it is no answer to it: y")
-        screen.until("[a]lways this very command in this run")
-        screen.until(f"told to the model):\n{PROMPT}")
-        assert not (mill / "out.txt").exists()
+        screen.until("typed before the question: y")
+        screen.until("[a]lways this exact command in this run")
+        screen.until(f"sent to the model):\n{PROMPT}")
+        assert not (project / "out.txt").exists()
         screen.type("what\n")
-        screen.until(f"told to the model):\n{PROMPT}")
+        screen.until(f"sent to the model):\n{PROMPT}")
         screen.type("y\n")
         screen.until("echo 2 >> out.txt\n")
-        screen.until(f"told to the model):\n{PROMPT}")
+        screen.until(f"sent to the model):\n{PROMPT}")
         screen.type("n write it yourself\n")
         screen.until("✗ shell echo 2 >> out.txt · the user said no: write it yourself")
-        screen.until(f"told to the model):\n{PROMPT}")
+        screen.until(f"sent to the model):\n{PROMPT}")
         screen.type("a\n")  # the fourth is not asked about
         screen.until("done after 5 steps")
         screen.until(PROMPT)
-    assert (mill / "out.txt").read_text() == "1\n3\n3\n"
+    assert (project / "out.txt").read_text() == "1\n3\n3\n"
     assert "write it yourself" in str(server.asked[2]["messages"])
 
 
 @pytest.mark.parametrize("by_key", [True, False], ids=["key", "signal"])
-def test_control_c_at_a_question_stops_the_turn(mill: Path, *, by_key: bool):
+def test_control_c_at_a_question_stops_the_turn(project: Path, *, by_key: bool):
     touch = (Call("shell", {"command": "touch out.txt"}),)
-    with chat_server(touch, DONE) as server, terminal(server, mill, "Test it") as screen:
-        screen.until(f"told to the model):\n{PROMPT}")
+    with chat_server(touch, DONE) as server, terminal(server, project, "Test it") as screen:
+        screen.until(f"sent to the model):\n{PROMPT}")
         time.sleep(0.3)  # a key is not read between the prompt and the wait for it
         if by_key:
             screen.type(CONTROL_C)
@@ -284,80 +284,80 @@ def test_control_c_at_a_question_stops_the_turn(mill: Path, *, by_key: bool):
         screen.until("done after 1 step")
         screen.say("/exit")
         assert screen.leave() == 0
-    assert not (mill / "out.txt").exists()
+    assert not (project / "out.txt").exists()
 
 
-def test_the_prompt_knows_commands(mill: Path):
-    write = (Call("write", {"path": "wheel.py", "content": "turns = True\n"}),)
+def test_the_prompt_knows_commands(project: Path):
+    write = (Call("write", {"path": "order.py", "content": "works = True\n"}),)
     with (
         chat_server(("I begin. " * 300,), write, DONE) as server,
-        terminal(server, mill, "Begin", "--summarizer", "digest") as screen,
+        terminal(server, project, "Begin", "--summarizer", "digest") as screen,
     ):
-        screen.say("Mend it")
-        screen.until("✓ write wheel.py")
+        screen.say("Fix it")
+        screen.until("✓ write order.py")
         screen.say("/diff")
-        screen.until("+turns = True")
-        screen.until("Left out: ignored files")
+        screen.until("+works = True")
+        screen.until("Not included: ignored files")
         screen.say("/search turns")
         screen.until("foldmark recall ses_")
         screen.say("/plan")
-        screen.until("A compaction would fold at most ")
+        screen.until("Compact would summarize at most ")
         screen.say("/compact")
-        assert "folded the older part: " in screen.until(" tokens")
+        assert "summarized the older messages: " in screen.until(" tokens")
         screen.say("/undo")
-        screen.until("Act 1, a pivot, was undone")
+        screen.until("Operation 1 (compaction) was undone")
         screen.say("/undo nine")
-        screen.until("'nine' is no number of an act")
+        screen.until("'nine' is not the number of an operation")
         screen.say("/model openai:other")
         screen.until("/model openai:other N")
         screen.say("/model openai:other 9000")
         screen.until("now openai:other")
         screen.say("/revert")
-        screen.until("Back to before “Mend it”")
-        screen.until("deleted: wheel.py")
+        screen.until("Reverted to before “Fix it”")
+        screen.until("deleted: order.py")
         screen.say("/undo")
-        screen.until("a revert, was undone")
-        screen.until("written: wheel.py")
+        screen.until("(revert) was undone")
+        screen.until("written: order.py")
         screen.until(PROMPT)
-        assert (mill / "wheel.py").exists()
+        assert (project / "order.py").exists()
         screen.type("/revert\n")
-        screen.until("deleted: wheel.py")
+        screen.until("deleted: order.py")
         screen.until(PROMPT)
-        (mill / "wheel.py").write_text("by hand")
+        (project / "order.py").write_text("by hand")
         screen.type("/undo\n")
-        screen.until("files stay as they are: they were changed since")
+        screen.until("files were not restored: they changed since then")
         screen.say("/revert")
-        screen.until("deleted: wheel.py")
+        screen.until("deleted: order.py")
         screen.say("/fly")
-        screen.until("there is no /fly; there are /compact, /undo, /plan, /search, /diff")
+        screen.until("there is no /fly; the commands are /compact, /undo, /plan, /search, /diff")
         screen.say("/help")
         screen.until("/exit")
         screen.say("And now?")
         screen.until("done after 1 step")
         screen.say("/exit")
         assert screen.leave() == 0
-    assert not (mill / "wheel.py").exists()
+    assert not (project / "order.py").exists()
     last = server.asked[-1]
     assert last["model"] == "other"
     assert "Begin" in str(last["messages"])
-    assert "Mend it" not in str(last["messages"])
+    assert "Fix it" not in str(last["messages"])
 
 
 def test_an_answer_is_yes_always_or_no_with_words():
-    assert [reply_of(line) for line in ("y", "YES", "a", "always", "n")] == [
+    assert [parse_reply(line) for line in ("y", "YES", "a", "always", "n")] == [
         *("once", "once", "always", "always", "no"),
     ]
-    assert reply_of("no, use a pipe") == reply_of("n use a pipe")
-    assert reply_of("") is None
-    assert reply_of("maybe") is None
+    assert parse_reply("no, use a pipe") == parse_reply("n use a pipe")
+    assert parse_reply("") is None
+    assert parse_reply("maybe") is None
 
 
 def test_what_is_asked_about_hides_nothing():
-    assert visible("a\x1b[2Jb\n\tc\u202ed é") == "a\\x1b[2Jb\n\\tc\\u202ed é"
+    assert escape_controls("a\x1b[2Jb\n\tc\u202ed é") == "a\\x1b[2Jb\n\\tc\\u202ed é"
 
 
 def test_words_that_begin_with_a_path_are_no_command(tmp_path: Path):
-    assert all(map(is_command, ("/plan", "/PLAN", " /search src/mill", "/fly away", "/")))
+    assert all(map(is_command, ("/plan", "/PLAN", " /search src/shop", "/fly away", "/")))
     folder = tmp_path.parts[1]
     words = (
         f"/{folder} is a folder",
@@ -371,7 +371,7 @@ def test_words_that_begin_with_a_path_are_no_command(tmp_path: Path):
 
 
 def test_time_that_the_user_takes_is_not_the_time_of_a_call(tmp_path: Path):
-    calls = Calls(Toolbox(toolset(workspace_tools(tmp_path)), Gate(Permissions())))
+    calls = Calls(Toolbox(toolset(workspace_tools(tmp_path)), PermissionGate(Permissions())))
     data = {"call": "c1", "tool": "shell", "input": {"command": "make"}}
     now = int(time.time() * 1_000)
     calls.begin(Event(number=0, session="s", kind=events.TOOL_STARTED, at=now - 60_000, data=data))

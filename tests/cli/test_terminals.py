@@ -6,47 +6,44 @@ import pytest
 from rich.cells import cell_len
 
 from foldmark.cli.text import escape_json, plain
-from tests.support.cli_program import (
-    STEERING,
-    called,
-    session,
-    stored,
-)
+from tests.support.cli_program import STEERING, run_cli, sample_transcript, write_transcript
 from tests.support.terminal import in_terminal
 
 
 @pytest.fixture
-def mill(tmp_path: Path) -> Path:
-    return stored(tmp_path, session())
+def transcript_file(tmp_path: Path) -> Path:
+    return write_transcript(tmp_path, sample_transcript())
 
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][;0-9]*m")
 
 
-def test_colours_are_for_terminals_that_want_them(mill: Path):
-    assert COLOUR.search(in_terminal("plan", mill, COLUMNS="80"))
-    assert not COLOUR.search(in_terminal("plan", mill, COLUMNS="80", NO_COLOR="1"))
-    assert "\x1b" not in called("plan", mill)[1]
+def test_colours_are_for_terminals_that_want_them(transcript_file: Path):
+    assert COLOUR.search(in_terminal("plan", transcript_file, COLUMNS="80"))
+    assert not COLOUR.search(in_terminal("plan", transcript_file, COLUMNS="80", NO_COLOR="1"))
+    assert "\x1b" not in run_cli("plan", transcript_file)[1]
 
 
 @pytest.mark.parametrize("command", ["inspect", "plan"])
 @pytest.mark.parametrize("columns", [20, 60, 100])
-def test_no_line_is_wider_than_the_terminal(mill: Path, command: str, columns: int):
-    _, output, _ = called(command, mill, COLUMNS=str(columns))
+def test_no_line_is_wider_than_the_terminal(transcript_file: Path, command: str, columns: int):
+    _, output, _ = run_cli(command, transcript_file, COLUMNS=str(columns))
     assert max(map(cell_len, output.splitlines())) <= columns
 
 
-def test_json_is_indented_for_a_person_and_compact_for_a_program(mill: Path):
-    for_person = in_terminal("inspect", mill, "--json")
-    _, for_program, _ = called("inspect", mill, "--json")
+def test_json_is_indented_for_a_person_and_compact_for_a_program(transcript_file: Path):
+    for_person = in_terminal("inspect", transcript_file, "--json")
+    _, for_program, _ = run_cli("inspect", transcript_file, "--json")
     assert for_person.startswith('{\n  "format"')
     assert for_program.startswith('{"format"')
     assert for_program.count("\n") == 1
     assert json.loads(for_person) == json.loads(for_program)
 
 
-def test_a_terminal_that_knows_only_ascii_is_no_reason_to_fail(mill: Path):
-    code, _, errors = called("plan", mill, "--window", "24000", PYTHONIOENCODING="ascii")
+def test_a_terminal_that_knows_only_ascii_is_no_reason_to_fail(transcript_file: Path):
+    code, _, errors = run_cli(
+        "plan", transcript_file, "--window", "24000", PYTHONIOENCODING="ascii"
+    )
     assert (code, errors) == (0, "")
 
 

@@ -1,18 +1,20 @@
-"""The real program, and small sessions of our own to run it on."""
+"""The command line, run in this process or as a program, and small sessions to run it on."""
 
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import foldmark
-from foldmark.cli.app import app, main
+from foldmark.cli.app import main
 from foldmark.files import write_private
 from foldmark.log.log import Log
 from foldmark.model.messages import (
@@ -33,43 +35,85 @@ from foldmark.tokens.counters import counter
 from tests.support.stored_sessions import store_log
 
 FOLDMARK = Path(sys.executable).with_name("foldmark")
-STORE = Path("data", "foldmark", "foldmark.db")  # where XDG_DATA_HOME is `data` in this folder
+STORE = Path("data", "foldmark", "foldmark.db")  # if XDG_DATA_HOME is `data` in this folder
 STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
+HOSTILE = "[red]x[/red]\x1b[31m\x1b]0;title\x07\x9b2J\r\nfoldmark: all is well\u202e"
+_TERMINAL = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PY_COLORS")
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """Ours, without what decides on colours and widths."""
-    dropped = {"COLUMNS", "FORCE_COLOR", "NO_COLOR", "TERM", "PY_COLORS"}
-    kept = {name: value for name, value in os.environ.items() if name not in dropped}
-    return {**kept, "TERM": "xterm-256color", **changes}
+    """Our environment, without the variables that decide on colors and widths."""
+    own = {name: value for name, value in os.environ.items() if name not in _TERMINAL}
+    return {**own, "TERM": "xterm-256color", **changes}
 
 
-def called(*arguments: object, data: bytes = b"", **changes: str) -> tuple[int, str, str]:
-    """The exit code, output and complaints of the real program."""
-    command = [str(FOLDMARK), *map(str, arguments)]
-    done = subprocess.run(
-        command,
-        input=data,
-        capture_output=True,
-        check=False,
+@contextmanager
+def patched_streams(data: bytes, changes: dict[str, str]) -> Iterator[list[BytesIO]]:
+    """Standard output and standard error as bytes, with input and environment variables set."""
+    outputs = [BytesIO(), BytesIO()]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in _TERMINAL:
+            patch.delenv(name, raising=False)
+        for name, value in changes.items():
+            patch.setenv(name, value)
+        encoding = changes.get("PYTHONIOENCODING", "utf-8")
+        patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(data), encoding="utf-8"))
+        for name, output in zip(("stdout", "stderr"), outputs, strict=True):
+            patch.setattr(sys, name, TextIOWrapper(output, encoding=encoding))
+        yield outputs
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            stream.detach()  # pyright: ignore[reportAttributeAccessIssue] - ours
+
+
+def run_cli(*arguments: object, data: bytes = b"", **changes: str) -> tuple[int, str, str]:
+    """Run the program in this process; returns its exit code, output and errors."""
+    with patched_streams(data, changes) as outputs:
+        code = main(list(map(str, arguments)))
+    output, errors = (stream.getvalue().decode("utf-8", "surrogatepass") for stream in outputs)
+    return code, output, errors
+
+
+def run_program(*arguments: object, **changes: str) -> "subprocess.Popen[bytes]":
+    """Start the real program, with pipes for its output and errors."""
+    return subprocess.Popen(
+        [str(FOLDMARK), *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env=environment(**changes),
-        timeout=60,
     )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
-def printed(*arguments: object, **changes: str) -> str:
-    result = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "100", **changes})
-    assert result.exception is None
-    assert result.exit_code == 0
-    return result.stdout
+def output_of(*arguments: object, **changes: str) -> str:
+    """The output of a command that must succeed."""
+    code, output, errors = run_cli(*arguments, **{"COLUMNS": "100", **changes})
+    assert code == 0, errors
+    return output
 
 
-def answered(*arguments: object) -> dict[str, Any]:
-    return json.loads(printed(*arguments, "--json"))
+def json_of(*arguments: object) -> dict[str, Any]:
+    """The JSON that a command prints."""
+    return json.loads(output_of(*arguments, "--json"))
 
 
-def call(number: int, tool: str, path: str, output: str) -> Message:
+def refusal(*arguments: object, **changes: str) -> str:
+    """The one line with which the program refuses something."""
+    code, output, errors = run_cli(*arguments, **changes)
+    assert (code, output) == (2, "")
+    assert errors.startswith("foldmark: ")
+    assert errors.endswith("\n")
+    assert errors.count("\n") == 1
+    assert not STEERING.search(errors.removesuffix("\n"))
+    return errors
+
+
+# --- sessions ------------------------------------------------------------------------------
+
+
+def tool_message(number: int, tool: str, path: str, output: str) -> Message:
+    """A reply that calls a tool on a file, with the tool's output."""
     part = ToolPart(
         id=f"prt_{number}", tool=tool, state=Completed(input={"filePath": path}, output=output)
     )
@@ -79,45 +123,42 @@ def call(number: int, tool: str, path: str, output: str) -> Message:
     return Message(info=info, parts=(part,))
 
 
-def session(*more: Message, model: str = "claude-sonnet-4-5", calls: int = 12) -> Transcript:
-    """A small session about a mill, with a request before every second call."""
+def sample_transcript(
+    *more: Message, model: str = "claude-sonnet-4-5", calls: int = 12, name: str = "ses_shop"
+) -> Transcript:
+    """A small session about a web shop, with a request before every second tool call."""
     messages: list[Message] = []
     for number in range(calls):
         if number % 2 == 0:
-            words = TextPart(text=f"Look at wheel {number}, then tell me how it turns")
-            messages.append(Message(info=UserInfo(id=f"ask_{number}"), parts=(words,)))
-        messages.append(call(number, "read", f"/mill/wheel_{number}.py", f"wheel {number}\n" * 800))
+            request = TextPart(text=f"Look at order {number}, then tell me how it loads")
+            messages.append(Message(info=UserInfo(id=f"ask_{number}"), parts=(request,)))
+        output = f"order {number}\n" * 800
+        messages.append(tool_message(number, "read", f"/shop/order_{number}.py", output))
     info = AssistantInfo(id="end", provider_id="anthropic", model_id=model, finish="stop")
-    ending = Message(info=info, parts=(TextPart(text="They all turn."),))
-    about = SessionInfo(id="ses_mill", title="How the wheels turn", directory="/mill")
+    ending = Message(info=info, parts=(TextPart(text="They all load."),))
+    about = SessionInfo(id=name, title="How the orders load", directory="/shop")
     return Transcript(info=about, messages=(*messages, *more, ending))
 
 
-def stored(folder: Path, transcript: Transcript, name: str = "session.json") -> Path:
+def hostile_transcript() -> Transcript:
+    """A session whose texts try to control the terminal, and to look like our own output."""
+    text = TextPart(text=f"order {HOSTILE}")
+    said = Message(info=UserInfo(id=f"m{HOSTILE}"), parts=(text,))
+    call = tool_message(99, HOSTILE, f"/w/{HOSTILE}.py", f"order {HOSTILE}\n" * 2_000)
+    sample = sample_transcript(said, call, calls=12)
+    info = SessionInfo(id=f"a{HOSTILE}", title=HOSTILE, directory="/shop")
+    return Transcript(info=info, messages=sample.messages)
+
+
+def write_transcript(folder: Path, transcript: Transcript, name: str = "session.json") -> Path:
+    """A file with this transcript."""
     path = folder / name
     write_private(path, encode(transcript))
     return path
 
 
-def ended(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """The exit code, output and complaints of the program, run in this process: it is quicker."""
-    code = main(list(map(str, arguments)))
-    output, errors = capsys.readouterr()
-    return code, output, errors
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one line with which the program refuses something, run in this process."""
-    code, output, errors = ended(capsys, *arguments)
-    assert (code, output) == (2, "")
-    assert errors.startswith("foldmark: ")
-    assert errors.count("\n") == 1
-    assert not STEERING.search(errors)
-    return errors
-
-
-def filled(where: str, *transcripts: Transcript) -> str:
-    """A store with these sessions in it."""
+def fill_store(where: str, *transcripts: Transcript) -> str:
+    """Put these sessions into a store; returns its location."""
     store = Store.open(where, durable=False)
     for transcript in transcripts:
         log = Log(counter(PRESET.estimate), transcript.messages)
@@ -126,16 +167,16 @@ def filled(where: str, *transcripts: Transcript) -> str:
     return where
 
 
-def worked(where: str, session_id: str = "ses_live", *, steps: int = 30) -> str:
-    """A store with a session that was pruned (act 1), compacted (act 2), and went on."""
+def compacted_store(where: str, session_id: str = "ses_live", *, steps: int = 30) -> str:
+    """A store with a session that was pruned (operation 1), compacted (2), and continued."""
     with foldmark.open(where, session=session_id, window=8_000, output=1_000) as session:
-        session.user("Mend the wheel; never touch the sluice")
+        session.user("Fix the order; never touch the schema")
         for number in range(steps):
-            read = Pending(input={"filePath": f"/mill/wheel_{number}.py"})
-            session.record([ToolPart(tool="read", call_id=f"c{number}", state=read)])
-            session.result(f"c{number}", f"tooth {number} of a wheel\n" * 300)
+            call = Pending(input={"filePath": f"/shop/order_{number}.py"})
+            session.record([ToolPart(tool="read", call_id=f"c{number}", state=call)])
+            session.result(f"c{number}", f"entry {number} of an order\n" * 300)
         assert session.prune() is not None
-        assert session.compact("## Goal\nThe wheels turn.") is not None
-        session.user("And now the millstone?")
-        session.record("The millstone turns as well.")
+        assert session.compact("## Goal\nThe orders load.") is not None
+        session.user("And now the discounts?")
+        session.record("The discounts load as well.")
     return where

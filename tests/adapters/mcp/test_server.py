@@ -20,13 +20,13 @@ from foldmark.adapters.mcp.server import mcp_server
 from foldmark.cli.commands.mcp import opened_source
 from tests.support.cli_program import (
     FOLDMARK,
+    compacted_store,
     environment,
-    filled,
-    printed,
+    fill_store,
+    output_of,
     refused,
-    session,
-    stored,
-    worked,
+    sample_transcript,
+    write_transcript,
 )
 from tests.support.mcp_clients import (
     Hit,
@@ -129,7 +129,7 @@ def test_a_client_finds_its_way_in_a_folder(tmp_path: Path):
     folder = tmp_path / "projects"
     (folder / "-mill").mkdir(parents=True)
     old = write(folder / "-mill" / f"{SESSION}.jsonl", mill().all)
-    new = stored(folder, session(), "wheels.json")
+    new = write_transcript(folder, sample_transcript(), "wheels.json")
     (folder / "notes.md").write_text("# Nothing of an agent\n")
     for age, path in enumerate((folder / "notes.md", new, old)):
         os.utime(path, (10**9 - age, 10**9 - age))
@@ -153,7 +153,7 @@ def test_a_client_finds_its_way_in_a_folder(tmp_path: Path):
 
 
 def test_a_store_is_read_while_another_process_writes_to_it(tmp_path: Path):
-    where = worked(str(tmp_path / "agent.db"))
+    where = compacted_store(str(tmp_path / "agent.db"))
 
     async def talk(client: Client) -> None:
         with foldmark.open(where, session="ses_live", window=8_000, output=1_000) as live:
@@ -183,8 +183,8 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path: Path, capsys: Ca
     (tmp_path / "empty").mkdir()
     (tmp_path / "odd.json").write_text('{"neither": "nor"}')
     (tmp_path / "text.db").write_text("no database")
-    transcript = stored(tmp_path, session())
-    store = worked(str(tmp_path / "agent.db"), steps=12)
+    transcript = write_transcript(tmp_path, sample_transcript())
+    store = compacted_store(str(tmp_path / "agent.db"), steps=12)
     for arguments, problem in (
         ((tmp_path / "none.jsonl",), "there is no such file"),
         ((tmp_path / "odd.json",), "not a known transcript"),
@@ -208,7 +208,7 @@ def test_without_its_extra_the_command_says_how_to_get_it(
     for name in [name for name in sys.modules if name.partition(".")[0] == "mcp"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)
-    path = stored(tmp_path, session())
+    path = write_transcript(tmp_path, sample_transcript())
     assert "pip install 'foldmark[mcp]'" in refused(capsys, "mcp", path)
 
 
@@ -219,7 +219,7 @@ def test_other_commands_do_not_pay_for_it():
 
 
 def test_the_help_tells_how_to_add_it_to_claude_code_and_opencode():
-    output = " ".join(printed("mcp", "--help").split())
+    output = " ".join(output_of("mcp", "--help").split())
     assert "Example: foldmark mcp ~/.claude/projects" in output
     assert "claude mcp add foldmark -- foldmark mcp ~/.claude/projects" in output
     assert '"command": ["foldmark", "mcp", "--store", "agent.db"]' in output
@@ -234,7 +234,9 @@ def blocks(language: str) -> list[str]:
 
 def page_store(folder: Path) -> str:
     """The store that the page speaks of."""
-    return worked(filled(str(folder / "agent.db"), session(calls=20)), "ses_live", steps=12)
+    return compacted_store(
+        fill_store(str(folder / "agent.db"), sample_transcript(calls=20)), "ses_live", steps=12
+    )
 
 
 def requests(*asked: tuple[str, dict[str, Any]]) -> bytes:

@@ -22,7 +22,7 @@ from foldmark.adapters.mcp.sources import (
 )
 from foldmark.session.settings import Settings
 from foldmark.store.store import Store
-from tests.support.cli_program import called, session, stored, worked
+from tests.support.cli_program import compacted_store, run_cli, sample_transcript, write_transcript
 from tests.support.mcp_clients import (
     answered,
     appended,
@@ -239,7 +239,9 @@ def test_texts_tell_what_a_reader_would_ask_next(tmp_path: Path):
 
 
 def test_a_plan_names_its_window_and_what_would_be_hidden(tmp_path: Path):
-    shelf = TranscriptSource(stored(tmp_path, session(calls=40)), Settings(), fill)
+    shelf = TranscriptSource(
+        write_transcript(tmp_path, sample_transcript(calls=40)), Settings(), fill
+    )
     plan = answered(shelf, "plan")
     assert "in a window of 200,000. It fits" in plan
     plan = answered(shelf, "plan", window=40_000, model="anthropic:claude-sonnet-4-5")
@@ -281,9 +283,9 @@ def test_every_answer_is_text_and_its_arguments_are_of_their_schema(tmp_path: Pa
 
 
 def test_a_store_is_not_changed_by_being_served(tmp_path: Path):
-    worked(str(tmp_path / "agent.db"), steps=12)
+    compacted_store(str(tmp_path / "agent.db"), steps=12)
     copy = tmp_path / "copy.db"
-    assert called("backup", copy, "--store", tmp_path / "agent.db")[0] == 0
+    assert run_cli("backup", copy, "--store", tmp_path / "agent.db")[0] == 0
     with sqlite3.connect(copy) as opened:  # as if it had never been indexed
         opened.execute("UPDATE sessions SET indexed = 0")
     before = copy.read_bytes()
@@ -299,7 +301,7 @@ def test_a_store_is_not_changed_by_being_served(tmp_path: Path):
 
 
 def test_a_store_on_each_engine_is_served(where: str):
-    worked(where, steps=12)
+    compacted_store(where, steps=12)
     shelf = StoreSource(read_only_store(where, wait=1), Settings())
     assert hits_of(answered(shelf, "search", query="sluice"))[0].state == "folded"
     assert listed(answered(shelf, "inspect"), "session") == ["ses_live"]
@@ -307,7 +309,9 @@ def test_a_store_on_each_engine_is_served(where: str):
 
 
 def test_only_the_session_that_was_pointed_at_is_served(tmp_path: Path):
-    where = worked(worked(str(tmp_path / "agent.db"), "ses_one", steps=12), "ses_two", steps=12)
+    where = compacted_store(
+        compacted_store(str(tmp_path / "agent.db"), "ses_one", steps=12), "ses_two", steps=12
+    )
     shelf = StoreSource(read_only_store(where, wait=1), Settings())
     assert listed(answered(shelf, "inspect"), "session") == ["ses_two", "ses_one"]
     assert session_of(answered(shelf, "inspect", session="ses_o")) == "ses_one"
@@ -322,7 +326,7 @@ def test_only_the_session_that_was_pointed_at_is_served(tmp_path: Path):
 
 
 def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path: Path):
-    where = Path(worked(str(tmp_path / "agent.db"), steps=12))
+    where = Path(compacted_store(str(tmp_path / "agent.db"), steps=12))
     with sqlite3.connect(where) as opened:
         opened.execute("PRAGMA user_version = 2")
     opened.close()
@@ -333,7 +337,7 @@ def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path: Path):
 
 
 def test_a_session_of_a_store_is_known_by_a_beginning_too(tmp_path: Path):
-    where = worked(str(tmp_path / "agent.db"), steps=12)
+    where = compacted_store(str(tmp_path / "agent.db"), steps=12)
     shelf = StoreSource(read_only_store(where, wait=1), Settings(), "ses_l")
     assert session_of(answered(shelf, "inspect")) == "ses_live"
     shelf.close()
