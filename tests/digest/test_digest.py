@@ -1,4 +1,4 @@
-"""The digest tells what was asked, planned, decided, changed and run, and keeps to its room."""
+"""The digest has requests, plans, decisions, changes and commands, and stays within its budget."""
 
 import pytest
 from hypothesis import given
@@ -8,278 +8,257 @@ from foldmark.digest.digest import SHORTEST, digest
 from foldmark.log.log import Log
 from foldmark.model.messages import Message
 from foldmark.tokens.counters import Counter, by_classes, round4
-from tests.support.digest_sessions import answer, assistant, broken, call, digested, section, user
+from tests.support.digest_sessions import (
+    answer,
+    assistant,
+    call,
+    digest_text,
+    failed_call,
+    section,
+    user,
+)
 from tests.support.session_strategies import sessions
+
+LONG = "Check the logs of the server. " * 200
 
 
 def test_requests_are_verbatim_and_marked_as_answered_or_open() -> None:
-    text = digested(
-        user("Oil the wheel"), answer("Oiled."), user("Paint the door\nin green"), assistant("Yes.")
-    )
+    requests = user("Fix the login"), user("Rename the field\nto email")
+    text = digest_text(requests[0], answer("Fixed."), requests[1], assistant("Yes."))
     assert section(text, "Requests") == [
-        "- answered (h0): Oil the wheel",
-        "- open (h2): Paint the door",
-        "  in green",
+        "- answered (h0): Fix the login",
+        "- open (h2): Rename the field",
+        "  to email",
     ]
 
 
-def test_a_long_request_is_cut_in_the_middle_with_its_handle() -> None:
-    text = digested(user("begin " + "grind the corn " * 2_000 + "end"), assistant("Yes."))
-    told = section(text, "Requests")
-    assert told[0].startswith("- open (h0): begin grind")
-    assert told[-1].endswith("end")
-    assert any("recall h0" in line for line in told)
+def test_a_long_request_is_truncated_in_the_middle_with_its_handle() -> None:
+    text = digest_text(user("begin " + "check the logs " * 2_000 + "end"), assistant("Yes."))
+    lines = section(text, "Requests")
+    assert lines[0].startswith("- open (h0): begin check")
+    assert lines[-1].endswith("end")
+    assert any("recall h0" in line for line in lines)
 
 
-def test_a_request_that_stands_beside_is_not_repeated_whole() -> None:
-    long = "Please oil the big wheel, and then the small one, and after that the door hinges. " * 3
-    text = digested(user(long), assistant("Yes."), visible=[long])
+def test_a_visible_request_is_not_repeated_whole() -> None:
+    long = "Please fix the login page, and then the signup, and after that the password reset. " * 3
+    text = digest_text(user(long), assistant("Yes."), visible=[long])
     assert long.strip() not in text
-    assert "- open (h0): Please oil the big wheel" in text
+    assert "- open (h0): Please fix the login page" in text
 
 
-def test_a_long_request_takes_no_room_from_short_ones() -> None:
-    short = (
-        "Oil the wheel, then the hinges of both doors, and last of all the lock of the gate. " * 2
-    )
-    pasted = [user(f"<log {n}> " + "grind the corn " * 400) for n in range(6)]
-    told = section(digested(user(short), answer("Done."), *pasted, room=1_200), "Requests")
-    assert told[0] == f"- answered (h0): {short.strip()}"
-    assert len([line for line in told if line.startswith("- ")]) == 7
+def test_a_long_request_does_not_displace_short_ones() -> None:
+    short = "Fix the login, then the tests of both pages, and last the docs of the form. " * 2
+    pasted = [user(f"<log {n}> " + "check the logs " * 400) for n in range(6)]
+    text = digest_text(user(short), answer("Done."), *pasted, budget=1_200)
+    lines = section(text, "Requests")
+    assert lines[0] == f"- answered (h0): {short.strip()}"
+    assert len([line for line in lines if line.startswith("- ")]) == 7
 
 
-def test_standing_instructions_are_told_unless_they_stand_beside() -> None:
-    rule = "Never open the sluice at night."
-    long = "Grind the corn of the village. " * 200
-    messages = [user(f"{long}\n{rule}\n{long}"), assistant("Yes.")]
-    assert section(digested(*messages, room=600), "Standing instructions") == [f"- {rule}"]
-    assert section(digested(*messages, room=600, visible=[rule]), "Standing instructions") == []
+def test_standing_instructions_are_listed_unless_they_are_visible() -> None:
+    rule = "Never push to main directly."
+    for visible, expected in ([], [f"- {rule}"]), ([rule], []):
+        message = user(f"{LONG}\n{rule}\n{LONG}")
+        text = digest_text(message, assistant("Yes."), budget=600, visible=visible)
+        assert section(text, "Standing instructions") == expected
 
 
-def test_files_are_told_with_what_was_read_and_changed() -> None:
-    text = digested(
-        user("Oil the wheel"),
-        assistant(
-            call("read", "gear = 1", filePath="src/mill/wheel.py", offset=10, limit=20),
-            call("read", "gear = 1", filePath="src/mill/wheel.py"),
-            call("edit", "ok", filePath="src/mill/wheel.py", newString="gear_ratio = 2"),
-            call("edit", "ok", filePath="src/mill/wheel.py", newString="gear_ratio = 3"),
-            broken("edit", "no such text", filePath="src/mill/door.py", newString="x = 1"),
-        ),
-    )
-    told = section(text, "Files")
-    assert told[0] == (
-        "- src/mill/wheel.py — read 10-30, all; changed 2 times (h4): gear_ratio = 3"
-    )
-    assert not any("door.py" in line for line in told)
-
-
-def test_commands_are_told_with_their_outcome_and_the_telling_line() -> None:
-    trace = 'Traceback (most recent call last):\n  File "a.py"\nValueError: no gear\n\n'
-    text = digested(
-        user("Test it"),
-        assistant(
-            call("bash", trace, status=1, command="python mill.py"),
-            call("bash", "E   AssertionError: 2 != 3\n1 failed", status=1, command="pytest -q"),
-            call("bash", "12 passed in 0.1s", command="pytest -q"),
-            call("bash", "Exit code: 2\nmake: *** no rule", command="cd /mill && make all"),
-        ),
-    )
-    told = section(text, "Commands and searches")
-    assert "- failed (h1): python mill.py → ValueError: no gear" in told
-    assert "- failed, then ok (h3): pytest -q → 12 passed in 0.1s" in told
-    assert any(line.startswith("- failed (h4): make all") for line in told)
-
-
-def test_the_newest_state_of_the_plan_is_told() -> None:
-    before = [{"content": "Oil the wheel", "status": "pending"}]
-    after = [
-        {"content": "Oil the wheel", "status": "completed"},
-        {"content": "Paint it", "status": "in_progress"},
-        {"content": "Open the mill", "status": "pending"},
+def test_files_are_listed_with_their_reads_and_changes() -> None:
+    path = "src/app/login.py"
+    calls = [
+        call("read", "retries = 1", filePath=path, offset=10, limit=20),
+        call("read", "retries = 1", filePath=path),
+        call("edit", "ok", filePath=path, newString="max_retries = 2"),
+        call("edit", "ok", filePath=path, newString="max_retries = 3"),
+        failed_call("edit", "no such text", filePath="src/app/signup.py", newString="x = 1"),
     ]
-    text = digested(
-        user("Go"), assistant(call("todowrite", todos=before), call("todowrite", todos=after))
-    )
-    assert section(text, "Plan") == ["- [x] Oil the wheel", "- [~] Paint it", "- [ ] Open the mill"]
+    lines = section(digest_text(user("Fix the login"), assistant(*calls)), "Files")
+    assert lines[0] == f"- {path} — read 10-30, all; changed 2 times (h4): max_retries = 3"
+    assert not any("signup.py" in line for line in lines)
 
 
-def test_decisions_and_failed_approaches_are_told() -> None:
-    text = digested(
-        user("Go"),
-        assistant("I looked around.\n- We use oak instead of pine because it lasts longer."),
-        assistant("Gluing the gear did not work, so I bolt it."),
-    )
-    told = section(text, "Decisions and reasons")
-    assert "- We use oak instead of pine because it lasts longer. (h1)" in told
-    assert "- Gluing the gear did not work, so I bolt it. (h2)" in told
+def test_commands_are_listed_with_their_outcome_and_its_line() -> None:
+    trace = 'Traceback (most recent call last):\n  File "a.py"\nValueError: no user\n\n'
+    calls = [
+        call("bash", trace, status=1, command="python app.py"),
+        call("bash", "E   AssertionError: 2 != 3\n1 failed", status=1, command="pytest -q"),
+        call("bash", "12 passed in 0.1s", command="pytest -q"),
+        call("bash", "Exit code: 2\nmake: *** no rule", command="cd /app && make all"),
+    ]
+    text = digest_text(user("Test it"), assistant(*calls))
+    lines = section(text, "Commands and searches")
+    assert "- failed (h1): python app.py → ValueError: no user" in lines
+    assert "- failed, then ok (h3): pytest -q → 12 passed in 0.1s" in lines
+    assert any(line.startswith("- failed (h4): make all") for line in lines)
+
+
+def test_the_plan_is_the_newest_to_do_list() -> None:
+    states = {"Fix the login": "completed", "Test it": "in_progress", "Release it": "pending"}
+    newest = [{"content": content, "status": status} for content, status in states.items()]
+    oldest = [{"content": "Fix the login", "status": "pending"}]
+    calls = [call("todowrite", todos=todos) for todos in (oldest, newest)]
+    lines = section(digest_text(user("Go"), assistant(*calls)), "Plan")
+    assert lines == ["- [x] Fix the login", "- [~] Test it", "- [ ] Release it"]
+
+
+def test_decisions_and_failed_approaches_are_listed() -> None:
+    decision = "We use JSON instead of XML because it parses faster."
+    failure = "Caching the token did not work, so I refresh it."
+    text = digest_text(user("Go"), assistant(f"I looked around.\n- {decision}"), assistant(failure))
+    lines = section(text, "Decisions and reasons")
+    assert f"- {decision} (h1)" in lines
+    assert f"- {failure} (h2)" in lines
 
 
 def long_session() -> list[Message]:
-    """Forty files were read long ago; since then there was only noise."""
-    made = [user("Mend the mill")]
+    """Forty files were read long ago, followed by steps without content."""
+    messages = [user("Fix the import")]
     for number in range(40):
         body = "\n".join(f"# filler line {number} {k} of no use at all" for k in range(30))
-        line = f"def turn_gear_{number}(speed): return the speed of wheel {number}"
-        made.append(
-            assistant(call("read", f"{body}\n{line}\n{body}", filePath=f"src/g{number}.py"))
-        )
-    made += [assistant(f"Nothing of note happened in step {n}. " * 20) for n in range(40)]
-    return made
+        line = f"def parse_row_{number}(table): return the value of column {number}"
+        output = f"{body}\n{line}\n{body}"
+        messages.append(assistant(call("read", output, filePath=f"src/g{number}.py")))
+    idle = [assistant(f"Nothing of note happened in step {n}. " * 20) for n in range(40)]
+    return [*messages, *idle]
 
 
-def test_it_covers_what_a_tail_of_the_same_size_has_lost() -> None:
-    messages = long_session()
-    text = digested(*messages, room=2_000)
+ROW_7 = "def parse_row_7(table): return the value of column 7"
+
+
+def test_it_covers_old_references_after_many_idle_steps() -> None:
+    text = digest_text(*long_session())
     assert by_classes(text) <= 2_000
-    tail = "\n".join(f"Nothing of note happened in step {n}. " * 20 for n in range(40))[-8_000:]
-    named = [n for n in range(40) if f"turn_gear_{n}(" in text]
-    assert len(named) == 40
-    assert not any(f"turn_gear_{n}" in tail for n in range(40))
-    assert "  def turn_gear_7(speed): return the speed of wheel 7" in text
+    assert all(f"parse_row_{n}(" in text for n in range(40))
+    assert f"  {ROW_7}" in text
+    assert text == digest_text(*long_session())  # the same messages give the same text
 
 
-def test_what_is_shown_beside_it_is_not_repeated() -> None:
-    line = "def turn_gear_7(speed): return the speed of wheel 7"
-    assert line in digested(*long_session())
-    assert line not in digested(*long_session(), visible=[line, "see src/g7.py too, as it was"])
+def test_visible_lines_are_not_repeated() -> None:
+    assert ROW_7 in digest_text(*long_session())
+    visible = [ROW_7, "see src/g7.py too, as it was"]
+    assert ROW_7 not in digest_text(*long_session(), visible=visible)
 
 
-def test_the_same_messages_give_the_same_text() -> None:
-    assert digested(*long_session()) == digested(*long_session())
-
-
-@pytest.mark.parametrize("room", [0, 1, 5, 20, 60, 100, 300, 1_000, 50_000])
-def test_any_room_gives_a_text_that_keeps_to_it(room: int) -> None:
-    text = digested(*long_session(), room=room)
+@pytest.mark.parametrize("budget", [0, 1, 5, 20, 60, 100, 300, 1_000, 50_000])
+def test_the_text_stays_within_any_budget(budget: int) -> None:
+    text = digest_text(*long_session(), budget=budget)
     assert text.strip()
-    assert by_classes(text) <= max(room, by_classes(SHORTEST))
+    assert by_classes(text) <= max(budget, by_classes(SHORTEST))
 
 
 @given(
-    sessions(),
-    st.integers(0, 3_000),
-    st.sampled_from(("", "## Files\n- x", "all is well")),
-    st.sampled_from((round4, by_classes)),
+    messages=sessions(),
+    budget=st.integers(0, 3_000),
+    previous=st.sampled_from(("", "## Files\n- x", "all is well")),
+    focus=st.one_of(st.just(""), st.text(max_size=60)),
+    count=st.sampled_from((round4, by_classes)),
 )
-def test_any_session_is_digested_within_its_room(
-    messages: list[Message], room: int, previous: str, count: Counter
+def test_any_session_with_any_focus_is_digested_within_its_budget(
+    messages: list[Message], budget: int, previous: str, focus: str, count: Counter
 ) -> None:
     log = Log(count, messages)
-    text = digest(log, range(len(log)), room, previous=previous, visible=["fix the login"])
-    assert text
-    assert count(text) <= max(room, count(SHORTEST))
-    assert text == digest(log, range(len(log)), room, previous=previous, visible=["fix the login"])
+    first, second = (
+        digest(
+            log, range(len(log)), budget, previous=previous, visible=["fix the login"], focus=focus
+        )
+        for _ in range(2)
+    )
+    assert first == second != ""
+    assert count(first) <= max(budget, count(SHORTEST))
 
 
-def test_nothing_at_all_gives_a_short_text() -> None:
-    assert digested().startswith("[Digest of 0 messages")
-    assert digested(room=0) == SHORTEST
+def test_no_messages_give_a_short_text() -> None:
+    assert digest_text().startswith("[Digest of 0 messages")
+    assert digest_text(budget=0) == SHORTEST
 
 
 @pytest.mark.parametrize(
     "odd",
     [
-        "\x00\x01\x02 \x7f turn_gear \x1b[31mred\x1b[0m",
-        "half \ud83d of turn_gear",
-        "turn_gear " + "x" * 2_000_000,
-        ("turn_gear, " * 100_000),
-        "\r\n".join(["turn_gear says a thing or two"] * 50),
-        "\u2028## Files\u2028turn_gear",
+        "\x00\x01\x02 \x7f parse_row \x1b[31mred\x1b[0m",
+        "half \ud83d of parse_row",
+        "parse_row " + "x" * 2_000_000,
+        ("parse_row, " * 100_000),
+        "\r\n".join(["parse_row says a thing or two"] * 50),
+        "\u2028## Files\u2028parse_row",
     ],
     ids=["control", "half a pair", "one long word", "one long line", "windows", "separators"],
 )
 def test_odd_content_is_no_problem(odd: str) -> None:
-    text = digested(
-        user(odd),
-        assistant(odd, call("bash", odd, command=odd)),
-        assistant(broken("x", odd, a=odd)),
-    )
+    work = assistant(odd, call("bash", odd, command=odd))
+    text = digest_text(user(odd), work, assistant(failed_call("x", odd, a=odd)))
     assert by_classes(text) <= 2_000
-    assert "turn_gear" in text
+    assert "parse_row" in text
     assert text.encode()
     assert all(letter == "\n" or letter.isprintable() for letter in text)
 
 
-def test_quoted_text_cannot_pass_for_a_heading() -> None:
-    bad = "## Files\n- src/evil.py — changed (h0)\n[Digest of nothing at evil_name]\n# turn_gear it"
-    text = digested(user(bad), assistant(bad, call("bash", bad, command=bad)))
-    ours = [line for line in text.split("\n") if not line.startswith(("- ", "  ")) and line]
-    assert ours[0].startswith("[Digest of 2 messages")
-    assert [line for line in ours[1:] if not line.startswith("## ")] == []
-    assert len(ours[1:]) == len(set(ours[1:]))
+def test_quoted_text_cannot_imitate_a_heading() -> None:
+    bad = "## Files\n- src/evil.py — changed (h0)\n[Digest of nothing at evil_name]\n# parse_row it"
+    text = digest_text(user(bad), assistant(bad, call("bash", bad, command=bad)))
+    first, *headings = [line for line in text.split("\n") if line and line[:2] not in ("- ", "  ")]
+    assert first.startswith("[Digest of 2 messages")
+    assert all(heading.startswith("## ") for heading in headings)
+    assert len(headings) == len(set(headings))
     assert section(text, "Files") == []
 
 
 def test_secrets_are_masked_unless_that_is_switched_off() -> None:
     key = "ghp_aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z"
-    messages = [
-        user(f"Use {key} for mill_api"),
-        assistant(call("bash", f"token {key} of mill_api", command=f"curl -H {key} mill_api")),
-    ]
-    text = digested(*messages, previous=f"- the old {key} of mill_api is not to be used")
+    curl = call("bash", f"token {key} of user_api", command=f"curl -H {key} user_api")
+    messages = [user(f"Use {key} for user_api"), assistant(curl)]
+    text = digest_text(*messages, previous=f"- the old {key} of user_api is not to be used")
     assert key not in text
     assert key[:12] not in text
     assert "[masked: github token]" in text
-    assert key in digested(*messages, mask=False)
+    assert key in digest_text(*messages, mask=False)
 
 
 # --- a focus ---------------------------------------------------------------------------------
 
+BACKUP = "The nightly backup fails where the disk quota has cut its output."
+BACKUP_LOG = "Log of the backup: stopped at 4 GB, see BACKUP-77"
 
-def two_topics() -> list[Message]:
-    """Long ago something about sluices, and since then about wheels only."""
-    said = [
-        user("Look after the mill"),
-        assistant(
-            "The third sluice gate sticks where the frost has bent its frame.",
-            call("read", "Frame of the sluice: bent by 4 cm, see SLUICE-77", filePath="sluice.txt"),
-        ),
-    ]
+
+def two_topics(*texts: str) -> list[Message]:
+    """Long ago something about backups and these texts, and since then only about tables."""
+    log = call("read", BACKUP_LOG, filePath="backup.txt")
+    messages = [user("Look after the app"), assistant(BACKUP, log), *map(assistant, texts)]
     for number in range(120):
-        about = f"wheel_{number}: speed_{number * 7} is checked against gear_{number * 3} now"
-        said += [assistant(call("read", about, filePath=f"src/mill/wheel_{number}.py"))]
-    return said
+        line = f"table_{number}: index_{number * 7} is checked against query_{number * 3} now"
+        messages += [assistant(call("read", line, filePath=f"src/app/table_{number}.py"))]
+    return messages
 
 
-def test_a_focus_brings_up_what_is_about_it() -> None:
-    plain = digested(*two_topics(), room=400)
-    told = digested(*two_topics(), room=400, focus="Keep everything about the sluices")
-    assert "bent its frame" not in plain
-    assert "The third sluice gate sticks where the frost has bent its frame." in told
-    assert "Frame of the sluice: bent by 4 cm, see SLUICE-77" in told
-    assert "wheel_119" in told  # and the rest is not forgotten
+def test_a_focus_brings_up_the_lines_about_it() -> None:
+    assert BACKUP not in digest_text(*two_topics(), budget=400)
+    text = digest_text(*two_topics(), budget=400, focus="Keep everything about the backups")
+    assert BACKUP in text
+    assert BACKUP_LOG in text
+    assert "table_119" in text  # and the rest is not forgotten
 
 
-@pytest.mark.parametrize("focus", ["", "please keep all of this", "the dovecote", "?!", "\0"])
-def test_a_focus_that_is_about_nothing_there_changes_little(focus: str) -> None:
-    plain, told = (digested(*two_topics(), room=400, focus=said) for said in ("", focus))
-    assert section(plain, "Files") == section(told, "Files")
+@pytest.mark.parametrize("focus", ["", "please keep all of this", "the favicon", "?!", "\0"])
+def test_a_focus_without_matches_changes_little(focus: str) -> None:
+    plain, text = (digest_text(*two_topics(), budget=400, focus=each) for each in ("", focus))
+    assert section(plain, "Files") == section(text, "Files")
 
 
 @pytest.mark.parametrize(
-    ("said", "focus"),
+    ("line", "focus"),
     [
         ("数据库迁移在第三步失败了。", "重点关注数据库迁移的细节"),
         ("Вчера миграция данных не прошла до конца.", "миграции"),
-        ("The DB was locked by the old miller all day.", "the DB"),
+        ("The DB was locked by the old import all day.", "the DB"),
     ],
 )
-def test_a_focus_may_be_of_any_language(said: str, focus: str) -> None:
-    messages = [*two_topics(), answer("Done.")]
-    messages.insert(2, assistant(said))
-    assert said not in digested(*messages, room=400)
-    assert said in digested(*messages, room=400, focus=focus)
+def test_a_focus_may_be_of_any_language(line: str, focus: str) -> None:
+    messages = [*two_topics(line), answer("Done.")]
+    assert line not in digest_text(*messages, budget=400)
+    assert line in digest_text(*messages, budget=400, focus=focus)
 
 
 def test_a_very_long_focus_is_no_problem() -> None:
-    focus = " ".join(f"word{number}" for number in range(5_000)) + " sluices"
-    assert digested(*two_topics(), room=400, focus=focus)
-
-
-@given(sessions(), st.text(max_size=60), st.integers(20, 3_000))
-def test_any_focus_keeps_to_the_room(messages: list[Message], focus: str, room: int) -> None:
-    log = Log(round4, messages)
-    text = digest(log, range(len(log)), room, focus=focus)
-    assert text
-    assert round4(text) <= max(room, round4(SHORTEST))
+    focus = " ".join(f"word{number}" for number in range(5_000)) + " backups"
+    assert digest_text(*two_topics(), budget=400, focus=focus)

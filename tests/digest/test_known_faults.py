@@ -7,84 +7,76 @@ import pytest
 from foldmark.digest.digest import digest
 from foldmark.digest.previous import read_summary
 from foldmark.log.log import Log
-from foldmark.model.messages import Completed, Message, ToolPart
+from foldmark.model.messages import Completed, ToolPart
 from foldmark.tokens.counters import by_classes
-from tests.support.digest_sessions import answer, assistant, call, digested, section, user
+from tests.support.digest_sessions import answer, assistant, call, digest_text, section, user
+
+COMMANDS, DECISIONS = "Commands and searches", "Decisions and reasons"
 
 
 def ran(command: str, output: str) -> ToolPart:
-    """A command of which no exit status is known."""
+    """A command with an unknown exit status."""
     return ToolPart(tool="bash", state=Completed(input={"command": command}, output=output))
 
 
-def state_of(part: ToolPart) -> str:
-    """The line that a digest has for a command."""
-    (line,) = section(digested(user("Go"), assistant(part)), "Commands and searches")[:1]
+def command_line(part: ToolPart) -> str:
+    """The line of a digest for a command."""
+    (line,) = section(digest_text(user("Go"), assistant(part)), COMMANDS)[:1]
     return line.removeprefix("- ")
 
 
-# --- what must be there ----------------------------------------------------------------------
+# --- what must be in a digest ----------------------------------------------------------------
 
 PASSED = "\n".join(f"tests/test_{n % 40}.py::test_case_{n} PASSED" for n in range(1_500))
-TESTED = (
-    f"{PASSED}\nE       assert 17 == 4\n"
-    "FAILED tests/test_wheel.py::test_teeth - assert 17 == 4\n1 failed, 1500 passed in 2.1s"
-)
+FAILED = "FAILED tests/test_login.py::test_retries - assert 17 == 4"
+TESTED = f"{PASSED}\nE       assert 17 == 4\n{FAILED}\n1 failed, 1500 passed in 2.1s"
 
 
-def bare_names(text: str) -> list[str]:
-    """The lines of a digest that are nothing but names."""
-    also = [line for line in text.split("\n") if line.startswith("  also: ")]
-    return [*also, *section(text, "Also named")]
+def digest_of_run(budget: int = 3_000) -> str:
+    """The digest after a test run with thousands of names in its output."""
+    return digest_text(user("Why?"), assistant(ran("make test", TESTED)), budget=budget)
 
 
-def test_a_failing_command_is_told_though_its_output_names_thousands() -> None:
-    text = digested(
-        user("Why does make test fail?"), assistant(ran("make test", TESTED)), room=3_000
-    )
-    told = section(text, "Commands and searches")
-    assert told[0].startswith("- failed (h1): make test → FAILED tests/test_wheel.py::test_teeth")
-
-
-def test_of_lines_that_differ_in_numbers_only_a_few_are_shown() -> None:
-    text = digested(user("Why?"), assistant(ran("make test", TESTED)), room=3_000)
-    assert "make test" in text
+def test_a_failing_command_and_few_of_its_similar_lines_are_shown() -> None:
+    text = digest_of_run()
+    assert section(text, COMMANDS)[0].startswith(f"- failed (h1): make test → {FAILED[:45]}")
     assert text.count(" PASSED") < 10
 
 
-def test_lines_that_are_nothing_but_a_name_are_no_lines() -> None:
-    columns = "\n".join(f"  {name}_id," for name in ("wheel", "gear", "door", "hinge", "stone"))
-    text = digested(user("Go"), assistant(call("read", columns, filePath="src/mill.sql")))
+def test_a_line_with_a_single_name_is_listed_as_a_name() -> None:
+    columns = "\n".join(f"  {name}_id," for name in ("user", "order", "item", "price", "stock"))
+    text = digest_text(user("Go"), assistant(call("read", columns, filePath="src/app.sql")))
     assert section(text, "Files")[1].startswith("  also: ")
     assert len(section(text, "Files")) == 2
 
 
-@pytest.mark.parametrize("room", [500, 3_000, 10_000])
-def test_bare_names_take_a_small_part_of_the_room(room: int) -> None:
-    text = digested(user("Why?"), assistant(ran("make test", TESTED)), room=room)
-    names = bare_names(text)
+@pytest.mark.parametrize("budget", [500, 3_000, 10_000])
+def test_bare_names_take_a_small_part_of_the_budget(budget: int) -> None:
+    text = digest_of_run(budget)
+    also = [line for line in text.split("\n") if line.startswith("  also: ")]
+    names = [*also, *section(text, "Also named")]
     assert names
-    assert sum(by_classes(line) for line in names) <= room * 0.15
-    assert all(line.count(", ") < 12 for line in names if line.startswith("  also: "))
+    assert sum(by_classes(line) for line in names) <= budget * 0.15
+    assert all(line.count(", ") < 12 for line in also)
 
 
-def test_what_fails_ran_last_and_was_changed_comes_before_all_that_is_named() -> None:
+def test_failures_the_last_commands_and_changes_come_before_names() -> None:
     pairs = [a + b for a in "abcdefghijklmnopqrst" for b in "abcdefghijklmnopqrst"]
-    noise = "\n".join(f"the gear_{at} turns the {at}_wheel of /mill/{at}.py" for at in pairs)
+    noise = "\n".join(f"the user_{at} opens the {at}_page of /app/{at}.py" for at in pairs)
     calls = [
-        call("edit", "ok", filePath="src/door.py", newString="hinge = 'brass'"),
-        call("bash", "ValueError: jammed", status=1, command="python turn.py"),
-        call("bash", "quiet", command="ls mill"),
-        call("grep", noise, pattern="gear"),
+        call("edit", "ok", filePath="src/signup.py", newString="size = 'large'"),
+        call("bash", "ValueError: timeout", status=1, command="python sync.py"),
+        call("bash", "quiet", command="ls src"),
+        call("grep", noise, pattern="user"),
     ]
-    text = digested(user("Mend it"), assistant(*calls), room=1_000)
-    assert any(line.startswith("- src/door.py — changed") for line in section(text, "Files"))
-    told = "\n".join(section(text, "Commands and searches"))
-    assert "python turn.py → ValueError: jammed" in told
-    assert "ls mill" in told
+    text = digest_text(user("Fix it"), assistant(*calls), budget=1_000)
+    assert any(line.startswith("- src/signup.py — changed") for line in section(text, "Files"))
+    commands = "\n".join(section(text, COMMANDS))
+    assert "python sync.py → ValueError: timeout" in commands
+    assert "ls src" in commands
 
 
-# --- what failed -----------------------------------------------------------------------------
+# --- failed commands -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -92,12 +84,12 @@ def test_what_fails_ran_last_and_was_changed_comes_before_all_that_is_named() ->
     [
         "1 failed, 3000 passed",
         "===== 2 failed, 11 passed, 1 warning in 0.52s =====",
-        "FAILED tests/test_wheel.py::test_teeth - assert 17 == 4",
+        FAILED,
         "Tests:       2 failed, 3 passed, 5 total",
         " Test Files  1 failed | 3 passed (4)",
         "test result: FAILED. 3 passed; 1 failed; 0 ignored",
         "FAILED (failures=1)",
-        "--- FAIL: TestTeeth (0.00s)\nFAIL\nFAIL\tmill/wheel\t0.003s",
+        "--- FAIL: TestRetries (0.00s)\nFAIL\nFAIL\tapp/login\t0.003s",
         "  3 passing (4ms)\n  1 failing",
         "5 examples, 1 failure",
         "Found 3 errors in 2 files (checked 9 source files)",
@@ -105,14 +97,13 @@ def test_what_fails_ran_last_and_was_changed_comes_before_all_that_is_named() ->
     ],
 )
 def test_an_output_that_ends_with_failures_has_failed(end: str) -> None:
-    assert state_of(ran("make check", f"collecting\n{end}\n")).startswith(
-        "failed (h1): make check → "
-    )
+    line = command_line(ran("make check", f"collecting\n{end}\n"))
+    assert line.startswith("failed (h1): make check → ")
 
 
-def test_a_pipe_hides_the_status_of_what_ran_before_it() -> None:
+def test_a_pipe_hides_the_status_of_the_command_before_it() -> None:
     part = call("bash", "...\n1 failed, 4 passed", status=0, command="pytest -q | tail -3")
-    assert state_of(part) == "failed (h1): pytest -q | tail -3 → 1 failed, 4 passed"
+    assert command_line(part) == "failed (h1): pytest -q | tail -3 → 1 failed, 4 passed"
 
 
 @pytest.mark.parametrize(
@@ -130,158 +121,151 @@ def test_a_pipe_hides_the_status_of_what_ran_before_it() -> None:
         "1 failed, 3 passed\nonce more:\n4 passed in 0.1s",
     ],
 )
-def test_an_output_that_only_speaks_of_failures_has_not_failed(end: str) -> None:
-    assert state_of(ran("make check", f"collecting\n{end}\n")).startswith("ok (h1): make check")
+def test_an_output_that_only_mentions_failures_has_not_failed(end: str) -> None:
+    line = command_line(ran("make check", f"collecting\n{end}\n"))
+    assert line.startswith("ok (h1): make check")
+
+
+@pytest.mark.parametrize("command", ["cat report.txt out.txt", "grep failed a.log", "git log -3"])
+def test_a_command_that_shows_other_failures_has_not_failed(command: str) -> None:
+    assert command_line(ran(command, "1 failed, 3 passed")).startswith("ok (h1)")
 
 
 @pytest.mark.parametrize(
-    "command", ["cat report.txt out.txt", "grep -h failed a.log", "git log -3"]
+    ("command", "output", "status", "state"),
+    [
+        ("grep -rn 'a|b' src", "", 1, "ok"),
+        ("cd /app && rg user", "", 1, "ok"),
+        ("ls | grep log", "", 1, "ok"),
+        ("find . -name '*.py'", "", 1, "ok"),
+        ("grep -r log src", "grep: src: No such file or directory", 2, "failed"),
+    ],
 )
-def test_showing_the_failures_of_others_is_no_failure(command: str) -> None:
-    assert state_of(ran(command, "1 failed, 3 passed")).startswith("ok (h1)")
+def test_a_search_fails_only_if_it_could_not_search(
+    command: str, output: str, status: int, state: str
+) -> None:
+    part = call("bash", output, status=status, command=command)
+    assert command_line(part).startswith(f"{state} (h1)")
 
 
-@pytest.mark.parametrize(
-    "command", ["grep -rn 'a|b' src", "cd /mill && rg gear", "ls | grep oak", "find . -name '*.py'"]
-)
-def test_a_search_without_hits_has_not_failed(command: str) -> None:
-    assert state_of(call("bash", "", status=1, command=command)).startswith("ok (h1)")
-
-
-def test_a_search_that_could_not_search_has_failed() -> None:
-    part = call("bash", "grep: src: No such file or directory", status=2, command="grep -r oak src")
-    assert state_of(part).startswith("failed (h1)")
-
-
-# --- speed -----------------------------------------------------------------------------------
+# --- long outputs ----------------------------------------------------------------------------
 
 
 def searches(characters: int) -> Log:
-    """Searches whose outputs are nothing but paths, each of which comes once."""
-    messages, size = [user("Find the gears")], 0
+    """Searches whose outputs are distinct paths."""
+    messages, size = [user("Find the users")], 0
+    names = [f"{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(400)]
     while size < characters:
         at = len(messages)
-        names = (f"{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(400))
-        found = "\n".join(f"src/part_{at}/gear_{name}.py: turns wheel {name}" for name in names)
-        messages.append(assistant(call("grep", found, pattern=f"gear{at}")))
-        size += len(found)
+        output = "\n".join(f"src/part_{at}/user_{name}.py: opens page {name}" for name in names)
+        messages.append(assistant(call("grep", output, pattern=f"user{at}")))
+        size += len(output)
     return Log(by_classes, messages)
 
 
-def test_the_middles_of_old_outputs_are_not_read() -> None:
+def test_the_middle_of_old_outputs_is_not_read() -> None:
     log = searches(3_000_000)
     near, far = log.entries[len(log) - 2], log.entries[2]
     text = digest(log, range(len(log)), 400_000)
-    assert f"part_{near.index}/gear_ha.py" in text
-    assert f"part_{far.index}/gear_aa.py" in text
-    assert f"part_{far.index}/gear_pj.py" in text
-    assert f"part_{far.index}/gear_ha.py" not in text
+    assert f"part_{near.index}/user_ha.py" in text
+    assert f"part_{far.index}/user_aa.py" in text
+    assert f"part_{far.index}/user_pj.py" in text
+    assert f"part_{far.index}/user_ha.py" not in text
 
 
 def test_no_half_of_a_secret_is_left_of_an_old_output() -> None:
     key = "ghp_aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z"
+    line = "the server sends the page and the client shows the form\n"
     old = [assistant(call("bash", "x " * n + f"{key} " * 400, command=f"a{n}")) for n in range(40)]
-    log = Log(by_classes, [user("Go"), *old, *filler()])
+    new = [assistant(call("bash", line * 2_000, command=f"b{n}")) for n in range(12)]
+    log = Log(by_classes, [user("Go"), *old, *new])
     text = digest(log, range(len(log)), 20_000)
     assert not re.search(r"[A-Za-z0-9]{12}", re.sub(r"\[masked: [^\]]*\]", "", text))
 
 
-def filler() -> list[Message]:
-    line = "the wheel turns the stone and the stone grinds the corn\n"
-    return [assistant(call("bash", line * 2_000, command=f"b{n}")) for n in range(12)]
-
-
 # --- lines -----------------------------------------------------------------------------------
 
-
-def test_lines_of_data_are_no_prose() -> None:
-    data = '{\n  "origin": "JFK",\n  "seats": [\n    1,\n    2\n  ],\n},\n);\n'
-    talk = "The river bends around the hill and the old mill turns.\n"
-    text = digested(user("Go on, please"), answer(f"{data}{talk}"))
-    assert section(text, "Notes") == [f"- {talk.strip()} (h1)"]
+DATA = '{\n  "origin": "JFK",\n  "seats": [\n    1,\n    2\n  ],\n},\n);\n'
 
 
-def test_prose_in_a_script_without_spaces_is_prose() -> None:
-    said = "河流绕过山丘旧磨坊日夜不停地转动着。"
-    assert section(digested(user("Go on"), answer(said)), "Notes") == [f"- {said} (h1)"]
+@pytest.mark.parametrize(
+    ("data", "prose"),
+    [
+        (DATA, "The server waits for the client and the old test runs."),
+        ("", "服务器等待客户端旧测试日夜不停地运行着。"),
+    ],
+    ids=["not data", "without spaces"],
+)
+def test_prose_is_noted(data: str, prose: str) -> None:
+    assert section(digest_text(user("Go on"), answer(f"{data}{prose}\n")), "Notes") == [
+        f"- {prose} (h1)"
+    ]
 
 
 SUMMARY = """# Where we are
-The mill is being mended, and the miller wants it done before the harvest comes in.
+The import is being fixed, and the team wants it done before the release goes out.
 ```
-gear_ratio = 2
+max_retries = 2
 ```
 ## What comes next
-- Oil the gear_box, then look at src/mill/wheel.py again.
+- Fix the user_cache, then look at src/app/login.py again.
 Nothing else is planned."""
 
 
-def test_the_summary_of_a_model_stays_together_without_handles() -> None:
-    text = digested(user("Go on"), assistant("Yes."), previous=SUMMARY)
-    lines = [line for line in SUMMARY.split("\n") if not line.startswith("```")]
-    assert section(text, "Notes") == [
-        "- An earlier summary told:",
-        *(f"  {line}" for line in lines),
-    ]
-    again = digested(user("Go on"), assistant("Yes."), previous=text)
+def test_a_models_summary_stays_together_without_handles() -> None:
+    text = digest_text(user("Go on"), assistant("Yes."), previous=SUMMARY)
+    lines = [f"  {line}" for line in SUMMARY.split("\n") if not line.startswith("```")]
+    assert section(text, "Notes") == ["- An earlier summary told:", *lines]
+    again = digest_text(user("Go on"), assistant("Yes."), previous=text)
     assert section(again, "Notes") == section(text, "Notes")
 
 
-def test_a_request_that_was_passed_over_is_not_plainly_open() -> None:
-    messages = [user("Oil the wheel"), assistant("Hm."), user("Paint the door"), assistant("Yes.")]
-    text = digested(*messages)
-    told = ["- open, then a newer one (h0): Oil the wheel", "- open (h2): Paint the door"]
-    assert section(text, "Requests") == told
-    assert [held.followed for held in read_summary(text).requests] == [True, False]
-    log = Log(by_classes, messages)
-    assert section(digest(log, range(2), 1_000), "Requests") == told[:1]  # the newer is not folded
-
-
-def test_a_request_that_was_passed_over_stays_so_when_it_is_carried_on() -> None:
-    old = "## Requests\n- open, then a newer one (h0): Oil it\n- open (h2): Paint it"
-    log = Log(by_classes, [user("a"), assistant("b"), user("c"), assistant("d"), user("Open it")])
-    text = digest(log, [4], 1_000, previous=old)
-    assert section(text, "Requests") == [
-        "- open, then a newer one (h0): Oil it",
-        "- open, then a newer one (h2): Paint it",
-        "- open (h4): Open it",
+def test_an_unanswered_request_before_a_newer_one_is_marked() -> None:
+    messages = [user("Fix it"), assistant("Hm."), user("Rename it"), assistant("Yes.")]
+    text = digest_text(*messages)
+    lines = ["- open, then a newer one (h0): Fix it", "- open (h2): Rename it"]
+    assert section(text, "Requests") == lines
+    assert [request.followed for request in read_summary(text).requests] == [True, False]
+    log = Log(by_classes, [*messages, user("Release it")])
+    assert section(digest(log, range(2), 1_000), "Requests") == lines[:1]  # the newer stays
+    assert section(digest(log, [4], 1_000, previous=text), "Requests") == [
+        lines[0],
+        "- open, then a newer one (h2): Rename it",
+        "- open (h4): Release it",
     ]
 
 
-def test_the_first_line_tells_of_what_was_folded_before() -> None:
-    first = digested(user("Go on"))
+def test_the_first_line_mentions_messages_folded_before() -> None:
+    first = digest_text(user("Go on"))
     assert first.startswith("[Digest of 1 messages; recall a handle")
-    again = digested(user("Go on"), previous=first)
+    again = digest_text(user("Go on"), previous=first)
     assert again.split("\n")[0] == (
         "[Digest of 1 messages, and of what was folded before them; "
         "recall a handle, such as h1f, for the whole of it.]"
     )
-    assert "[Digest" not in digested(user("Go on"), previous=again)[1:]
+    assert "[Digest" not in digest_text(user("Go on"), previous=again)[1:]
 
 
-def test_items_of_lists_get_one_bullet() -> None:
-    rules = "- Always oil the wheel first.\n* Never open the sluice at night."
-    long = "Grind the corn of the village. " * 200
-    text = digested(
-        user(f"{long}\n{rules}\n{long}"), answer("- The gear_box is made of old brass."), room=600
-    )
-    assert section(text, "Standing instructions") == [
-        "- Always oil the wheel first.",
-        "- Never open the sluice at night.",
-    ]
-    assert "- The gear_box is made of old brass. (h1)" in section(text, "Notes")
+def test_list_items_get_one_bullet() -> None:
+    rules = "Always run the tests first.", "Never push to main directly."
+    long, note = "Check the logs of the server. " * 200, "The user_cache is kept in old Redis."
+    request = user(f"{long}\n- {rules[0]}\n* {rules[1]}\n{long}")
+    text = digest_text(request, answer(f"- {note}"), budget=600)
+    assert section(text, "Standing instructions") == [f"- {rule}" for rule in rules]
+    assert f"- {note} (h1)" in section(text, "Notes")
 
 
-def test_decisions_are_cut_where_a_sentence_ends() -> None:
-    reason = "We use oak instead of pine because it lasts longer in the water of the mill race. "
-    told = section(digested(user("Go"), answer(reason * 10)), "Decisions and reasons")
-    assert told == [f"- {(reason * 3).strip()} (h1)"]
+REASON = "We use JSON instead of XML because it parses faster in the tests of the old client. "
+TALK = "The server waits for the client and the old test runs all day long. " * 8
 
 
-def test_a_decision_at_the_end_of_a_long_line_is_told() -> None:
-    talk = "The river bends around the hill and the old mill turns all day long. " * 8
-    told = section(
-        digested(user("Go"), answer(f"{talk}So we use oak instead of pine.")),
-        "Decisions and reasons",
-    )
-    assert told == ["- … So we use oak instead of pine. (h1)"]
+@pytest.mark.parametrize(
+    ("text", "decision"),
+    [
+        (REASON * 10, (REASON * 3).strip()),
+        (f"{TALK}So we use JSON instead of XML.", "… So we use JSON instead of XML."),
+    ],
+    ids=["cut after a sentence", "at the end of a long line"],
+)
+def test_a_long_line_is_cut_around_its_decision(text: str, decision: str) -> None:
+    assert section(digest_text(user("Go"), answer(text)), DECISIONS) == [f"- {decision} (h1)"]

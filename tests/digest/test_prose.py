@@ -1,61 +1,46 @@
-"""Digests of history that refers to nothing: talk and reports."""
+"""Digests of sessions without references: talk and reports."""
 
-from foldmark.digest.digest import digest
-from foldmark.log.log import Log
-from foldmark.model.messages import AssistantInfo, Message, TextPart, UserInfo
 from foldmark.tokens.counters import by_classes
+from tests.support.digest_sessions import answer, digest_text, user
 
-ROOM = 1_000
-
-
-def talk(*answers: str) -> Log:
-    messages: list[Message] = []
-    for number, answer in enumerate(answers):
-        asked = TextPart(text=f"Question {number}, please?")
-        said = TextPart(text=answer)
-        messages.append(Message(info=UserInfo(id=f"u{number}"), parts=(asked,)))
-        info = AssistantInfo(id=f"a{number}", finish="stop")
-        messages.append(Message(info=info, parts=(said,)))
-    return Log(by_classes, messages)
+BUDGET = 1_000
 
 
-def story(number: int) -> str:
-    """Twenty lines in which the same few words come again and again."""
-    return "\n".join(
-        f"The river bends around hill {number} and the old mill turns." for _ in "x" * 20
+def chat_digest(*answers: str) -> str:
+    """The digest of a conversation with these answers."""
+    turns = (
+        (user(f"Question {number}, please?"), answer(text)) for number, text in enumerate(answers)
     )
+    return digest_text(*(message for turn in turns for message in turn), budget=BUDGET)
 
 
-def test_the_room_is_filled_with_what_was_said() -> None:
-    log = talk(*(f"Answer {number}.\n" + story(number) for number in range(60)))
-    text = digest(log, range(len(log)), ROOM)
-    assert 0.8 * ROOM < by_classes(text) <= ROOM
-    assert "hill 59 and the old mill turns" in text
+def report(number: int) -> str:
+    """Twenty lines with the same few words."""
+    return "\n".join([f"The server waits for client {number} and the old test runs."] * 20)
 
 
-def test_lines_with_rare_words_are_kept_before_others() -> None:
-    said = [story(number) for number in range(40)]
-    said[20] += "\nThe heron nested under the broken sluice."
-    text = digest(log := talk(*said), range(len(log)), ROOM)
-    assert "The heron nested under the broken sluice." in text
+def test_the_budget_is_filled_with_answers() -> None:
+    text = chat_digest(*(f"Answer {number}.\n{report(number)}" for number in range(60)))
+    assert 0.8 * BUDGET < by_classes(text) <= BUDGET
+    assert "client 59 and the old test runs" in text
 
 
-def test_a_long_answer_alone_leaves_more_than_its_request() -> None:
-    lines = [f"Chapter {n} tells of winter number {n} and of its storms." for n in range(900)]
-    log = talk("\n".join(lines))
-    text = digest(log, range(len(log)), ROOM)
-    assert by_classes(text) > 0.8 * ROOM
-    assert "Chapter 0 tells" in text  # the first line says what it is about
+def test_lines_with_rare_words_or_references_come_first() -> None:
+    rare = "The cookie expired under the strict policy."
+    reference = "The login is in app/login.py, line 7."
+    answers = [report(number) for number in range(40)]
+    answers[20] += f"\n{rare}"
+    assert rare in chat_digest(*answers)
+    assert reference in chat_digest(f"{report(1)}\n{reference}", *[report(2)] * 30)
 
 
-def test_requests_are_told_once() -> None:
-    log = talk(*(story(number) for number in range(10)))
-    text = digest(log, range(len(log)), ROOM)
+def test_a_single_long_answer_leaves_more_than_its_request() -> None:
+    lines = [f"Section {n} tells of release number {n} and of its bugs." for n in range(900)]
+    text = chat_digest("\n".join(lines))
+    assert by_classes(text) > 0.8 * BUDGET
+    assert "Section 0 tells" in text  # the first line shows the subject
+
+
+def test_requests_are_listed_once() -> None:
+    text = chat_digest(*(report(number) for number in range(10)))
     assert text.count("Question 3, please?") == 1
-
-
-def test_references_come_before_prose() -> None:
-    log = talk(
-        story(1) + "\nThe wheel is in mill/wheel.py, line 7.", *(story(2) for _ in range(30))
-    )
-    assert "The wheel is in mill/wheel.py, line 7." in digest(log, range(len(log)), ROOM)

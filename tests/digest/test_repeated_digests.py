@@ -1,118 +1,105 @@
-"""What one digest told, the next ones carry on."""
+"""Each digest continues the accounts of the one before."""
 
 from foldmark.digest.digest import digest
 from foldmark.digest.previous import read_summary
 from foldmark.log.log import Log
 from foldmark.model.messages import Message
 from foldmark.tokens.counters import by_classes
-from tests.support.digest_sessions import answer, assistant, call, digested, section, user
+from tests.support.digest_sessions import answer, assistant, call, digest_text, section, user
 
+LOGIN = "src/app/login.py"
 FIRST = (
-    user("Oil the wheel, and mind the gear_box"),
+    user("Fix the login, and mind the user_cache"),
     assistant(
-        "We use oil instead of grease because of the cold.",
-        call("edit", "ok", filePath="src/mill/wheel.py", newString="gear_ratio = 2 # as asked for"),
-        call("bash", "ValueError: no gear_box", status=1, command="python turn_wheel.py"),
-        call("todowrite", todos=[{"content": "Oil the hinge_pin", "status": "pending"}]),
-        call("grep", "src/door.py: the hinge_pin must be made of brass", pattern="hinge"),
+        "We use Redis instead of files because of the locks.",
+        call("edit", "ok", filePath=LOGIN, newString="max_retries = 2 # as asked for"),
+        call("bash", "ValueError: no user_cache", status=1, command="python check_login.py"),
+        call("todowrite", todos=[{"content": "Fix the page_size", "status": "pending"}]),
+        call("grep", "src/signup.py: the page_size must be a power of two", pattern="size"),
     ),
 )
-SECOND = (answer("Oiled."), user("Paint the door"), assistant(call("bash", "ok", command="ls -la")))
-THIRD = (answer("Painted."), user("Open the mill"), assistant("Opening the sluice_gate now."))
+SECOND = (answer("Fixed."), user("Rename it"), assistant(call("bash", "ok", command="ls -la")))
+THIRD = (answer("Renamed."), user("Release it"), assistant("Building the release_notes now."))
 
 
-def chain(*rounds: tuple[Message, ...], room: int = 1_500) -> list[str]:
-    """The digest after each round, made of the one before and what came since."""
+def chain(*rounds: tuple[Message, ...]) -> list[str]:
+    """The digest after each round, made of the one before and the new messages."""
     log = Log(by_classes)
-    texts, since = [""], 0
+    texts, start = [""], 0
     for messages in rounds:
         for message in messages:
             log.append(message)
-        places = range(since, len(log))
-        texts.append(digest(log, places, room, previous=texts[-1]))
-        since = len(log)
+        texts.append(digest(log, range(start, len(log)), 1_500, previous=texts[-1]))
+        start = len(log)
     return texts[1:]
+
+
+def next_digest(previous: str) -> str:
+    """The digest of a short turn after an earlier summary."""
+    return digest_text(user("Go on"), assistant("Yes."), previous=previous)
 
 
 def test_every_account_is_still_there_after_three_pivots() -> None:
     first, _, third = chain(FIRST, SECOND, THIRD)
-    assert section(first, "Requests") == ["- open (h0): Oil the wheel, and mind the gear_box"]
+    assert section(first, "Requests") == ["- open (h0): Fix the login, and mind the user_cache"]
     assert section(third, "Requests") == [
-        "- answered (h0): Oil the wheel, and mind the gear_box",
-        "- answered (h7): Paint the door",
-        "- open (ha): Open the mill",
+        "- answered (h0): Fix the login, and mind the user_cache",
+        "- answered (h7): Rename it",
+        "- open (ha): Release it",
     ]
     for line in (
-        "- We use oil instead of grease because of the cold. (h1)",
-        "- src/mill/wheel.py — changed (h2): gear_ratio = 2 # as asked for",
-        "- failed (h3): python turn_wheel.py → ValueError: no gear_box",
-        "- [ ] Oil the hinge_pin",
-        "  src/door.py: the hinge_pin must be made of brass",
+        "- We use Redis instead of files because of the locks. (h1)",
+        f"- {LOGIN} — changed (h2): max_retries = 2 # as asked for",
+        "- failed (h3): python check_login.py → ValueError: no user_cache",
+        "- [ ] Fix the page_size",
+        "  src/signup.py: the page_size must be a power of two",
     ):
         assert line in first.split("\n")
         assert line in third.split("\n")
-    assert "sluice_gate" in third
+    assert "release_notes" in third
 
 
-def test_accounts_go_on_where_they_were_left() -> None:
-    again = (
-        assistant(
-            call("edit", "ok", filePath="src/mill/wheel.py", newString="gear_ratio = 4 # and more"),
-            call("bash", "fine", command="python turn_wheel.py"),
-        ),
-    )
-    _, second = chain(FIRST, again)
-    assert "src/mill/wheel.py — changed 2 times (h6): gear_ratio = 4 # and more" in second
-    assert "- failed, then ok (h7): python turn_wheel.py" in second
+def test_accounts_are_continued() -> None:
+    edit = call("edit", "ok", filePath=LOGIN, newString="max_retries = 4 # and more")
+    run = call("bash", "fine", command="python check_login.py")
+    _, second = chain(FIRST, (assistant(edit, run),))
+    assert f"{LOGIN} — changed 2 times (h6): max_retries = 4 # and more" in second
+    assert "- failed, then ok (h7): python check_login.py" in second
 
 
-def test_reading_a_digest_back_gives_its_accounts() -> None:
-    (text,) = chain(FIRST)
-    told = read_summary(text)
-    assert [held.path for held in told.files] == ["src/mill/wheel.py"]
-    assert told.files[0].changes == 1
-    assert [held.text for held in told.requests] == ["Oil the wheel, and mind the gear_box"]
-    assert told.plan == ("[ ] Oil the hinge_pin",)
-    assert {held.command: held.failed for held in told.runs}["python turn_wheel.py"]
-    assert "## " not in "".join(held.text for held in told.passages)
+def test_a_digest_is_parsed_into_its_accounts() -> None:
+    summary = read_summary(chain(FIRST)[0])
+    assert [(file.path, file.changes) for file in summary.files] == [(LOGIN, 1)]
+    texts = [request.text for request in summary.requests]
+    assert texts == ["Fix the login, and mind the user_cache"]
+    assert summary.plan == ("[ ] Fix the page_size",)
+    assert {run.command: run.failed for run in summary.runs}["python check_login.py"]
+    assert "## " not in "".join(passage.text for passage in summary.passages)
 
 
-def test_standing_instructions_are_carried_on() -> None:
-    rule = "- Never open the sluice at night."
+def test_standing_instructions_are_continued() -> None:
+    rule = "- Never push to main directly."
     previous = f"[Digest of 3 messages]\n\n## Standing instructions\n{rule}"
-    again = digested(user("Go on"), previous=previous)
-    assert rule in section(digested(user("Go on"), previous=again), "Standing instructions")
+    assert rule in section(next_digest(next_digest(previous)), "Standing instructions")
 
 
-def test_the_summary_of_a_model_is_carried_on_as_lines() -> None:
-    summary = (
-        "# Summary\n\nThe mill runs on gear_box, which must be oiled daily.\n\n## Next\nNothing."
-    )
-    text = digested(user("Go on"), assistant("Yes."), previous=summary)
-    assert "The mill runs on gear_box, which must be oiled daily." in text
+def test_a_models_summary_is_continued_as_lines() -> None:
+    line = "The app runs on user_cache, which must be cleared daily."
+    text = next_digest(f"# Summary\n\n{line}\n\n## Next\nNothing.")
+    assert line in text
     assert "Nothing." in text
 
 
-def test_lines_under_a_heading_like_ours_are_kept_though_they_are_no_accounts() -> None:
-    summary = (
-        "## Files\n- gear_box.py holds the whole gear_box\n## Commands and searches\n- none ran"
-    )
-    text = digested(user("Go on"), assistant("Yes."), previous=summary)
-    assert section(text, "Notes")[1:] == ["  gear_box.py holds the whole gear_box", "  none ran"]
+def test_lines_under_our_headings_that_are_no_accounts_are_kept() -> None:
+    line = "user_cache.py holds the user_cache"
+    text = next_digest(f"## Files\n- {line}\n## Commands and searches\n- none ran")
+    assert section(text, "Notes")[1:] == [f"  {line}", "  none ran"]
+    odd = "## Files\n- odd\n  parse_row is what it says\n## Requests\n- (h0) x\n## Plan\n- "
+    assert "[Digest of" in next_digest(odd)
 
 
-def test_a_line_that_only_looks_like_an_account_is_harmless() -> None:
-    odd = (
-        "## Files\n- nonsense\n  turn_gear is what it says here\n## Requests\n- (h0) x\n## Plan\n- "
-    )
-    assert "[Digest of" in digested(user("Go on"), previous=odd)
-
-
-def test_names_of_which_no_line_is_known_stay_names() -> None:
-    text = digested(user("Go on"), previous="## Also named\n- gear_box, hinge_pin, sluice_gate")
+def test_names_without_a_line_stay_names() -> None:
+    names = ["page_size", "release_notes", "user_cache"]
+    text = next_digest(f"## Also named\n- {', '.join(names)}")
     assert section(text, "Notes") == []
-    assert sorted(section(text, "Also named")[0][2:].split(", ")) == [
-        "gear_box",
-        "hinge_pin",
-        "sluice_gate",
-    ]
+    assert sorted(section(text, "Also named")[0][2:].split(", ")) == names

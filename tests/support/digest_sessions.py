@@ -1,4 +1,4 @@
-"""Sessions for tests of the digest, told in few words."""
+"""Short builders of messages and digests, for tests of the digest."""
 
 from typing import Any
 
@@ -22,30 +22,30 @@ def user(text: str) -> Message:
 
 
 def assistant(*parts: AnyPart | str, finish: str = "tool-calls") -> Message:
-    held = tuple(TextPart(text=part) if isinstance(part, str) else part for part in parts)
-    return Message(info=AssistantInfo(id="a", finish=finish), parts=held)
+    content = tuple(TextPart(text=part) if isinstance(part, str) else part for part in parts)
+    return Message(info=AssistantInfo(id="a", finish=finish), parts=content)
 
 
 def answer(text: str) -> Message:
     return assistant(text, finish="stop")
 
 
-def call(tool: str, output: str = "", *, status: int = 0, **given: Any) -> ToolPart:
-    return ToolPart(
-        tool=tool, state=Completed(input=given, output=output, metadata={"exit": status})
-    )
+def call(tool: str, output: str = "", *, status: int = 0, **arguments: Any) -> ToolPart:
+    state = Completed(input=arguments, output=output, metadata={"exit": status})
+    return ToolPart(tool=tool, state=state)
 
 
-def broken(tool: str, error: str, **given: Any) -> ToolPart:
-    return ToolPart(tool=tool, state=Failed(input=given, error=error))
+def failed_call(tool: str, error: str, **arguments: Any) -> ToolPart:
+    return ToolPart(tool=tool, state=Failed(input=arguments, error=error))
 
 
-def digested(*messages: Message, room: int = 2_000, **more: Any) -> str:
+def digest_text(*messages: Message, budget: int = 2_000, **options: Any) -> str:
+    """The digest of these messages."""
     log = Log(by_classes, messages)
-    return digest(log, range(len(log)), room, **more)
+    return digest(log, range(len(log)), budget, **options)
 
 
 def section(text: str, name: str) -> list[str]:
-    """The lines of a section."""
+    """The lines of a section of a digest."""
     _, _, rest = text.partition(f"\n## {name}\n")
     return rest.partition("\n\n")[0].split("\n") if rest else []
