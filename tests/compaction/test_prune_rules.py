@@ -1,89 +1,131 @@
-"""Our own rules of pruning, each switched on and off, and plans made again and again."""
+"""Foldmark's own pruning rules, each enabled and disabled, and repeated plans."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
 from foldmark.compaction.prune import Decision, Prune, prune_plan
 from foldmark.log.log import Log
-from foldmark.model.messages import (
-    AnyPart,
-    AssistantInfo,
-    CompactionPart,
-    Completed,
-    Message,
-    Running,
-    TextPart,
-    Time,
-    ToolPart,
-    UserInfo,
-)
+from foldmark.model.messages import Completed, Running, Time, ToolPart
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import round4
+from tests.support.messages import marker, reply, said, summary, user
 from tests.support.stored_sessions import without_pivots
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+PATCH = "*** Begin Patch\n*** Update File: a.py\n*** Delete File: b.py\n*** End Patch"
+HALF_EQUAL = ["x" * 100 + middle + "x" * 100 for middle in "pq"]
+SUCCESS = {"exit": 0, "isError": False}
 
 
-def user() -> Message:
-    return Message(info=UserInfo(id="u"), parts=(TextPart(text="go on"),))
-
-
-def worked(*parts: AnyPart, **info: Any) -> Message:
-    return Message(info=AssistantInfo(id="a", finish="stop", **info), parts=parts)
-
-
-def did(tool: str, tokens: int, **given: Any) -> ToolPart:
-    """A call with an output of its own; `said` and `metadata` belong to the output."""
-    metadata = given.pop("metadata", {})
-    output = given.pop("said", f"{tool} {given} ") * (4 * tokens)
-    state = Completed(
-        input=given, output=output[: 4 * tokens], metadata=metadata, time=Time(start=1, end=2)
-    )
+def did(tool: str, tokens: int, **arguments: Any) -> ToolPart:
+    """A call with an output of its own; `text` and `metadata` belong to the output."""
+    metadata = arguments.pop("metadata", {})
+    output = arguments.pop("text", f"{tool} {arguments} ") * (4 * tokens)
+    time = Time(start=1, end=2)
+    state = Completed(input=arguments, output=output[: 4 * tokens], metadata=metadata, time=time)
     return ToolPart(tool=tool, call_id="c", state=state)
 
 
-def session(*old: Message) -> Log:
-    """These messages as an old turn, then two turns, the last with an output not read yet."""
-    recent = (user(), worked(TextPart(text="done")), user(), worked(did("bash", 1, command="ls")))
-    return Log(round4, [user(), *old, *recent])
+def bash(tokens: int, command: object = "run", **more: Any) -> ToolPart:
+    return did("bash", tokens, command=str(command), **more)
+
+
+def read(name: str, **more: Any) -> ToolPart:
+    return did("read", 500, filePath=name, **more)
+
+
+def session(*calls: ToolPart) -> Log:
+    """Replies with these calls as an old turn, then two turns, the last with an unread output."""
+    recent = (user(), said("done"), user(), reply(bash(1, "ls")))
+    return Log(round4, [user(), *map(reply, calls), *recent])
+
+
+def distinct(tokens: int, count: int) -> list[ToolPart]:
+    return [bash(tokens, number, text=LETTERS[number]) for number in range(count)]
 
 
 def planned(log: Log, *, usable: int = 0, **changes: Any) -> Prune:
-    """What our own rules would do after these changes to them."""
+    """The plan of Foldmark's own rules with these changes."""
     return prune_plan(log, replace(FOLDMARK.prune, **changes), usable=usable, explain=True)
 
 
+def quick(log: Log, start: int = 0) -> list[int]:
+    return prune_plan(log, FOLDMARK.prune, start=start, explain=False).ordinals
+
+
 def decision(plan: Prune, ordinal: int) -> Decision:
-    return next(held for held in (*plan.prune, *plan.keep) if held.ordinal == ordinal)
+    return next(one for one in (*plan.prune, *plan.keep) if one.ordinal == ordinal)
 
 
-# --- superseded -----------------------------------------------------------------------------
+class Case(NamedTuple):
+    """Calls of an old turn, changes of the rules, and the expected ordinals and reasons."""
+
+    calls: tuple[ToolPart, ...]
+    changes: dict[str, Any]
+    pruned: list[int]
+    reasons: dict[int, str]
 
 
-@pytest.mark.parametrize("tool", ["write", "edit", "str_replace", "apply_patch"])
-def test_a_read_is_pruned_when_its_file_was_written_since(tool: str) -> None:
-    read, write = did("read", 500, filePath="a.py"), did(tool, 20, filePath="a.py")
-    log = session(worked(read), worked(write))
-    assert planned(log, minimum=None).ordinals == [1]
-    assert decision(planned(log, minimum=None), 1).reason == "a.py was written at h2"
-    assert planned(log, minimum=None, superseded=False).ordinals == []
+def case(*calls: ToolPart, pruned: tuple[int, ...] = (), reason: str = "", **changes: Any) -> Case:
+    """A case; the reason is that of all pruned outputs, or of the first one kept."""
+    return Case(calls, changes, list(pruned), dict.fromkeys(pruned or (1,), reason))
 
 
-def test_a_patch_supersedes_every_file_that_it_names() -> None:
-    reads = (did("read", 500, filePath="a.py"), did("read", 500, filePath="b.py"))
-    text = "*** Begin Patch\n*** Update File: a.py\n*** Delete File: b.py\n*** End Patch"
-    log = session(worked(*reads), worked(did("apply_patch", 20, patchText=text)))
-    assert planned(log, minimum=None).ordinals == [2, 1]
+READ, EDIT = read("a.py"), did("edit", 100, filePath="a.py")
+WRITES = [did("write", 500, filePath="a.py", text=text) for text in "12"]
+PATCHED = did("apply_patch", 20, patchText=PATCH)
+EQUAL, BIG = [bash(500, number, text="x") for number in range(3)], bash(40_000, "new")
+FAILED = bash(2_000, "make", metadata={"exit": 1})
+SMALL = (bash(60, 60), bash(61, 61), BIG)
+SKILL = did("skill", 90_000, name="deploy")
+FAILURES = ({"exit": 1}, {"exit_code": 2}, {"isError": True}, {"is_error": True})
+EDITORS = ("write", "edit", "str_replace", "apply_patch")
+IS_WRITTEN, IS_EQUAL = "a.py was written at h2", "the same as h3"
+RULES = {
+    **{
+        f"a read before {tool}": case(
+            READ, did(tool, 20, filePath="a.py"), pruned=(1,), reason=IS_WRITTEN
+        )
+        for tool in EDITORS
+    },
+    "a read before an edit, disabled": case(READ, EDIT, superseded=False),
+    "a patch of two files": case(READ, read("b.py"), PATCHED, pruned=(2, 1)),
+    "a read after an edit": case(EDIT, READ),
+    "a read of another file": case(read("b.py"), EDIT),
+    "a failed edit": case(READ, did("edit", 100, filePath="a.py", metadata={"isError": True})),
+    "writes and commands": case(WRITES[0], bash(500, "cat a.py"), WRITES[1]),
+    "equal outputs": case(*EQUAL, pruned=(2, 1), reason=IS_EQUAL),
+    "equal outputs, disabled": case(*EQUAL, duplicated=False),
+    "outputs equal at both ends": case(*(bash(51, text=text) for text in HALF_EQUAL)),
+    "equal outputs of two tools": case(did("grep", 500, text="x"), EQUAL[0]),
+    **{
+        f"a failure: {metadata}": case(
+            bash(2_000, "make", metadata=metadata), BIG, reason="the output of a failure"
+        )
+        for metadata in FAILURES
+    },
+    "a long failure": case(bash(2_001, "make", metadata={"exit": 1}), BIG, pruned=(1,)),
+    "a failure, disabled": case(FAILED, BIG, pruned=(1,), keep_errors=0),
+    "a success": case(bash(2_000, "make", metadata=SUCCESS), BIG, pruned=(1,)),
+    "a small output": case(SMALL[0], BIG, reason="no longer than its placeholder"),
+    "an output that is not small": case(*SMALL, pruned=(2,)),
+    "a small output, disabled": case(*SMALL, pruned=(2, 1), keep_small=0),
+    "a protected tool": case(SKILL, BIG, reason="of a protected tool"),
+    "a protected tool is not counted": case(bash(30_000, "old"), SKILL),
+    "a protected tool, disabled": case(
+        bash(30_000, "old"), SKILL, pruned=(2, 1), protected_tools=()
+    ),
+}
 
 
-def test_a_read_is_not_superseded_by_what_came_before_or_by_another_file() -> None:
-    written = did("write", 20, filePath="a.py")
-    log = session(worked(written), worked(did("read", 500, filePath="a.py")))
-    assert planned(log, minimum=None).ordinals == []
-    log = session(worked(did("read", 500, filePath="b.py")), worked(written))
-    assert planned(log, minimum=None).ordinals == []
+@pytest.mark.parametrize("case", RULES.values(), ids=RULES)
+def test_each_rule_prunes_or_keeps_an_output_with_its_reason(case: Case) -> None:
+    plan = planned(session(*case.calls), minimum=None, **case.changes)
+    assert plan.ordinals == case.pruned
+    for ordinal, reason in case.reasons.items():
+        assert reason in {"", decision(plan, ordinal).reason}
 
 
 @pytest.mark.parametrize(
@@ -105,220 +147,126 @@ def test_a_read_is_not_superseded_by_what_came_before_or_by_another_file() -> No
 def test_a_read_is_superseded_only_by_a_later_one_that_covers_it(
     first: dict[str, int], later: dict[str, int], *, replaced: bool
 ) -> None:
-    log = session(
-        worked(did("read", 500, filePath="a.py", said="1", **first)),
-        worked(did("read", 500, filePath="a.py", said="2", **later)),
-    )
+    log = session(read("a.py", text="1", **first), read("a.py", text="2", **later))
     plan = planned(log, minimum=None)
     assert plan.ordinals == ([1] if replaced else [])
     assert ("read again at h2" in decision(plan, 1).reason) is replaced
 
 
-def test_the_output_of_a_write_or_a_command_is_never_superseded() -> None:
-    log = session(
-        worked(did("write", 500, filePath="a.py", said="1")),
-        worked(did("bash", 500, command="cat a.py")),
-        worked(did("write", 500, filePath="a.py", said="2")),
-    )
-    assert planned(log, minimum=None).ordinals == []
-
-
-# --- duplicates -----------------------------------------------------------------------------
-
-
-def test_of_equal_outputs_of_a_tool_the_newest_stays() -> None:
-    same = [worked(did("bash", 500, command=f"run {i}", said="x")) for i in range(3)]
-    plan = planned(session(*same), minimum=None)
-    assert plan.ordinals == [2, 1]
-    assert decision(plan, 1).reason == decision(plan, 2).reason == "the same as h3"
-    assert planned(session(*same), minimum=None, duplicated=False).ordinals == []
-
-
 def test_an_output_in_the_last_turns_makes_an_older_one_a_duplicate() -> None:
-    same = did("bash", 500, command="run", said="x")
-    log = Log(round4, [user(), worked(same), user(), worked(same), user(), worked(did("ls", 9))])
+    same = reply(bash(500, text="x"))
+    log = Log(round4, [user(), same, user(), same, user(), reply(did("ls", 9))])
     plan = planned(log, minimum=None)
-    assert [(held.ordinal, held.reason) for held in plan.prune] == [(1, "the same as h3")]
-
-
-def test_outputs_that_only_begin_and_end_alike_are_no_duplicates() -> None:
-    texts = ["x" * 100 + middle + "x" * 100 for middle in "pq"]
-    log = session(*(worked(did("bash", 51, command="run", said=text)) for text in texts))
-    assert planned(log, minimum=None).ordinals == []
-
-
-def test_the_same_output_of_another_tool_is_no_duplicate() -> None:
-    log = session(worked(did("grep", 500, said="x")), worked(did("bash", 500, said="x")))
-    assert planned(log, minimum=None).ordinals == []
-
-
-# --- what is kept ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "metadata", [{"exit": 1}, {"exit_code": 2}, {"isError": True}, {"is_error": True}]
-)
-def test_the_output_of_a_failure_is_kept_up_to_so_many_tokens(metadata: dict[str, Any]) -> None:
-    def log(tokens: int) -> Log:
-        failed = did("bash", tokens, command="make", metadata=metadata)
-        return session(worked(failed), worked(did("bash", 40_000, command="new")))
-
-    kept = planned(log(2_000), minimum=None)
-    assert kept.ordinals == []
-    assert decision(kept, 1).reason == "the output of a failure"
-    assert planned(log(2_001), minimum=None).ordinals == [1]
-    assert planned(log(2_000), minimum=None, keep_errors=0).ordinals == [1]
-
-
-def test_the_output_of_a_success_is_not_kept_for_its_exit_code() -> None:
-    done = did("bash", 2_000, command="make", metadata={"exit": 0, "isError": False})
-    log = session(worked(done), worked(did("bash", 40_000, command="new")))
-    assert planned(log, minimum=None).ordinals == [1]
-
-
-def test_outputs_hardly_longer_than_a_placeholder_are_kept() -> None:
-    small = [worked(did("bash", tokens, command=f"{tokens}")) for tokens in (61, 60)]
-    log = session(*small, worked(did("bash", 40_000, command="new")))
-    plan = planned(log, minimum=None)
-    assert plan.ordinals == [1]
-    assert decision(plan, 2).reason == "no longer than its placeholder"
-    assert planned(log, minimum=None, keep_small=0).ordinals == [2, 1]
+    assert [(one.ordinal, one.reason) for one in plan.prune] == [(1, "the same as h3")]
 
 
 def test_outputs_that_the_model_has_not_read_are_kept() -> None:
-    unread = worked(did("bash", 30_000, command="1"), did("bash", 30_000, command="2"))
-    log = Log(round4, [user(), worked(did("bash", 30_000, command="0")), unread, user(), user()])
+    unread = reply(bash(30_000, 1), bash(30_000, 2))
+    log = Log(round4, [user(), reply(bash(30_000, 0)), unread, user(), user()])
     plan = planned(log, minimum=None, protect=10_000)
     assert plan.ordinals == [1]
     assert decision(plan, 2).reason == decision(plan, 3).reason == "not shown to the model yet"
     assert planned(log, minimum=None, protect=10_000, keep_unread=False).ordinals == [3, 2, 1]
 
 
-def test_protected_tools_are_kept_and_not_counted() -> None:
-    skill = did("skill", 90_000, name="deploy")
-    log = session(worked(did("bash", 30_000, command="old")), worked(skill))
-    plan = planned(log, minimum=None)
-    assert plan.ordinals == []
-    assert "protected tool" in decision(plan, 2).reason
-    assert planned(log, minimum=None, protected_tools=()).ordinals == [2, 1]
+def test_outputs_before_a_later_reply_have_been_read() -> None:
+    turns = [user(), reply(bash(90_000, "old")), said("I see."), user(), said(), user()]
+    assert planned(Log(round4, turns)).ordinals == [1]
 
 
 # --- long turns, small windows --------------------------------------------------------------
 
 
 def test_inside_one_very_long_turn_old_outputs_are_pruned() -> None:
-    calls = [worked(did("bash", 10_000, command=f"{i}", said=LETTERS[i])) for i in range(20)]
-    log = Log(round4, [user(), *calls])
+    log = Log(round4, [user(), *map(reply, distinct(10_000, 20))])
     plan = planned(log)
-    assert plan.ordinals == list(range(12, 0, -1))  # twice four are spared
+    assert plan.ordinals == list(range(12, 0, -1))  # twice four are protected
     assert plan.tokens == 120_000
     assert planned(log, inside_turns=False).ordinals == []
 
 
-def test_in_a_small_window_less_is_protected_and_less_is_worth_it() -> None:
-    calls = [worked(did("bash", 1_000, command=f"{i}", said=LETTERS[i])) for i in range(10)]
-    log = session(*calls)
+def test_in_a_small_window_less_is_protected_and_the_minimum_is_smaller() -> None:
+    log = session(*distinct(1_000, 10))
     assert planned(log).ordinals == []
     assert planned(log, usable=20_000).ordinals == [5, 4, 3, 2, 1]
     assert planned(log, usable=20_000, scale=None).ordinals == []
     assert planned(log, usable=10**6).ordinals == []
 
 
-def test_the_minimum_of_a_small_window_is_half_of_what_it_protects() -> None:
-    def log(tokens: int) -> Log:
-        old = did("bash", tokens, command="old")
-        return session(worked(old), worked(did("bash", 5_000, command="new")))
-
-    assert planned(log(2_500), usable=20_000).ordinals == []
-    assert planned(log(2_501), usable=20_000).ordinals == [1]
+@pytest.mark.parametrize(("tokens", "ordinals"), [(2_500, []), (2_501, [1])])
+def test_the_minimum_of_a_small_window_is_half_of_what_it_protects(
+    tokens: int, ordinals: list[int]
+) -> None:
+    log = session(bash(tokens, "old"), bash(5_000, "new"))
+    assert planned(log, usable=20_000).ordinals == ordinals
 
 
 def test_an_earlier_prune_is_no_boundary() -> None:
-    log = session(*(worked(did("bash", 60_000, command=f"{i}", said=LETTERS[i])) for i in range(3)))
+    log = session(*distinct(60_000, 3))
     log.mark([2], at=5)
     assert planned(log).ordinals == [3, 1]
     assert planned(log, stop_at_pruned=True).ordinals == [3]
 
 
-def test_what_lies_before_the_view_is_not_looked_at() -> None:
-    log = session(*(worked(did("bash", 60_000, command=f"{i}", said=LETTERS[i])) for i in range(3)))
-    plan = prune_plan(log, FOLDMARK.prune, start=3, explain=True)
+def test_outputs_before_the_view_are_ignored() -> None:
+    plan = prune_plan(session(*distinct(60_000, 3)), FOLDMARK.prune, start=3, explain=True)
     assert plan.ordinals == [3]
-    assert not {1, 2} & {held.ordinal for held in plan.keep}
+    assert not {1, 2} & {one.ordinal for one in plan.keep}
 
 
-def test_every_output_is_decided_on_with_a_reason() -> None:
+def test_every_output_gets_a_decision_with_a_reason() -> None:
     log = session(
-        worked(did("read", 500, filePath="a.py"), did("bash", 30_000, command="0")),
-        worked(did("edit", 100, filePath="a.py"), did("bash", 30_000, command="1", said="x")),
-        worked(did("bash", 900, command="make", metadata={"exit": 1}), did("skill", 400)),
-        worked(did("bash", 30_000, command="2", said="x"), did("bash", 20_000, command="3")),
+        *(READ, bash(30_000, 0), EDIT, bash(30_000, 1, text="x")),
+        *(bash(900, "make", metadata={"exit": 1}), did("skill", 400)),
+        *(bash(30_000, 2, text="x"), bash(20_000, 3)),
     )
     plan = planned(log)
-    decided = [*plan.prune, *plan.keep]
-    assert sorted(held.ordinal for held in decided) == list(log.calls)
-    assert all(held.reason for held in decided)
-    assert plan.tokens == sum(held.tokens for held in plan.prune)
-    assert len({held.reason for held in decided}) >= 6
+    decisions = [*plan.prune, *plan.keep]
+    assert sorted(one.ordinal for one in decisions) == list(log.calls)
+    assert all(one.reason for one in decisions)
+    assert plan.tokens == sum(one.tokens for one in plan.prune)
+    assert len({one.reason for one in decisions}) >= 6
 
 
-# --- plans made again and again -------------------------------------------------------------
-
-
-def test_a_plan_made_again_is_the_plan_made_anew() -> None:
-    log = session(*(worked(did("bash", 30_000, command=f"{i}")) for i in range(6)))
-    for step in range(8):
-        plan = prune_plan(log, FOLDMARK.prune, explain=False)
-        assert plan.ordinals == planned(log).ordinals
-        log.mark(plan.ordinals, at=step + 1)
-        log.append(worked(did("bash", 15_000, command=f"later {step}")))
-        log.append(user())
-    assert len(log.marks) > 8
-
-
-def test_a_plan_made_again_sees_what_is_shown_again_and_a_view_that_goes_back() -> None:
-    log = session(*(worked(did("bash", 60_000, command=f"{i}")) for i in range(3)))
-    assert prune_plan(log, FOLDMARK.prune, start=3, explain=False).ordinals == [3]
-    assert prune_plan(log, FOLDMARK.prune, start=0, explain=False).ordinals == [3, 2, 1]
-    log.mark([1, 2, 3], at=5)
-    assert prune_plan(log, FOLDMARK.prune, explain=False).ordinals == []
-    log.unmark([1])
-    assert prune_plan(log, FOLDMARK.prune, explain=False).ordinals == [1]
-
-
-def test_a_plan_made_again_sees_a_call_that_was_still_running_before() -> None:
-    part = did("bash", 90_000, command="old")
-    log = Log(round4, [user(), worked(replace(part, state=Running(input={})))])
-    assert prune_plan(log, FOLDMARK.prune, explain=False).ordinals == []
-    log.record_result(1, worked(part))
-    for message in (worked(did("ls", 90)), user(), user(), worked(did("ls", 9))):
-        log.append(message)
-    assert planned(log).ordinals == [1]
-    assert prune_plan(log, FOLDMARK.prune, explain=False).ordinals == [1]
-
-
-# --- not so yet -----------------------------------------------------------------------------
-
-
-def test_outputs_before_a_later_answer_have_been_read() -> None:
-    read = (worked(did("bash", 90_000, command="old")), worked(TextPart(text="I see.")))
-    log = Log(round4, [user(), *read, user(), worked(TextPart(text="ok")), user()])
-    assert planned(log).ordinals == [1]
-
-
-@pytest.mark.parametrize("fate", ["failed", "taken back"])
-def test_a_summary_that_is_not_in_force_does_not_stop_the_scan(fate: str) -> None:
-    marker = Message(info=UserInfo(id="m"), parts=(CompactionPart(auto=True),))
-    error = {"error": {"name": "APIError"}} if fate == "failed" else {}
-    summary = worked(TextPart(text="so far"), summary=True, parent_id="m", **error)
-    log = session(worked(did("bash", 90_000, command="old")), marker, summary)
-    if fate == "taken back":
-        log = without_pivots(log)
+@pytest.mark.parametrize("state", ["failed", "undone"])
+def test_a_summary_that_is_not_in_force_does_not_stop_the_scan(state: str) -> None:
+    error = {"error": {"name": "APIError"}} if state == "failed" else {}
+    turns = [reply(bash(90_000, "old")), marker(), summary(**error), user(), said(), user()]
+    log = Log(round4, [user(), *turns, reply(bash(1, "ls"))])
+    log = without_pivots(log) if state == "undone" else log
     assert log.pivot is None
     assert planned(log).ordinals == [1]
 
 
-def test_a_write_that_failed_supersedes_nothing() -> None:
-    failed = did("edit", 100, filePath="a.py", metadata={"isError": True})
-    log = session(worked(did("read", 500, filePath="a.py")), worked(failed))
-    assert planned(log, minimum=None).ordinals == []
+# --- repeated plans -------------------------------------------------------------------------
+
+
+def test_a_repeated_plan_equals_a_new_one() -> None:
+    log = session(*(bash(30_000, number) for number in range(6)))
+    for step in range(8):
+        ordinals = quick(log)
+        assert ordinals == planned(log).ordinals
+        log.mark(ordinals, at=step + 1)
+        log.append(reply(bash(15_000, f"later {step}")))
+        log.append(user())
+    assert len(log.marks) > 8
+
+
+def test_a_repeated_plan_sees_unmarked_outputs_and_an_earlier_start_of_the_view() -> None:
+    log = session(*(bash(60_000, number) for number in range(3)))
+    assert quick(log, start=3) == [3]
+    assert quick(log) == [3, 2, 1]
+    log.mark([1, 2, 3], at=5)
+    assert quick(log) == []
+    log.unmark([1])
+    assert quick(log) == [1]
+
+
+def test_a_repeated_plan_sees_a_call_that_was_running_before() -> None:
+    part = bash(90_000, "old")
+    log = Log(round4, [user(), reply(replace(part, state=Running(input={})))])
+    assert quick(log) == []
+    log.record_result(1, reply(part))
+    for message in (reply(did("ls", 90)), user(), user(), reply(did("ls", 9))):
+        log.append(message)
+    assert planned(log).ordinals == quick(log) == [1]

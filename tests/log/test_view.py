@@ -1,57 +1,22 @@
-"""What a model is shown of sessions with markers, pivots and tails (spec 000, 001)."""
-
-from typing import Any
+"""The view of sessions with markers, pivots and tails (spec 000, 001)."""
 
 import pytest
 
 from foldmark.log.log import Log
 from foldmark.log.view import BEGINNING, CONTINUE, NO_REPLY, NOTE_TOKENS, Viewer
-from foldmark.model.messages import (
-    AnyPart,
-    AssistantInfo,
-    CompactionPart,
-    Completed,
-    Message,
-    ReasoningPart,
-    TextPart,
-    ToolPart,
-    UserInfo,
-)
+from foldmark.model.messages import CompactionPart, Message, ReasoningPart, TextPart, UserInfo
 from foldmark.policy import FOLDMARK, OPENCODE, OPENCODE_2025, PRESETS, Policy
 from foldmark.tokens.counters import counter
+from tests.support.messages import marker, ran, reply, said, summary, user
 from tests.support.view_lines import shown, told
 
 ASKED = "What did we do so far?"
-EVERY = pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
-ABORTED = {"name": "MessageAbortedError"}
+THOUGHT = reply(ReasoningPart(text="hm"))
+FAILED = said("", error={"name": "APIError"})
 
 
-def user(text: str, *parts: AnyPart, name: str = "u", **more: Any) -> Message:
-    return Message(info=UserInfo(id=name), parts=(TextPart(text=text, **more), *parts))
-
-
-def agent(*parts: AnyPart, name: str = "a", finish: str = "stop", **info: Any) -> Message:
-    return Message(info=AssistantInfo(id=name, finish=finish, **info), parts=parts)
-
-
-def said(text: str, name: str = "a", **info: Any) -> Message:
-    return agent(TextPart(text=text), name=name, **info)
-
-
-def call(state: Any, name: str = "c1") -> ToolPart:
-    return ToolPart(tool="bash", call_id=name, state=state)
-
-
-def ran(output: str, name: str = "c1") -> ToolPart:
-    return call(Completed(input={"command": "ls"}, output=output), name)
-
-
-def marker(name: str = "m", **part: Any) -> Message:
-    return Message(info=UserInfo(id=name), parts=(CompactionPart(auto=True, **part),))
-
-
-def summary(text: str, of: str = "m", **info: Any) -> Message:
-    return agent(TextPart(text=text), name=f"s-{of}", summary=True, parent_id=of, **info)
+def last_lines(lines: list[str]) -> list[str]:
+    return [text.split("\n")[-1] for text in lines]
 
 
 # --- markers and summaries ------------------------------------------------------------------
@@ -59,18 +24,13 @@ def summary(text: str, of: str = "m", **info: Any) -> Message:
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "foldmark"])
 def test_a_complete_marker_asks_its_question_and_hides_all_before_it(name: str) -> None:
-    before = (user("look"), said("I looked."))
-    after = (user("thanks"), said("welcome"))
-    lines = shown(*before, marker(), summary("All is well."), *after, policy=PRESETS[name])
-    assert lines == [
-        f"user: {ASKED}",
-        "assistant: All is well.",
-        "user: thanks",
-        "assistant: welcome",
-    ]
+    pivot = (user("look"), said("I looked."), marker(), summary("All is well."))
+    lines = shown(*pivot, user("thanks"), said("welcome"), policy=PRESETS[name])
+    assert lines[:2] == [f"user: {ASKED}", "assistant: All is well."]
+    assert lines[2:] == ["user: thanks", "assistant: welcome"]
 
 
-FATES = {
+INCOMPLETE = {
     "queued": [],
     "failed": [summary("All is", error={"name": "APIError"})],
     "half written": [summary("All is", finish="")],
@@ -78,21 +38,13 @@ FATES = {
 }
 
 
-@pytest.mark.parametrize("fate", FATES.values(), ids=FATES)
-def test_a_marker_without_a_complete_summary_is_never_shown(fate: list[Message]) -> None:
-    lines = shown(user("look"), said("I looked."), marker(), *fate, user("thanks"))
+@pytest.mark.parametrize("rest", INCOMPLETE.values(), ids=INCOMPLETE)
+def test_a_marker_without_a_complete_summary_is_never_shown(rest: list[Message]) -> None:
+    turns = (user("look"), said("I looked."), marker(), *rest)
+    lines = shown(*turns, user("thanks"))
     assert lines == ["user: look", "assistant: I looked.", "user: thanks"]
-
-
-@pytest.mark.parametrize("fate", FATES.values(), ids=FATES)
-def test_a_later_marker_works_where_an_earlier_one_did_not(fate: list[Message]) -> None:
-    later = (marker("m2"), summary("All is well.", "m2"), user("thanks"))
-    lines = shown(user("look"), said("I looked."), marker(), *fate, *later)
-    assert [text.split("\n")[-1] for text in lines] == [
-        ASKED,
-        "assistant: All is well.",
-        "user: thanks",
-    ]
+    lines = shown(*turns, marker("m2"), summary("All is well.", "m2"), user("thanks"))
+    assert last_lines(lines) == [ASKED, "assistant: All is well.", "user: thanks"]
 
 
 def test_a_summary_that_becomes_complete_makes_the_pivot() -> None:
@@ -105,7 +57,7 @@ def test_a_summary_that_becomes_complete_makes_the_pivot() -> None:
     assert told(viewer) == told(Viewer(log, FOLDMARK))
 
 
-@EVERY
+@pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
 def test_prompts_between_a_marker_and_its_summary_are_shown(policy: Policy) -> None:
     messages = (user("look"), said("ok"), marker(), user("wait, also this"), summary("All."))
     assert "user: wait, also this" in shown(*messages, policy=policy)
@@ -125,15 +77,12 @@ TURNS = (user("one"), said("1"), user("two", name="u2"), said("2"))
 def test_the_order_is_marker_summary_tail_and_the_rest(policy: Policy) -> None:
     rest = (user("three"), said("3"))
     lines = shown(*TURNS, marker(tail_start_id="u2"), summary("All."), *rest, policy=policy)
-    assert [text.split("\n")[-1].removeprefix("user: ") for text in lines] == [
-        *(ASKED, "assistant: All."),
-        *("two", "assistant: 2"),
-        *("three", "assistant: 3"),
-    ]
+    replies = [line.removeprefix("user: ") for line in last_lines(lines)]
+    assert replies == [ASKED, "assistant: All.", "two", "assistant: 2", "three", "assistant: 3"]
 
 
 @pytest.mark.parametrize("tail", ["gone", "m", "later"])
-def test_a_tail_that_is_not_there_brings_everything_back_in_opencode_only(tail: str) -> None:
+def test_a_missing_tail_brings_everything_back_in_opencode_only(tail: str) -> None:
     messages = (*TURNS, marker(tail_start_id=tail), summary("All."), user("on", name="later"))
     assert "assistant: 1" in shown(*messages, policy=OPENCODE)
     lines = shown(*messages)
@@ -142,36 +91,26 @@ def test_a_tail_that_is_not_there_brings_everything_back_in_opencode_only(tail: 
 
 
 def test_earlier_pivots_in_a_tail_are_hidden_by_foldmark_and_shown_by_opencode() -> None:
-    old = (marker("m1"), summary("Earlier.", "m1"))
-    messages = (
-        *TURNS,
-        *old,
-        user("three"),
-        marker("m2", tail_start_id="u2"),
-        summary("All.", "m2"),
-    )
-    lines = shown(*messages)
-    assert [text.split("\n")[-1] for text in lines] == [
-        *(ASKED, "assistant: All."),
-        *("user: two", "assistant: 2", "user: three"),
-    ]
+    old = (marker("m1"), summary("Earlier.", "m1"), user("three"))
+    messages = (*TURNS, *old, marker("m2", tail_start_id="u2"), summary("All.", "m2"))
+    lines = last_lines(shown(*messages))
+    assert lines[:2] == [ASKED, "assistant: All."]
+    assert lines[2:] == ["user: two", "assistant: 2", "user: three"]
     assert "assistant: Earlier." in shown(*messages, policy=OPENCODE)
 
 
 def test_the_latest_pivot_counts() -> None:
-    first, second = (
-        (marker("m1"), summary("First.", "m1")),
-        (marker("m2"), summary("Second.", "m2")),
-    )
-    lines = shown(*TURNS, *first, user("three"), said("3"), *second, policy=OPENCODE_2025)
+    first = (*TURNS, marker("m1"), summary("First.", "m1"))
+    second = (user("three"), said("3"), marker("m2"), summary("Second.", "m2"))
+    lines = shown(*first, *second, policy=OPENCODE_2025)
     assert lines == [f"user: {ASKED}", "assistant: Second."]
 
 
-# --- what providers refuse is mended by foldmark alone --------------------------------------
+# --- corrections of what providers refuse, by foldmark alone --------------------------------
 
 
 def test_a_repeated_call_id_is_renamed() -> None:
-    twice = (agent(ran("1"), ran("2")), agent(ran("3", "c2"), ran("4")))
+    twice = (reply(ran("1"), ran("2")), reply(ran("3", "c2"), ran("4")))
     lines = shown(user("look"), *twice)
     calls = [text.split()[1] for text in lines if text.startswith("call")]
     results = [text.split()[1].rstrip(":") for text in lines if text.startswith("text")]
@@ -180,21 +119,20 @@ def test_a_repeated_call_id_is_renamed() -> None:
 
 
 def test_a_call_without_an_id_gets_one() -> None:
-    assert shown(user("look"), agent(ran("1", "")))[1:] == ["call call_h1", "text call_h1: 1"]
+    assert shown(user("look"), reply(ran("1", "")))[1:] == ["call call_h1", "text call_h1: 1"]
 
 
-def test_messages_of_the_user_that_nobody_answered_between_are_one() -> None:
+def test_consecutive_user_messages_are_merged() -> None:
     log = Log(counter(FOLDMARK.estimate), [user("one"), user("two")])
     assert len(Viewer(log, FOLDMARK).view().messages) == 1
     assert len(Viewer(log, OPENCODE).view().messages) == 2
 
 
-def test_notes_stand_where_two_of_a_role_would_meet() -> None:
-    failed = said("", error={"name": "APIError"})
-    assert shown(user("one"), failed, user("two"))[1] == f"assistant: {NO_REPLY}"
+def test_notes_separate_two_messages_of_the_same_role() -> None:
+    assert shown(user("one"), FAILED, user("two"))[1] == f"assistant: {NO_REPLY}"
     assert shown(user("one"), said("1"), said("2"))[2] == f"user: {CONTINUE}"
     assert shown(said("hello"), user("one"))[0] == f"user: {BEGINNING}"
-    assert shown(user("one"), failed, user("two"), policy=OPENCODE) == ["user: one", "user: two"]
+    assert shown(user("one"), FAILED, user("two"), policy=OPENCODE) == ["user: one", "user: two"]
     assert shown(said("1"), said("2"), policy=OPENCODE) == ["assistant: 1", "assistant: 2"]
 
 
@@ -202,10 +140,10 @@ def test_notes_stand_where_two_of_a_role_would_meet() -> None:
     ("messages", "notes"),
     [
         ((user("one"), said("1")), 0),
-        ((user("one"), said("", error={"name": "APIError"}), user("two")), 1),
+        ((user("one"), FAILED, user("two")), 1),
         ((user("one"), said("1"), said("2"), said("3")), 2),
         ((said("1"), user("one")), 1),
-        ((user("one"), agent(ReasoningPart(text="hm")), user("two")), 1),
+        ((user("one"), THOUGHT, user("two")), 1),
     ],
 )
 def test_notes_are_counted(messages: tuple[Message, ...], notes: int) -> None:
@@ -214,7 +152,7 @@ def test_notes_are_counted(messages: tuple[Message, ...], notes: int) -> None:
     assert viewer.view().tokens == cells + notes * NOTE_TOKENS
 
 
-def test_what_came_after_a_place_is_counted() -> None:
+def test_tokens_after_an_index_are_counted() -> None:
     log = Log(counter(FOLDMARK.estimate), [*TURNS, marker(tail_start_id="u2"), summary("All.")])
     viewer = Viewer(log, FOLDMARK)
     assert viewer.tokens_after(5) == 0
@@ -226,23 +164,18 @@ def test_what_came_after_a_place_is_counted() -> None:
     assert viewer.tokens_after(7) == 0
 
 
-def test_thoughts_alone_join_the_next_answer_or_give_way_to_a_note() -> None:
-    thought = agent(ReasoningPart(text="hm"))
-    assert shown(user("one"), thought, said("1"))[1:] == ["thought: hm", "assistant: 1"]
-    assert shown(user("one"), thought, user("two"))[1:] == [f"assistant: {NO_REPLY}", "user: two"]
-    assert shown(user("one"), thought) == ["user: one"]
+def test_reasoning_alone_joins_the_next_reply_or_is_replaced_by_a_note() -> None:
+    assert shown(user("one"), THOUGHT, said("1"))[1:] == ["thought: hm", "assistant: 1"]
+    assert shown(user("one"), THOUGHT, user("two"))[1:] == [f"assistant: {NO_REPLY}", "user: two"]
+    assert shown(user("one"), THOUGHT) == ["user: one"]
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\n\t "])
 def test_blank_text_is_not_shown(blank: str) -> None:
-    assert shown(user("one"), agent(TextPart(text=blank), ran("1")), user(blank)) == [
-        *("user: one", "call c1", "text c1: 1"),
-    ]
+    lines = shown(user("one"), reply(TextPart(text=blank), ran("1")), user(blank))
+    assert lines == ["user: one", "call c1", "text c1: 1"]
 
 
-# --- not so yet -----------------------------------------------------------------------------
-
-
-def test_words_beside_a_marker_are_not_swallowed() -> None:
+def test_text_beside_a_marker_is_shown() -> None:
     both = Message(info=UserInfo(id="m"), parts=(CompactionPart(), TextPart(text="And this.")))
     assert shown(*TURNS, both)[-1] == "user: And this."
