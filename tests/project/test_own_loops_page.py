@@ -16,7 +16,7 @@ from tests.support.client_loops import REFUSED
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own-loops.md").read_text()
-MILL, *BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+TICKETS, *BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 BEFORE = [block for block in BLOCKS if "foldmark" not in block]
 AFTER = [block for block in BLOCKS if "import foldmark  # new" in block]
 OTHERS = [block for block in BLOCKS if block not in BEFORE and block not in AFTER]
@@ -27,10 +27,10 @@ WINDOW, STEPS = 6_000, 12
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WireServer]:
     """A server that the clients find by their variables, and a folder in which the tool lies."""
-    (tmp_path / "mill.py").write_text(MILL)
+    (tmp_path / "tickets.py").write_text(TICKETS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.delitem(sys.modules, "mill", raising=False)
+    monkeypatch.delitem(sys.modules, "tickets", raising=False)
     monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
     with wire_server(window=WINDOW, script=working(STEPS)) as held:
         settings = {"FOLDMARK_WINDOW": str(WINDOW), "FOLDMARK_SUMMARIZER": "digest"}
@@ -107,12 +107,12 @@ def test_an_example_works_and_goes_on_when_it_is_asked_again(
     server.window = 3_000  # smaller than the session believes
     for number in (1, 2):
         for name in range(1, 30):
-            Path(f"item {name}").write_text(f"sack {name} of rye\n" * 110)
-        monkeypatch.setattr(sys, "argv", [path.name, "How much", "rye?"])
+            Path(f"item {name}").write_text(f"ticket {name} is open\n" * 100)
+        monkeypatch.setattr(sys, "argv", [path.name, "How many", "tickets?"])
         runpy.run_path(str(path), run_name="__main__")
         assert "All of it is done" in capsys.readouterr().out
         assert server.answers == number * (STEPS + 1)
     assert server.overflows == len(server.flaws) > 0
     with foldmark.open("agent.db", session="files") as session:
         asked = [message for message in session.export().messages if message.is_user]
-        assert str(asked).count("How much rye?") >= 2
+        assert str(asked).count("How many tickets?") >= 2

@@ -16,7 +16,7 @@ from google.genai import errors, types
 import foldmark
 from tests.support.api_server import WireServer
 
-SYSTEM = "You keep the mill's books."
+SYSTEM = "You answer support tickets."
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"path": {"type": "string"}, "line": {"type": "integer"}},
@@ -30,7 +30,7 @@ TOOLS: dict[str, list[Any]] = {
     "gemini": [{"function_declarations": [{**FUNCTION}]}],
 }
 CONFIG: Any = {"system_instruction": SYSTEM, "tools": TOOLS["gemini"]}
-MODEL = "mill-1"
+MODEL = "support-1"
 Session = foldmark.Session
 REFUSED = (openai.BadRequestError, anthropic.BadRequestError, errors.ClientError)
 Step = Callable[[Any, Session], bool]
@@ -39,7 +39,7 @@ AsyncStep = Callable[[Any, Session], Awaitable[bool]]
 
 def output(name: str) -> str:
     """What the tool gives back: 2 000 characters."""
-    return f"{name}: {'sack of rye, ' * 200}"[:2_000]
+    return f"{name}: {'open ticket, ' * 200}"[:2_000]
 
 
 def settle(session: Session) -> bool:
@@ -70,8 +70,8 @@ STREAMED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": 
 
 
 def chat(client: Any, session: Session) -> bool:
-    asked = _chat(session, session.messages("openai-chat"))
-    reply = client.chat.completions.create(**asked)
+    request = _chat(session, session.messages("openai-chat"))
+    reply = client.chat.completions.create(**request)
     session.record(reply)
     calls: list[Any] = reply.choices[0].message.tool_calls or []
     for call in calls:
@@ -80,15 +80,15 @@ def chat(client: Any, session: Session) -> bool:
 
 
 def chat_streamed(client: Any, session: Session) -> bool:
-    asked = _chat(session, session.messages("openai-chat"))
-    for _ in session.listen(client.chat.completions.create(**asked, **STREAMED)):
+    request = _chat(session, session.messages("openai-chat"))
+    for _ in session.record_stream(client.chat.completions.create(**request, **STREAMED)):
         pass
     return settle(session)
 
 
 async def achat(client: Any, session: Session) -> bool:
-    asked = _chat(session, await session.amessages("openai-chat"))
-    reply = await client.chat.completions.create(**asked)
+    request = _chat(session, await session.amessages("openai-chat"))
+    reply = await client.chat.completions.create(**request)
     await session.arecord(reply)
     calls: list[Any] = reply.choices[0].message.tool_calls or []
     for call in calls:
@@ -97,9 +97,9 @@ async def achat(client: Any, session: Session) -> bool:
 
 
 async def achat_streamed(client: Any, session: Session) -> bool:
-    asked = _chat(session, await session.amessages("openai-chat"))
-    stream = await client.chat.completions.create(**asked, **STREAMED)
-    async for _ in session.alisten(stream):
+    request = _chat(session, await session.amessages("openai-chat"))
+    stream = await client.chat.completions.create(**request, **STREAMED)
+    async for _ in session.arecord_stream(stream):
         pass
     return await asettle(session)
 
@@ -122,15 +122,15 @@ def responses(client: Any, session: Session) -> bool:
 
 
 def responses_streamed(client: Any, session: Session) -> bool:
-    asked = _responses(session.messages("openai-responses"))
-    for _ in session.listen(client.responses.create(**asked, stream=True)):
+    request = _responses(session.messages("openai-responses"))
+    for _ in session.record_stream(client.responses.create(**request, stream=True)):
         pass
     return settle(session)
 
 
 async def aresponses(client: Any, session: Session) -> bool:
-    asked = _responses(await session.amessages("openai-responses"))
-    reply = await client.responses.create(**asked)
+    request = _responses(await session.amessages("openai-responses"))
+    reply = await client.responses.create(**request)
     await session.arecord(reply)
     calls = [item for item in reply.output if item.type == "function_call"]
     for call in calls:
@@ -139,8 +139,8 @@ async def aresponses(client: Any, session: Session) -> bool:
 
 
 async def aresponses_streamed(client: Any, session: Session) -> bool:
-    asked = _responses(await session.amessages("openai-responses"))
-    async for _ in session.alisten(await client.responses.create(**asked, stream=True)):
+    request = _responses(await session.amessages("openai-responses"))
+    async for _ in session.arecord_stream(await client.responses.create(**request, stream=True)):
         pass
     return await asettle(session)
 
@@ -163,8 +163,8 @@ def claude(client: Any, session: Session) -> bool:
 
 
 def claude_streamed(client: Any, session: Session) -> bool:
-    asked = _anthropic(session.messages("anthropic"))
-    for _ in session.listen(client.messages.create(**asked, stream=True)):
+    request = _anthropic(session.messages("anthropic"))
+    for _ in session.record_stream(client.messages.create(**request, stream=True)):
         pass
     return settle(session)
 
@@ -172,7 +172,7 @@ def claude_streamed(client: Any, session: Session) -> bool:
 def claude_context(client: Any, session: Session) -> bool:
     """By the client's own helper, which adds events that the API does not have."""
     with client.messages.stream(**_anthropic(session.messages("anthropic"))) as stream:
-        for _ in session.listen(stream):
+        for _ in session.record_stream(stream):
             pass
     return settle(session)
 
@@ -187,16 +187,16 @@ async def aclaude(client: Any, session: Session) -> bool:
 
 
 async def aclaude_streamed(client: Any, session: Session) -> bool:
-    asked = _anthropic(await session.amessages("anthropic"))
-    async for _ in session.alisten(await client.messages.create(**asked, stream=True)):
+    request = _anthropic(await session.amessages("anthropic"))
+    async for _ in session.arecord_stream(await client.messages.create(**request, stream=True)):
         pass
     return await asettle(session)
 
 
 async def aclaude_context(client: Any, session: Session) -> bool:
-    asked = _anthropic(await session.amessages("anthropic"))
-    async with client.messages.stream(**asked) as stream:
-        async for _ in session.alisten(stream):
+    request = _anthropic(await session.amessages("anthropic"))
+    async with client.messages.stream(**request) as stream:
+        async for _ in session.arecord_stream(stream):
             pass
     return await asettle(session)
 
@@ -227,16 +227,16 @@ def gemini(client: Any, session: Session) -> bool:
 
 def gemini_streamed(client: Any, session: Session) -> bool:
     contents = session.messages("gemini")
-    asked = {"model": MODEL, "contents": contents, "config": CONFIG}
-    for _ in session.listen(client.models.generate_content_stream(**asked)):
+    request = {"model": MODEL, "contents": contents, "config": CONFIG}
+    for _ in session.record_stream(client.models.generate_content_stream(**request)):
         pass
     return settle(session)
 
 
 async def agemini(client: Any, session: Session) -> bool:
     contents = await session.amessages("gemini")
-    asked = {"model": MODEL, "contents": contents, "config": CONFIG}
-    reply = await client.aio.models.generate_content(**asked)
+    request = {"model": MODEL, "contents": contents, "config": CONFIG}
+    reply = await client.aio.models.generate_content(**request)
     await session.arecord(reply)
     await session.aextend(_answered(reply.function_calls or []), "gemini")
     return bool(reply.function_calls)
@@ -244,8 +244,10 @@ async def agemini(client: Any, session: Session) -> bool:
 
 async def agemini_streamed(client: Any, session: Session) -> bool:
     contents = await session.amessages("gemini")
-    asked = {"model": MODEL, "contents": contents, "config": CONFIG}
-    async for _ in session.alisten(await client.aio.models.generate_content_stream(**asked)):
+    request = {"model": MODEL, "contents": contents, "config": CONFIG}
+    async for _ in session.arecord_stream(
+        await client.aio.models.generate_content_stream(**request)
+    ):
         pass
     return await asettle(session)
 
